@@ -1,0 +1,51 @@
+# Everything runs in .venv, which the first target that needs it creates. Nothing has to be activated.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .make
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak lint format bench clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMPS)/venv ## Create .venv and install the package with its tools
+
+$(STAMPS)/venv: pyproject.toml
+	@mkdir -p $(STAMPS)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# Programs that some tests run for real. Without root or apt they are left out, and those tests say so.
+$(STAMPS)/system: scripts/install-system-packages
+	@mkdir -p $(STAMPS)
+	@scripts/install-system-packages
+	@touch $@
+
+demo: $(STAMPS)/venv ## Run the example training (ARGS="--help" shows its options)
+	@$(BIN)/python -m examples.quickstart $(ARGS)
+
+test: $(STAMPS)/venv $(STAMPS)/system ## Run the whole test suite
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+
+soak: $(STAMPS)/venv $(STAMPS)/system ## Run the long tests
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(STAMPS)/venv ## Check format, style, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMPS)/venv ## Format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) $(STAMPS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,66 @@
+"""The receiving end: what takes batches, and what they are handed on to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import msgspec
+
+from rl_insight.schema import Batch
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a payload handed to a collector."""
+
+    accepted: int = 0
+    """Batches that were new and are now safe with the collector."""
+    duplicates: int = 0
+    """Batches that had been taken before; the sender can forget them too."""
+
+
+class Collector(ABC):
+    """Takes each batch of each process exactly once, and hands it on.
+
+    - `ingest` MUST be safe to call from several threads.
+    - When `ingest` returns, the batch is the collector's responsibility: the sender forgets it.
+    - A bad payload MUST raise `SchemaError` and change nothing.
+    - No sink, however slow or broken, may make `ingest` wait or fail.
+    """
+
+    @abstractmethod
+    def ingest(self, payload: bytes) -> Receipt:
+        """Take one encoded batch."""
+
+    @abstractmethod
+    def get_status(self) -> dict[str, Any]:
+        """Tell what was seen, dropped and forwarded, by process and by sink."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Hand on what is queued within a few seconds, then stop; idempotent."""
+
+
+class Sink(ABC):
+    """Takes decoded batches from a collector: a file, a store, another system.
+
+    - `write` is called by one thread of the sink's own, never concurrently, in the order of arrival.
+    - `write` MAY block and MAY raise: the batch is then counted as failed, the sink goes on with the next.
+      A sink that can retry does so itself, within `write`.
+    - Batches MUST NOT be changed: other sinks see the same objects.
+    - `close` MUST be idempotent; nothing is written after it.
+    """
+
+    name: str
+    """Shows in status and metrics."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Take one batch."""
+
+    def close(self) -> None:  # noqa: B027  # nothing to release is the common case
+        """Release what the sink holds."""
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell what the sink knows about itself, for people and for tests."""
+        return {}

@@ -1,0 +1,327 @@
+"""The batch: what a process sends, in columns.
+
+A batch is one msgpack map. Text stands once in `strings`; a text column holds positions in it, plus one, so that 0
+means "absent". Every column is a raw little-endian array, which a reader can use without decoding it row by row.
+`docs/events.md` describes each field; `schema.records` is the same content, row by row.
+
+Rules of evolution: a minor version only adds fields that have defaults, and readers pass over fields they do not know.
+Anything else is a new major version, which a reader refuses with a message that names both.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from rl_insight.errors import SchemaError, UnsupportedVersionError
+
+VERSION: Final = (1, 0)
+NO_STEP: Final = -(2**63)
+OPEN: Final = -1
+"""The duration of a span that has not ended."""
+
+TEXT, FLAT_INT, INT, UNSIGNED, FLOAT = "I", "i", "q", "Q", "d"
+"""Column types, as `array` and `memoryview` spell them: a position in `strings`, int32, int64, uint64, float64."""
+
+
+class Process(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Who recorded: one process of one run."""
+
+    process_id: str
+    """Unique for each process instance; also after `fork` and when the operating system reuses a pid."""
+    run_id: str
+    host: str
+    pid: int
+    project: str = ""
+    experiment_name: str = ""
+    role: str = ""
+    rank: int | None = None
+    labels: dict[str, str] = {}
+    started_ns: int = 0
+    heartbeat_s: float = 5.0
+    """The longest silence of a healthy process: after a few of these without a batch it is taken for dead."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """How much of one kind a process has lost for one reason since it started."""
+
+    kind: str
+    reason: str
+    count: int
+
+
+class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Base of the tables: fields are columns of raw bytes, `TYPES` says how to read each."""
+
+    TYPES: ClassVar[dict[str, str]] = {}
+
+    def column(self, name: str) -> memoryview:
+        """Return a column as numbers, without copying it.
+
+        >>> Samples(value=array("d", [1.5]).tobytes()).column("value").tolist()
+        [1.5]
+        """
+        return memoryview(getattr(self, name)).cast(self.TYPES[name])
+
+    def __len__(self) -> int:
+        first = next(iter(self.TYPES))
+        return len(getattr(self, first)) // array(self.TYPES[first]).itemsize
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[tuple[Any, ...]]) -> Any:
+        """Build the table from row tuples in the order of `TYPES`."""
+        if not rows:
+            return cls()
+        columns = zip(*rows, strict=True)
+        return cls(**{name: pack(code, column) for (name, code), column in zip(cls.TYPES.items(), columns, strict=True)})
+
+
+class Spans(Table):
+    """Intervals. A span that is still open has duration -1; its completion repeats the id."""
+
+    TYPES: ClassVar[dict[str, str]] = {
+        "span_id": UNSIGNED,
+        "trace_high": UNSIGNED,
+        "trace_low": UNSIGNED,
+        "parent_id": UNSIGNED,
+        "name": TEXT,
+        "start_ns": INT,
+        "duration_ns": INT,
+        "segment": TEXT,
+        "lane": TEXT,
+        "status": TEXT,
+        "error": TEXT,
+        "step": INT,
+        "session_id": TEXT,
+        "attributes": TEXT,
+    }
+    span_id: bytes = b""
+    trace_high: bytes = b""
+    trace_low: bytes = b""
+    parent_id: bytes = b""
+    name: bytes = b""
+    start_ns: bytes = b""
+    duration_ns: bytes = b""
+    segment: bytes = b""
+    lane: bytes = b""
+    status: bytes = b""
+    error: bytes = b""
+    step: bytes = b""
+    session_id: bytes = b""
+    attributes: bytes = b""
+
+
+class Events(Table):
+    """Instants."""
+
+    TYPES: ClassVar[dict[str, str]] = {
+        "time_ns": INT,
+        "name": TEXT,
+        "span_id": UNSIGNED,
+        "trace_high": UNSIGNED,
+        "trace_low": UNSIGNED,
+        "lane": TEXT,
+        "step": INT,
+        "session_id": TEXT,
+        "attributes": TEXT,
+    }
+    time_ns: bytes = b""
+    name: bytes = b""
+    span_id: bytes = b""
+    trace_high: bytes = b""
+    trace_low: bytes = b""
+    lane: bytes = b""
+    step: bytes = b""
+    session_id: bytes = b""
+    attributes: bytes = b""
+
+
+class Logs(Table):
+    """Log lines; `level` is a number as in the `logging` module."""
+
+    TYPES: ClassVar[dict[str, str]] = {
+        "time_ns": INT,
+        "level": INT,
+        "logger": TEXT,
+        "message": TEXT,
+        "span_id": UNSIGNED,
+        "trace_high": UNSIGNED,
+        "trace_low": UNSIGNED,
+        "lane": TEXT,
+        "step": INT,
+        "session_id": TEXT,
+        "attributes": TEXT,
+    }
+    time_ns: bytes = b""
+    level: bytes = b""
+    logger: bytes = b""
+    message: bytes = b""
+    span_id: bytes = b""
+    trace_high: bytes = b""
+    trace_low: bytes = b""
+    lane: bytes = b""
+    step: bytes = b""
+    session_id: bytes = b""
+    attributes: bytes = b""
+
+
+class Series(Table):
+    """The metrics that this batch's samples and histograms belong to, by position."""
+
+    TYPES: ClassVar[dict[str, str]] = {"name": TEXT, "kind": TEXT, "documentation": TEXT, "labels": TEXT}
+    name: bytes = b""
+    kind: bytes = b""
+    documentation: bytes = b""
+    labels: bytes = b""
+
+
+class Samples(Table):
+    """Gauge values, and counter totals since the process started."""
+
+    TYPES: ClassVar[dict[str, str]] = {"series": TEXT, "time_ns": INT, "value": FLOAT, "step": INT}
+    series: bytes = b""
+    time_ns: bytes = b""
+    value: bytes = b""
+    step: bytes = b""
+
+
+class Histograms(Table):
+    """Distributions since the process started; a row's buckets are the next `buckets` entries of the `Buckets` table."""
+
+    TYPES: ClassVar[dict[str, str]] = {
+        "series": TEXT,
+        "time_ns": INT,
+        "step": INT,
+        "count": UNSIGNED,
+        "sum": FLOAT,
+        "min": FLOAT,
+        "max": FLOAT,
+        "buckets": TEXT,
+    }
+    series: bytes = b""
+    time_ns: bytes = b""
+    step: bytes = b""
+    count: bytes = b""
+    sum: bytes = b""
+    min: bytes = b""
+    max: bytes = b""
+    buckets: bytes = b""
+
+
+class Buckets(Table):
+    """Histogram buckets (see `schema.histogram`), in the order of the `Histograms` rows."""
+
+    TYPES: ClassVar[dict[str, str]] = {"code": FLAT_INT, "count": UNSIGNED}
+    code: bytes = b""
+    count: bytes = b""
+
+
+class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Everything a process recorded in one flush."""
+
+    version: tuple[int, int] = VERSION
+    process: Process
+    sequence: int
+    """Counts a process's batches from 1; receivers take each (process, sequence) once."""
+    sent_ns: int
+    """When the batch was made, by the process's own clock; receivers estimate the clock's offset from it."""
+    final: bool = False
+    """True in the last batch of a process that ended in order."""
+    strings: list[str] = []
+    spans: Spans = msgspec.field(default_factory=Spans)
+    events: Events = msgspec.field(default_factory=Events)
+    logs: Logs = msgspec.field(default_factory=Logs)
+    series: Series = msgspec.field(default_factory=Series)
+    samples: Samples = msgspec.field(default_factory=Samples)
+    histograms: Histograms = msgspec.field(default_factory=Histograms)
+    buckets: Buckets = msgspec.field(default_factory=Buckets)
+    losses: list[Loss] = []
+
+    def text(self, position: int) -> str | None:
+        """Return the text at a position of a text column; None where it is absent."""
+        return self.strings[position - 1] if position else None
+
+
+TABLES: Final[dict[str, type[Table]]] = {
+    "spans": Spans,
+    "events": Events,
+    "logs": Logs,
+    "series": Series,
+    "samples": Samples,
+    "histograms": Histograms,
+    "buckets": Buckets,
+}
+_NOT_TEXT = {("samples", "series"), ("histograms", "series"), ("histograms", "buckets")}
+"""Columns of type TEXT's width that count something other than strings."""
+
+
+class _Header(msgspec.Struct):
+    version: tuple[int, int]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Batch)
+_header_decoder = msgspec.msgpack.Decoder(_Header)
+
+
+def pack(code: str, values: Iterable[Any]) -> bytes:
+    """Return numbers as a raw little-endian column."""
+    column = array(code, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def encode(batch: Batch) -> bytes:
+    """Return a batch as bytes."""
+    return _encoder.encode(batch)
+
+
+def decode(payload: bytes) -> Batch:
+    """Read and check a batch.
+
+    Raises:
+        UnsupportedVersionError: the batch is of another major version.
+        SchemaError: the bytes are no batch, or its columns contradict each other.
+    """
+    try:
+        major = _header_decoder.decode(payload).version[0]
+        if major != VERSION[0]:
+            raise UnsupportedVersionError(
+                f"schema version {major}.x is not supported: this end reads version {VERSION[0]}.x. "
+                "Use the same major version of rl-insight on both ends."
+            )
+        batch = _decoder.decode(payload)
+    except msgspec.DecodeError as error:
+        raise SchemaError(f"not a batch: {error}.") from error
+    _check(batch)
+    return batch
+
+
+def _check(batch: Batch) -> None:
+    for table_name, table_type in TABLES.items():
+        table = getattr(batch, table_name)
+        rows = len(table)
+        for column_name, code in table_type.TYPES.items():
+            raw = getattr(table, column_name)
+            if len(raw) != rows * array(code).itemsize:
+                raise SchemaError(f"column {table_name}.{column_name} holds {len(raw)} bytes, not {rows} rows.")
+            if code == TEXT and rows and (table_name, column_name) not in _NOT_TEXT:
+                _check_positions(table.column(column_name), len(batch.strings), f"{table_name}.{column_name}")
+    series = len(batch.series) - 1
+    for table in (batch.samples, batch.histograms):
+        if len(table):
+            _check_positions(table.column("series"), series, f"{type(table).__name__.lower()}.series")
+    buckets = sum(batch.histograms.column("buckets"))
+    if buckets != len(batch.buckets):
+        raise SchemaError(f"histograms claim {buckets} buckets, the batch holds {len(batch.buckets)}.")
+
+
+def _check_positions(column: memoryview, largest: int, name: str) -> None:
+    found = max(column)
+    if found > largest:
+        raise SchemaError(f"column {name} points at entry {found}, the last one is {largest}.")

@@ -1,0 +1,217 @@
+"""Collects rows and turns them into a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rl_insight.schema.batch import (
+    NO_STEP,
+    Batch,
+    Buckets,
+    Events,
+    Histograms,
+    Logs,
+    Loss,
+    Process,
+    Samples,
+    Series,
+    Spans,
+)
+
+
+class BatchBuilder:
+    """Rows of one batch in the making.
+
+    The row lists are public: a caller with many rows appends tuples in the order of the table's `TYPES`.
+
+    >>> builder = BatchBuilder()
+    >>> series = builder.add_series("reward_mean", "gauge", "", '{"worker":"0"}')
+    >>> builder.add_sample(series, time_ns=1, value=1.5)
+    >>> batch = builder.build(Process(process_id="p", run_id="r", host="h", pid=1), sequence=1, sent_ns=2)
+    >>> len(batch.samples)
+    1
+    """
+
+    __slots__ = (
+        "_positions",
+        "buckets",
+        "events",
+        "histograms",
+        "logs",
+        "samples",
+        "series",
+        "spans",
+        "strings",
+        "text_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.strings: list[str] = []
+        self.text_bytes = 0
+        """Roughly how much text the batch holds; whoever fills it can stop in time."""
+        self._positions: dict[str, int] = {}
+        self.spans: list[tuple[Any, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
+        self.logs: list[tuple[Any, ...]] = []
+        self.series: list[tuple[Any, ...]] = []
+        self.samples: list[tuple[Any, ...]] = []
+        self.histograms: list[tuple[Any, ...]] = []
+        self.buckets: list[tuple[int, int]] = []
+
+    def text(self, value: str | None) -> int:
+        """Return the position of a text in the batch, adding it on first use; 0 for None."""
+        if value is None:
+            return 0
+        position = self._positions.get(value)
+        if position is None:
+            self.strings.append(_encodable(value))
+            position = len(self.strings)
+            self._positions[value] = position
+            self.text_bytes += len(value)
+        return position
+
+    def add_span(
+        self,
+        *,
+        span_id: int,
+        trace: tuple[int, int],
+        name: str,
+        start_ns: int,
+        duration_ns: int,
+        parent_id: int = 0,
+        segment: str = "duration",
+        lane: str | None = None,
+        status: str = "ok",
+        error: str | None = None,
+        step: int | None = None,
+        session_id: str | None = None,
+        attributes: str | None = None,
+    ) -> None:
+        """Add one span; `attributes` is the text of a JSON object."""
+        text = self.text
+        self.spans.append(
+            (
+                span_id,
+                trace[0],
+                trace[1],
+                parent_id,
+                text(name),
+                start_ns,
+                duration_ns,
+                text(segment),
+                text(lane),
+                text(status),
+                text(error),
+                NO_STEP if step is None else step,
+                text(session_id),
+                text(attributes),
+            )
+        )
+
+    def add_event(
+        self,
+        *,
+        time_ns: int,
+        name: str,
+        span_id: int = 0,
+        trace: tuple[int, int] = (0, 0),
+        lane: str | None = None,
+        step: int | None = None,
+        session_id: str | None = None,
+        attributes: str | None = None,
+    ) -> None:
+        """Add one instant; `attributes` is the text of a JSON object."""
+        where = self._where(span_id, trace, lane, step, session_id, attributes)
+        self.events.append((time_ns, self.text(name), *where))
+
+    def add_log(
+        self,
+        *,
+        time_ns: int,
+        level: int,
+        message: str,
+        logger: str | None = None,
+        span_id: int = 0,
+        trace: tuple[int, int] = (0, 0),
+        lane: str | None = None,
+        step: int | None = None,
+        session_id: str | None = None,
+        attributes: str | None = None,
+    ) -> None:
+        """Add one log line; `attributes` is the text of a JSON object."""
+        where = self._where(span_id, trace, lane, step, session_id, attributes)
+        self.logs.append((time_ns, level, self.text(logger), self.text(message), *where))
+
+    def _where(
+        self,
+        span_id: int,
+        trace: tuple[int, int],
+        lane: str | None,
+        step: int | None,
+        session_id: str | None,
+        attributes: str | None,
+    ) -> tuple[Any, ...]:
+        text = self.text
+        number = NO_STEP if step is None else step
+        return span_id, trace[0], trace[1], text(lane), number, text(session_id), text(attributes)
+
+    def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
+        """Add a metric with its labels (the text of a JSON object); returns its position for samples."""
+        self.series.append((self.text(name), self.text(kind), self.text(documentation), self.text(labels)))
+        return len(self.series) - 1
+
+    def add_sample(self, series: int, *, time_ns: int, value: float, step: int | None = None) -> None:
+        """Add a gauge's value or a counter's total."""
+        self.samples.append((series, time_ns, value, NO_STEP if step is None else step))
+
+    def add_histogram(
+        self,
+        series: int,
+        *,
+        time_ns: int,
+        count: int,
+        total: float,
+        minimum: float,
+        maximum: float,
+        buckets: Mapping[int, int],
+        step: int | None = None,
+    ) -> None:
+        """Add a distribution with its buckets ``{code: count}``."""
+        number = NO_STEP if step is None else step
+        self.histograms.append((series, time_ns, number, count, total, minimum, maximum, len(buckets)))
+        self.buckets.extend(sorted(buckets.items()))
+
+    def build(
+        self, process: Process, *, sequence: int, sent_ns: int, losses: Iterable[Loss] = (), final: bool = False
+    ) -> Batch:
+        """Return the batch."""
+        return Batch(
+            process=process,
+            sequence=sequence,
+            sent_ns=sent_ns,
+            final=final,
+            strings=self.strings,
+            spans=Spans.from_rows(self.spans),
+            events=Events.from_rows(self.events),
+            logs=Logs.from_rows(self.logs),
+            series=Series.from_rows(self.series),
+            samples=Samples.from_rows(self.samples),
+            histograms=Histograms.from_rows(self.histograms),
+            buckets=Buckets.from_rows(self.buckets),
+            losses=list(losses),
+        )
+
+    def __len__(self) -> int:
+        return len(self.spans) + len(self.events) + len(self.logs) + len(self.samples) + len(self.histograms)
+
+
+def _encodable(value: str) -> str:
+    """Return a text that UTF-8 can carry: lone surrogates become their escapes."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value

@@ -1,0 +1,51 @@
+"""The road out of a process: what a recorder hands its batches to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+LossHandler = Callable[[str, str, int], None]
+"""Called as ``on_loss(kind, reason, count)`` when a transport had to give something up, from any thread."""
+
+
+class Transport(ABC):
+    """Takes encoded batches from one process and delivers each of them at least once.
+
+    A recorder calls `send` from its own thread, never from the training thread. Contract:
+
+    - `send` MUST return soon: it MAY write to a local disk, it MUST NOT wait for a network or another process.
+    - A transport MUST deliver the batches of a process in any order but without loss while they fit its bounds.
+      Past a bound it drops the oldest and MUST report each dropped batch through `on_loss("batches", reason, 1)`.
+    - It MAY deliver a batch more than once: receivers take each (process, sequence) once.
+    - `flush` MUST return within `timeout_s`, whether or not everything could be delivered.
+    - `close` MUST be idempotent and keep what is undelivered where a later process can find it, if it can.
+    - After `fork` the child uses a new transport; `abandon` MUST release what the child inherited (file descriptors,
+      locks) without touching what the parent still uses, and without waiting.
+    """
+
+    max_batch_bytes: int = 1_000_000
+    """Batches should stay below this; a single event may exceed it."""
+
+    on_loss: LossHandler = staticmethod(lambda _kind, _reason, _count: None)
+    """Set by the owner before the first `send`."""
+
+    @abstractmethod
+    def send(self, payload: bytes, sequence: int) -> None:
+        """Take over one encoded batch."""
+
+    @abstractmethod
+    def flush(self, timeout_s: float) -> bool:
+        """Try to deliver everything taken so far; True if it was delivered in time."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop; nothing is delivered afterwards."""
+
+    def abandon(self) -> None:
+        """Forget everything without delivering it: the transport was inherited through `fork`."""
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell what was delivered, what waits, and the last problem, for people and for tests."""
+        return {}
