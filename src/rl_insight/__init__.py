@@ -1,2 +1,3 @@
 """RL-Insight."""
+
 from rl_insight._version import __version__ as __version__

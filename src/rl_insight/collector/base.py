@@ -58,7 +58,7 @@ class Sink(ABC):
     def write(self, batch: Batch) -> None:
         """Take one batch."""
 
-    def close(self) -> None:  # noqa: B027  # nothing to release is the common case
+    def close(self) -> None:
         """Release what the sink holds."""
 
     def get_status(self) -> dict[str, Any]:

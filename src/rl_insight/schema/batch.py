@@ -65,7 +65,8 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         >>> Samples(value=array("d", [1.5]).tobytes()).column("value").tolist()
         [1.5]
         """
-        return memoryview(getattr(self, name)).cast(self.TYPES[name])
+        view: memoryview = memoryview(getattr(self, name)).cast(self.TYPES[name])  # type: ignore[call-overload]
+        return view
 
     def __len__(self) -> int:
         first = next(iter(self.TYPES))
@@ -77,7 +78,9 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         if not rows:
             return cls()
         columns = zip(*rows, strict=True)
-        return cls(**{name: pack(code, column) for (name, code), column in zip(cls.TYPES.items(), columns, strict=True)})
+        return cls(
+            **{name: pack(code, column) for (name, code), column in zip(cls.TYPES.items(), columns, strict=True)}
+        )
 
 
 class Spans(Table):
@@ -190,7 +193,7 @@ class Samples(Table):
 
 
 class Histograms(Table):
-    """Distributions since the process started; a row's buckets are the next `buckets` entries of the `Buckets` table."""
+    """Distributions since the process started; a row owns the next `buckets` entries of the `Buckets` table."""
 
     TYPES: ClassVar[dict[str, str]] = {
         "series": TEXT,
@@ -223,7 +226,7 @@ class Buckets(Table):
 class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Everything a process recorded in one flush."""
 
-    version: tuple[int, int] = VERSION
+    version: tuple[int, int]
     process: Process
     sequence: int
     """Counts a process's batches from 1; receivers take each (process, sequence) once."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_insight.schema.batch import (
     NO_STEP,
+    VERSION,
     Batch,
     Buckets,
     Events,
@@ -183,10 +184,17 @@ class BatchBuilder:
         self.buckets.extend(sorted(buckets.items()))
 
     def build(
-        self, process: Process, *, sequence: int, sent_ns: int, losses: Iterable[Loss] = (), final: bool = False
+        self,
+        process: Process,
+        *,
+        sequence: int,
+        sent_ns: int,
+        losses: Iterable[Loss] = (),
+        final: bool = False,
     ) -> Batch:
         """Return the batch."""
         return Batch(
+            version=VERSION,
             process=process,
             sequence=sequence,
             sent_ns=sent_ns,

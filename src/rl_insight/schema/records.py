@@ -22,7 +22,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True, tag_field="type")
     """The process that recorded it."""
 
 
-class SpanRecord(Record, tag="span"):
+class SpanRecord(Record, kw_only=True, tag="span"):
     """An interval: an operation, a state on a lane, a session phase."""
 
     span_id: str
@@ -48,7 +48,7 @@ class SpanRecord(Record, tag="span"):
     attributes: dict[str, Any] = {}
 
 
-class EventRecord(Record, tag="event"):
+class EventRecord(Record, kw_only=True, tag="event"):
     """An instant."""
 
     time_ns: int
@@ -61,7 +61,7 @@ class EventRecord(Record, tag="event"):
     attributes: dict[str, Any] = {}
 
 
-class LogRecord(Record, tag="log"):
+class LogRecord(Record, kw_only=True, tag="log"):
     """A log line."""
 
     time_ns: int
@@ -77,7 +77,7 @@ class LogRecord(Record, tag="log"):
     attributes: dict[str, Any] = {}
 
 
-class SampleRecord(Record, tag="sample"):
+class SampleRecord(Record, kw_only=True, tag="sample"):
     """A gauge's value, or a counter's total since its process started."""
 
     metric: str
@@ -90,7 +90,7 @@ class SampleRecord(Record, tag="sample"):
     step: int | None = None
 
 
-class HistogramRecord(Record, tag="histogram"):
+class HistogramRecord(Record, kw_only=True, tag="histogram"):
     """A distribution since its process started."""
 
     metric: str
@@ -106,7 +106,7 @@ class HistogramRecord(Record, tag="histogram"):
     step: int | None = None
 
 
-class LossRecord(Record, tag="loss"):
+class LossRecord(Record, kw_only=True, tag="loss"):
     """What a process has lost since it started."""
 
     kind: str
@@ -114,7 +114,7 @@ class LossRecord(Record, tag="loss"):
     count: int
 
 
-class ProcessRecord(Record, tag="process"):
+class ProcessRecord(Record, kw_only=True, tag="process"):
     """Who recorded; stands before the first record of a process."""
 
     run_id: str
@@ -142,9 +142,7 @@ def records(batch: Batch) -> Iterator[Record]:
     yield from _samples(batch)
     yield from _histograms(batch)
     for loss in batch.losses:
-        yield LossRecord(
-            process_id=batch.process.process_id, kind=loss.kind, reason=loss.reason, count=loss.count
-        )
+        yield LossRecord(process_id=batch.process.process_id, kind=loss.kind, reason=loss.reason, count=loss.count)
 
 
 def process_record(batch: Batch) -> ProcessRecord:
@@ -195,7 +193,22 @@ def _rows(table: Any) -> Iterator[tuple[Any, ...]]:
 def _spans(batch: Batch) -> Iterator[SpanRecord]:
     text = batch.text
     for row in _rows(batch.spans):
-        span_id, high, low, parent, name, start, duration, segment, lane, status, error, step, session, attributes = row
+        (
+            span_id,
+            high,
+            low,
+            parent,
+            name,
+            start,
+            duration,
+            segment,
+            lane,
+            status,
+            error,
+            step,
+            session,
+            attributes,
+        ) = row
         yield SpanRecord(
             process_id=batch.process.process_id,
             span_id=f"{span_id:016x}",
