@@ -48,15 +48,24 @@ class Sink(ABC):
     - `write` MAY block and MAY raise: the batch is then counted as failed, the sink goes on with the next.
       A sink that can retry does so itself, within `write`.
     - Batches MUST NOT be changed: other sinks see the same objects.
+    - A sink that gathers several batches hands them on in `flush`, which the same thread calls at the latest
+      `flush_interval_s` after a write, and before `close`. It MAY raise; the sink counts what it then gives up.
     - `close` MUST be idempotent; nothing is written after it.
+    - `get_status` MAY be called from any thread at any time.
     """
 
     name: str
-    """Shows in status and metrics."""
+    """Shows in status and metrics; unique among the sinks of a collector."""
+
+    flush_interval_s: float = 1.0
+    """The longest that a sink keeps what it was given to itself."""
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
         """Take one batch."""
+
+    def flush(self) -> None:
+        """Hand on what `write` kept back."""
 
     def close(self) -> None:
         """Release what the sink holds."""

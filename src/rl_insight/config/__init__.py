@@ -1,1 +1,44 @@
-"""Placeholder."""
+"""The configuration: typed, checked, from files, code and the environment.
+
+>>> config = load_config({"recorder": {"flush_interval_s": 1}}, environ={})
+>>> config.recorder.flush_interval_s
+1.0
+"""
+
+from rl_insight.config.loading import (
+    ENVIRONMENT_VARIABLES,
+    ConfigSource,
+    config_from_dict,
+    config_to_dict,
+    load_config,
+)
+from rl_insight.config.model import (
+    FileConfig,
+    HttpConfig,
+    InsightConfig,
+    OtlpConfig,
+    PrometheusConfig,
+    RayConfig,
+    RecorderConfig,
+    RedactionConfig,
+    ServerConfig,
+    config_keys,
+)
+
+__all__ = [
+    "ENVIRONMENT_VARIABLES",
+    "ConfigSource",
+    "FileConfig",
+    "HttpConfig",
+    "InsightConfig",
+    "OtlpConfig",
+    "PrometheusConfig",
+    "RayConfig",
+    "RecorderConfig",
+    "RedactionConfig",
+    "ServerConfig",
+    "config_from_dict",
+    "config_keys",
+    "config_to_dict",
+    "load_config",
+]

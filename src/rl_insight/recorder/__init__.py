@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""What happens inside a training process: buffers, context, lanes, aggregation, redaction, limits."""

@@ -280,8 +280,21 @@ def pack(code: str, values: Iterable[Any]) -> bytes:
 
 
 def encode(batch: Batch) -> bytes:
-    """Return a batch as bytes."""
-    return _encoder.encode(batch)
+    """Return a batch as bytes; lone surrogates, which UTF-8 cannot carry, become their escapes."""
+    try:
+        return _encoder.encode(batch)
+    except UnicodeEncodeError:
+        return _encoder.encode(_without_surrogates(msgspec.to_builtins(batch, builtin_types=(bytes,))))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_surrogates(inner) for inner in value]
+    return value
 
 
 def decode(payload: bytes) -> Batch:
@@ -299,8 +312,8 @@ def decode(payload: bytes) -> Batch:
                 "Use the same major version of rl-insight on both ends."
             )
         batch = _decoder.decode(payload)
-    except msgspec.DecodeError as error:
-        raise SchemaError(f"not a batch: {error}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SchemaError(f"not a batch: {str(error).rstrip('.')}.") from error
     _check(batch)
     return batch
 

@@ -19,7 +19,13 @@ _HEADER = struct.Struct("<4sII")
 
 
 def frame(payload: bytes) -> bytes:
-    """Return a payload as one frame."""
+    """Return a payload as one frame.
+
+    Raises:
+        SchemaError: the payload is larger than a reader takes; written, it would hide the frames after it.
+    """
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise SchemaError(f"too large: a frame carries {MAX_PAYLOAD_BYTES} bytes, not {len(payload)}.")
     return _HEADER.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 

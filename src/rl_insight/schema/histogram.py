@@ -49,7 +49,7 @@ def lower_bound(code: int) -> float:
     return 0.0
 
 
-def _power(index: int) -> float:
+def _power(index: float) -> float:
     try:
         return float(2.0 ** (index / BUCKETS_PER_OCTAVE))
     except OverflowError:
@@ -59,8 +59,8 @@ def _power(index: int) -> float:
 def quantile(buckets: Mapping[int, int], q: float) -> float | None:
     """Estimate the q-quantile (0 to 1) of a histogram given as ``{code: count}``; None when it is empty.
 
-    >>> quantile({bucket_code(8.0): 99, bucket_code(1000.0): 1}, 0.5)
-    7.828576496701602
+    >>> round(quantile({bucket_code(8.0): 99, bucket_code(1000.0): 1}, 0.5), 3)
+    7.829
     """
     total = sum(buckets.values())
     if total == 0:
@@ -77,8 +77,7 @@ def quantile(buckets: Mapping[int, int], q: float) -> float | None:
 
 def middle(code: int) -> float:
     """Return a bucket's geometric middle, the best single guess for a value in it."""
-    low, high = abs(lower_bound(code)), abs(upper_bound(code))
     if code == 0:
         return 0.0
-    guess = (low * high) ** 0.5 if 0.0 < low * high < inf else max(min(low, high), 5e-324)
+    guess = _power(abs(code) - _ORIGIN + 0.5)
     return guess if code > 0 else -guess

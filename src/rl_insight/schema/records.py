@@ -98,9 +98,10 @@ class HistogramRecord(Record, kw_only=True, tag="histogram"):
     documentation: str = ""
     time_ns: int
     count: int
-    sum: float
-    min: float
-    max: float
+    sum: float | str
+    """Like `min` and `max` spelled as a sample's value: a sum of finite values may be infinite."""
+    min: float | str
+    max: float | str
     buckets: dict[int, int]
     """Bucket code (see `rl_insight.schema.histogram`) to count."""
     step: int | None = None
@@ -131,7 +132,12 @@ class ProcessRecord(Record, kw_only=True, tag="process"):
 
 RECORD_TYPES = (SpanRecord, EventRecord, LogRecord, SampleRecord, HistogramRecord, LossRecord, ProcessRecord)
 
+UNREADABLE = "unreadable"
+"""The key under which attributes or labels that cannot be read are kept, as text."""
+
 _encoder = msgspec.json.Encoder()
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+_labels_decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def records(batch: Batch) -> Iterator[Record]:
@@ -152,11 +158,18 @@ def process_record(batch: Batch) -> ProcessRecord:
 
 def record_json(record: Record) -> bytes:
     """Return a record as one line of JSON, without the line end."""
-    if isinstance(record, SampleRecord) and isinstance(record.value, float) and not isfinite(record.value):
-        record = msgspec.structs.replace(record, value=_SPECIAL.get(record.value, "NaN"))
-    return _encoder.encode(record)
+    special = {
+        name: _SPECIAL.get(number, "NaN")
+        for name in _FLOAT_FIELDS.get(type(record), ())
+        if isinstance(number := getattr(record, name), float) and not isfinite(number)
+    }
+    return _encoder.encode(msgspec.structs.replace(record, **special) if special else record)
 
 
+_FLOAT_FIELDS: dict[type[Record], tuple[str, ...]] = {
+    SampleRecord: ("value",),
+    HistogramRecord: ("sum", "min", "max"),
+}
 _SPECIAL = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
@@ -172,10 +185,21 @@ def json_schema() -> dict[str, Any]:
 
 
 def _object(text: str | None) -> dict[str, Any]:
+    return _read(_object_decoder, text)
+
+
+def _labels(text: str | None) -> dict[str, str]:
+    return _read(_labels_decoder, text)
+
+
+def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> dict[str, Any]:
+    """Read the text of a JSON object; text that is none, from a foreign producer, is kept as it is."""
     if not text:
         return {}
-    value: dict[str, Any] = msgspec.json.decode(text)
-    return value
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {UNREADABLE: text}
 
 
 def _hex(number: int) -> str | None:
@@ -262,7 +286,7 @@ def _logs(batch: Batch) -> Iterator[LogRecord]:
 def _series(batch: Batch) -> list[tuple[str, str, str, dict[str, str]]]:
     text = batch.text
     return [
-        (text(name) or "", text(kind) or "", text(documentation) or "", _object(text(labels)))
+        (text(name) or "", text(kind) or "", text(documentation) or "", _labels(text(labels)))
         for name, kind, documentation, labels in _rows(batch.series)
     ]
 

@@ -19,6 +19,9 @@ class Transport(ABC):
     - A transport MUST deliver the batches of a process in any order but without loss while they fit its bounds.
       Past a bound it drops the oldest and MUST report each dropped batch through `on_loss("batches", reason, 1)`.
     - It MAY deliver a batch more than once: receivers take each (process, sequence) once.
+    - A problem with the road (a server, a disk) MUST NOT be raised by any method: it is counted, logged once and told
+      by `get_status`. `on_loss` MUST be called without holding a lock that `send` or `get_status` needs.
+    - After `close`, `send` MUST count the batch as lost (reason `closed`) and MUST NOT raise.
     - `flush` MUST return within `timeout_s`, whether or not everything could be delivered.
     - `close` MUST be idempotent and keep what is undelivered where a later process can find it, if it can.
     - After `fork` the child uses a new transport; `abandon` MUST release what the child inherited (file descriptors,
@@ -47,5 +50,5 @@ class Transport(ABC):
         """Forget everything without delivering it: the transport was inherited through `fork`."""
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what was delivered, what waits, and the last problem, for people and for tests."""
+        """Tell what was delivered, what waits, and the last problem, as plain values that JSON can carry."""
         return {}

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Where a collector hands batches on to; each sink is a module of its own."""

@@ -1,0 +1,200 @@
+"""One thread and one bounded queue for each sink, so that a slow or broken one delays nobody else."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from threading import Condition, Thread, current_thread
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from rl_insight.collector.base import Sink
+from rl_insight.schema import Batch
+
+logger = logging.getLogger(__name__)
+
+_MAX_LOGGED_ERRORS = 100
+
+
+class SinkStatus(msgspec.Struct, frozen=True):
+    """What became of the batches meant for one sink."""
+
+    name: str
+    queued: int = 0
+    """Batches that wait, the one being written included."""
+    queued_bytes: int = 0
+    written: int = 0
+    failed: int = 0
+    """Batches whose `write` raised."""
+    dropped: int = 0
+    """Batches pushed out of a full queue, or left over when the time to close was up."""
+    flush_failures: int = 0
+    last_error: str | None = None
+    details: dict[str, Any] = {}
+    """What the sink says about itself."""
+
+
+class SinkRunner:
+    """Feeds one sink from a bounded queue on a daemon thread of its own.
+
+    `put` never blocks: when the queue is full, the oldest batch is dropped and counted. A sink that raises is counted,
+    logged once for each distinct error, and goes on with the next batch.
+    """
+
+    def __init__(self, sink: Sink, *, max_batches: int = 2_000, max_bytes: int = 64 * 1024 * 1024) -> None:
+        self.sink = sink
+        self._max_batches = max_batches
+        self._max_bytes = max_bytes
+        self._queue: deque[tuple[Batch, int]] = deque()
+        self._bytes = 0
+        self._writing = False
+        self._unflushed = False
+        self._closing = False
+        self._changed = Condition()
+        self._written = self._failed = self._dropped = self._flush_failures = 0
+        self._last_error: str | None = None
+        self._logged: set[str] = set()
+        self._thread = Thread(target=self._run, name=f"rl-insight-sink-{sink.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, batch: Batch, size: int = 0) -> None:
+        """Queue one batch of about `size` bytes; after `close` it is dropped and counted."""
+        with self._changed:
+            if self._closing:
+                self._dropped += 1
+                return
+            while self._queue and (len(self._queue) >= self._max_batches or self._bytes + size > self._max_bytes):
+                self._drop_oldest()
+            self._queue.append((batch, size))
+            self._bytes += size
+            self._changed.notify_all()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until everything queued has been written and flushed; False when it took longer than `timeout_s`."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not (self._queue or self._writing or self._unflushed), timeout=timeout_s
+            )
+
+    def start_closing(self) -> None:
+        """Take nothing more, and let the thread end once the queue is empty; does not wait."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what is queued for at most `timeout_s`, drop the rest, close the sink; idempotent."""
+        self.start_closing()
+        if current_thread() is self._thread:
+            return
+        self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            return
+        with self._changed:
+            while self._queue:
+                self._drop_oldest()
+        logger.warning(
+            "sink %r did not finish within %.1f s: what was queued is dropped. See its last error in the status.",
+            self.sink.name,
+            timeout_s,
+        )
+
+    def get_status(self) -> SinkStatus:
+        """Tell what was written, failed and dropped, and what waits."""
+        details = self._details()
+        with self._changed:
+            return SinkStatus(
+                name=self.sink.name,
+                queued=len(self._queue) + self._writing,
+                queued_bytes=self._bytes,
+                written=self._written,
+                failed=self._failed,
+                dropped=self._dropped,
+                flush_failures=self._flush_failures,
+                last_error=self._last_error,
+                details=details,
+            )
+
+    def _details(self) -> dict[str, Any]:
+        # Asked without our lock: a sink that answers slowly must not make `put` wait.
+        try:
+            return self.sink.get_status()
+        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _drop_oldest(self) -> None:
+        _, size = self._queue.popleft()
+        self._bytes -= size
+        self._dropped += 1
+
+    def _run(self) -> None:
+        flushed_at = monotonic()
+        while True:
+            batch = self._next(flushed_at + self.sink.flush_interval_s)
+            if batch is not None:
+                self._write(batch)
+            if self._unflushed and (batch is None or monotonic() >= flushed_at + self.sink.flush_interval_s):
+                self._flush()
+                flushed_at = monotonic()
+            if batch is None and self._finished():
+                break
+        try:
+            self.sink.close()
+        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
+            self._note(error)
+
+    def _next(self, flush_at: float) -> Batch | None:
+        """Wait for a batch; None when it is time to flush or to stop."""
+        with self._changed:
+            while not self._queue and not self._closing:
+                wait_s = max(flush_at - monotonic(), 0.0) if self._unflushed else None
+                if wait_s == 0.0:
+                    return None
+                self._changed.wait(wait_s)
+            if not self._queue:
+                return None
+            batch, size = self._queue.popleft()
+            self._bytes -= size
+            self._writing = True
+            return batch
+
+    def _finished(self) -> bool:
+        with self._changed:
+            return self._closing and not self._queue
+
+    def _write(self, batch: Batch) -> None:
+        try:
+            self.sink.write(batch)
+        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
+            self._note(error)
+            written = False
+        else:
+            written = True
+        with self._changed:
+            self._written += written
+            self._failed += not written
+            self._writing = False
+            self._unflushed = True
+            self._changed.notify_all()
+
+    def _flush(self) -> None:
+        failed = False
+        try:
+            self.sink.flush()
+        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
+            self._note(error)
+            failed = True
+        with self._changed:
+            self._flush_failures += failed
+            self._unflushed = False
+            self._changed.notify_all()
+
+    def _note(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        self._last_error = text
+        if text in self._logged or len(self._logged) >= _MAX_LOGGED_ERRORS:
+            return
+        self._logged.add(text)
+        logger.warning("sink %r failed: %s. It goes on with the next batch.", self.sink.name, text)

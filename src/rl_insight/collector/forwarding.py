@@ -1,0 +1,63 @@
+"""A transport that ends in a collector of the same process, and may pass the batches on."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from rl_insight.collector.base import Collector
+from rl_insight.errors import SchemaError
+from rl_insight.transport.base import LossHandler, Transport
+
+
+class ForwardingTransport(Transport):
+    """Feeds a collector, and then another transport if there is one.
+
+    The batches travel on as they came: their sender's identity and sequence numbers stay in them.
+    """
+
+    def __init__(self, collector: Collector, onward: Transport | None = None) -> None:
+        self.collector = collector
+        self._onward = onward
+        self._sequence = itertools.count(1)
+        if onward is not None:
+            self.max_batch_bytes = onward.max_batch_bytes
+
+    def set_loss_handler(self, handler: LossHandler) -> None:
+        """Have losses on the way onward reported too."""
+        self.on_loss = handler
+        if self._onward is not None:
+            self._onward.on_loss = handler
+
+    def send(self, payload: bytes, sequence: int) -> None:
+        """Hand a batch to the collector, and on."""
+        del sequence  # batches of several processes pass through here: only a number of our own is unique
+        try:
+            self.collector.ingest(payload)
+        except SchemaError:
+            self.on_loss("batches", "refused", 1)
+            return
+        if self._onward is not None:
+            self._onward.send(payload, next(self._sequence))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait for the transport behind; the collector's sinks have their own time at `close`."""
+        return self._onward is None or self._onward.flush(timeout_s)
+
+    def close(self) -> None:
+        """Close the collector and the transport behind."""
+        self.collector.close()
+        if self._onward is not None:
+            self._onward.close()
+
+    def abandon(self) -> None:
+        """Release what a forked child inherited."""
+        if self._onward is not None:
+            self._onward.abandon()
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell the status of both ends."""
+        status = {"collector": self.collector.get_status()}
+        if self._onward is not None:
+            status["onward"] = self._onward.get_status()
+        return status

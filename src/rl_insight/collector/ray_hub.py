@@ -1,0 +1,183 @@
+"""The hub: a Ray actor that collects the batches of a job's processes.
+
+It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one.
+It belongs to whoever called `init()` first in the job, and is gone with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from rl_insight.collector.collector import InProcessCollector
+from rl_insight.collector.forwarding import ForwardingTransport
+from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
+from rl_insight.errors import InsightError
+from rl_insight.schema import Process
+from rl_insight.transport import Transport, create_transport
+from rl_insight.transport.ray import RayTransport
+
+logger = logging.getLogger("rl_insight")
+
+NAMESPACE = "rl-insight-monitor"
+NAME_PREFIX = "RLInsightMonitorHub_"
+
+
+class RunIdentity(msgspec.Struct, frozen=True):
+    """What all processes of a job have in common."""
+
+    run_id: str
+    project: str = ""
+    experiment_name: str = ""
+
+
+class MonitorHub:
+    """The actor's class. Its methods are called by name from other processes, so their names stay as they are."""
+
+    def __init__(self, config: dict[str, Any], run: dict[str, str], hub_id: str) -> None:
+        self._config = config_from_dict(config)
+        self._run = run
+        settings = self._config
+        process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
+        relay = create_transport("http", settings, process) if settings.server.url else None
+        self._collector = InProcessCollector(_sinks(settings), namespace=settings.server.namespace)
+        self._road = ForwardingTransport(self._collector, relay)
+        self._endpoint = _metrics_endpoint(self._collector, settings)
+
+    def ingest(self, payload: bytes) -> None:
+        """Take one encoded batch."""
+        self._road.send(payload, 0)
+
+    def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return what a worker needs to start recording: the configuration and the run's identity."""
+        return config_to_dict(self._config), self._run
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
+        status = self._road.get_status()
+        status["metrics_url"] = self._endpoint.url if self._endpoint else None
+        return status
+
+    def flush(self, timeout_s: float) -> bool:
+        """Pass everything on; called by the driver before the job ends."""
+        return self._road.flush(timeout_s)
+
+
+def _sinks(config: InsightConfig) -> list[Any]:
+    if not config.otlp.traces_endpoint:
+        return []
+    from rl_insight.collector.sinks.otlp import OtlpTraceSink
+
+    return [OtlpTraceSink(config.otlp.traces_endpoint)]
+
+
+def _metrics_endpoint(collector: InProcessCollector, config: InsightConfig) -> Any:
+    from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
+    from rl_insight.collector.sinks.prometheus import PrometheusExposition
+
+    render = PrometheusExposition.of(collector).render
+    try:
+        return MetricsEndpoint(render, config.prometheus.metrics_report_host, config.prometheus.metrics_report_port)
+    except OSError as error:
+        logger.warning("the hub serves no /metrics: %s. Set prometheus.metrics_report_host and _port.", error)
+        return None
+
+
+def is_ray_worker() -> bool:
+    """Tell whether this process runs Ray tasks or actors, rather than a driver."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
+def hub_name(node_id: str | None = None) -> str:
+    """Return the name of this job's hub, or of its hub on one node."""
+    import ray
+
+    name = NAME_PREFIX + ray.get_runtime_context().get_job_id()
+    return f"{name}_{node_id}" if node_id else name
+
+
+def find_hub() -> Any:
+    """Return this job's hub: the one on this node, else the job's; None when there is none."""
+    import ray
+
+    for name in (hub_name(ray.get_runtime_context().get_node_id()), hub_name()):
+        with contextlib.suppress(ValueError):
+            return ray.get_actor(name, namespace=NAMESPACE)
+    return None
+
+
+def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
+    """Start this job's hub, and one on every other node if the configuration says so; returns the one to use here.
+
+    The hubs belong to this process: they end with it.
+    """
+    hub = _start_actor(hub_name(), config, run)
+    if config.ray.hub == "node":
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        for node in ray.nodes():
+            if node["Alive"] and node["NodeID"] != here:
+                _start_actor(hub_name(node["NodeID"]), config, run, node_id=node["NodeID"])
+    return hub
+
+
+_node_hubs: list[Any] = []
+"""An actor ends when nobody holds its handle."""
+
+
+def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: str | None = None) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    node = node_id or ray.get_runtime_context().get_node_id()
+    actor = ray.remote(MonitorHub).options(
+        name=name,
+        namespace=NAMESPACE,
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
+    )
+    handle = actor.remote(config_to_dict(config), msgspec.structs.asdict(run), name)
+    _node_hubs.append(handle)
+    return handle
+
+
+def fetch_start(hub: Any, timeout_s: float) -> tuple[InsightConfig, RunIdentity]:
+    """Ask a hub for the configuration and the run. Waits, so only a thread of our own may call it.
+
+    Raises:
+        InsightError: the hub does not answer in time.
+    """
+    import ray
+
+    try:
+        config, run = ray.get(hub.get_start.remote(), timeout=timeout_s)
+    except Exception as error:
+        raise InsightError(f"the monitor hub does not answer: {error}.") from error
+    return config_from_dict(config), msgspec.convert(run, RunIdentity)
+
+
+def wait_for_hub(timeout_s: float) -> Any:
+    """Look for this job's hub until it is there or the time is over. Waits, so only a thread of our own may call it."""
+    deadline = time.monotonic() + timeout_s
+    while (hub := find_hub()) is None and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return hub
+
+
+def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
+    """Make the transport of a process that has Ray: to the job's hub, which is started if there is none."""
+    hub = find_hub()
+    if hub is None:
+        hub = start_hub(config, RunIdentity(process.run_id, process.project, process.experiment_name))
+    return RayTransport(hub, find_hub)

@@ -1,0 +1,60 @@
+"""What a collector tells about itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rl_insight.collector.fanout import SinkStatus
+from rl_insight.schema import Loss
+
+EVENT_KINDS = ("spans", "events", "logs", "samples", "histograms")
+"""The tables of a batch whose rows are counted."""
+
+
+class ProcessStatus(msgspec.Struct, frozen=True):
+    """What a collector knows about one process."""
+
+    process_id: str
+    run_id: str
+    project: str
+    experiment_name: str
+    host: str
+    pid: int
+    role: str
+    rank: int | None
+    last_seen_ns: int
+    """When its last new batch arrived, by the collector's clock."""
+    batches: int
+    events: dict[str, int]
+    """Rows received, by kind."""
+    losses: list[Loss]
+    """What the process itself had to give up since it started."""
+    clock_offset_ns: int | None
+    """What to add to the process's times to get the collector's."""
+    final: bool
+    """True once the process said that it ended in order."""
+    silent: bool
+    """True when it has said nothing for several of its heartbeats, and did not end in order."""
+
+
+class CollectorStatus(msgspec.Struct, frozen=True):
+    """What a collector has seen, dropped and forwarded."""
+
+    started_ns: int
+    batches: int
+    bytes: int
+    duplicates: int
+    refused: dict[str, int]
+    """Payloads refused, by reason: `schema`, `version`."""
+    events: dict[str, int]
+    losses: list[Loss]
+    """What all processes had to give up, those no longer listed included."""
+    missing_batches: int
+    """Batches given up: they did not arrive while very many later ones did."""
+    series: int
+    refused_samples: dict[str, int]
+    """Metric rows refused, by reason; see `SeriesTable`."""
+    processes_seen: int
+    """Processes ever seen; `processes` lists the latest of them."""
+    processes: dict[str, ProcessStatus]
+    sinks: dict[str, SinkStatus]

@@ -1,0 +1,247 @@
+"""Puts a configuration together: defaults < config file < `init(config)` < `init`'s arguments < environment.
+
+OmegaConf does the merging, the conversions and the interpolation. It is imported inside the functions, because it
+costs more than the rest of RL-Insight and only a process that configures itself needs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from rl_insight.config.checks import check_keys, check_values, wrong_type
+from rl_insight.config.model import InsightConfig, config_keys, sections
+from rl_insight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf.errors import OmegaConfBaseException
+
+CONFIG_FILE_VARIABLE = "RL_INSIGHT_CONFIG"
+ENABLED_VARIABLE = "RL_INSIGHT_ENABLED"
+TEXT_VARIABLES = {
+    "RL_INSIGHT_SERVER_URL": ("server", "url"),
+    "RL_INSIGHT_TOKEN": ("server", "token"),
+    "RL_INSIGHT_RUN_ID": (None, "run_id"),
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ("otlp", "traces_endpoint"),
+}
+ENVIRONMENT_VARIABLES = (CONFIG_FILE_VARIABLE, ENABLED_VARIABLE, *TEXT_VARIABLES)
+"""Every variable that `load_config` reads."""
+
+_BOOLEANS = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
+
+ConfigSource: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Any"
+"""A mapping, a dataclass instance, an OmegaConf `DictConfig`, or the path of a YAML file."""
+
+
+def load_config(
+    source: ConfigSource | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> InsightConfig:
+    """Return the configuration of this process.
+
+    Args:
+        source: what `init(config)` was given: a mapping, a dataclass, a `DictConfig` or the path of a YAML file.
+        overrides: `init`'s other arguments, by key; None means that the argument was not given.
+        environ: the environment variables.
+
+    Raises:
+        ConfigError: a key is unknown, or a value cannot be used; the message says which and why.
+
+    >>> load_config({"server": {"url": "http://10.0.0.1:18080"}}, overrides={"rank": 3}, environ={}).rank
+    3
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    merged = OmegaConf.structured(InsightConfig)
+    for origin, layer in _layers(source, overrides or {}, environ):
+        check_keys(layer, origin)
+        try:
+            merged = OmegaConf.merge(merged, layer)
+        except OmegaConfBaseException as error:
+            raise _merge_error(error, layer, origin) from error
+    try:
+        config = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise _resolution_error(error) from error
+    assert isinstance(config, InsightConfig)  # noqa: S101 - tells the type checker what a structured config becomes
+    _unset_empty_texts(config)
+    check_values(config)
+    return config
+
+
+def config_to_dict(config: InsightConfig) -> dict[str, Any]:
+    """Return a configuration as plain dicts, lists and scalars, ready to travel to another process.
+
+    It holds `server.token`: send it only where the token may go.
+    """
+    return dataclasses.asdict(config)
+
+
+def config_from_dict(values: Mapping[str, Any]) -> InsightConfig:
+    """Return the configuration that `config_to_dict` made plain, without the help of OmegaConf.
+
+    Keys of a newer version are passed over; absent ones have their defaults.
+
+    >>> config_from_dict(config_to_dict(InsightConfig(rank=1))).rank
+    1
+
+    Raises:
+        ConfigError: a value has the wrong type or cannot be used.
+    """
+    try:
+        config = msgspec.convert(values, InsightConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"not a configuration: {error}. Make it with config_to_dict().") from error
+    check_values(config)
+    return config
+
+
+def _layers(
+    source: ConfigSource | None, overrides: Mapping[str, Any], environ: Mapping[str, str]
+) -> list[tuple[str, dict[Any, Any]]]:
+    """Return what stands above the defaults, weakest first, each with a name for messages."""
+    layers = []
+    if path := environ.get(CONFIG_FILE_VARIABLE):
+        layers.append((path, _read_yaml(path)))
+    if source is not None:
+        layers.append(_source_layer(source))
+    given = {key: value for key, value in overrides.items() if value is not None}
+    layers.append(("the arguments", _literal(_plain(given))))
+    layers.append(("the environment", _literal(_environment(environ))))
+    return [(origin, _without_empty_sections(layer)) for origin, layer in layers]
+
+
+def _source_layer(source: ConfigSource) -> tuple[str, dict[Any, Any]]:
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        return path, _read_yaml(path)
+    plain = _plain(source)
+    if not isinstance(plain, dict):
+        raise ConfigError(
+            f"the configuration cannot be of type {type(source).__name__}: give a mapping, a dataclass instance, "
+            "an OmegaConf DictConfig or the path of a YAML file."
+        )
+    return "the configuration", plain
+
+
+def _read_yaml(path: str) -> dict[Any, Any]:
+    import yaml  # type: ignore[import-untyped]  # it has no types of its own
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+        # OmegaConf would read a lone word as a key without a value, so look at the document itself first.
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+        if document is None or document.tag == "tag:yaml.org,2002:null":
+            return {}
+        if not isinstance(document, yaml.MappingNode):
+            raise ConfigError(f"the configuration file {path} holds no mapping: write 'key: value' lines.")
+        loaded: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror or error}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        raise ConfigError(f"the configuration file {path} is not valid YAML: {_one_line(error)}.") from error
+    mapping: dict[Any, Any] = loaded
+    return mapping
+
+
+def _plain(value: Any) -> Any:
+    """Return dicts and lists in place of every kind of mapping, dataclass and sequence; nothing given is changed.
+
+    Interpolations in a `DictConfig` are resolved where they stand: they may point outside the part we were given.
+    """
+    from omegaconf import DictConfig, ListConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(value, (DictConfig, ListConfig)):
+        try:
+            return OmegaConf.to_container(value, resolve=True)
+        except OmegaConfBaseException as error:
+            raise _resolution_error(error) from error
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {entry.name: _plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    layer: dict[str, Any] = {}
+    for variable, (section, key) in TEXT_VARIABLES.items():
+        if value := environ.get(variable):
+            place = layer.setdefault(section, {}) if section else layer
+            place[key] = value
+    if enabled := environ.get(ENABLED_VARIABLE):
+        if enabled.strip().lower() not in _BOOLEANS:
+            raise ConfigError(
+                f"{ENABLED_VARIABLE} cannot be {enabled!r}: it must be true or false (1/0, yes/no, on/off)."
+            )
+        layer["enabled"] = _BOOLEANS[enabled.strip().lower()]
+    return layer
+
+
+def _literal(value: Any) -> Any:
+    """Return values in which OmegaConf will find nothing to interpolate."""
+    if isinstance(value, dict):
+        return {key: _literal(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_literal(inner) for inner in value]
+    if isinstance(value, str) and "${" in value:
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    return value
+
+
+def _without_empty_sections(layer: dict[Any, Any]) -> dict[Any, Any]:
+    """Drop sections whose keys are all commented out, which YAML reads as null."""
+    inner = sections(InsightConfig)
+    return {key: value for key, value in layer.items() if not (value is None and key in inner)}
+
+
+def _unset_empty_texts(config: InsightConfig) -> None:
+    """Treat an empty text as absent where a key may be absent, as `${oc.env:NAME,""}` gives it."""
+    for dotted, declared in config_keys().items():
+        section, _, key = dotted.rpartition(".")
+        owner = getattr(config, section) if section else config
+        if declared == "str | None" and not getattr(owner, key):
+            setattr(owner, key, None)
+
+
+def _merge_error(error: OmegaConfBaseException, layer: dict[Any, Any], origin: str) -> ConfigError:
+    from omegaconf.errors import GrammarParseError
+
+    keys = config_keys()
+    value: Any = layer
+    key = ""
+    for name in re.split(r"[.\[]", error.full_key or ""):
+        if key in keys or not isinstance(value, dict) or name not in value:
+            break
+        value = value[name]
+        key = f"{key}.{name}" if key else name
+    if key in keys and not isinstance(error, GrammarParseError):
+        return wrong_type(key, value, origin)
+    return ConfigError(f"{key or 'a value'} in {origin} cannot be used: {_one_line(error)}.")
+
+
+def _resolution_error(error: OmegaConfBaseException) -> ConfigError:
+    return ConfigError(f"{error.full_key or 'the configuration'} cannot be resolved: {_one_line(error)}.")
+
+
+def _one_line(error: Exception) -> str:
+    """Return what an error says, without OmegaConf's lines about its own objects."""
+    text = re.sub(r"\n\s*(full_key|reference_type|object_type)[:=].*", "", str(error))
+    return " ".join(text.split()).rstrip(".") or type(error).__name__

@@ -1,0 +1,214 @@
+"""The configuration as plain dataclasses: one class a section, one attribute a key.
+
+`docs/configuration.md` describes every key for users; `config.checks` holds the ranges and choices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rl_insight.schema.names import DEFAULT_NAMESPACE
+
+MEBIBYTE = 1024 * 1024
+
+_MODEL_WORDS = (
+    "first|last|next|previous|per|each|eos|bos|pad|unk|sep|cls|mask|stop|start|end|special"
+    "|image|audio|video|text|prompt|response|input|output|new|best|top|max|min"
+)
+
+SECRET_KEYS = (
+    # "api_key", "X-Api-Key", "apiKey", "AWS_SECRET_ACCESS_KEY", "private_key"; not "key" or "key_count"
+    r"(?:api|access|secret|private|signing|encryption|ssh|account)[-_. ]?keys?(?:$|[^a-z])",
+    # "token", "access_token", "HF_TOKEN"; not the tokens of a model ("tokens", "token_count", "eos_token")
+    # and not what is measured by token ("time_to_first_token", "seconds_per_token")
+    rf"^(?!(?:.*[^a-z])?(?:{_MODEL_WORDS})[-_. ]?token$).*token$",
+    r"passw(?:or)?d|passphrase|[^a-z]pwd$",
+    r"secret",
+    r"authorization",
+    r"(?:^|[^a-z])(?:set)?cookies?$",
+    r"credential",
+)
+"""Names of keys whose values are secrets, searched without regard to case."""
+
+SECRET_VALUES = (
+    r"\b[Bb]earer\s+[A-Za-z0-9._~+/=-]{8,}",
+    r"\bsk-[A-Za-z0-9_-]{16,}",
+    r"\bhf_[A-Za-z0-9]{16,}",
+    r"\b(?:gh[opsur]_|github_pat_)[A-Za-z0-9_]{16,}",
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    r"\bxox[abeprs]-[A-Za-z0-9-]{8,}",
+    # JSON Web Tokens: two parts that start with the Base64 of '{"', and a signature
+    r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
+    # the user and password of a URL
+    r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+)
+"""Pieces of text that are secrets wherever they stand."""
+
+
+@dataclass(slots=True)
+class ServerConfig:
+    """Where a run's events go."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    """In front of every metric name that Prometheus sees; may be empty."""
+    backend: str = "auto"
+    """The transport: `auto` is Ray where it is initialised, else HTTP."""
+    url: str | None = None
+    """The server; without one, a server running on this machine is used."""
+    token: str | None = field(default=None, repr=False)
+    """What a server on another address than loopback asks for."""
+
+
+@dataclass(slots=True)
+class PrometheusConfig:
+    """The endpoint on which a collector shows its metrics to Prometheus."""
+
+    metrics_report_port: int = 9092
+    """The first port to try; 0 takes any free one."""
+    metrics_report_host: str = "127.0.0.1"
+    """The address to listen on."""
+
+
+@dataclass(slots=True)
+class RecorderConfig:
+    """What a process keeps, and for how long."""
+
+    flush_interval_s: float = 0.5
+    """Between two batches."""
+    heartbeat_s: float = 5.0
+    """A process that records nothing still sends a batch this often."""
+    finish_timeout_s: float = 5.0
+    """The longest that `finish()` waits for delivery."""
+    max_metrics: int = 100_000
+    """Metric calls that wait for the next flush."""
+    max_spans: int = 100_000
+    """Spans that wait for the next flush."""
+    max_records: int = 100_000
+    """Events and log lines that wait for the next flush."""
+    drop: str = "newest"
+    """What a full buffer gives up: `newest` or `oldest`."""
+    max_series_per_metric: int = 2000
+    """Label sets of one metric; further ones collapse into `__overflow__`."""
+    max_attribute_bytes: int = 65536
+    """The size at which one attribute's text is cut."""
+    max_attributes: int = 128
+    """Attributes of one span, event or log line; further ones are dropped."""
+    capture_text: bool = False
+    """Whether prompts and responses are recorded."""
+
+
+@dataclass(slots=True)
+class RedactionConfig:
+    """What must never leave the process."""
+
+    enabled: bool = True
+    """Whether anything is redacted at all."""
+    action: str = "mask"
+    """What happens to a secret: `mask`, `hash` or `drop`."""
+    key_patterns: list[str] = field(default_factory=lambda: list(SECRET_KEYS))
+    """Regular expressions for the names of secrets; case does not matter."""
+    value_patterns: list[str] = field(default_factory=lambda: list(SECRET_VALUES))
+    """Regular expressions for secrets inside text."""
+    function: str | None = None
+    """The user's own callable `(key, value) -> value`, as `package.module:callable`."""
+
+
+@dataclass(slots=True)
+class HttpConfig:
+    """The HTTP transport."""
+
+    timeout_s: float = 10.0
+    """For one request."""
+    compression: str = "auto"
+    """`auto` (large batches, with the best method at hand), `none`, `gzip` or `zstd`."""
+    spool_dir: str | None = None
+    """Where batches wait while the server is away; by default a folder of the user's in the temporary directory."""
+    spool_max_bytes: int = 256 * MEBIBYTE
+    """Past this the oldest waiting batches are given up, and counted."""
+    retry_initial_s: float = 0.2
+    """The first pause after a failed delivery; it doubles from there."""
+    retry_max_s: float = 10.0
+    """The longest pause between two attempts."""
+
+
+@dataclass(slots=True)
+class FileConfig:
+    """The file transport."""
+
+    directory: str = "rl-insight-events"
+    """Where the files go."""
+    rotate_bytes: int = 64 * MEBIBYTE
+    """The size at which a new file is begun."""
+
+
+@dataclass(slots=True)
+class RayConfig:
+    """The Ray transport."""
+
+    hub: str = "job"
+    """One hub for the `job`, or one on each `node`."""
+
+
+@dataclass(slots=True)
+class OtlpConfig:
+    """OpenTelemetry export."""
+
+    traces_endpoint: str | None = None
+    """Where spans are sent as OTLP over HTTP, besides the server."""
+
+
+@dataclass(slots=True)
+class InsightConfig:
+    """The whole configuration."""
+
+    enabled: bool = True
+    """False makes every call a no-op."""
+    server: ServerConfig = field(default_factory=ServerConfig)
+    prometheus: PrometheusConfig = field(default_factory=PrometheusConfig)
+    recorder: RecorderConfig = field(default_factory=RecorderConfig)
+    redaction: RedactionConfig = field(default_factory=RedactionConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    file: FileConfig = field(default_factory=FileConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
+    otlp: OtlpConfig = field(default_factory=OtlpConfig)
+    labels: dict[str, str] = field(default_factory=dict)
+    """Stand on everything the process records."""
+    project: str | None = None
+    """The project the run belongs to."""
+    experiment_name: str | None = None
+    """The experiment the run belongs to."""
+    run_id: str | None = None
+    """The run; the same in all its processes. One is made when it is absent."""
+    role: str | None = None
+    """What the process does: `actor`, `rollout`, `trainer`, ..."""
+    rank: int | None = None
+    """The process's number within its role."""
+
+
+def sections(section: type) -> dict[str, type]:
+    """Return the sections that stand directly inside a section, by name."""
+    found: dict[str, type] = {}
+    for entry in dataclasses.fields(section):
+        factory: Any = entry.default_factory
+        if dataclasses.is_dataclass(factory):
+            found[entry.name] = cast("type", factory)
+    return found
+
+
+def config_keys(section: type = InsightConfig, prefix: str = "") -> dict[str, str]:
+    """Return the dotted name of every key, with its type as the dataclasses spell it.
+
+    >>> config_keys()["server.url"]
+    'str | None'
+    """
+    inner = sections(section)
+    keys: dict[str, str] = {}
+    for entry in dataclasses.fields(section):
+        if entry.name in inner:
+            keys.update(config_keys(inner[entry.name], f"{prefix}{entry.name}."))
+        else:
+            keys[prefix + entry.name] = str(entry.type)
+    return keys

@@ -1,0 +1,37 @@
+"""Where RL-Insight keeps things on this machine, and how a process finds the server that runs here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+DATA_DIR_VARIABLE = "RL_INSIGHT_DATA_DIR"
+STATE_FILE = "server.json"
+
+
+class ServerState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a running server leaves in its data directory, readable by its owner alone."""
+
+    pid: int
+    url: str
+    token: str | None = None
+
+
+def data_dir() -> Path:
+    """Return the server's data directory: `RL_INSIGHT_DATA_DIR`, or `~/.rl-insight`."""
+    return Path(os.environ.get(DATA_DIR_VARIABLE) or "~/.rl-insight").expanduser()
+
+
+def find_local_server(directory: Path | None = None) -> ServerState | None:
+    """Return the server that runs on this machine; None when there is none."""
+    try:
+        raw = ((directory or data_dir()) / STATE_FILE).read_bytes()
+        state = msgspec.json.decode(raw, type=ServerState)
+        os.kill(state.pid, 0)
+    except PermissionError:  # it runs, under another user
+        return state
+    except (OSError, msgspec.DecodeError, OverflowError, RuntimeError):
+        return None
+    return state

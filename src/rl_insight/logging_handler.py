@@ -1,0 +1,52 @@
+"""Sends what Python's `logging` says to RL-Insight, with the current span, session, step and lane."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rl_insight.producer import Producer
+from rl_insight.recorder.recorder import LOG
+
+_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "taskName"}
+
+
+class InsightHandler(logging.Handler):
+    """A logging handler; what is passed as `extra=` becomes fields.
+
+    >>> import logging
+    >>> logging.getLogger("trainer").addHandler(InsightHandler(level=logging.INFO))
+    >>> logging.getLogger("trainer").warning("reward is %s", "NaN", extra={"sample": 17})
+    """
+
+    def __init__(self, level: int | str = logging.NOTSET, *, monitor: Producer | None = None) -> None:
+        super().__init__(level)
+        self._monitor = monitor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Record one line; RL-Insight's own lines are left out, so that a problem of ours cannot feed itself."""
+        if record.name == "rl_insight" or record.name.startswith("rl_insight."):
+            return
+        monitor = self._monitor or _default_monitor()
+        recorder = monitor._recorder or (monitor._inherit() if monitor._may_inherit else None)
+        if recorder is None:
+            return
+        fields: dict[str, Any] = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["exception.type"] = record.exc_info[0].__name__
+            fields["exception.stacktrace"] = (self.formatter or _formatter).formatException(record.exc_info)
+        fields["code.location"] = f"{record.pathname}:{record.lineno}"
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001  # arguments that do not fit the format
+            message = str(record.msg)
+        recorder.record_point(LOG, record.levelno, message, fields, record.name)
+
+
+_formatter = logging.Formatter()
+
+
+def _default_monitor() -> Producer:
+    from rl_insight.api import default_monitor
+
+    return default_monitor

@@ -1,0 +1,320 @@
+"""The monitor: a producer with a life, from `init()` to `finish()`, across forks, child processes and Ray workers."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rl_insight.producer import Producer
+from rl_insight.recorder.recorder import Recorder
+
+if TYPE_CHECKING:
+    from rl_insight.config import InsightConfig
+    from rl_insight.startup import Pipeline
+
+logger = logging.getLogger("rl_insight")
+
+INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
+"""Set by `init()` for child processes: what they need to join the run, as JSON."""
+_HUB_WAIT_S = 30.0
+
+
+class Monitor(Producer):
+    """Records for one process. `rl_insight`'s functions are the bound methods of one default monitor.
+
+    >>> monitor = Monitor()
+    >>> monitor.init(config={"server": {"backend": "memory"}})
+    >>> monitor.metric_count("steps")
+    >>> monitor.finish()
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._pipeline: Pipeline | None = None
+        self._starting: threading.Thread | None = None
+        self._exit_registered = False
+        _monitors.add(self)
+
+    # -- start
+
+    def init(
+        self,
+        project: str | Mapping[str, Any] | None = None,
+        experiment_name: str | None = None,
+        config: Any = None,
+        *,
+        run_id: str | None = None,
+        role: str | None = None,
+        rank: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start recording in this process; once per process.
+
+        >>> import rl_insight as insight
+        >>> insight.init("math", "grpo-7b", role="trainer", rank=0)  # doctest: +SKIP
+
+        Args:
+            project: The project; give it together with `experiment_name`, or leave out both. A mapping in this place
+                is taken as `config`, as older versions had it.
+            experiment_name: The experiment.
+            config: A mapping, a dataclass, an OmegaConf `DictConfig`, or the path of a YAML file.
+            run_id: The run; the same in all its processes. One is made when it is left out.
+            role: What this process does: `trainer`, `rollout`, ...
+            rank: Its number within the role.
+            labels: Stand on everything this process records.
+
+        Raises:
+            ValueError: the configuration cannot be used; the message says why.
+        """
+        with self._lock:
+            if self._pipeline is not None or self._starting is not None:
+                warnings.warn("rl_insight.init() was called again: ignored.", RuntimeWarning, stacklevel=2)
+                return
+            if project is not None and not isinstance(project, str):
+                if config is not None:
+                    raise TypeError("init() got two configurations: the first argument and config=.")
+                project, config = None, project
+            settings = _load(
+                config,
+                project=project,
+                experiment_name=experiment_name,
+                run_id=run_id,
+                role=role,
+                rank=rank,
+                labels=dict(labels) if labels else None,
+            )
+            self._may_inherit = False
+            if settings.enabled:
+                self._begin(settings)
+
+    def _begin(self, settings: InsightConfig) -> None:
+        from rl_insight import startup
+
+        resolved = startup.resolve(settings)
+        if resolved is None:
+            return
+        recorder = Recorder(resolved.recorder)
+        if resolved.server.backend == "ray" and _is_ray_worker():
+            self._begin_in_background(recorder, lambda: _join_job(resolved, may_start_hub=True))
+            return
+        self._begin_now(resolved, recorder)
+
+    def _begin_now(self, settings: InsightConfig, recorder: Recorder) -> None:
+        from rl_insight import startup
+
+        try:
+            self._pipeline = startup.connect(settings, recorder)
+        except Exception:  # a server or a cluster in a bad state must not stop training
+            logger.exception("RL-Insight records nothing: its %s transport did not start.", settings.server.backend)
+            self._recorder = None
+            return
+        self._recorder = recorder
+        self._export_to_children()
+        self._register_exit()
+
+    def _begin_in_background(self, recorder: Recorder, find_settings: Any) -> None:
+        """Record at once, and learn where to send it on a thread of our own: asking a hub may take a while."""
+
+        def start() -> None:
+            try:
+                settings = find_settings()
+            except Exception:
+                logger.exception("RL-Insight records nothing in this process.")
+                settings = None
+            with self._lock:
+                self._starting = None
+                if self._recorder is not recorder:  # finished meanwhile
+                    return
+                if settings is None:
+                    self._recorder = None
+                    return
+                recorder.apply(settings.recorder)
+                self._begin_now(settings, recorder)
+
+        self._recorder = recorder
+        self._starting = threading.Thread(target=start, name="rl-insight-start", daemon=True)
+        self._starting.start()
+
+    def _inherit(self) -> Recorder | None:
+        """Join the run of a parent process or of this Ray worker's driver, if there is one; asked once."""
+        with self._lock:
+            if not self._may_inherit:
+                return self._recorder
+            self._may_inherit = False
+            if self._recorder is not None:
+                return self._recorder
+            try:
+                self._begin_inherited()
+            except Exception:  # no call of the hot path raises because of monitoring
+                logger.exception("RL-Insight records nothing in this process.")
+            return self._recorder
+
+    def _begin_inherited(self) -> None:
+        if inherited := os.environ.get(INHERIT_VARIABLE):
+            import msgspec
+
+            from rl_insight.config import config_from_dict
+
+            settings = config_from_dict(msgspec.json.decode(inherited))
+            self._begin_now(settings, Recorder(settings.recorder))
+        elif _is_ray_worker():
+            self._begin_in_background(Recorder(), lambda: _join_job(None, may_start_hub=False))
+
+    def _export_to_children(self) -> None:
+        """Let child processes that are started afresh join the run without an `init()` of their own."""
+        if self is not _default() or self._pipeline is None:
+            return
+        import msgspec
+
+        from rl_insight.config import config_to_dict
+
+        config, process = self._pipeline.config, self._pipeline.process
+        child = replace(config, run_id=process.run_id, rank=None)
+        os.environ[INHERIT_VARIABLE] = msgspec.json.encode(config_to_dict(child)).decode()
+
+    # -- end
+
+    def finish(self) -> None:
+        """Deliver what was recorded, within `recorder.finish_timeout_s`; every call is a no-op afterwards."""
+        with self._lock:
+            starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.join(_HUB_WAIT_S)
+        with self._lock:
+            pipeline, self._pipeline = self._pipeline, None
+            self._recorder = None
+            self._may_inherit = False
+        if pipeline is None:
+            return
+        if self is _default():
+            os.environ.pop(INHERIT_VARIABLE, None)
+        try:
+            if not pipeline.finish(pipeline.config.recorder.finish_timeout_s):
+                logger.warning("not everything could be delivered in time: what was kept on disk is sent later.")
+        except Exception:
+            logger.exception("RL-Insight did not end in order.")
+
+    close = finish
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Deliver what was recorded so far and go on; True if that happened in time."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return False
+        return pipeline.flusher.request_flush(timeout_s) and pipeline.transport.flush(timeout_s)
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell whether this process records, as whom, what was lost, and how delivery goes."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return {"recording": self._recorder is not None}
+        process = pipeline.process
+        return {
+            "recording": True,
+            "process_id": process.process_id,
+            "run_id": process.run_id,
+            "backend": pipeline.config.server.backend,
+            "losses": {f"{loss.kind}/{loss.reason}": loss.count for loss in pipeline.recorder.losses.snapshot()},
+            "transport": pipeline.transport.get_status(),
+        }
+
+    def _register_exit(self) -> None:
+        """Deliver at exit: of the interpreter, and of `multiprocessing` children, which skip `atexit` after a fork."""
+        if not self._exit_registered:
+            self._exit_registered = True
+            atexit.register(self.finish)
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, self.finish, exitpriority=0)
+
+    # -- fork
+
+    def _after_fork_in_child(self) -> None:
+        """Start over under an identity of our own; what the parent had buffered is the parent's to send."""
+        self._lock = threading.RLock()
+        self._starting = None
+        pipeline, self._pipeline, self._recorder = self._pipeline, None, None
+        if pipeline is None:
+            return
+        pipeline.transport.abandon()
+        settings = replace(pipeline.config, run_id=pipeline.process.run_id)
+        if settings.server.backend == "ray":  # Ray's connection does not survive a fork
+            return
+        recorder = Recorder(settings.recorder)
+        recorder.step = pipeline.recorder.step
+        self._begin_now(settings, recorder)
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:  # its children forget finalizers right after this hook, and then run these
+            util.register_after_fork(self, Monitor._register_exit)
+
+
+def _load(config: Any, **overrides: Any) -> InsightConfig:
+    from rl_insight.config import load_config
+    from rl_insight.errors import ConfigError
+
+    settings = load_config(config, overrides=overrides)
+    if (settings.project is None) != (settings.experiment_name is None):
+        missing = "experiment_name" if settings.experiment_name is None else "project"
+        raise ConfigError(f"{missing} is missing: project and experiment_name are needed together, or neither.")
+    return settings
+
+
+def _is_ray_worker() -> bool:
+    if "ray" not in sys.modules:
+        return False
+    from rl_insight.collector.ray_hub import is_ray_worker
+
+    return is_ray_worker()
+
+
+def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfig | None:
+    """Return the settings of this Ray worker: the job's, with what its own `init()` said about this process."""
+    from rl_insight.collector import ray_hub
+
+    hub = ray_hub.find_hub() if may_start_hub else ray_hub.wait_for_hub(_HUB_WAIT_S)
+    if hub is None:
+        return own
+    settings, run = ray_hub.fetch_start(hub, _HUB_WAIT_S)
+    server = replace(settings.server, backend="ray")
+    joined = replace(
+        settings,
+        server=server,
+        run_id=run.run_id,
+        project=run.project or None,
+        experiment_name=run.experiment_name or None,
+        role=None,
+        rank=None,
+    )
+    if own is None:
+        return joined
+    return replace(joined, role=own.role, rank=own.rank, labels={**settings.labels, **own.labels})
+
+
+_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
+
+
+def _default() -> Monitor | None:
+    """Return the monitor behind `rl_insight`'s functions."""
+    api = sys.modules.get("rl_insight.api")
+    return getattr(api, "default_monitor", None)
+
+
+def _restart_in_child() -> None:
+    for monitor in list(_monitors):
+        try:
+            monitor._after_fork_in_child()
+        except Exception:
+            logger.exception("RL-Insight records nothing in this forked process.")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restart_in_child)

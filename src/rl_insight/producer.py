@@ -1,0 +1,334 @@
+"""The producer: every call that training code makes. Thin: each method checks, then appends to a buffer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, TypeVar, overload
+
+from rl_insight.recorder.context import StepScope, current_span, current_step
+from rl_insight.recorder.lanes import State
+from rl_insight.recorder.operations import traced
+from rl_insight.recorder.propagation import Attachment, inject
+from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
+from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+LabelMaker = Callable[[Any], Mapping[str, Any]]
+
+
+class Producer:
+    """Records metrics, states, spans, events and logs; does next to nothing while `_recorder` is None.
+
+    No method blocks on I/O, and none raises because of monitoring.
+    """
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._may_inherit = True
+
+    def _inherit(self) -> Recorder | None:
+        """Start from what a parent process left for its children; see `Monitor`."""
+        self._may_inherit = False
+        return None
+
+    # -- metrics
+
+    def metric_count(self, name: str, amount: float = 1.0, documentation: str = "", **labels: Any) -> None:
+        """Add to a counter.
+
+        >>> metric_count("rollouts_total", worker="0")
+        >>> metric_count("tokens", 512, documentation="Tokens generated", model="policy")
+
+        Args:
+            name: Exposed as ``<namespace>_<name>``, ending in ``_total``.
+            amount: A negative amount is refused, counted, and warned about once.
+            documentation: One sentence for people.
+            labels: Their values become strings.
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        if amount.__class__ is not float and amount.__class__ is not int:
+            number = _number(recorder, name, amount)
+            if number is None:
+                return
+            amount = number
+        step = current_step.get()
+        metrics = recorder.metrics
+        metrics.append((COUNTER, name, amount, labels, documentation, recorder.step if step is None else step, 0))
+        if len(metrics) > recorder.watermark:
+            recorder.relieve(metrics, "metrics", recorder.max_metrics)
+
+    def metric_gauge(self, name: str, value: float, documentation: str = "", **labels: Any) -> None:
+        """Set a gauge; every value is kept with its own time. NaN and infinities are kept too.
+
+        >>> metric_gauge("reward_mean", 0.73, worker="0")
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        if value.__class__ is not float and value.__class__ is not int:
+            number = _number(recorder, name, value)
+            if number is None:
+                return
+            value = number
+        step = current_step.get()
+        metrics = recorder.metrics
+        metrics.append(
+            (GAUGE, name, value, labels, documentation, recorder.step if step is None else step, recorder.now())
+        )
+        if len(metrics) > recorder.watermark:
+            recorder.relieve(metrics, "metrics", recorder.max_metrics)
+
+    def metric_histogram(self, name: str, value: float, documentation: str = "", **labels: Any) -> None:
+        """Add a value to a distribution; quantiles are good for any unit, without choosing buckets.
+
+        >>> metric_histogram("step_latency_ms", 42.5, worker="0")
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        if value.__class__ is not float and value.__class__ is not int:
+            number = _number(recorder, name, value)
+            if number is None:
+                return
+            value = number
+        step = current_step.get()
+        metrics = recorder.metrics
+        metrics.append((HISTOGRAM, name, value, labels, documentation, recorder.step if step is None else step, 0))
+        if len(metrics) > recorder.watermark:
+            recorder.relieve(metrics, "metrics", recorder.max_metrics)
+
+    metric_value = metric_gauge
+    metric_distribution = metric_histogram
+
+    # -- states and spans
+
+    def trace_state(self, state_name: str, state_lane_id: str | None = None, **labels: Any) -> State | NoSpan:
+        """Show a state on a lane while the `with` block runs.
+
+        A lane shows one state at a time. The same state entered again merges with the running one; another state on a
+        busy lane is kept as a child of the running one.
+
+        >>> with trace_state("rollout", state_lane_id="trainer_0", step=10):
+        ...     pass
+
+        Args:
+            state_name: What the lane is doing.
+            state_lane_id: The lane; the process's own when left out.
+            labels: Attributes of the interval.
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return NO_SPAN
+        if state_lane_id is not None and state_lane_id.__class__ is not str:
+            state_lane_id = str(state_lane_id)
+        return State(recorder, state_name, state_lane_id, labels)
+
+    def trace_span(
+        self,
+        name: str,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        start_time_ns: int | None = None,
+        end_time_ns: int | None = None,
+        lane: str | None = None,
+    ) -> Span | NoSpan:
+        """Record an interval: the `with` block, or with both times given, one that is over already.
+
+        >>> with trace_span("generate", {"tokens": 512}) as span:
+        ...     span.set_attribute("finish_reason", "stop")
+        >>> _ = trace_span(name="prefill", start_time_ns=1_000, end_time_ns=2_000, attributes={"batch": 8})
+
+        Args:
+            name: What is done.
+            attributes: Anything that has a JSON form; other values become their `str()`.
+            start_time_ns: Wall-clock nanoseconds (`time.time_ns()`) of a finished span.
+            end_time_ns: Its end.
+            lane: Where the timeline shows it; the parent's lane when left out.
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return NO_SPAN
+        span = Span(recorder, name, dict(attributes) if attributes else None, lane=lane)
+        if start_time_ns is None and end_time_ns is None:
+            return span
+        if start_time_ns.__class__ is not int or end_time_ns.__class__ is not int:
+            recorder.losses.refuse(
+                "spans",
+                "bad_time",
+                f"trace_span({name!r}) was refused: start_time_ns and end_time_ns go together and are integers.",
+                topic=str(name),
+            )
+            return NO_SPAN
+        span.begin(current_span.get())
+        span.start = start_time_ns - recorder.clock.offset_ns
+        span.end = max(end_time_ns - recorder.clock.offset_ns, span.start)
+        return span
+
+    @overload
+    def trace_op(self, name: FunctionT) -> FunctionT: ...
+    @overload
+    def trace_op(
+        self, name: str | None = None, extra_labels: LabelMaker | None = None, **static_labels: Any
+    ) -> Callable[[FunctionT], FunctionT]: ...
+    def trace_op(self, name: Any = None, extra_labels: LabelMaker | None = None, **static_labels: Any) -> Any:
+        """Record a span for each call of a function, method, coroutine, generator or async generator.
+
+        A generator's span covers its iteration. An exception closes the span as `error` (a cancellation as
+        `cancelled`) and goes on unchanged.
+
+        >>> @trace_op("update_model", stage="optimizer")
+        ... def update(batch): ...
+        >>> @trace_op(extra_labels=lambda self: {"worker": self.rank})
+        ... def generate(self, prompts): ...
+
+        Args:
+            name: The span's name; the function's `__qualname__` when left out.
+            extra_labels: Makes more labels from the first positional argument (None when there is none).
+            static_labels: Labels of every call.
+        """
+        if callable(name) or isinstance(name, (staticmethod, classmethod)):
+            return self.trace_op()(name)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"trace_op takes a name, not {type(name).__name__}. Write @trace_op('update').")
+        if extra_labels is not None and not callable(extra_labels):
+            raise TypeError("trace_op's extra_labels must be callable: it is called with the first argument.")
+
+        def decorate(function: Any) -> Any:
+            if isinstance(function, (staticmethod, classmethod)):
+                return type(function)(decorate(function.__func__))
+            if not callable(function):
+                raise TypeError(f"trace_op decorates functions, not {type(function).__name__}.")
+            return traced(function, self._span_maker(name or _qualified_name(function), extra_labels, static_labels))
+
+        return decorate
+
+    def _span_maker(
+        self, name: str, extra_labels: LabelMaker | None, static_labels: dict[str, Any]
+    ) -> Callable[[tuple[Any, ...]], Span | None]:
+        def make_span(args: tuple[Any, ...]) -> Span | None:
+            recorder = self._recorder
+            if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+                return None
+            if extra_labels is None:
+                return Span(recorder, name, static_labels)
+            try:
+                labels = {**static_labels, **extra_labels(args[0] if args else None)}
+            except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
+                recorder.losses.refuse(
+                    "labels", "extra_labels_failed", f"extra_labels of {name!r} raised {error!r}: left out.", topic=name
+                )
+                labels = static_labels
+            return Span(recorder, name, labels)
+
+        return make_span
+
+    # -- instants
+
+    def trace_event(self, name: str, /, **attributes: Any) -> None:
+        """Record an instant on the current span, session and lane.
+
+        >>> trace_event("weights_received", version=7)
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        recorder.record_point(EVENT, 0, name, attributes)
+
+    def log(self, level: int | str, message: str, /, **fields: Any) -> None:
+        """Record a log line with the current span, session, step and lane.
+
+        >>> log("warning", "reward is NaN", sample=17)
+
+        Args:
+            level: A number or a name, as in the `logging` module.
+            message: The line.
+            fields: Structured data that belongs to it.
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        recorder.record_point(LOG, _level(level), message, fields)
+
+    # -- context
+
+    def set_step(self, step: int) -> None:
+        """Set the training step of everything that this process records from now on.
+
+        >>> set_step(7)
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        number = _step(step)
+        if number is None:
+            recorder.losses.refuse("steps", "bad_step", f"set_step({step!r}) was refused: a step is an integer.")
+            return
+        recorder.step = number
+
+    def step(self, number: int) -> StepScope | NoSpan:
+        """Set the training step of everything recorded inside a `with` block, also in the tasks it starts.
+
+        >>> with step(7):
+        ...     metric_gauge("reward_mean", 0.73)
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return NO_SPAN
+        valid = _step(number)
+        if valid is None:
+            recorder.losses.refuse("steps", "bad_step", f"step({number!r}) was refused: a step is an integer.")
+            return NO_SPAN
+        return StepScope(valid)
+
+    def inject(self, carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
+        """Write the current span, step and session into a carrier, as W3C `traceparent` and `baggage`.
+
+        >>> headers = inject({"content-type": "application/json"})
+        """
+        recorder = self._recorder
+        return inject(carrier, default_step=recorder.step if recorder is not None else None)  # type: ignore[no-any-return]
+
+    def attach(self, carrier: Mapping[str, str]) -> Attachment:
+        """Continue the context that a carrier holds, from now on or for a `with` block.
+
+        >>> with attach({"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}):
+        ...     with trace_span("handle"):
+        ...         pass
+        """
+        return Attachment(carrier)
+
+
+def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
+    """Return what has a float value (NumPy and Torch scalars, Fractions) as a float; None when it has none."""
+    try:
+        return float(value)
+    except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
+        recorder.losses.refuse(
+            "metrics",
+            "not_a_number",
+            f"metric {name!r} was given {type(value).__name__}, not a number.",
+            topic=str(name),
+        )
+        return None
+
+
+def _step(value: Any) -> int | None:
+    try:
+        number = value.__index__()
+    except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
+        return None
+    return number if -(2**63) < number < 2**63 else None
+
+
+def _level(level: int | str) -> int:
+    if isinstance(level, str):
+        number = logging.getLevelName(level.upper())
+        return number if isinstance(number, int) else logging.INFO
+    return level if isinstance(level, int) else logging.INFO
+
+
+def _qualified_name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)

@@ -1,0 +1,154 @@
+"""Attributes in their normal form: JSON text, redacted, bounded.
+
+JSON has no NaN, no infinities and, in most readers, no integers beyond 64 bits: those become the strings `NaN`,
+`Infinity`, `-Infinity` and the integer's digits. Anything else that JSON lacks becomes its `str()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.redaction import DROPPED, Redactor
+
+RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "state_lane_id", "process_id"})
+CAPTURED_TEXT = frozenset(
+    {
+        "prompt", "prompts", "response", "responses", "completion", "completions", "message", "messages",
+        "input_text", "output_text", "prompt_text", "response_text", "generated_text", "raw_prompt",
+        "gen_ai.prompt", "gen_ai.completion", "gen_ai.input.messages", "gen_ai.output.messages",
+    }
+)  # fmt: skip
+_MAX_DEPTH = 6
+_MAX_ITEMS = 1000
+_INT64 = 2**63
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AttributeEncoder:
+    """Turns what users pass into JSON text; one per process, used by the flusher alone."""
+
+    def __init__(
+        self, redactor: Redactor, losses: Losses, *, max_bytes: int, max_attributes: int, capture_text: bool
+    ) -> None:
+        self._redactor = redactor
+        self._losses = losses
+        self._max_bytes = max_bytes
+        self._max_attributes = max_attributes
+        self._hidden_text = frozenset() if capture_text else CAPTURED_TEXT
+
+    def encode(self, attributes: Mapping[str, Any] | None) -> str | None:
+        """Return attributes as the text of a JSON object; None when there are none."""
+        if not attributes:
+            return None
+        clean: dict[str, Any] = {}
+        for key, value in attributes.items():
+            name = key if key.__class__ is str else str(key)
+            if name in RESERVED_ATTRIBUTES:
+                self._losses.refuse("attributes", "reserved", f"attribute {name!r} is reserved: it was left out.")
+                continue
+            if len(clean) >= self._max_attributes:
+                self._losses.refuse(
+                    "attributes", "too_many", f"more than {self._max_attributes} attributes: the rest was left out."
+                )
+                break
+            value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
+            if value is not DROPPED:
+                clean[name] = value
+        return _to_json(clean) if clean else None
+
+    def value(self, key: str, value: Any, depth: int = 0) -> Any:
+        """Return one value in its normal form, redacted; `DROPPED` when it must not be recorded."""
+        redactor = self._redactor
+        if redactor.is_secret_key(key):
+            return redactor.hide(value)
+        if redactor.function is not None:
+            value = redactor.call_function(key, value)
+        kind = value.__class__
+        if kind is str:
+            if key in self._hidden_text:
+                return f"[{len(value)} characters]"
+            return self.text(key, value)
+        if kind is bool or value is None:
+            return value
+        if kind is int:
+            return value if -_INT64 <= value < _INT64 else str(value)
+        if kind is float:
+            return value if isfinite(value) else _special(value)
+        return self._other(key, value, depth)
+
+    def text(self, key: str, value: str) -> Any:
+        """Return a text cut to its limit and without secrets; `DROPPED` when it must not be recorded."""
+        if len(value) > self._max_bytes // 4 and len(value.encode("utf-8", "replace")) > self._max_bytes:
+            value = value.encode("utf-8", "replace")[: self._max_bytes].decode("utf-8", "ignore")
+            self._losses.refuse("attributes", "cut", f"a text of {key!r} was cut to {self._max_bytes} bytes.")
+        return self._redactor.text(value)
+
+    def _other(self, key: str, value: Any, depth: int) -> Any:
+        if key in self._hidden_text and isinstance(value, (list, tuple, dict, bytes)):
+            return f"[{len(value)} items]"
+        if depth < _MAX_DEPTH and isinstance(value, Mapping):
+            items = ((str(k), self.value(str(k), v, depth + 1)) for k, v in list(value.items())[:_MAX_ITEMS])
+            return {k: v for k, v in items if v is not DROPPED}
+        if depth < _MAX_DEPTH and isinstance(value, (list, tuple, set, frozenset)):
+            values = (self.value(key, v, depth + 1) for v in list(value)[:_MAX_ITEMS])
+            return [v for v in values if v is not DROPPED]
+        if isinstance(value, (bool, int, float, str)):  # subclasses: enumerations, NumPy's float64
+            return self.value(key, _plain(value), depth)
+        number = _as_number(value)
+        if number is not None:
+            return self.value(key, number, depth)
+        try:
+            return self.text(key, str(value))
+        except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
+            self._losses.refuse(
+                "attributes", "unreadable", f"the value of attribute {key!r} cannot be read.", topic=key
+            )
+            return f"<{type(value).__name__}>"
+
+
+def _plain(value: Any) -> Any:
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value) if kind is not str else str.__str__(value)
+    return bool(value)
+
+
+def _as_number(value: Any) -> Any:
+    """Return the number in a NumPy or Torch scalar (what has `item()` and one element), else None."""
+    item = getattr(value, "item", None)
+    if not callable(item) or getattr(value, "shape", None) not in ((), None) or not hasattr(value, "dtype"):
+        return None
+    try:
+        number = item()
+    except Exception:  # noqa: BLE001  # some tensor types refuse
+        return None
+    return number if number.__class__ in (int, float, bool) else None
+
+
+def _special(value: float) -> str:
+    if value != value:  # noqa: PLR0124  # NaN differs from itself
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _to_json(value: dict[str, Any]) -> str:
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:  # lone surrogates
+        return _encode(_escaped(value)).decode()
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return value

@@ -1,0 +1,48 @@
+"""What is current: the span, the step, the session. Follows threads' and tasks' own contexts."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class SpanLike(Protocol):
+    """What a child needs of its parent: a span of this process, or one that a carrier named."""
+
+    trace: tuple[int, int]
+    span_id: int
+    lane: str | None
+
+
+current_span: ContextVar[SpanLike | None] = ContextVar("rl_insight_span", default=None)
+current_step: ContextVar[int | None] = ContextVar("rl_insight_step", default=None)
+current_session: ContextVar[str | None] = ContextVar("rl_insight_session", default=None)
+
+
+class StepScope:
+    """The training step of everything recorded inside a `with` block."""
+
+    __slots__ = ("_step", "_token")
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._token: Token[int | None] | None = None
+
+    def __enter__(self) -> int:
+        self._token = current_step.set(self._step)
+        return self._step
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            reset(current_step, self._token)
+
+
+def reset(variable: ContextVar[Any], token: Token[Any]) -> None:
+    """Reset a context variable; a block that is left in another context than it was entered has nothing to reset."""
+    try:
+        variable.reset(token)
+    except ValueError:
+        return

@@ -1,0 +1,282 @@
+"""The flusher: one thread that empties the recorder's buffers, encodes batches and hands them to the transport."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rl_insight.config.model import InsightConfig
+from rl_insight.recorder.attributes import AttributeEncoder
+from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.metrics import MetricTable
+from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
+from rl_insight.recorder.redaction import DROPPED, Redactor
+from rl_insight.recorder.spans import STILL_OPEN, Span
+from rl_insight.schema import NO_STEP, OPEN, BatchBuilder, Process, encode
+
+logger = logging.getLogger("rl_insight")
+
+_CHUNK = 128
+"""Events handled before the interpreter lock is given up: about 0.5 ms, so a training thread never waits long."""
+_REST_S = 0.000_2
+_ROWS_PER_BATCH = 2_000
+"""Keeps the single C calls that make a batch's columns below a millisecond too."""
+_ROW_BYTES = 110
+
+_DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
+
+SendFunction = Callable[[bytes, int], None]
+
+
+class Flusher:
+    """Turns a recorder's buffers into batches.
+
+    All methods but `stop` and `note_loss` run in the flusher's thread, or in a test's single thread.
+    """
+
+    def __init__(
+        self, recorder: Recorder, process: Process, config: InsightConfig, send: SendFunction, max_batch_bytes: int
+    ) -> None:
+        self.recorder = recorder
+        self.process = process
+        self._config = config.recorder
+        self._send = send
+        self._max_batch_bytes = max_batch_bytes
+        self._sequence = 0
+        self._builder = BatchBuilder()
+        self._open: list[Span] = []
+        self._reported: set[int] = set()
+        losses = recorder.losses
+        redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
+        self._attributes = AttributeEncoder(
+            redactor,
+            losses,
+            max_bytes=config.recorder.max_attribute_bytes,
+            max_attributes=config.recorder.max_attributes,
+            capture_text=config.recorder.capture_text,
+        )
+        self._metrics = MetricTable(self._attributes, losses, max_series=config.recorder.max_series_per_metric)
+        self._resend_metrics = False
+        self._sent_losses: list[Any] = []
+        self._last_sent = 0
+        self._stop = threading.Event()
+        self._flushed = threading.Condition()
+        self._flush_requests = 0
+        self._flushes_done = 0
+        self.thread: threading.Thread | None = None
+
+    # -- life cycle
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread = threading.Thread(target=self._run, name="rl-insight-flusher", daemon=True)
+        self.thread.start()
+
+    def request_flush(self, timeout_s: float) -> bool:
+        """Have everything recorded so far handed to the transport; True if that happened in time."""
+        with self._flushed:
+            self._flush_requests += 1
+            wanted = self._flush_requests
+            self.recorder.wake.set()
+            return self._flushed.wait_for(lambda: self._flushes_done >= wanted, timeout_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Flush for the last time and end the thread; True if it ended in time."""
+        self._stop.set()
+        self.recorder.wake.set()
+        if self.thread is None or self.thread is threading.current_thread():
+            return True
+        self.thread.join(timeout_s)
+        return not self.thread.is_alive()
+
+    def note_loss(self, kind: str, reason: str, count: int) -> None:
+        """Take note that the transport gave up batches; cumulative metrics are sent again to heal it."""
+        self.recorder.losses.count(kind, reason, count)
+        self._resend_metrics = True
+
+    def _run(self) -> None:
+        wake = self.recorder.wake
+        next_flush = time.monotonic() + self._config.flush_interval_s
+        while not self._stop.is_set():
+            wake.wait(max(0.0, next_flush - time.monotonic()))
+            wake.clear()
+            requests = self._flush_requests
+            try:
+                self.drain()
+                if requests > self._flushes_done or time.monotonic() >= next_flush:
+                    self.flush()
+                    next_flush = time.monotonic() + self._config.flush_interval_s
+            except Exception:  # the thread must outlive any defect of ours
+                logger.exception(_DEFECT)
+                self._start_over()
+            self._announce(requests)
+        try:
+            self.drain()
+            self.flush(final=True)
+        except Exception:
+            logger.exception(_DEFECT)
+        self._announce(self._flush_requests)
+
+    def _announce(self, requests: int) -> None:
+        with self._flushed:
+            self._flushes_done = max(self._flushes_done, requests)
+            self._flushed.notify_all()
+
+    def _start_over(self) -> None:
+        self.recorder.losses.count("batches", "internal_error")
+        self._builder = BatchBuilder()
+
+    def _survive_event(self) -> None:
+        self.recorder.losses.count("events", "internal_error")
+        self.recorder.losses.warn_once("internal_error", f"an event could not be encoded: {traceback.format_exc()}")
+
+    # -- from buffers to rows
+
+    def drain(self) -> None:
+        """Empty the buffers into rows and series."""
+        recorder = self.recorder
+        offset = recorder.clock.offset_ns
+        self._take(recorder.metrics, lambda event: self._metrics.record(event, offset))
+        self._take(recorder.spans, self._take_span)
+        self._take(recorder.records, self._add_record)
+
+    def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
+        remaining = len(buffer)
+        while remaining > 0:
+            for _ in range(min(remaining, _CHUNK)):
+                try:
+                    event = buffer.popleft()
+                except IndexError:  # a full buffer dropped it in this moment
+                    return
+                try:
+                    handle(event)
+                except Exception:  # noqa: BLE001  # one strange event must not cost its neighbours
+                    self._survive_event()
+            remaining -= _CHUNK
+            self._send_if_full()
+            if remaining > 0:
+                time.sleep(_REST_S)
+
+    def _take_span(self, span: Span) -> None:
+        if span.end:
+            self._add_span(span)
+        else:
+            self._open.append(span)
+
+    def _check_open_spans(self) -> None:
+        """Write those that ended since; report once those that stay open longer than a flush."""
+        still_open = []
+        oldest = self.recorder.now() - int(self._config.flush_interval_s * 1e9)
+        for count, span in enumerate(self._open, 1):
+            if span.end:
+                self._add_span(span)
+                self._reported.discard(span.span_id)
+            else:
+                still_open.append(span)
+                if span.start <= oldest and span.span_id not in self._reported:
+                    self._reported.add(span.span_id)
+                    self._add_span(span)
+            if count % _CHUNK == 0:
+                self._send_if_full()
+                time.sleep(_REST_S)
+        self._open = still_open
+
+    def _add_span(self, span: Span) -> None:
+        builder = self._builder
+        text = builder.text
+        end = span.end
+        step = span.step
+        attributes = span.attributes
+        if step is None and attributes and attributes.get("step").__class__ is int:
+            step = attributes["step"]
+        lane = span.lane
+        builder.spans.append(
+            (
+                span.span_id,
+                span.trace[0],
+                span.trace[1],
+                span.parent_id,
+                text(self._name(span.name)),
+                span.start + self.recorder.clock.offset_ns,
+                max(end - span.start, 0) if end else OPEN,
+                text(span.segment),
+                text(lane),
+                text(span.status if end else STILL_OPEN),
+                text(span.error),
+                NO_STEP if step is None else step,
+                text(span.session_id),
+                text(self._attributes.encode(attributes)),
+            )
+        )
+
+    def _name(self, name: Any) -> str:
+        """Return a span's or event's name as bounded text."""
+        text = name if name.__class__ is str else str(name)
+        return text if len(text) <= 1024 else text[:1024]
+
+    def _add_record(self, record: PointEvent) -> None:
+        kind, reading, level, name, attributes, span, step, session_id, source = record
+        context: dict[str, Any] = {
+            "time_ns": reading + self.recorder.clock.offset_ns,
+            "step": step,
+            "session_id": session_id,
+            "attributes": self._attributes.encode(attributes),
+        }
+        if span is not None:
+            context.update(span_id=span.span_id, trace=span.trace, lane=span.lane)
+        if kind != LOG:
+            self._builder.add_event(name=self._name(name), **context)
+            return
+        message = self._attributes.text("message", str(name))
+        if message is DROPPED:
+            message = "[redacted]"
+        self._builder.add_log(level=level, message=message, logger=source or None, **context)
+
+    # -- from rows to batches
+
+    def flush(self, *, final: bool = False) -> None:
+        """Hand everything drained so far to the transport; a heartbeat when there was nothing for a while."""
+        self.recorder.clock.follow_steps()
+        self._check_open_spans()
+        if self._resend_metrics:
+            self._resend_metrics = False
+            self._metrics.mark_all_changed()
+        now_ns = self.recorder.clock.wall_ns(self.recorder.now())
+        for count, cell in enumerate(self._metrics.drain(), 1):
+            cell.add_to(self._builder, now_ns)
+            if count % _CHUNK == 0:
+                self._send_if_full()
+                time.sleep(_REST_S)
+        losses = self.recorder.losses.snapshot()
+        silence = self.recorder.now() - self._last_sent
+        if final or len(self._builder) or losses != self._sent_losses or silence >= self._config.heartbeat_s * 1e9:
+            self._send_batch(final=final)
+
+    def _send_if_full(self) -> None:
+        builder = self._builder
+        rows = len(builder)
+        if rows >= _ROWS_PER_BATCH or rows * _ROW_BYTES + builder.text_bytes > self._max_batch_bytes:
+            self._send_batch()
+
+    def _send_batch(self, *, final: bool = False) -> None:
+        builder, self._builder = self._builder, BatchBuilder()
+        self._sequence += 1
+        self._sent_losses = self.recorder.losses.snapshot()
+        self._last_sent = self.recorder.now()
+        batch = builder.build(
+            self.process,
+            sequence=self._sequence,
+            sent_ns=self.recorder.clock.wall_ns(self._last_sent),
+            losses=self._sent_losses,
+            final=final,
+        )
+        self._send(encode(batch), self._sequence)
+
+
+def _redaction_failed(losses: Losses) -> None:
+    losses.refuse("attributes", "redaction_failed", "the redaction function raised: the values were hidden.")

@@ -1,0 +1,52 @@
+"""Loss is data: everything that is given up is counted by kind and reason, and travels with the next batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from rl_insight.schema import Loss
+
+logger = logging.getLogger("rl_insight")
+
+
+class Losses:
+    """Counts what was lost, and says so once per reason.
+
+    >>> losses = Losses()
+    >>> losses.count("spans", "buffer_full", 3)
+    >>> losses.snapshot()
+    [Loss(kind='spans', reason='buffer_full', count=3)]
+    """
+
+    __slots__ = ("_counts", "_lock", "_warned")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], int] = {}
+        self._warned: set[str] = set()
+
+    def count(self, kind: str, reason: str, amount: int = 1) -> None:
+        """Count a loss."""
+        if not amount:
+            return
+        with self._lock:
+            key = (kind, reason)
+            self._counts[key] = self._counts.get(key, 0) + amount
+
+    def refuse(self, kind: str, reason: str, message: str, *, topic: str = "") -> None:
+        """Count one thing that was refused, and warn about it the first time for this topic."""
+        self.count(kind, reason)
+        self.warn_once(f"{kind}/{reason}/{topic}", message)
+
+    def warn_once(self, topic: str, message: str) -> None:
+        """Log a warning the first time a topic comes up; topics are bounded, so hostile names cannot fill memory."""
+        if topic in self._warned or len(self._warned) >= 1000:
+            return
+        self._warned.add(topic)
+        logger.warning(message)
+
+    def snapshot(self) -> list[Loss]:
+        """Return the totals so far."""
+        with self._lock:
+            return [Loss(kind, reason, count) for (kind, reason), count in sorted(self._counts.items())]

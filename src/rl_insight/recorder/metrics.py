@@ -1,0 +1,303 @@
+"""Metrics of one process: events are folded into cumulative series here, in the flusher's thread."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from math import inf, isfinite
+from typing import Any
+
+import msgspec
+
+from rl_insight.recorder.attributes import AttributeEncoder
+from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
+from rl_insight.recorder.redaction import DROPPED
+from rl_insight.schema.builder import BatchBuilder
+from rl_insight.schema.histogram import bucket_code
+from rl_insight.schema.names import OVERFLOW_LABEL, RESERVED_LABELS, label_name, metric_name
+
+_MAX_KNOWN_KEYS = 100_000
+_encode_labels = msgspec.json.Encoder(order="sorted").encode
+
+
+class Cell(ABC):
+    """One series: a metric name with one set of labels."""
+
+    __slots__ = ("changed", "documentation", "kind", "label_step", "labels", "name", "step")
+
+    def __init__(self, kind: str, name: str, labels: str, documentation: str, label_step: int | None) -> None:
+        self.kind = kind
+        self.name = name
+        self.labels = labels
+        self.documentation = documentation
+        self.label_step = label_step
+        self.step: int | None = None
+        self.changed = False
+
+    @abstractmethod
+    def record(self, value: float, step: int | None, time_ns: int) -> None:
+        """Fold in one event."""
+
+    @abstractmethod
+    def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
+        """Write what changed since the last time."""
+
+    def _series(self, builder: BatchBuilder) -> int:
+        return builder.add_series(self.name, self.kind, self.documentation, self.labels)
+
+
+class CounterCell(Cell):
+    """A total that only grows; at each change of step the total so far is kept, so steps can be told apart."""
+
+    __slots__ = ("past", "total")
+
+    def __init__(self, *identity: Any) -> None:
+        super().__init__(*identity)
+        self.total = 0.0
+        self.past: list[tuple[float, int | None]] = []
+
+    def record(self, value: float, step: int | None, time_ns: int) -> None:
+        """Add to the total."""
+        del time_ns
+        if step != self.step:
+            if self.changed:
+                self.past.append((self.total, self.step))
+            self.step = step
+        self.total += value
+
+    def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
+        """Write the total, after the totals at the end of each earlier step."""
+        series = self._series(builder)
+        for total, step in self.past:
+            builder.add_sample(series, time_ns=now_ns, value=total, step=step)
+        self.past.clear()
+        builder.add_sample(series, time_ns=now_ns, value=self.total, step=self.step)
+
+
+class GaugeCell(Cell):
+    """Every value, with its own time."""
+
+    __slots__ = ("latest", "values")
+
+    def __init__(self, *identity: Any) -> None:
+        super().__init__(*identity)
+        self.values: list[tuple[int, float, int | None]] = []
+        self.latest: tuple[int, float, int | None] = (0, 0.0, None)
+
+    def record(self, value: float, step: int | None, time_ns: int) -> None:
+        """Keep one value."""
+        self.latest = (time_ns, value, step)
+        self.values.append(self.latest)
+
+    def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
+        """Write the values since the last time, or the latest one again if there are none."""
+        del now_ns
+        series = self._series(builder)
+        for time_ns, value, step in self.values or [self.latest]:
+            builder.add_sample(series, time_ns=time_ns, value=value, step=step)
+        self.values.clear()
+
+
+class HistogramCell(Cell):
+    """A distribution since the start; see `schema.histogram` for its buckets."""
+
+    __slots__ = ("buckets", "count", "maximum", "minimum", "past", "total")
+
+    def __init__(self, *identity: Any) -> None:
+        super().__init__(*identity)
+        self.count = 0
+        self.total = 0.0
+        self.minimum = inf
+        self.maximum = -inf
+        self.buckets: dict[int, int] = {}
+        self.past: list[tuple[int | None, int, float, float, float, dict[int, int]]] = []
+
+    def record(self, value: float, step: int | None, time_ns: int) -> None:
+        """File one value."""
+        del time_ns
+        if step != self.step:
+            if self.changed:
+                self.past.append((self.step, self.count, self.total, self.minimum, self.maximum, dict(self.buckets)))
+            self.step = step
+        code = bucket_code(value)
+        self.buckets[code] = self.buckets.get(code, 0) + 1
+        self.count += 1
+        self.total += value
+        self.minimum = min(self.minimum, value)
+        self.maximum = max(self.maximum, value)
+
+    def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
+        """Write the distribution, after those at the end of each earlier step."""
+        series = self._series(builder)
+        latest = (self.step, self.count, self.total, self.minimum, self.maximum, self.buckets)
+        for step, count, total, minimum, maximum, buckets in (*self.past, latest):
+            builder.add_histogram(
+                series,
+                time_ns=now_ns,
+                step=step,
+                count=count,
+                total=total,
+                minimum=minimum,
+                maximum=maximum,
+                buckets=buckets,
+            )
+        self.past.clear()
+
+
+_CELLS: dict[str, type[Cell]] = {COUNTER: CounterCell, GAUGE: GaugeCell, HISTOGRAM: HistogramCell}
+
+
+class MetricTable:
+    """All series of a process, with the guards that keep them few and unambiguous."""
+
+    def __init__(self, attributes: AttributeEncoder, losses: Losses, *, max_series: int) -> None:
+        self._attributes = attributes
+        self._losses = losses
+        self._max_series = max_series
+        self._known: dict[tuple[Any, ...], Cell] = {}
+        """By exactly what the caller passed: the quick way."""
+        self._cells: dict[tuple[str, str], Cell] = {}
+        """By name and labels in their final form."""
+        self._kinds: dict[str, str] = {}
+        self._series_count: dict[str, int] = {}
+        self._changed: list[Cell] = []
+
+    def record(self, event: MetricEvent, wall_offset_ns: int) -> None:
+        """Fold in one event."""
+        kind, name, value, labels, documentation, step, time = event
+        try:
+            # 1, 1.0 and True are one dictionary key but three label values, so their types belong to the key.
+            key = (kind, name, *labels.items(), *map(type, labels.values()))
+            cell = self._known.get(key)
+        except TypeError:  # an unhashable label value
+            key, cell = (), None
+        if cell is None:
+            cell = self._find(key, kind, name, labels, documentation)
+            if cell is None:
+                return
+        if kind != GAUGE and not self._is_valid(kind, name, value):
+            return
+        cell.record(value, cell.label_step if step is None else step, time + wall_offset_ns)
+        if not cell.changed:
+            cell.changed = True
+            self._changed.append(cell)
+
+    def drain(self) -> Iterator[Cell]:
+        """Yield the series that changed since the last time."""
+        changed, self._changed = self._changed, []
+        for cell in changed:
+            cell.changed = False
+            yield cell
+
+    def mark_all_changed(self) -> None:
+        """Send every series again: a batch was lost, and cumulative values heal what it carried."""
+        for cell in self._cells.values():
+            if not cell.changed:
+                cell.changed = True
+                self._changed.append(cell)
+
+    def _is_valid(self, kind: str, name: str, value: float) -> bool:
+        if kind == COUNTER and not 0.0 <= value < inf:
+            self._losses.refuse(
+                "metrics",
+                "bad_amount",
+                f"metric_count({name!r}, {value!r}) was refused: a counter only grows. Use metric_gauge.",
+                topic=name,
+            )
+            return False
+        if kind == HISTOGRAM and not isfinite(value):
+            self._losses.refuse(
+                "metrics",
+                "not_finite",
+                f"metric_histogram({name!r}, {value!r}) was refused: a distribution holds finite values only.",
+                topic=name,
+            )
+            return False
+        return True
+
+    def _find(
+        self, key: tuple[Any, ...], kind: str, name: str, labels: dict[str, Any], documentation: str
+    ) -> Cell | None:
+        """Return the cell of a metric that is new, or spelled in a new way; None when it is refused."""
+        if not isinstance(name, str) or not name:
+            self._losses.refuse("metrics", "bad_name", f"a metric named {name!r} was refused: a name is a text.")
+            return None
+        final_name = self._final_name(name)
+        first_kind = self._kinds.setdefault(final_name, kind)
+        if first_kind != kind:
+            self._losses.refuse(
+                "metrics",
+                "two_kinds",
+                f"metric {final_name!r} is a {first_kind}: its use as a {kind} was refused. Give it another name.",
+                topic=f"{final_name}/{kind}",
+            )
+            return None
+        text_labels = self._final_labels(labels)
+        cell = self._cells.get((final_name, _labels_text(text_labels)))
+        if cell is None:
+            cell = self._create(kind, final_name, text_labels, documentation, labels)
+        elif documentation and not cell.documentation:
+            cell.documentation = documentation
+        is_overflow = OVERFLOW_LABEL in text_labels.values()
+        if key and not is_overflow and len(self._known) < _MAX_KNOWN_KEYS:
+            self._known[key] = cell
+        return cell
+
+    def _create(
+        self, kind: str, name: str, text_labels: dict[str, str], documentation: str, labels: dict[str, Any]
+    ) -> Cell:
+        count = self._series_count.get(name, 0)
+        if count >= self._max_series and text_labels:
+            self._losses.refuse(
+                "series",
+                "too_many",
+                f"metric {name!r} has more than {self._max_series} label sets: further ones are merged into "
+                f"{OVERFLOW_LABEL!r}. Drop labels with many values, or raise recorder.max_series_per_metric.",
+                topic=name,
+            )
+            text_labels = dict.fromkeys(text_labels, OVERFLOW_LABEL)
+        text = _labels_text(text_labels)
+        cell = self._cells.get((name, text))
+        if cell is None:
+            step = labels.get("step")
+            label_step = step if step.__class__ is int else None
+            cell = self._cells[name, text] = _CELLS[kind](kind, name, text, documentation, label_step)
+            self._series_count[name] = count + 1
+        return cell
+
+    def _final_name(self, name: str) -> str:
+        final = metric_name(name)
+        if final != name:
+            self._losses.warn_once(f"metric name {name}", f"metric {name!r} is recorded as {final!r}.")
+        return final
+
+    def _final_labels(self, labels: dict[str, Any]) -> dict[str, str]:
+        final: dict[str, str] = {}
+        for name, value in labels.items():
+            key = label_name(name)
+            if key != name:
+                self._losses.warn_once(f"label name {name}", f"label {name!r} is recorded as {key!r}.")
+            if key in RESERVED_LABELS:
+                self._losses.refuse("labels", "reserved", f"label {key!r} is reserved: it was left out.", topic=key)
+                continue
+            text = self._label_text(key, value)
+            if text is not DROPPED:
+                final[key] = text
+        return final
+
+    def _label_text(self, key: str, value: Any) -> Any:
+        if value.__class__ is str:
+            return self._attributes.value(key, value)
+        try:
+            return self._attributes.value(key, str(value))
+        except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
+            return f"<{type(value).__name__}>"
+
+
+def _labels_text(labels: dict[str, str]) -> str:
+    try:
+        return _encode_labels(labels).decode()
+    except UnicodeEncodeError:  # lone surrogates
+        escaped = {key: value.encode("utf-8", "backslashreplace").decode() for key, value in labels.items()}
+        return _encode_labels(escaped).decode()

@@ -1,0 +1,112 @@
+"""Carries the current span, step and session to other processes, as W3C trace context and baggage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, unquote
+
+from rl_insight.recorder.context import current_session, current_span, current_step, reset
+
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_STEP_KEY = "rl_insight.step"
+_SESSION_KEY = "rl_insight.session"
+
+_foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insight_foreign", default=None)
+"""tracestate and baggage members of other systems: passed on as they came."""
+
+
+class RemoteSpan:
+    """The span of another process that a carrier named."""
+
+    __slots__ = ("lane", "span_id", "trace")
+
+    def __init__(self, trace: tuple[int, int], span_id: int) -> None:
+        self.trace = trace
+        self.span_id = span_id
+        self.lane: str | None = None
+
+
+def inject(carrier: MutableMapping[str, str] | None = None, *, default_step: int | None = None) -> Any:
+    """Write the current context into a carrier; see `rl_insight.inject`."""
+    carrier = {} if carrier is None else carrier
+    span = current_span.get()
+    if span is not None:
+        carrier["traceparent"] = f"00-{span.trace[0]:016x}{span.trace[1]:016x}-{span.span_id:016x}-01"
+    tracestate, members = _foreign.get() or ("", ())
+    if tracestate:
+        carrier["tracestate"] = tracestate
+    baggage = list(members)
+    step = current_step.get()
+    step = default_step if step is None else step
+    if step is not None:
+        baggage.append(f"{_STEP_KEY}={step}")
+    session = current_session.get()
+    if session is not None:
+        baggage.append(f"{_SESSION_KEY}={quote(session, safe='')}")
+    if baggage:
+        carrier["baggage"] = ",".join(baggage)
+    return carrier
+
+
+class Attachment:
+    """A remote context that is now current; leaving the `with` block, or `detach()`, ends that."""
+
+    __slots__ = ("_tokens",)
+
+    def __init__(self, carrier: Mapping[str, str]) -> None:
+        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+        headers = {str(key).lower(): str(value) for key, value in carrier.items()}
+        span = parse_traceparent(headers.get("traceparent", ""))
+        if span is not None:
+            self._set(current_span, span)
+        foreign = []
+        for member in filter(None, (part.strip() for part in headers.get("baggage", "").split(","))):
+            key, _, value = member.partition("=")
+            value = unquote(value.partition(";")[0].strip())
+            if key.strip() == _STEP_KEY and _is_step(value):
+                self._set(current_step, int(value))
+            elif key.strip() == _SESSION_KEY:
+                self._set(current_session, value)
+            else:
+                foreign.append(member)
+        if foreign or "tracestate" in headers:
+            self._set(_foreign, (headers.get("tracestate", ""), tuple(foreign)))
+
+    def _set(self, variable: ContextVar[Any], value: Any) -> None:
+        self._tokens.append((variable, variable.set(value)))
+
+    def detach(self) -> None:
+        """Make current again what was current before."""
+        while self._tokens:
+            reset(*self._tokens.pop())
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.detach()
+
+
+def parse_traceparent(header: str) -> RemoteSpan | None:
+    """Read a `traceparent` header; None when it is absent or not valid.
+
+    >>> parse_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").span_id == 0xB7AD6B7169203331
+    True
+    """
+    match = _TRACEPARENT.fullmatch(header.strip().lower())
+    if match is None:
+        return None
+    version, trace, span, _flags, extra = match.groups()
+    if version == "ff" or (version == "00" and extra) or not int(trace, 16) or not int(span, 16):
+        return None
+    return RemoteSpan((int(trace[:16], 16), int(trace[16:], 16)), int(span, 16))
+
+
+def _is_step(value: str) -> bool:
+    return value.removeprefix("-").isdecimal() and len(value) < 19

@@ -1,0 +1,114 @@
+"""The recorder: what the training thread touches. Buffers that only grow here and are only emptied by the flusher."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from rl_insight.config.model import RecorderConfig
+from rl_insight.recorder.clock import Clock
+from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step
+from rl_insight.recorder.ids import IdSource
+from rl_insight.recorder.lanes import Lanes
+from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.spans import Span
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+EVENT, LOG = "event", "log"
+
+MetricEvent = tuple[str, str, float, dict[str, Any], str, "int | None", int]
+"""Kind, name, value, labels, documentation, step, monotonic time (0 where it does not matter)."""
+PointEvent = tuple[str, int, Any, str, "dict[str, Any]", "SpanLike | None", "int | None", "str | None", str]
+"""Kind, monotonic time, level, name or message, attributes, span, step, session, logger."""
+
+_WATERMARK = 2_000
+"""Buffered events at which the flusher is woken early: few enough that the garbage collector never has much to walk."""
+
+
+class Recorder:
+    """Buffers of one process.
+
+    Appending to a deque is atomic in CPython and takes no lock. Everything that costs more (labels to strings,
+    aggregation, redaction, encoding) happens in the flusher's thread.
+    """
+
+    __slots__ = (
+        "clock",
+        "drop_oldest",
+        "lanes",
+        "losses",
+        "max_metrics",
+        "max_records",
+        "max_spans",
+        "metrics",
+        "next_span_id",
+        "now",
+        "records",
+        "spans",
+        "step",
+        "trace_prefix",
+        "wake",
+        "watermark",
+    )
+
+    def __init__(
+        self, config: RecorderConfig | None = None, *, clock: Clock | None = None, ids: IdSource | None = None
+    ) -> None:
+        config = config or RecorderConfig()
+        ids = ids or IdSource()
+        self.clock = clock or Clock()
+        self.now = self.clock.now
+        self.next_span_id = ids.next_span_id
+        self.trace_prefix = ids.trace_prefix
+        self.metrics: deque[MetricEvent] = deque()
+        self.spans: deque[Span] = deque()
+        self.records: deque[PointEvent] = deque()
+        self.step: int | None = None
+        self.lanes = Lanes()
+        self.losses = Losses()
+        self.wake = threading.Event()
+        self.apply(config)
+
+    def apply(self, config: RecorderConfig) -> None:
+        """Take over the limits of a configuration."""
+        self.max_metrics = config.max_metrics
+        self.max_spans = config.max_spans
+        self.max_records = config.max_records
+        self.drop_oldest = config.drop == "oldest"
+        self.watermark = min(_WATERMARK, config.max_metrics, config.max_spans, config.max_records)
+
+    def relieve(self, buffer: deque[Any], kind: str, limit: int) -> None:
+        """Wake the flusher because a buffer is getting full; past its limit, drop one event and count it."""
+        if not self.wake.is_set():
+            self.wake.set()
+        if len(buffer) <= limit:
+            return
+        try:
+            if self.drop_oldest:
+                buffer.popleft()
+            else:
+                buffer.pop()
+        except IndexError:  # the flusher emptied it in this moment
+            return
+        self.losses.count(kind, "buffer_full")
+
+    def record_point(self, kind: str, level: int, text: str, attributes: dict[str, Any], logger: str = "") -> None:
+        """Record an event or a log line at this moment, in the current context."""
+        records = self.records
+        step = current_step.get()
+        records.append(
+            (
+                kind,
+                self.now(),
+                level,
+                text,
+                attributes,
+                current_span.get(),
+                self.step if step is None else step,
+                current_session.get(),
+                logger,
+            )
+        )
+        if len(records) > self.watermark:
+            self.relieve(records, "logs" if kind == LOG else "events", self.max_records)

@@ -1,0 +1,110 @@
+"""Redaction: secrets never leave the process."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rl_insight.config.model import RedactionConfig
+from rl_insight.errors import ConfigError
+
+MASK = "[redacted]"
+_CACHE_ENTRIES = 8192
+_CACHED_LENGTH = 256
+
+RedactionFunction = Callable[[str, Any], Any]
+
+
+class _Dropped:
+    """Says that a value must not be recorded at all."""
+
+
+DROPPED = _Dropped()
+
+
+class Redactor:
+    """Applies the key patterns, the value patterns and the user's function, in this order.
+
+    >>> Redactor(RedactionConfig()).text("Authorization: Bearer abcdefghijklmnop1234")
+    'Authorization: [redacted]'
+    """
+
+    def __init__(self, config: RedactionConfig, on_failure: Callable[[], None] = lambda: None) -> None:
+        self._action = config.action
+        keys = config.key_patterns if config.enabled else []
+        values = config.value_patterns if config.enabled else []
+        self._key_pattern = re.compile("|".join(f"(?:{p})" for p in keys), re.IGNORECASE) if keys else None
+        self._value_pattern = re.compile("|".join(f"(?:{p})" for p in values)) if values else None
+        self.function = load_function(config.function) if config.function else None
+        self._on_failure = on_failure
+        self._secret_keys: dict[str, bool] = {}
+        self._clean_values: dict[str, str] = {}
+        # Equal secrets get equal hashes within a process, and nobody outside can try candidates against them.
+        self._salt = os.urandom(16)
+
+    def is_secret_key(self, key: str) -> bool:
+        """Tell whether everything under this key is to be redacted."""
+        known = self._secret_keys.get(key)
+        if known is None:
+            known = self._key_pattern is not None and self._key_pattern.search(key) is not None
+            if len(self._secret_keys) < _CACHE_ENTRIES:
+                self._secret_keys[key] = known
+        return known
+
+    def hide(self, value: Any) -> Any:
+        """Return what stands for a secret: a mask, a hash, or `DROPPED`."""
+        if self._action == "drop":
+            return DROPPED
+        if self._action == "hash":
+            digest = hashlib.blake2b(str(value).encode("utf-8", "replace"), key=self._salt, digest_size=8)
+            return f"[hash:{digest.hexdigest()}]"
+        return MASK
+
+    def text(self, value: str) -> Any:
+        """Return a text without the secrets in it; `DROPPED` when it must not be recorded."""
+        if self._value_pattern is None or len(value) < 8:
+            return value
+        clean = self._clean_values.get(value)
+        if clean is not None:
+            return clean
+        if self._value_pattern.search(value) is None:
+            clean = value
+        elif self._action == "drop":
+            return DROPPED
+        else:
+            clean = self._value_pattern.sub(lambda match: str(self.hide(match.group())), value)
+        if len(value) <= _CACHED_LENGTH:
+            if len(self._clean_values) >= _CACHE_ENTRIES:
+                self._clean_values.clear()
+            self._clean_values[value] = clean
+        return clean
+
+    def call_function(self, key: str, value: Any) -> Any:
+        """Apply the user's function; when it fails the value is hidden, to be on the safe side."""
+        if self.function is None:
+            return value
+        try:
+            return self.function(key, value)
+        except Exception:  # noqa: BLE001  # a user's callable may raise anything
+            self._on_failure()
+            return self.hide(value)
+
+
+def load_function(path: str) -> RedactionFunction:
+    """Import the user's redaction function, written as `package.module:name`.
+
+    Raises:
+        ConfigError: it cannot be imported or is not callable.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"redaction.function {path!r} cannot be loaded: {error}. Write 'module:function'.") from error
+    if not callable(function):
+        raise ConfigError(f"redaction.function {path!r} is not callable.")
+    return function  # type: ignore[no-any-return]

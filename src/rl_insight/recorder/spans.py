@@ -1,0 +1,171 @@
+"""Spans: intervals with a name, a place in the tree, and an outcome."""
+
+from __future__ import annotations
+
+import sys
+from contextvars import Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step, reset
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.recorder import Recorder
+
+DURATION = "duration"
+STATE_INTERVAL = "state_interval"
+STATE_NESTED = "state_nested"
+
+OK, ERROR, CANCELLED, STILL_OPEN = "ok", "error", "cancelled", "open"
+
+
+class Span:
+    """A running or finished interval; use it as a context manager.
+
+    The span itself is what waits in the recorder's buffer, from its start on: ending it only sets `end`, so an open
+    span costs the training thread nothing more, and hung work is visible. `attributes` is never changed in place.
+    """
+
+    __slots__ = (
+        "_recorder",
+        "_token",
+        "attributes",
+        "end",
+        "error",
+        "lane",
+        "name",
+        "parent_id",
+        "segment",
+        "session_id",
+        "span_id",
+        "start",
+        "status",
+        "step",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        name: str,
+        attributes: dict[str, Any] | None = None,
+        segment: str = DURATION,
+        lane: str | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self.name = name
+        self.attributes = attributes
+        self.segment = segment
+        self.lane = lane
+        self.end = 0
+        self.status = OK
+        self.error: str | None = None
+        self._token: Token[SpanLike | None] | None = None
+
+    def begin(self, parent: SpanLike | None) -> None:
+        """Start the span below a parent, without making it current."""
+        recorder = self._recorder
+        self.span_id = span_id = recorder.next_span_id()
+        if parent is None:
+            self.parent_id = 0
+            self.trace = (recorder.trace_prefix, span_id)
+        else:
+            self.parent_id = parent.span_id
+            self.trace = parent.trace
+            if self.lane is None:
+                self.lane = parent.lane
+        step = current_step.get()
+        self.step = recorder.step if step is None else step
+        self.session_id = current_session.get()
+        self.start = recorder.now()
+        spans = recorder.spans
+        spans.append(self)
+        if len(spans) > recorder.watermark:
+            recorder.relieve(spans, "spans", recorder.max_spans)
+
+    def finish(self, kind: type[BaseException] | None = None) -> None:
+        """End the span; an exception's type makes it failed or cancelled. A second end is ignored."""
+        if self.end:
+            return
+        if kind is not None:
+            self.status, self.error = outcome(kind)
+        self.end = self._recorder.now()
+
+    def __enter__(self) -> Span:
+        self.begin(current_span.get())
+        self._token = current_span.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finish(kind)
+        if self._token is not None:
+            reset(current_span, self._token)
+
+    async def __aenter__(self) -> Span:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Add or replace one attribute of a span that has not ended."""
+        if not self.end:
+            self.attributes = {**(self.attributes or {}), key: value}
+
+    def set_status(self, status: str, error: str | None = None) -> None:
+        """Say how the work went where no exception tells: `ok`, `error` or `cancelled`."""
+        self.status = status
+        self.error = error
+
+
+class NoSpan:
+    """What span calls return while nothing is recorded: takes every call, does nothing."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> NoSpan:
+        return self
+
+    def __exit__(self, *_outcome: object) -> None:
+        return None
+
+    async def __aenter__(self) -> NoSpan:
+        return self
+
+    async def __aexit__(self, *_outcome: object) -> None:
+        return None
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Do nothing."""
+
+    def set_status(self, status: str, error: str | None = None) -> None:
+        """Do nothing."""
+
+
+NO_SPAN = NoSpan()
+
+
+def outcome(kind: type[BaseException]) -> tuple[str, str | None]:
+    """Return the status and the error name that an exception gives to the span it leaves.
+
+    >>> outcome(ZeroDivisionError)
+    ('error', 'ZeroDivisionError')
+    """
+    if issubclass(kind, GeneratorExit):  # a consumer that stopped early is no failure
+        return OK, None
+    asyncio = sys.modules.get("asyncio")
+    cancelled = (
+        (KeyboardInterrupt, SystemExit)
+        if asyncio is None
+        else (
+            KeyboardInterrupt,
+            SystemExit,
+            asyncio.CancelledError,
+        )
+    )
+    status = CANCELLED if issubclass(kind, cancelled) else ERROR
+    return status, kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

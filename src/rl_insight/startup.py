@@ -1,0 +1,147 @@
+"""From a configuration to a running pipeline: recorder, flusher, transport."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rl_insight.config import InsightConfig
+from rl_insight.config.paths import find_local_server
+from rl_insight.errors import ConfigError
+from rl_insight.recorder.flusher import Flusher
+from rl_insight.recorder.ids import host_name, new_process_id
+from rl_insight.recorder.recorder import Recorder
+from rl_insight.schema import Process
+from rl_insight.transport import Transport, available_backends, create_transport
+
+logger = logging.getLogger("rl_insight")
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Everything of one process between a recorded event and the wire."""
+
+    config: InsightConfig
+    process: Process
+    recorder: Recorder
+    flusher: Flusher
+    transport: Transport
+
+    def finish(self, timeout_s: float) -> bool:
+        """Deliver what is recorded, within a bounded time; True if everything was delivered."""
+        deadline = time.monotonic() + timeout_s
+        stopped = self.flusher.stop(timeout_s)
+        delivered = self.transport.flush(max(0.0, deadline - time.monotonic()))
+        self.transport.close()
+        return stopped and delivered
+
+
+def resolve(config: InsightConfig) -> InsightConfig | None:
+    """Decide the backend and the server's address; None (and one clear line) when there is nowhere to send to.
+
+    Raises:
+        ConfigError: an unknown backend.
+    """
+    backend = config.server.backend
+    if backend not in (known := available_backends()):
+        raise ConfigError(f"unknown server.backend {backend!r}. Choose one of: {', '.join(known)}.")
+    server = config.server
+    if not server.url and backend in ("auto", "ray", "http") and (local := find_local_server()) is not None:
+        server = replace(server, url=local.url, token=server.token or local.token)
+    if backend == "auto":
+        backend = "ray" if ray_is_initialized() else "http"
+    if backend == "http" and not server.url:
+        logger.error(
+            "RL-Insight records nothing: no server is known. Start one with `rl-insight server start`, "
+            "or set RL_INSIGHT_SERVER_URL or server.url."
+        )
+        return None
+    return replace(config, server=replace(server, backend=backend))
+
+
+def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
+    """Make the transport that a resolved configuration names, and start the flusher."""
+    process = identify(config)
+    transport = create_transport(config.server.backend, config, process)
+    if config.otlp.traces_endpoint and config.server.backend != "ray":
+        transport = _with_trace_export(transport, config)
+    flusher = Flusher(recorder, process, config, transport.send, transport.max_batch_bytes)
+    transport.on_loss = flusher.note_loss
+    flusher.start()
+    return Pipeline(config, process, recorder, flusher, transport)
+
+
+def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport:
+    """Have this process export its spans itself, besides sending them to the server."""
+    from rl_insight.collector import InProcessCollector
+    from rl_insight.collector.forwarding import ForwardingTransport
+    from rl_insight.collector.sinks.otlp import OtlpTraceSink
+
+    collector = InProcessCollector([OtlpTraceSink(config.otlp.traces_endpoint or "")])
+    return ForwardingTransport(collector, transport)
+
+
+def ray_is_initialized() -> bool:
+    """Tell whether Ray is initialised here; a program that never imported it has not initialised it either."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def identify(config: InsightConfig) -> Process:
+    """Describe this process."""
+    rank = config.rank if config.rank is not None else launcher_rank(os.environ)
+    return Process(
+        process_id=new_process_id(),
+        run_id=config.run_id or new_run_id(config, os.environ),
+        host=host_name(),
+        pid=os.getpid(),
+        project=config.project or "",
+        experiment_name=config.experiment_name or "",
+        role=config.role or "",
+        rank=rank,
+        labels=dict(config.labels),
+        started_ns=time.time_ns(),
+        heartbeat_s=config.recorder.heartbeat_s,
+    )
+
+
+def launcher_rank(environ: Mapping[str, str]) -> int | None:
+    """Return the rank that torchrun, Slurm or MPI gave this process.
+
+    >>> launcher_rank({"RANK": "3"}), launcher_rank({})
+    (3, None)
+    """
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return None
+
+
+def new_run_id(config: InsightConfig, environ: Mapping[str, str]) -> str:
+    """Make a run id: the same in all processes that one launcher started, new for each launch.
+
+    Processes that no known launcher connects share a run through `RL_INSIGHT_RUN_ID`.
+    """
+    name = config.experiment_name or config.project or "run"
+    launch = _launch_id(environ)
+    if launch is not None:
+        return f"{name}-{launch}"
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def _launch_id(environ: Mapping[str, str]) -> str | None:
+    if "SLURM_JOB_ID" in environ:
+        return f"slurm-{environ['SLURM_JOB_ID']}"
+    elastic = environ.get("TORCHELASTIC_RUN_ID")
+    if elastic and elastic != "none":
+        return f"torchrun-{elastic}"
+    if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
+        # A rendezvous has no name of its own; its address and the day tell launches apart well enough.
+        seed = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}:{time.strftime('%Y%m%d')}"
+        return f"torchrun-{hashlib.blake2b(seed.encode(), digest_size=4).hexdigest()}"
+    return None

@@ -1,0 +1,310 @@
+"""What a run file knows by number: processes, lanes, names, series; kept in memory while the file is open.
+
+The one writer of a file looks everything up here, so the tables need no index and no lookup joins. New entries are
+written in the same transaction as the rows that refer to them. When a transaction fails, the catalog is loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from rl_insight.schema import Batch, Process
+from rl_insight.store.ledger import Ledger, clock_offset, next_delay
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """One process as the store has seen it."""
+
+    number: int
+    process: Process
+    ledger: Ledger
+    first_seen_ns: int
+    last_seen_ns: int = 0
+    last_sent_ns: int = 0
+    final: bool = False
+    delay_ns: int | None = None
+    delay_hits: int = 0
+    open_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Span id to its lane and depth."""
+
+
+class Catalog:
+    """The numbers in use, and what has to be written about them with the next commit."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, ProcessState] = {}
+        self.lanes: dict[tuple[int, str | None], int] = {}
+        self.names: dict[str, int] = {}
+        self.series: dict[tuple[int, str, str, str], int] = {}
+        self.losses: dict[tuple[int, str, str], int] = {}
+        self._new_processes: list[ProcessState] = []
+        self._changed_processes: dict[int, ProcessState] = {}
+        self._new_lanes: list[tuple[int, int, str | None]] = []
+        self._new_names: list[tuple[int, str]] = []
+        self._new_series: list[tuple[int, int, str, str, str, str]] = []
+        self._new_losses: list[tuple[int, str, str, int]] = []
+        self._changed_losses: dict[tuple[int, str, str], int] = {}
+
+    @classmethod
+    def load(cls, connection: duckdb.DuckDBPyConnection) -> Catalog:
+        """Read the catalog of a file."""
+        catalog = cls()
+        for row in connection.execute(_LOAD_PROCESSES).fetchall():
+            number, process_id, run_id, host, pid, first_seen, last_seen, last_sent, final, delay, hits, low, above = (
+                row
+            )
+            catalog.processes[process_id] = ProcessState(
+                number=number,
+                process=Process(process_id=process_id, run_id=run_id, host=host, pid=pid),
+                ledger=Ledger(low, above),
+                first_seen_ns=first_seen,
+                last_seen_ns=last_seen,
+                last_sent_ns=last_sent,
+                final=final,
+                delay_ns=delay,
+                delay_hits=hits,
+            )
+        for lane_id, process, lane in connection.execute("SELECT lane_id, process, lane FROM lanes").fetchall():
+            catalog.lanes[process, lane] = lane_id
+        catalog.names = {name: i for i, name in connection.execute("SELECT name_id, name FROM names").fetchall()}
+        rows = connection.execute("SELECT series_id, process, name, kind, labels FROM series").fetchall()
+        catalog.series = {(process, name, kind, labels): i for i, process, name, kind, labels in rows}
+        rows = connection.execute("SELECT process, kind, reason, count FROM losses").fetchall()
+        catalog.losses = {(process, kind, reason): count for process, kind, reason, count in rows}
+        states = {state.number: state for state in catalog.processes.values()}
+        for process, span_id, lane_id, depth in connection.execute(_LOAD_OPEN).fetchall():
+            states[process].open_spans[span_id] = (lane_id, depth)
+        return catalog
+
+    def process_of(self, batch: Batch, now_ns: int) -> ProcessState:
+        """Return the state of the process that made a batch, making one for a process seen for the first time."""
+        state = self.processes.get(batch.process.process_id)
+        if state is None:
+            state = ProcessState(len(self.processes), batch.process, Ledger(), first_seen_ns=now_ns)
+            self.processes[batch.process.process_id] = state
+            self._new_processes.append(state)
+        return state
+
+    def note(self, batch: Batch, state: ProcessState, now_ns: int, *, live: bool) -> None:
+        """Take over what a new batch says about its process; `live` batches tell about its clock."""
+        state.last_seen_ns = max(state.last_seen_ns, now_ns)
+        state.last_sent_ns = max(state.last_sent_ns, batch.sent_ns)
+        state.final = state.final or batch.final
+        if live:
+            state.delay_ns, state.delay_hits = next_delay(state.delay_ns, state.delay_hits, now_ns - batch.sent_ns)
+        self._changed_processes[state.number] = state
+        for loss in batch.losses:
+            self._note_loss((state.number, loss.kind, loss.reason), loss.count)
+
+    def _note_loss(self, key: tuple[int, str, str], count: int) -> None:
+        known = self.losses.get(key)
+        if known is not None and known >= count:
+            return
+        self.losses[key] = count
+        if known is None:
+            self._new_losses.append((*key, count))
+        self._changed_losses[key] = count
+
+    def lane_id(self, process: int, lane: str | None) -> int:
+        """Return the number of a lane; None is the process's own."""
+        found = self.lanes.get((process, lane))
+        if found is None:
+            found = self.lanes[process, lane] = len(self.lanes)
+            self._new_lanes.append((found, process, lane))
+        return found
+
+    def name_id(self, name: str) -> int:
+        """Return the number of a span name."""
+        found = self.names.get(name)
+        if found is None:
+            found = self.names[name] = len(self.names)
+            self._new_names.append((found, name))
+        return found
+
+    def series_id(self, process: int, name: str, kind: str, documentation: str, labels: str) -> int:
+        """Return the number of a series."""
+        found = self.series.get((process, name, kind, labels))
+        if found is not None:
+            return found
+        labels = _clean_labels(labels)
+        key = (process, name, kind, labels)
+        found = self.series.get(key)
+        if found is None:
+            found = self.series[key] = len(self.series)
+            self._new_series.append((found, process, name, kind, documentation, labels))
+        return found
+
+    def save(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Write what is new or changed, inside the caller's transaction."""
+        insert(connection, "processes", _PROCESS_TYPES, [_process_row(state) for state in self._new_processes])
+        new = [(state.number, state.ledger.low_water, state.ledger.above()) for state in self._new_processes]
+        insert(connection, "ledger", _LEDGER_TYPES, new)
+        insert(connection, "lanes", {"a": pa.int32(), "b": pa.int32(), "c": pa.string()}, self._new_lanes)
+        insert(connection, "names", {"a": pa.int32(), "b": pa.string()}, self._new_names)
+        insert(connection, "series", _SERIES_TYPES, self._new_series)
+        insert(connection, "losses", _LOSS_TYPES, self._new_losses)
+        fresh = {state.number for state in self._new_processes}
+        changed = [state for number, state in self._changed_processes.items() if number not in fresh]
+        self._update(connection, changed)
+
+    def saved(self) -> None:
+        """Forget what was pending: the transaction is through."""
+        for pending in (self._new_processes, self._new_lanes, self._new_names, self._new_series, self._new_losses):
+            pending.clear()  # type: ignore[attr-defined]  # mypy joins the list types to Sequence
+        self._changed_processes.clear()
+        self._changed_losses.clear()
+
+    def _update(self, connection: duckdb.DuckDBPyConnection, changed: list[ProcessState]) -> None:
+        if changed:
+            rows = [
+                (
+                    state.number,
+                    state.last_seen_ns,
+                    state.last_sent_ns,
+                    state.final,
+                    clock_offset(state.delay_ns, state.delay_hits),
+                    state.delay_ns,
+                    state.delay_hits,
+                    state.ledger.low_water,
+                    state.ledger.above(),
+                )
+                for state in changed
+            ]
+            with arriving(connection, table(_CHANGE_TYPES, rows)):
+                connection.execute(_UPDATE_PROCESSES)
+                connection.execute(_UPDATE_LEDGER)
+        fresh = {row[:3] for row in self._new_losses}
+        losses = [(*key, count) for key, count in self._changed_losses.items() if key not in fresh]
+        if losses or self._new_losses:
+            rows = [(*key, count) for key, count in self._changed_losses.items()]
+            with arriving(connection, table(_LOSS_TYPES, rows)):
+                connection.execute(_UPDATE_LOSSES)
+
+
+class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
+    """Make an Arrow table visible to SQL as `arriving` for one block."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+        self._connection = connection
+        self._rows = rows
+
+    def __enter__(self) -> None:
+        self._connection.register("arriving", self._rows)
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.unregister("arriving")
+
+
+def table(types: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """Return row tuples as an Arrow table."""
+    columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else ((),) * len(types)
+    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(types.items(), columns, strict=True)})
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, name: str, types: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]
+) -> None:
+    """Insert row tuples into a table of this package by position; for few rows."""
+    if rows:
+        with arriving(connection, table(types, rows)):
+            connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
+
+
+def _clean_labels(labels: str) -> str:
+    """Return labels as the text of a JSON object with sorted keys and text values."""
+    try:
+        found = msgspec.json.decode(labels) if labels else {}
+    except msgspec.DecodeError:
+        found = {}
+    if not isinstance(found, dict):
+        found = {}
+    return msgspec.json.encode({key: str(found[key]) for key in sorted(found)}).decode()
+
+
+def _process_row(state: ProcessState) -> tuple[object, ...]:
+    process = state.process
+    return (
+        state.number,
+        process.process_id,
+        process.run_id,
+        process.host,
+        process.pid,
+        process.project,
+        process.experiment_name,
+        process.role,
+        process.rank,
+        msgspec.json.encode(process.labels).decode(),
+        process.started_ns,
+        process.heartbeat_s,
+        state.first_seen_ns,
+        state.last_seen_ns,
+        state.last_sent_ns,
+        state.final,
+        clock_offset(state.delay_ns, state.delay_hits),
+        state.delay_ns,
+        state.delay_hits,
+    )
+
+
+_PROCESS_TYPES = {
+    "process": pa.int32(),
+    "process_id": pa.string(),
+    "run_id": pa.string(),
+    "host": pa.string(),
+    "pid": pa.int64(),
+    "project": pa.string(),
+    "experiment_name": pa.string(),
+    "role": pa.string(),
+    "rank": pa.int64(),
+    "labels": pa.string(),
+    "started_ns": pa.int64(),
+    "heartbeat_s": pa.float64(),
+    "first_seen_ns": pa.int64(),
+    "last_seen_ns": pa.int64(),
+    "last_sent_ns": pa.int64(),
+    "final": pa.bool_(),
+    "clock_offset_ns": pa.int64(),
+    "delay_ns": pa.int64(),
+    "delay_hits": pa.int32(),
+}
+_LEDGER_TYPES = {"process": pa.int32(), "low_water": pa.int64(), "above": pa.string()}
+_LOSS_TYPES = {"process": pa.int32(), "kind": pa.string(), "reason": pa.string(), "count": pa.int64()}
+_SERIES_TYPES = {
+    "series_id": pa.int32(),
+    "process": pa.int32(),
+    "name": pa.string(),
+    "kind": pa.string(),
+    "documentation": pa.string(),
+    "labels": pa.string(),
+}
+_CHANGE_TYPES = {
+    name: _PROCESS_TYPES[name]
+    for name in ("process", "last_seen_ns", "last_sent_ns", "final", "clock_offset_ns", "delay_ns", "delay_hits")
+} | {"low_water": pa.int64(), "above": pa.string()}
+
+_LOAD_PROCESSES = """
+    SELECT process, process_id, run_id, host, pid, first_seen_ns, last_seen_ns, last_sent_ns, final, delay_ns,
+        delay_hits, low_water, above
+    FROM processes JOIN ledger USING (process)
+"""
+_LOAD_OPEN = "SELECT process, span_id, lane_id, depth FROM open_span_data JOIN lanes USING (lane_id)"
+_UPDATE_PROCESSES = """
+    UPDATE processes SET
+        last_seen_ns = arriving.last_seen_ns, last_sent_ns = arriving.last_sent_ns, final = arriving.final,
+        clock_offset_ns = arriving.clock_offset_ns, delay_ns = arriving.delay_ns, delay_hits = arriving.delay_hits
+    FROM arriving WHERE processes.process = arriving.process
+"""
+_UPDATE_LEDGER = """
+    UPDATE ledger SET low_water = arriving.low_water, above = arriving.above
+    FROM arriving WHERE ledger.process = arriving.process
+"""
+_UPDATE_LOSSES = """
+    UPDATE losses SET count = arriving.count FROM arriving
+    WHERE losses.process = arriving.process AND losses.kind = arriving.kind AND losses.reason = arriving.reason
+"""

@@ -1,0 +1,402 @@
+"""One run's file: writes batches exactly once, and lends cursors to readers."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from rl_insight.errors import SchemaError
+from rl_insight.schema import Batch
+from rl_insight.store import columns
+from rl_insight.store.catalog import Catalog, ProcessState, arriving
+from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
+from rl_insight.store.rollup import roll_up, rolled_up_rows
+from rl_insight.store.tables import LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
+
+logger = logging.getLogger(__name__)
+
+_DATA_TABLES = ("event_data", "log_data", "sample_data", "histogram_data")
+_FILE_HEADER_BYTES = 3 * 4096
+_INT64 = 2**63
+
+_SPAN_COLUMNS = (
+    "span_id, trace_high, trace_low, parent_id, lane_id, name_id, depth, start_ns, duration_ns, segment, status, "
+    "error, step, session_id, attributes"
+)
+_INSERT_SPANS = f"INSERT INTO span_data SELECT {_SPAN_COLUMNS} FROM arriving"  # noqa: S608  (constants)
+_INSERT_LONG_SPANS = """
+    INSERT INTO long_spans
+    SELECT span_id, lane_id, name_id, depth, start_ns, duration_ns, status FROM arriving WHERE duration_ns >= $long
+"""
+_INSERT_OPEN_SPANS = f"INSERT INTO open_span_data SELECT {_SPAN_COLUMNS} FROM arriving"  # noqa: S608  (constants)
+_DELETE_OPEN_SPANS = """
+    DELETE FROM open_span_data USING arriving
+    WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
+        SELECT lane_id FROM lanes WHERE lanes.process = arriving.process)
+"""
+_FIND_COMPLETED = """
+    SELECT process, span_id FROM span_data JOIN lanes USING (lane_id)
+    WHERE start_ns >= $earliest AND span_id IN (SELECT unnest($span_ids))
+"""
+
+
+class RunStore:
+    """A run file, open for writing and reading; only one process at a time can open it.
+
+    >>> with RunStore(Path("run.duckdb")) as store:  # doctest: +SKIP
+    ...     store.commit([batch])
+    ...     with store.reader() as cursor:
+    ...         cursor.execute("SELECT count(*) FROM spans").fetchall()
+
+    Args:
+        path: the file; made when it is not there.
+        memory_limit: how much DuckDB may keep in memory for this file.
+        threads: how many threads one query may use.
+        checkpoint_bytes: how much the write-ahead log may hold; a checkpoint pauses commits in proportion to it.
+        min_free_bytes: commits are refused with `StoreFullError` when the disk has less room than this.
+
+    Raises:
+        StoreCorruptError: the file is damaged, cut short, or no run file.
+        StoreBusyError: another process has it open.
+        StoreVersionError: it was written by a newer version.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        memory_limit: str = "512MB",
+        threads: int = 2,
+        checkpoint_bytes: int = 64 * 1024 * 1024,
+        min_free_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.path = Path(path)
+        self.broken = False
+        """True when DuckDB has given the file up until it is opened again (after a full disk, for example)."""
+        self._min_free_bytes = min_free_bytes
+        self._write_lock = threading.Lock()
+        self._closed = False
+        settings = {
+            "memory_limit": memory_limit,
+            "threads": str(threads),
+            "checkpoint_threshold": f"{checkpoint_bytes}B",
+            "enable_external_access": "false",
+            "autoload_known_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "allow_community_extensions": "false",
+        }
+        with _translated(self.path):
+            self._connection = duckdb.connect(str(self.path), config=settings)
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _prepare(self) -> None:
+        connection = self._connection
+        # A name in SQL must never mean a Python variable, and nobody may take the settings back.
+        connection.execute("SET python_enable_replacements = false")
+        connection.execute("SET lock_configuration = true")
+        ((blocks, size),) = connection.execute("SELECT total_blocks, block_size FROM pragma_database_size()").fetchall()
+        if self.path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
+            raise StoreCorruptError(f"cannot open {self.path}: the file was cut short, as by a copy that did not end.")
+        migrate(connection)
+        self._load()
+
+    def _load(self) -> None:
+        self._catalog = Catalog.load(self._connection)
+        self._rolled_up = rolled_up_rows(self._connection)
+        ((self._span_rows,),) = self._connection.execute("SELECT count(*) FROM span_data").fetchall()
+
+    def commit(
+        self, batches: Sequence[Batch], *, received_ns: Sequence[int] | None = None, live: bool = True
+    ) -> list[bool]:
+        """Write batches in one transaction; when it returns they survive the death of this process.
+
+        Args:
+            batches: in any order, of any processes.
+            received_ns: when each arrived; now, if it is not given.
+            live: False for imports: their time of arrival says nothing about the clocks of their processes.
+
+        Returns:
+            For each batch, whether it was new; False for one that was committed before.
+
+        Raises:
+            SchemaError: a number of a batch is too large to be stored.
+            StoreError: nothing was written.
+        """
+        for batch in batches:
+            check(batch)
+        now = time.time_ns()
+        arrivals = [now] * len(batches) if received_ns is None else received_ns
+        with self._writing() as connection:
+            new = self._write(connection, batches, arrivals, live=live)
+            self._catalog.save(connection)
+            if self._span_rows - self._rolled_up >= ROLLUP_ROWS:
+                self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
+        return new
+
+    @contextmanager
+    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Hold the write lock and a transaction; whatever fails inside leaves no trace, here or in the file."""
+        with self._write_lock:
+            self._check_usable()
+            connection = self._connection
+            try:
+                with _translated(self.path):
+                    connection.execute("BEGIN")
+                    yield connection
+                    connection.execute("COMMIT")
+            except BaseException as error:
+                self._undo(error)
+                raise
+            self._catalog.saved()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path} is closed.")
+        if self.broken:
+            raise StoreError(f"{self.path} failed before: open it again.")
+        if shutil.disk_usage(self.path.parent).free < self._min_free_bytes:
+            raise StoreFullError(
+                f"cannot write to {self.path}: less than {self._min_free_bytes >> 20} MiB are free on the disk. "
+                "Make room; writing goes on by itself."
+            )
+
+    def _undo(self, error: BaseException) -> None:
+        with suppress(duckdb.Error):
+            self._connection.execute("ROLLBACK")
+        try:
+            self._load()
+        except duckdb.Error:
+            self.broken = True
+            logger.warning("the run file %s has to be opened again: %s", self.path, error)
+
+    def _write(
+        self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch], arrivals: Sequence[int], *, live: bool
+    ) -> list[bool]:
+        tables: dict[str, list[pa.Table]] = {name: [] for name in ("span_data", *_DATA_TABLES)}
+        processes: list[ProcessState] = []
+        new = []
+        for batch, arrived in zip(batches, arrivals, strict=True):
+            state = self._catalog.process_of(batch, arrived)
+            fresh = state.ledger.add(batch.sequence)
+            new.append(fresh)
+            if not fresh:
+                continue
+            self._catalog.note(batch, state, arrived, live=live)
+            if len(batch.spans):
+                processes.append(state)
+            self._convert(batch, state, tables)
+        if tables["span_data"]:
+            self._write_spans(connection, tables["span_data"], processes)
+        for name in _DATA_TABLES:
+            if tables[name]:
+                with arriving(connection, pa.concat_tables(tables[name])):
+                    connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
+        return new
+
+    def _convert(self, batch: Batch, state: ProcessState, tables: dict[str, list[pa.Table]]) -> None:
+        catalog, texts = self._catalog, columns.Texts(batch)
+        if len(batch.spans):
+            tables["span_data"].append(columns.span_table(batch, texts, catalog, state))
+        if len(batch.events):
+            tables["event_data"].append(columns.event_table(batch, texts, catalog, state))
+        if len(batch.logs):
+            tables["log_data"].append(columns.log_table(batch, texts, catalog, state))
+        if len(batch.series):
+            series = columns.series_numbers(batch, catalog, state)
+            if len(batch.samples):
+                tables["sample_data"].append(columns.sample_table(batch, series))
+            if len(batch.histograms):
+                tables["histogram_data"].append(columns.histogram_table(batch, series))
+
+    def _write_spans(
+        self, connection: duckdb.DuckDBPyConnection, tables: list[pa.Table], processes: list[ProcessState]
+    ) -> None:
+        """Append what ended; keep what is open apart until it ends, in whichever order the two are told."""
+        durations = [table.column("duration_ns").to_numpy() for table in tables]
+        ended = []
+        closed: list[tuple[ProcessState, int]] = []
+        done: dict[int, set[int]] = {}
+        for table, duration, state in zip(tables, durations, processes, strict=True):
+            is_open = duration < 0
+            finished = table.filter(pa.array(~is_open)) if is_open.any() else table
+            ended.append(finished)
+            if state.open_spans or is_open.any():
+                ids = set(finished.column("span_id").to_numpy().tolist())
+                done.setdefault(state.number, set()).update(ids)
+                closed += [(state, span_id) for span_id in ids & state.open_spans.keys()]
+        opened = self._newly_open(connection, tables, durations, processes, done)
+        rows = pa.concat_tables(ended)
+        if len(rows):
+            with arriving(connection, rows):
+                connection.execute(_INSERT_SPANS)
+                if pa.compute.max(rows.column("duration_ns")).as_py() >= LONG_SPAN_NS:
+                    connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
+            self._span_rows += len(rows)
+        if closed:
+            self._close_spans(connection, closed)
+        if opened:
+            with arriving(connection, pa.concat_tables(opened)):
+                connection.execute(_INSERT_OPEN_SPANS)
+
+    def _newly_open(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        tables: list[pa.Table],
+        durations: list[Any],
+        processes: list[ProcessState],
+        done: dict[int, set[int]],
+    ) -> list[pa.Table]:
+        """Return the open spans that are neither known as open nor known to have ended."""
+        candidates: list[tuple[pa.Table, ProcessState]] = []
+        for table, duration, state in zip(tables, durations, processes, strict=True):
+            rows = np.flatnonzero(duration < 0)
+            ids = table.column("span_id").to_numpy()[rows].tolist()
+            known = state.open_spans.keys() | done.get(state.number, set())
+            fresh = {i: row for i, row in zip(ids, rows.tolist(), strict=True) if i not in known}
+            if fresh:
+                candidates.append((table.take(pa.array(list(fresh.values()))), state))
+                state.open_spans.update(dict.fromkeys(fresh, (0, 0)))
+        if not candidates:
+            return []
+        every = pa.concat_tables([table for table, _ in candidates])
+        earliest = pa.compute.min(every.column("start_ns")).as_py() - SECOND
+        found = connection.execute(
+            _FIND_COMPLETED, {"earliest": earliest, "span_ids": every.column("span_id").to_pylist()}
+        ).fetchall()
+        completed = set(found)
+        result = []
+        for table, state in candidates:
+            ids = table.column("span_id").to_pylist()
+            keep = [(state.number, span_id) not in completed for span_id in ids]
+            places = zip(ids, keep, table.column("lane_id").to_pylist(), table.column("depth").to_pylist(), strict=True)
+            for span_id, kept, lane_id, depth in places:
+                if kept:
+                    state.open_spans[span_id] = (lane_id, depth)
+                else:
+                    del state.open_spans[span_id]
+            result.append(table.filter(pa.array(keep)))
+        return result
+
+    def _close_spans(self, connection: duckdb.DuckDBPyConnection, closed: list[tuple[ProcessState, int]]) -> None:
+        rows = pa.table(
+            {
+                "process": pa.array([state.number for state, _ in closed], pa.int32()),
+                "span_id": pa.array([span_id for _, span_id in closed], pa.uint64()),
+            }
+        )
+        with arriving(connection, rows):
+            connection.execute(_DELETE_OPEN_SPANS)
+        for state, span_id in closed:
+            state.open_spans.pop(span_id, None)
+
+    def replace_rows(self, table: str, key: str, rows: pa.Table) -> None:
+        """Write rows of `sessions` or `findings`, in place of those with the same key."""
+        if (table, key) not in {("sessions", "session_id"), ("findings", "finding_id")}:
+            raise ValueError(f"{table} is not a table whose rows can be replaced.")
+        names = ", ".join(field.name for field in rows.schema)
+        with self._writing() as connection, arriving(connection, rows):
+            connection.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM arriving)")  # noqa: S608
+            connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM arriving")  # noqa: S608
+
+    @contextmanager
+    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Lend a cursor that sees one consistent state and cannot write; use it in one thread.
+
+        Fetch each result to its end before the next `execute`.
+        """
+        if self._closed:
+            raise StoreError(f"{self.path} is closed.")
+        with _translated(self.path):
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                yield cursor
+            finally:
+                cursor.close()
+
+    def copy_to(self, target: Path) -> None:
+        """Write a consistent copy of the file while the run goes on; commits wait for the copying only."""
+        with self._write_lock:
+            self._check_usable()
+            wal = self.path.with_name(self.path.name + ".wal")
+            target_wal = target.with_name(target.name + ".wal")
+            shutil.copyfile(self.path, target)
+            if wal.exists():
+                shutil.copyfile(wal, target_wal)
+        # Opening the copy replays its log, closing folds the log into the file.
+        RunStore(target, min_free_bytes=0).close()
+
+    def close(self) -> None:
+        """Fold the log into the file and close it; idempotent."""
+        with self._write_lock:
+            if self._closed:
+                return
+            self._closed = True
+            with suppress(duckdb.Error):
+                self._connection.close()
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check(batch: Batch) -> None:
+    """Refuse a batch whose numbers do not fit the store's columns.
+
+    Raises:
+        SchemaError: which number, and what it may be.
+    """
+    process = batch.process
+    if not 1 <= batch.sequence < _INT64:
+        raise SchemaError(f"sequence {batch.sequence} cannot be stored: it must be from 1 to 2**63 - 1.")
+    numbers = {
+        "sent_ns": batch.sent_ns,
+        "pid": process.pid,
+        "rank": process.rank or 0,
+        "started_ns": process.started_ns,
+    }
+    numbers |= {f"losses of {loss.kind}": loss.count for loss in batch.losses}
+    for name, number in numbers.items():
+        if not -_INT64 <= number < _INT64:
+            raise SchemaError(f"{name} {number} cannot be stored: it needs more than 64 bits.")
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Turn DuckDB's errors about the file into the store's own."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: duckdb.Error, path: Path) -> Exception:
+    """Return the store's own error for one of DuckDB's; errors that are not about the file stay as they are."""
+    text = str(error)
+    if "No space left" in text or "File too large" in text or "Disk quota" in text:
+        return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
+    if "lock on file" in text or "Conflicting lock" in text:
+        return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
+    if "Permission denied" in text or "Read-only file system" in text:
+        return StoreError(f"cannot open {path}: permission denied. Check the owner of the data directory.")
+    if isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException)) or (
+        isinstance(error, (duckdb.InternalException, duckdb.InvalidInputException)) and "database file" in text
+    ):
+        return StoreCorruptError(f"cannot read {path}: the file is damaged or no run file ({text.splitlines()[0]}).")
+    return error

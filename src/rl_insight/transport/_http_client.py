@@ -1,0 +1,269 @@
+"""One keep-alive connection to a server's ingest route, which another thread can interrupt."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import http.client
+import ipaddress
+import os
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
+
+from rl_insight.errors import ConfigError
+
+INGEST_PATH = "/api/v1/ingest"
+CONTENT_TYPE = "application/vnd.rl-insight.frames"
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_RETRY_AFTER_S = 300.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the server said to one request."""
+
+    status: int
+    sentence: str = ""
+    """The server's own words, for people."""
+    retry_after_s: float | None = None
+    is_receipt: bool = False
+    """The body is a JSON object, as the ingest route answers; a stranger's page is none."""
+
+
+class IngestClient:
+    """Posts frames to ``<url>/api/v1/ingest``.
+
+    `post` and `close` belong to one thread; `interrupt` may come from any other, and `abandon` from a forked child.
+    Proxies of the environment are used as elsewhere (`HTTPS_PROXY`, `NO_PROXY`), never for a loopback address.
+    """
+
+    def __init__(self, url: str, *, token: str | None, timeout_s: float, ca_file: str | None = None) -> None:
+        self._url = _checked(url)
+        self._timeout_s = timeout_s
+        self._context = ssl.create_default_context(cafile=ca_file) if self._url.scheme == "https" else None
+        self._headers = {"Content-Type": CONTENT_TYPE, "Accept": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._guard = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+        self._target = ""
+        self._candidate: socket.socket | None = None
+        self._interrupted = False
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine."""
+        return is_loopback(self._url.hostname or "")
+
+    def post(self, body: bytes, encoding: str | None) -> Answer:
+        """Send one request and read its answer.
+
+        Raises:
+            OSError: the server cannot be reached, or took longer than the timeout.
+            http.client.HTTPException: what answered does not speak HTTP, or broke off.
+        """
+        reused = self._connection is not None
+        try:
+            return self._post_once(body, encoding)
+        except (ConnectionError, http.client.BadStatusLine):
+            # A server closes an idle connection when it likes; only a fresh one tells whether it is away.
+            if not reused or self._interrupted:
+                raise
+            return self._post_once(body, encoding)
+
+    def interrupt(self) -> None:
+        """Make a `post` that another thread waits in fail at once, and every later one too."""
+        with self._guard:
+            self._interrupted = True
+            for opened in self._sockets():
+                with contextlib.suppress(OSError):
+                    # Not the method of an SSL socket, which would change it under the thread that reads from it.
+                    socket.socket.shutdown(opened, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection; the next `post` opens another one."""
+        with self._guard:
+            connection, self._connection = self._connection, None
+            self._candidate = None
+            if connection is not None:
+                connection.close()
+
+    def abandon(self) -> None:
+        """Close the descriptor that a forked child inherited; nothing is sent on the parent's connection."""
+        self._guard = threading.Lock()
+        self._interrupted = True
+        inherited = self._sockets()
+        self._connection = self._candidate = None
+        for opened in inherited:
+            if opened.fileno() >= 0:
+                os.close(opened.detach())
+
+    def _sockets(self) -> list[socket.socket]:
+        """Return the socket in use: while it connects, afterwards, and wrapped by TLS it is not the same object."""
+        connected: socket.socket | None = None if self._connection is None else self._connection.sock
+        return [opened for opened in (self._candidate, connected) if opened is not None]
+
+    def _post_once(self, body: bytes, encoding: str | None) -> Answer:
+        connection = self._connection
+        if connection is None:
+            connection = self._new_connection()
+            with self._guard:
+                self._connection = connection
+        headers = self._headers | ({"Content-Encoding": encoding} if encoding else {})
+        try:
+            self._request(connection, body, headers)
+            response = connection.getresponse()
+            content = response.read(MAX_ANSWER_BYTES)
+            reusable = response.isclosed() and not response.will_close
+        except BaseException:
+            self.close()
+            raise
+        if not reusable:
+            self.close()
+        return _answer(response, content)
+
+    def _request(self, connection: http.client.HTTPConnection, body: bytes, headers: dict[str, str]) -> None:
+        try:
+            connection.request("POST", self._target, body=body, headers=headers)
+        except (BrokenPipeError, ConnectionResetError):
+            # A server may refuse a request before it has read all of it; then its answer can still be read.
+            if connection.sock is None:
+                raise
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        url = self._url
+        host, port = url.hostname or "", url.port or (443 if self._context else 80)
+        self._target = url.path.rstrip("/") + INGEST_PATH
+        proxy = _proxy(url)
+        at_host, at_port = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
+        connection: http.client.HTTPConnection
+        if self._context is not None:
+            connection = http.client.HTTPSConnection(at_host, at_port, timeout=self._timeout_s, context=self._context)
+            if proxy:
+                connection.set_tunnel(host, port, headers=_proxy_headers(proxy))
+        else:
+            connection = http.client.HTTPConnection(at_host, at_port, timeout=self._timeout_s)
+            if proxy:
+                self._target = f"http://{_host_and_port(host, port)}{self._target}"
+                self._headers |= _proxy_headers(proxy)
+        # http.client's own hook for how a socket is made; ours can be interrupted while it connects.
+        connection._create_connection = self._connect  # type: ignore[attr-defined]
+        return connection
+
+    def _connect(self, address: tuple[str, int], timeout_s: float, _source: Any) -> socket.socket:
+        problem: OSError = OSError(f"{address[0]} has no address")
+        for family, kind, protocol, _name, target in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            candidate = socket.socket(family, kind, protocol)
+            try:
+                with self._guard:
+                    if self._interrupted:
+                        raise ConnectionAbortedError("the transport was closed")
+                    self._candidate = candidate
+                candidate.settimeout(timeout_s)
+                candidate.connect(target)
+            except OSError as error:
+                problem = error
+                with self._guard:
+                    self._candidate = None
+                    candidate.close()
+            else:
+                return candidate
+        raise problem
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address means this machine.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("node7")
+    (True, True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL as it may be shown: without a user name and a password.
+
+    >>> without_credentials("http://me:secret@node7:18080/insight")
+    'http://node7:18080/insight'
+    """
+    scheme, separator, rest = url.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    return scheme + separator + authority.rpartition("@")[2] + slash + path
+
+
+def _checked(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(
+            f"server.url {without_credentials(url)!r} is not the address of a server. "
+            "Write it like http://127.0.0.1:18080 or https://insight.example.org."
+        )
+    return parts
+
+
+def _proxy(url: SplitResult) -> SplitResult | None:
+    host = url.hostname or ""
+    if is_loopback(host) or urllib.request.proxy_bypass(host):
+        return None
+    address = urllib.request.getproxies().get(url.scheme)
+    if not address:
+        return None
+    return urlsplit(address if "://" in address else f"http://{address}")
+
+
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
+
+
+def _host_and_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _answer(response: http.client.HTTPResponse, content: bytes) -> Answer:
+    try:
+        decoded = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        decoded = None
+    is_object = isinstance(decoded, dict)
+    said = next((decoded[key] for key in ("error", "detail", "message") if key in decoded), "") if is_object else ""
+    if not isinstance(said, str) or not said:
+        said = content.decode("utf-8", "replace").strip()
+    return Answer(
+        status=response.status,
+        sentence=" ".join(said.split())[:300] or response.reason,
+        retry_after_s=_retry_after(response.headers.get("Retry-After")),
+        is_receipt=is_object,
+    )
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Read a Retry-After header, which holds seconds or a date."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if seconds == seconds else None  # noqa: PLR0124 not a number

@@ -1,0 +1,160 @@
+"""The Ray transport: batches to a hub actor, without ever waiting for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Timer
+from typing import Any
+
+from rl_insight.transport.base import Transport
+
+logger = logging.getLogger("rl_insight")
+
+_MAX_WAITING_BYTES = 64 * 1024 * 1024
+_MAX_IN_FLIGHT = 32
+_RETRY_S = 1.0
+
+
+class RayTransport(Transport):
+    """Sends batches to an actor's `ingest` method.
+
+    Ray's futures call back when a batch has arrived, so no thread of the training process waits. A batch that was not
+    confirmed is sent again, to the hub that `find_hub` then names.
+    """
+
+    max_batch_bytes = 80_000
+    """Ray moves arguments above 100 kB through its object store, which is slower."""
+
+    def __init__(self, hub: Any, find_hub: Callable[[], Any]) -> None:
+        self._hub = hub
+        self._find_hub = find_hub
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._in_flight = 0
+        self._delivered = 0
+        self._retries = 0
+        self._last_error: str | None = None
+        self._retry: Timer | None = None
+        self._closed = False
+        self._changed = Condition()
+
+    def send(self, payload: bytes, sequence: int) -> None:
+        """Queue a batch and submit what may be submitted."""
+        del sequence
+        if self._closed:
+            self.on_loss("batches", "closed", 1)
+            return
+        dropped = 0
+        with self._changed:
+            self._waiting.append(payload)
+            self._waiting_bytes += len(payload)
+            while self._waiting_bytes > _MAX_WAITING_BYTES and len(self._waiting) > 1:
+                self._waiting_bytes -= len(self._waiting.popleft())
+                dropped += 1
+        if dropped:
+            self.on_loss("batches", "queue_full", dropped)
+        self._submit()
+
+    def _submit(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting or self._in_flight >= _MAX_IN_FLIGHT or self._retry is not None or self._closed:
+                    return
+                payload = self._waiting.popleft()
+                self._waiting_bytes -= len(payload)
+                self._in_flight += 1
+            try:
+                future = self._hub.ingest.remote(payload).future()
+            except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
+                self._failed(payload, error)
+                return
+            future.add_done_callback(lambda done, sent=payload: self._done(done, sent))
+
+    def _done(self, future: Any, payload: bytes) -> None:
+        error = future.exception()
+        if error is not None:
+            self._failed(payload, error)
+            return
+        with self._changed:
+            self._in_flight -= 1
+            self._delivered += 1
+            self._changed.notify_all()
+        self._submit()
+
+    def _failed(self, payload: bytes, error: BaseException) -> None:
+        """Put an unconfirmed batch back in front and look for the hub again in a moment."""
+        with self._changed:
+            self._in_flight -= 1
+            self._retries += 1
+            first = self._last_error is None
+            self._last_error = f"{type(error).__name__}: {error}"
+            self._waiting.appendleft(payload)
+            self._waiting_bytes += len(payload)
+            self._changed.notify_all()
+            if self._closed or self._retry is not None:
+                return
+            self._retry = Timer(_RETRY_S, self._reconnect)
+            self._retry.daemon = True
+            self._retry.start()
+        if first:
+            logger.warning("the monitor hub does not answer: %s. Batches are kept and sent again.", error)
+
+    def _reconnect(self) -> None:
+        try:
+            hub = self._find_hub()
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
+            hub = None
+            self._last_error = f"{type(error).__name__}: {error}"
+        with self._changed:
+            self._retry = None
+            if hub is None and not self._closed:
+                self._retry = Timer(_RETRY_S, self._reconnect)
+                self._retry.daemon = True
+                self._retry.start()
+                return
+        if hub is not None:
+            self._hub = hub
+            # A hub that was restarted has forgotten the totals it had: send them all again.
+            self.on_loss("batches", "hub_lost", 0)
+            self._submit()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until every batch is confirmed, or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        self._submit()
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._waiting and not self._in_flight, max(0.0, deadline - time.monotonic())
+            )
+
+    def close(self) -> None:
+        """Stop; what was not confirmed is counted as lost."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            if self._retry is not None:
+                self._retry.cancel()
+            lost = len(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        if lost:
+            self.on_loss("batches", "closed", lost)
+
+    def abandon(self) -> None:
+        """Forget everything: Ray's own connection does not survive a fork."""
+        self._closed = True
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell what was delivered and what waits."""
+        with self._changed:
+            return {
+                "delivered_batches": self._delivered,
+                "waiting_batches": len(self._waiting) + self._in_flight,
+                "waiting_bytes": self._waiting_bytes,
+                "retries": self._retries,
+                "last_error": self._last_error,
+            }

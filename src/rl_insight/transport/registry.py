@@ -1,0 +1,116 @@
+"""From the name in `server.backend` to a transport: the built-in ones, and those that other packages provide."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Callable
+
+from rl_insight.config.model import InsightConfig
+from rl_insight.errors import ConfigError
+from rl_insight.schema import Process
+from rl_insight.transport.base import Transport
+
+ENTRY_POINT_GROUP = "rl_insight.transports"
+
+TransportFactory = Callable[[InsightConfig, Process], Transport]
+"""What an entry point of the group `rl_insight.transports` names; called once for each process."""
+
+
+def create_transport(backend: str, config: InsightConfig, process: Process) -> Transport:
+    """Make the transport that a backend name stands for; `auto` is Ray where it is initialised, else HTTP.
+
+    Raises:
+        ConfigError: no such backend, its package cannot be loaded, or its settings cannot be used.
+    """
+    name = _resolve_auto() if backend == "auto" else backend
+    factory = _BUILT_IN.get(name) or _plugin(name)
+    if factory is None:
+        raise ConfigError(f"unknown server.backend {backend!r}. Choose one of: {', '.join(available_backends())}.")
+    transport = factory(config, process)
+    if not isinstance(transport, Transport):
+        raise ConfigError(
+            f"server.backend {backend!r} made a {type(transport).__name__}, which is not a Transport. "
+            "Its factory must return a subclass of rl_insight.transport.Transport."
+        )
+    return transport
+
+
+def available_backends() -> list[str]:
+    """Return every name that `server.backend` may have here, sorted.
+
+    >>> {"auto", "file", "http", "memory", "none"} <= set(available_backends())
+    True
+    """
+    plugins = (entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+    return sorted({"auto", *_BUILT_IN, *plugins})
+
+
+def _resolve_auto() -> str:
+    # A program that never imported Ray has not initialised it either.
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized() and "ray" in available_backends():
+        return "ray"
+    return "http"
+
+
+def _plugin(name: str) -> TransportFactory | None:
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
+        try:
+            factory: TransportFactory = entry.load()
+        except Exception as error:
+            raise ConfigError(
+                f"server.backend {name!r} cannot be loaded from {entry.value!r}: {error}. "
+                "Repair or uninstall the package that provides it."
+            ) from error
+        return factory
+    return None
+
+
+def _make_http(config: InsightConfig, process: Process) -> Transport:
+    from rl_insight.transport.http import HttpTransport
+
+    if not config.server.url:
+        raise ConfigError(
+            "server.backend 'http' needs an address: server.url is empty. "
+            "Start a server with `rl-insight server start`, or set server.url or RL_INSIGHT_SERVER_URL."
+        )
+    settings = config.http
+    return HttpTransport(
+        config.server.url,
+        process_id=process.process_id,
+        token=config.server.token,
+        timeout_s=settings.timeout_s,
+        compression=settings.compression,
+        spool_dir=settings.spool_dir,
+        spool_max_bytes=settings.spool_max_bytes,
+        retry_initial_s=settings.retry_initial_s,
+        retry_max_s=settings.retry_max_s,
+    )
+
+
+def _make_file(config: InsightConfig, process: Process) -> Transport:
+    from rl_insight.transport.file import FileTransport
+
+    return FileTransport(config.file.directory, process.process_id, config.file.rotate_bytes)
+
+
+def _make_memory(_config: InsightConfig, _process: Process) -> Transport:
+    from rl_insight.transport.memory import MemoryTransport
+
+    return MemoryTransport()
+
+
+def _make_none(_config: InsightConfig, _process: Process) -> Transport:
+    from rl_insight.transport.memory import NullTransport
+
+    return NullTransport()
+
+
+_BUILT_IN: dict[str, TransportFactory] = {
+    "http": _make_http,
+    "file": _make_file,
+    "memory": _make_memory,
+    "none": _make_none,
+}

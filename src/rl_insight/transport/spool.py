@@ -1,0 +1,416 @@
+"""A bounded queue of batches on the local disk, which outlives the process that filled it.
+
+A spool is one folder: a file for each batch, named by its sequence, and a lock file. The lock (`flock`) tells a live
+spool from one whose process is gone: the operating system releases it with the process, however that ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rl_insight.errors import SchemaError
+from rl_insight.schema import frame, read_frames
+from rl_insight.transport._disk import SUFFIX, write_all
+
+logger = logging.getLogger("rl_insight")
+
+LOCK_NAME = "lock"
+LOCK_ATTEMPTS = 50
+LOCK_PAUSE_S = 0.01
+DISK_RETRY_S = 5.0
+
+
+class Dropped(NamedTuple):
+    """What a spool had to give up to stay within its bounds."""
+
+    batches: int = 0
+    bytes: int = 0
+
+
+class Waiting(NamedTuple):
+    """One batch of a spool, as a frame that can stand in a request body."""
+
+    sequence: int
+    frame: bytes
+
+
+class Peeked(NamedTuple):
+    """The oldest batches of a spool, and how many files turned out unreadable and were given up."""
+
+    waiting: list[Waiting]
+    unreadable: int
+
+
+class _Entry(msgspec.Struct):
+    size: int
+    frame: bytes | None = None
+    """Only set when the disk refused it."""
+    held: bool = False
+    """Being sent: not dropped meanwhile, so that no batch counts both as delivered and as lost."""
+
+
+class Spool:
+    """First in, first out; the oldest batches are dropped past `max_bytes`.
+
+    A batch is written to a temporary file and renamed, so that a reader sees whole batches only. There is no `fsync`:
+    batches survive the end of the process, not a power cut. When the disk refuses, batches wait in at most
+    `memory_max_bytes` of memory, and the disk is tried again after a while. With ``directory=None`` there is only
+    memory.
+
+    >>> spool = Spool(None, max_bytes=1_000_000)
+    >>> spool.put(b"...", sequence=1)
+    Dropped(batches=0, bytes=0)
+    >>> [waiting.sequence for waiting in spool.peek(10, 1_000_000).waiting]
+    [1]
+    >>> spool.remove([1])
+    1
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        max_bytes: int,
+        *,
+        memory_max_bytes: int = 64 * 1024 * 1024,
+        disk_retry_s: float = DISK_RETRY_S,
+    ) -> None:
+        self.directory = directory
+        self._max_bytes = max_bytes
+        self._memory_max_bytes = memory_max_bytes
+        self._disk_retry_s = disk_retry_s
+        self._guard = threading.Lock()
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._bytes = 0
+        self._memory_bytes = 0
+        self._lock_descriptor = -1
+        self._disk_retry_at = 0.0
+        self._disk_error: str | None = None
+        self._memory_batches = 0
+        self._closed = False
+        if directory is not None:
+            self._try_disk()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes wait, on disk and in memory."""
+        return self._bytes
+
+    def put(self, payload: bytes, sequence: int) -> Dropped:
+        """Add a batch; returns what was dropped for it, which is the batch itself when it exceeds the bound alone."""
+        data = frame(payload)
+        if len(data) > self._max_bytes or self._closed:
+            return Dropped(1, len(data))
+        with self._guard:
+            self._forget(sequence)
+            dropped = self._make_room(len(data))
+            if self._write(sequence, data):
+                self._add(sequence, _Entry(size=len(data)))
+                return dropped
+            if len(data) > self._memory_max_bytes:
+                return Dropped(dropped.batches + 1, dropped.bytes + len(data))
+            more = self._make_room(len(data), memory_only=True)
+            self._add(sequence, _Entry(size=len(data), frame=data))
+            self._memory_batches += 1
+        return Dropped(dropped.batches + more.batches, dropped.bytes + more.bytes)
+
+    def peek(self, max_batches: int, max_bytes: int) -> Peeked:
+        """Return the oldest batches, at least one if there is any, and hold them until `remove` or `release`."""
+        waiting: list[Waiting] = []
+        unreadable: list[int] = []
+        total = 0
+        with self._guard:
+            for sequence, entry in self._entries.items():
+                if waiting and (len(waiting) >= max_batches or total + entry.size > max_bytes):
+                    break
+                data = entry.frame if entry.frame is not None else self._read(sequence)
+                if data is None:
+                    unreadable.append(sequence)
+                    continue
+                entry.held = True
+                waiting.append(Waiting(sequence, data))
+                total += entry.size
+            for sequence in unreadable:
+                self._forget(sequence)
+        return Peeked(waiting, len(unreadable))
+
+    def remove(self, sequences: Iterable[int]) -> int:
+        """Delete batches that were delivered or refused; returns how many were still there."""
+        with self._guard:
+            return sum(self._forget(sequence) for sequence in sequences)
+
+    def release(self, sequences: Iterable[int]) -> None:
+        """Let go of batches that `peek` returned and that stay."""
+        with self._guard:
+            for sequence in sequences:
+                entry = self._entries.get(sequence)
+                if entry is not None:
+                    entry.held = False
+
+    def close(self) -> Dropped:
+        """Leave the batches for another process; returns those that were only in memory and found no place on disk.
+
+        An empty spool removes its folder.
+        """
+        with self._guard:
+            if self._closed:
+                return Dropped()
+            dropped = self._save_memory()
+            self._closed = True
+            if not self._entries:
+                self._remove_folder()
+            self._unlock()
+        return dropped
+
+    def abandon(self) -> None:
+        """Let go after `fork`, in the child.
+
+        The lock belongs to the open file, which parent and child share: closing the child's descriptor keeps it
+        locked for the parent, unlocking it would not. No thread lock is taken: its holder may not exist here.
+        """
+        self._closed = True
+        self._guard = threading.Lock()
+        self._entries = OrderedDict()
+        self._bytes = self._memory_bytes = 0
+        self._unlock()
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell what waits, where, and why the disk refuses, if it does."""
+        return {
+            "directory": None if self.directory is None else str(self.directory),
+            "waiting_batches": len(self._entries),
+            "waiting_bytes": self._bytes,
+            "memory_bytes": self._memory_bytes,
+            "memory_fallback_batches": self._memory_batches,
+            "disk_error": self._disk_error,
+        }
+
+    def _add(self, sequence: int, entry: _Entry) -> None:
+        self._entries[sequence] = entry
+        self._bytes += entry.size
+        if entry.frame is not None:
+            self._memory_bytes += entry.size
+
+    def _forget(self, sequence: int) -> bool:
+        entry = self._entries.pop(sequence, None)
+        if entry is None:
+            return False
+        self._bytes -= entry.size
+        if entry.frame is not None:
+            self._memory_bytes -= entry.size
+        else:
+            with contextlib.suppress(OSError):
+                self._path(sequence).unlink()
+        return True
+
+    def _make_room(self, size: int, *, memory_only: bool = False) -> Dropped:
+        """Drop the oldest batches that are not being sent until `size` more bytes fit."""
+        victims = []
+        freed = 0
+        used, limit = (self._memory_bytes, self._memory_max_bytes) if memory_only else (self._bytes, self._max_bytes)
+        for sequence, entry in self._entries.items():
+            if used - freed + size <= limit:
+                break
+            if not entry.held and (entry.frame is not None or not memory_only):
+                victims.append(sequence)
+                freed += entry.size
+        for sequence in victims:
+            self._forget(sequence)
+        return Dropped(len(victims), freed)
+
+    def _path(self, sequence: int) -> Path:
+        assert self.directory is not None  # noqa: S101 only reached with files
+        return self.directory / f"{sequence:016d}{SUFFIX}"
+
+    def _write(self, sequence: int, data: bytes) -> bool:
+        """Write one batch as a file; False when it has to stay in memory."""
+        if not self._try_disk():
+            return False
+        path = self._path(sequence)
+        temporary = path.with_suffix(".tmp")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+            temporary.rename(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            self._refused(error)
+            return False
+        if self._disk_error is not None:
+            logger.info("RL-Insight keeps undelivered batches in %s again.", self.directory)
+            self._disk_error = None
+        return True
+
+    def _read(self, sequence: int) -> bytes | None:
+        """Return a batch's frame; None when the file is gone or damaged (after a power cut, by a cleaner of /tmp)."""
+        try:
+            with self._path(sequence).open("rb") as stream:
+                payload = next(read_frames(stream))
+        except (OSError, SchemaError, StopIteration) as error:
+            logger.warning("A waiting RL-Insight batch is lost: %s: %r.", self._path(sequence), error)
+            return None
+        return frame(payload)
+
+    def _try_disk(self) -> bool:
+        """Tell whether the folder can be used now, opening it first where that is due."""
+        if self.directory is None or time.monotonic() < self._disk_retry_at:
+            return False
+        if self._lock_descriptor >= 0:
+            return True
+        try:
+            self._lock_descriptor = _lock_own(self.directory)
+            self._scan()
+        except OSError as error:
+            self._refused(error)
+            return False
+        return True
+
+    def _refused(self, error: OSError) -> None:
+        if self._disk_error is None:
+            logger.warning(
+                "RL-Insight cannot keep undelivered batches in %s: %s. They wait in memory, at most %d MiB of them; "
+                "set http.spool_dir to a writable folder on a local disk.",
+                self.directory,
+                error,
+                self._memory_max_bytes // 2**20,
+            )
+        self._disk_error = str(error)
+        self._disk_retry_at = time.monotonic() + self._disk_retry_s
+        if isinstance(error, FileNotFoundError):
+            # The folder itself is gone, and the lock with it: it is begun afresh when the disk is tried again.
+            self._unlock()
+
+    def _scan(self) -> None:
+        """Take over the files in the folder, oldest first."""
+        assert self.directory is not None  # noqa: S101 only reached with a folder
+        found: dict[int, int] = {}
+        for path in self.directory.iterdir():
+            if path.suffix == SUFFIX and path.stem.isdigit():
+                found[int(path.stem)] = path.stat().st_size
+            elif path.suffix == ".tmp":
+                path.unlink()
+        for sequence in sorted(found):
+            if sequence not in self._entries:
+                self._add(sequence, _Entry(size=found[sequence]))
+
+    def _save_memory(self) -> Dropped:
+        """Try once more to bring to disk what waits in memory; returns what found no place."""
+        in_memory = [(sequence, entry) for sequence, entry in self._entries.items() if entry.frame is not None]
+        if not in_memory:
+            return Dropped()
+        self._disk_retry_at = 0.0
+        lost = size = 0
+        for sequence, entry in in_memory:
+            data = entry.frame or b""
+            self._forget(sequence)
+            if self._write(sequence, data):
+                self._add(sequence, _Entry(size=len(data)))
+            else:
+                lost, size = lost + 1, size + len(data)
+        return Dropped(lost, size)
+
+    def _remove_folder(self) -> None:
+        if self.directory is None or self._lock_descriptor < 0:
+            return
+        # The lock is held until the folder is gone, so that nobody moves in meanwhile.
+        with contextlib.suppress(OSError):
+            (self.directory / LOCK_NAME).unlink()
+            self.directory.rmdir()
+
+    def _unlock(self) -> None:
+        descriptor, self._lock_descriptor = self._lock_descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def adopt_orphans(root: Path, max_bytes: int) -> list[Spool]:
+    """Take over the spools below `root` whose processes are gone; the empty ones are removed at once.
+
+    The caller delivers what they hold and closes them. Live spools, also those of this process, are left alone.
+    """
+    adopted = []
+    try:
+        folders = sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError:
+        return []
+    for folder in folders:
+        spool = _adopt(folder, max_bytes)
+        if spool is None:
+            continue
+        if len(spool):
+            adopted.append(spool)
+        else:
+            spool.close()
+    return adopted
+
+
+def _adopt(folder: Path, max_bytes: int) -> Spool | None:
+    try:
+        descriptor = _try_lock(folder, create=False)
+    except FileNotFoundError:
+        # Begun and left, or being begun right now by a process that will find it gone and begin again.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        return None
+    except OSError:
+        return None
+    if descriptor is None:
+        return None
+    spool = Spool(None, max_bytes)
+    spool.directory, spool._lock_descriptor = folder, descriptor
+    try:
+        spool._scan()
+    except OSError:
+        spool.abandon()
+        return None
+    return spool
+
+
+def _lock_own(directory: Path) -> int:
+    """Create and lock a folder; waits a moment for an adopter that is removing an empty folder of the same name."""
+    for _attempt in range(LOCK_ATTEMPTS):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = _try_lock(directory, create=True)
+            if descriptor is not None:
+                return descriptor
+        time.sleep(LOCK_PAUSE_S)
+    raise BlockingIOError(f"{directory} is in use by another process")
+
+
+def _try_lock(directory: Path, *, create: bool) -> int | None:
+    """Return the descriptor that holds the folder's lock; None when another one holds it."""
+    path = directory / LOCK_NAME
+    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The lock file may have been removed between opening and locking it: then this lock guards nothing.
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None

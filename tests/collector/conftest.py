@@ -1,0 +1,259 @@
+"""Fixtures of the collector's tests: processes that make real batches, and real programs to send them to."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from rl_insight.schema import BatchBuilder, Process, encode
+from rl_insight.schema.histogram import bucket_code
+
+
+def _wait_until(predicate, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not (result := predicate()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"did not come true within {timeout_s} s")
+        time.sleep(0.02)
+    return result
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """Wait for a condition: `wait_until(predicate, timeout_s)` returns its first true result."""
+    return _wait_until
+
+
+class FakeProcess:
+    """A process that keeps cumulative metrics and numbers its batches, as the recorder does."""
+
+    def __init__(self, process_id="p1", **fields):
+        fields = {"run_id": "r1", "project": "demo", "experiment_name": "grpo", "host": "node0", "pid": 7} | fields
+        self.process = Process(process_id=process_id, **fields)
+        self.sequence = 0
+        self.counters = {}
+        self.histograms = {}
+        self.builder = BatchBuilder()
+
+    def _series(self, name, kind, labels, documentation):
+        return self.builder.add_series(name, kind, documentation, json.dumps(labels))
+
+    def count(self, name, amount=1.0, documentation="", **labels):
+        key = (name, json.dumps(labels))
+        self.counters[key] = self.counters.get(key, 0.0) + amount
+        series = self._series(name, "counter", labels, documentation)
+        self.builder.add_sample(series, time_ns=time.time_ns(), value=self.counters[key])
+        return self
+
+    def gauge(self, name, value, time_ns=None, documentation="", **labels):
+        series = self._series(name, "gauge", labels, documentation)
+        self.builder.add_sample(series, time_ns=time_ns or time.time_ns(), value=value)
+        return self
+
+    def observe(self, name, *values, documentation="", **labels):
+        seen = self.histograms.setdefault((name, json.dumps(labels)), [])
+        seen.extend(values)
+        buckets = {}
+        for value in seen:
+            buckets[bucket_code(value)] = buckets.get(bucket_code(value), 0) + 1
+        series = self._series(name, "histogram", labels, documentation)
+        self.builder.add_histogram(
+            series,
+            time_ns=time.time_ns(),
+            count=len(seen),
+            total=sum(seen),
+            minimum=min(seen),
+            maximum=max(seen),
+            buckets=buckets,
+        )
+        return self
+
+    def span(self, name="work", span_id=1, duration_ns=1_000, **fields):
+        fields = {"trace": (0, 1), "start_ns": 1_000_000} | fields
+        self.builder.add_span(span_id=span_id, name=name, duration_ns=duration_ns, **fields)
+        return self
+
+    def event(self, name="mark", **fields):
+        self.builder.add_event(name=name, **({"time_ns": 1_000_500} | fields))
+        return self
+
+    def log(self, message="hello"):
+        self.builder.add_log(time_ns=1, level=20, message=message)
+        return self
+
+    def batch(self, *, sent_ns=None, losses=(), final=False):
+        self.sequence += 1
+        builder, self.builder = self.builder, BatchBuilder()
+        return builder.build(
+            self.process, sequence=self.sequence, sent_ns=sent_ns or time.time_ns(), losses=losses, final=final
+        )
+
+    def payload(self, **fields):
+        return encode(self.batch(**fields))
+
+
+@pytest.fixture
+def fake_process():
+    """Make processes: `fake_process("p1").count("steps").payload()`."""
+    return FakeProcess
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _get(url):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read()
+
+
+class PrometheusServer:
+    """A running Prometheus that scrapes the given targets every 200 ms."""
+
+    def __init__(self, directory: Path, targets: list[str]):
+        config = directory / "prometheus.yml"
+        scrape = {"job_name": "test", "scrape_interval": "200ms", "static_configs": [{"targets": targets}]}
+        config.write_text(json.dumps({"scrape_configs": [scrape]}))
+        self.port = _free_port()
+        self.log = directory / "prometheus.log"
+        with self.log.open("wb") as log:
+            self.program = subprocess.Popen(
+                [
+                    shutil.which("prometheus"),
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={directory / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env={**os.environ, "GOMAXPROCS": "1"},
+            )
+        _wait_until(self._ready, 60.0)
+
+    def _ready(self):
+        if self.program.poll() is not None:
+            pytest.fail(f"prometheus ended: {self.log.read_text()[-2000:]}")
+        try:
+            return _get(f"http://127.0.0.1:{self.port}/-/ready")
+        except OSError:
+            return False
+
+    def api(self, path, **parameters):
+        query = urllib.parse.urlencode(parameters)
+        return json.loads(_get(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}"))["data"]
+
+    def query(self, expression):
+        """Return ``[(labels, value)]`` of an instant query."""
+        result = self.api("query", query=expression)["result"]
+        return [(series["metric"], float(series["value"][1])) for series in result]
+
+    def wait_for(self, expression):
+        """Wait until a query returns something."""
+        return _wait_until(lambda: self.query(expression), 30.0)
+
+    def wait_for_next_scrape(self):
+        """Wait until a scrape that began from now on has been stored."""
+        now = time.time()
+        _wait_until(
+            lambda: any(value > now for _, value in self.query("timestamp(up) - scrape_duration_seconds")), 30.0
+        )
+
+    def close(self):
+        self.program.terminate()
+        self.program.wait(30)
+
+
+@pytest.fixture
+def start_prometheus(tmp_path):
+    """Start a real Prometheus: `start_prometheus(["127.0.0.1:1234"])` returns a `PrometheusServer`."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("the program prometheus is not installed")
+    started = []
+
+    def start(targets):
+        directory = tmp_path / f"prometheus{len(started)}"
+        directory.mkdir()
+        started.append(PrometheusServer(directory, targets))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+class OtlpReceiver:
+    """An HTTP server that takes OTLP traces; `answers` is what it replies, 200 once they are used up."""
+
+    def __init__(self):
+        self.requests = []
+        self.headers = []
+        self.paths = []
+        self.answers = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                code, headers, answer = receiver.answers.pop(0) if receiver.answers else (200, {}, b"")
+                receiver.paths.append(self.path)
+                receiver.headers.append(dict(self.headers))
+                if code == 200:
+                    receiver.requests.append(ExportTraceServiceRequest.FromString(body))
+                self.send_response(code)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
+        self.thread.start()
+
+    @property
+    def spans(self):
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def otlp_receiver():
+    """An OTLP receiver on a free port."""
+    receiver = OtlpReceiver()
+    yield receiver
+    receiver.close()

@@ -1,0 +1,49 @@
+"""docs/configuration.md must describe every key and every variable, with the true types and defaults."""
+
+import doctest
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_insight.config import ENVIRONMENT_VARIABLES, InsightConfig, config_keys, load_config
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+ROWS = {
+    key: (kind.replace(r"\|", "|"), default)
+    for key, kind, default in re.findall(r"^\| `([a-z_.]+)` \| `(.+?)` \| (.+?) \| .+ \|$", DOCUMENT, re.MULTILINE)
+}
+
+
+def test_exactly_the_existing_keys_are_documented():
+    assert set(ROWS) == set(config_keys())
+
+
+@pytest.mark.parametrize("key", config_keys())
+def test_a_key_is_documented_with_its_type_and_default(key):
+    kind, default = ROWS[key]
+    value = InsightConfig()
+    for name in key.split("."):
+        value = getattr(value, name)
+    assert kind == config_keys()[key]
+    if not isinstance(value, list):
+        assert default == f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def test_exactly_the_existing_variables_are_documented():
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", DOCUMENT, re.MULTILINE)) == set(ENVIRONMENT_VARIABLES)
+
+
+def test_the_file_in_the_document_is_valid(tmp_path):
+    (text,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    config = load_config(path, environ={})
+    assert (config.server.url, config.recorder.flush_interval_s) == ("http://10.0.0.1:18080", 1.0)
+
+
+@pytest.mark.parametrize("name", ["", ".checks", ".loading", ".model"])
+def test_the_examples_in_the_docstrings_hold(name):
+    assert doctest.testmod(importlib.import_module(f"rl_insight.config{name}")).failed == 0

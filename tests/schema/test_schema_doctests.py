@@ -1,0 +1,9 @@
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["batch", "builder", "framing", "histogram", "names", "records"])
+def test_the_examples_in_the_docstrings_hold(name):
+    assert doctest.testmod(importlib.import_module(f"rl_insight.schema.{name}")).failed == 0
