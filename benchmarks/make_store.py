@@ -55,7 +55,9 @@ def span_batch(
     sessions = len(strings) + 1
     strings += [f"session-{process.pid}-{sequence}-{i}" for i in range(100)]
     attributes = len(strings) + 1
-    strings += [f'{{"tokens":{i * 7 % 4096},"model":"policy-{sequence % 50}","worker":"{process.pid}"}}' for i in range(500)]
+    strings += [
+        f'{{"tokens":{i * 7 % 4096},"model":"policy-{sequence % 50}","worker":"{process.pid}"}}' for i in range(500)
+    ]
     starts = start_ns + np.sort(rng.integers(0, length_ns, spans))
     durations = np.minimum(rng.lognormal(np.log(3e6), 1.8, spans), 60 * SECOND).astype(np.int64)
     ids = np.arange(spans, dtype=np.uint64) + np.uint64((process.pid << 40) + sequence * spans + 1)
@@ -126,9 +128,11 @@ def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000) -> Iterat
         sequence += 1
         for process in workers:
             if made >= spans:
-                return
+                break
             count = min(BATCH_SPANS, spans - made)
-            yield span_batch(process, sequence, start_ns=BEGIN_NS + (sequence - 1) * length_ns, length_ns=length_ns, spans=count)
+            yield span_batch(
+                process, sequence, start_ns=BEGIN_NS + (sequence - 1) * length_ns, length_ns=length_ns, spans=count
+            )
             made += count
     yield open_batch(workers[-1], sequence + 1, BEGIN_NS + sequence * length_ns)
 

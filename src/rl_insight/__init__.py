@@ -4,6 +4,8 @@
 >>> insight.metric_count("rollouts", worker="0")  # a no-op until init()
 """
 
+from typing import TYPE_CHECKING, Any
+
 from rl_insight._version import __version__
 from rl_insight.api import (
     attach,
@@ -28,10 +30,14 @@ from rl_insight.api import (
 )
 from rl_insight.logging_handler import InsightHandler
 
+if TYPE_CHECKING:
+    from rl_insight.integrations.ray import call_remote, traced_remote
+
 __all__ = [
     "InsightHandler",
     "__version__",
     "attach",
+    "call_remote",
     "close",
     "finish",
     "flush",
@@ -50,4 +56,16 @@ __all__ = [
     "trace_op",
     "trace_span",
     "trace_state",
+    "traced_remote",
 ]
+
+_LAZY = {"call_remote": "rl_insight.integrations.ray", "traced_remote": "rl_insight.integrations.ray"}
+"""Public names that come from modules which most programs do not need."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'rl_insight' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from rl_insight.producer import Producer
+from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.recorder import LOG
 
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "taskName"}
@@ -39,7 +40,7 @@ class InsightHandler(logging.Handler):
         try:
             message = record.getMessage()
         except Exception:  # noqa: BLE001  # arguments that do not fit the format
-            message = str(record.msg)
+            message = safe_text(record.msg)
         recorder.record_point(LOG, record.levelno, message, fields, record.name)
 
 

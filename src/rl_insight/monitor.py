@@ -42,7 +42,12 @@ class Monitor(Producer):
         self._pipeline: Pipeline | None = None
         self._starting: threading.Thread | None = None
         self._exit_registered = False
+        self._captured_by: Monitor | None = None
         _monitors.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Decorated functions travel to Ray workers by pickle: there they record through that process's monitor."""
+        return _monitor_of_this_process, ()
 
     # -- start
 
@@ -76,7 +81,7 @@ class Monitor(Producer):
             ValueError: the configuration cannot be used; the message says why.
         """
         with self._lock:
-            if self._pipeline is not None or self._starting is not None:
+            if self._captured_by is None and (self._pipeline is not None or self._starting is not None):
                 warnings.warn("rl_insight.init() was called again: ignored.", RuntimeWarning, stacklevel=2)
                 return
             if project is not None and not isinstance(project, str):
@@ -92,7 +97,11 @@ class Monitor(Producer):
                 rank=rank,
                 labels=dict(labels) if labels else None,
             )
+            if self._captured_by is not None:
+                return
             self._may_inherit = False
+            if settings.run_id is None:
+                settings = replace(settings, run_id=_run_of_parent(settings))
             if settings.enabled:
                 self._begin(settings)
 
@@ -185,6 +194,8 @@ class Monitor(Producer):
 
     def finish(self) -> None:
         """Deliver what was recorded, within `recorder.finish_timeout_s`; every call is a no-op afterwards."""
+        if self._captured_by is not None:
+            return
         with self._lock:
             starting, self._starting = self._starting, None
         if starting is not None:
@@ -207,6 +218,8 @@ class Monitor(Producer):
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Deliver what was recorded so far and go on; True if that happened in time."""
+        if (starting := self._starting) is not None:
+            starting.join(timeout_s)
         pipeline = self._pipeline
         if pipeline is None:
             return False
@@ -236,6 +249,19 @@ class Monitor(Producer):
         if util is not None:
             util.Finalize(None, self.finish, exitpriority=0)
 
+    # -- tests
+
+    def _stand_in(self, other: Monitor) -> tuple[Any, ...]:
+        """Have another monitor record in place of this one; see `rl_insight.testing`."""
+        with self._lock:
+            before = (self._recorder, self._pipeline, self._may_inherit, self._captured_by)
+            self._restore((other._recorder, other._pipeline, False, other))
+            return before
+
+    def _restore(self, state: tuple[Any, ...]) -> None:
+        with self._lock:
+            self._recorder, self._pipeline, self._may_inherit, self._captured_by = state
+
     # -- fork
 
     def _after_fork_in_child(self) -> None:
@@ -245,6 +271,7 @@ class Monitor(Producer):
         pipeline, self._pipeline, self._recorder = self._pipeline, None, None
         if pipeline is None:
             return
+        pipeline.recorder.after_fork()
         pipeline.transport.abandon()
         settings = replace(pipeline.config, run_id=pipeline.process.run_id)
         if settings.server.backend == "ray":  # Ray's connection does not survive a fork
@@ -266,6 +293,24 @@ def _load(config: Any, **overrides: Any) -> InsightConfig:
         missing = "experiment_name" if settings.experiment_name is None else "project"
         raise ConfigError(f"{missing} is missing: project and experiment_name are needed together, or neither.")
     return settings
+
+
+def _run_of_parent(settings: InsightConfig) -> str | None:
+    """Return the run of the process that started this one, if both belong to the same experiment."""
+    inherited = os.environ.get(INHERIT_VARIABLE)
+    if not inherited:
+        return None
+    import msgspec
+
+    from rl_insight.config import config_from_dict
+    from rl_insight.errors import ConfigError
+
+    try:
+        parent = config_from_dict(msgspec.json.decode(inherited))
+    except (msgspec.MsgspecError, ConfigError):  # left by another version: no reason to stop training
+        return None
+    same = (parent.project, parent.experiment_name) == (settings.project, settings.experiment_name)
+    return parent.run_id if same else None
 
 
 def _is_ray_worker() -> bool:
@@ -306,6 +351,12 @@ def _default() -> Monitor | None:
     """Return the monitor behind `rl_insight`'s functions."""
     api = sys.modules.get("rl_insight.api")
     return getattr(api, "default_monitor", None)
+
+
+def _monitor_of_this_process() -> Monitor:
+    from rl_insight.api import default_monitor
+
+    return default_monitor
 
 
 def _restart_in_child() -> None:

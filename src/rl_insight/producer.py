@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeVar, overload
 
-from rl_insight.recorder.context import StepScope, current_span, current_step
+from rl_insight.recorder.context import StepScope, current_span, current_step, is_step
 from rl_insight.recorder.lanes import State
+from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.operations import traced
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
-from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
+from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
@@ -123,8 +124,8 @@ class Producer:
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
             return NO_SPAN
         if state_lane_id is not None and state_lane_id.__class__ is not str:
-            state_lane_id = str(state_lane_id)
-        return State(recorder, state_name, state_lane_id, labels)
+            state_lane_id = safe_text(state_lane_id)
+        return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id)
 
     def trace_span(
         self,
@@ -151,20 +152,38 @@ class Producer:
         recorder = self._recorder
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
             return NO_SPAN
-        span = Span(recorder, name, dict(attributes) if attributes else None, lane=lane)
+        try:
+            own = {**attributes} if attributes else None
+        except Exception:  # noqa: BLE001  # not a mapping, or a user's mapping that raises
+            own = None
+            recorder.losses.refuse(
+                "attributes",
+                "not_a_mapping",
+                f"the attributes of trace_span({safe_text(name)!r}) were left out: they are no mapping.",
+                topic=safe_text(name),
+            )
+        if lane is not None and lane.__class__ is not str:
+            lane = safe_text(lane)
+        span = Span(recorder, name, own, DURATION, lane)
         if start_time_ns is None and end_time_ns is None:
             return span
-        if start_time_ns.__class__ is not int or end_time_ns.__class__ is not int:
+        return self._record_finished(recorder, span, _time(start_time_ns), _time(end_time_ns))
+
+    def _record_finished(
+        self, recorder: Recorder, span: Span, start_ns: int | None, end_ns: int | None
+    ) -> Span | NoSpan:
+        if start_ns is None or end_ns is None:
+            name = safe_text(span.name)
             recorder.losses.refuse(
                 "spans",
                 "bad_time",
                 f"trace_span({name!r}) was refused: start_time_ns and end_time_ns go together and are integers.",
-                topic=str(name),
+                topic=name,
             )
             return NO_SPAN
         span.begin(current_span.get())
-        span.start = start_time_ns - recorder.clock.offset_ns
-        span.end = max(end_time_ns - recorder.clock.offset_ns, span.start)
+        span.start = start_ns - recorder.clock.offset_ns
+        span.end = max(end_ns - recorder.clock.offset_ns, span.start) or 1  # 0 would say that it has not ended
         return span
 
     @overload
@@ -199,6 +218,10 @@ class Producer:
         def decorate(function: Any) -> Any:
             if isinstance(function, (staticmethod, classmethod)):
                 return type(function)(decorate(function.__func__))
+            if isinstance(function, type):
+                raise TypeError(
+                    f"trace_op decorates functions, not the class {function.__name__}: decorate its methods."
+                )
             if not callable(function):
                 raise TypeError(f"trace_op decorates functions, not {type(function).__name__}.")
             return traced(function, self._span_maker(name or _qualified_name(function), extra_labels, static_labels))
@@ -218,7 +241,10 @@ class Producer:
                 labels = {**static_labels, **extra_labels(args[0] if args else None)}
             except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
                 recorder.losses.refuse(
-                    "labels", "extra_labels_failed", f"extra_labels of {name!r} raised {error!r}: left out.", topic=name
+                    "labels",
+                    "extra_labels_failed",
+                    f"extra_labels of {name!r} raised {type(error).__name__} ({safe_text(error)}): left out.",
+                    topic=name,
                 )
                 labels = static_labels
             return Span(recorder, name, labels)
@@ -264,7 +290,9 @@ class Producer:
             return
         number = _step(step)
         if number is None:
-            recorder.losses.refuse("steps", "bad_step", f"set_step({step!r}) was refused: a step is an integer.")
+            recorder.losses.refuse(
+                "steps", "bad_step", f"set_step({safe_text(step)}) was refused: a step is an integer."
+            )
             return
         recorder.step = number
 
@@ -279,7 +307,7 @@ class Producer:
             return NO_SPAN
         valid = _step(number)
         if valid is None:
-            recorder.losses.refuse("steps", "bad_step", f"step({number!r}) was refused: a step is an integer.")
+            recorder.losses.refuse("steps", "bad_step", f"step({safe_text(number)}) was refused: a step is an integer.")
             return NO_SPAN
         return StepScope(valid)
 
@@ -309,18 +337,24 @@ def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
         recorder.losses.refuse(
             "metrics",
             "not_a_number",
-            f"metric {name!r} was given {type(value).__name__}, not a number.",
-            topic=str(name),
+            f"metric {safe_text(name)!r} was given {type(value).__name__}, not a number.",
+            topic=safe_text(name),
         )
         return None
 
 
 def _step(value: Any) -> int | None:
     try:
-        number = value.__index__()
+        number = int(value.__index__())
     except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
         return None
-    return number if -(2**63) < number < 2**63 else None
+    return number if is_step(number) else None
+
+
+def _time(value: Any) -> int | None:
+    """Return a wall-clock time in nanoseconds; None for what is none."""
+    number = _step(value)
+    return number if number is not None and 0 <= number < 2**62 else None
 
 
 def _level(level: int | str) -> int:

@@ -72,6 +72,7 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
         transport = _with_trace_export(transport, config)
     flusher = Flusher(recorder, process, config, transport.send, transport.max_batch_bytes)
     transport.on_loss = flusher.note_loss
+    transport.on_receiver_restarted = flusher.resend_metrics
     flusher.start()
     return Pipeline(config, process, recorder, flusher, transport)
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_insight.collector import LedgerEntry, SequenceLedger
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 60)))
 def test_each_sequence_is_claimed_once_in_any_order(sequences):
     ledger = SequenceLedger()
@@ -18,6 +19,7 @@ def test_each_sequence_is_claimed_once_in_any_order(sequences):
         taken.add(sequence)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=80))
 def test_claims_releases_and_restores_agree_with_a_plain_set(actions):
     ledger, model = SequenceLedger(), set()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_insight.config import ENVIRONMENT_VARIABLES, InsightConfig, config_keys, load_config
+from rl_insight.config.paths import DATA_DIR_VARIABLE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
 ROWS = {
@@ -33,7 +34,8 @@ def test_a_key_is_documented_with_its_type_and_default(key):
 
 
 def test_exactly_the_existing_variables_are_documented():
-    assert set(re.findall(r"^\| `([A-Z_]+)` \|", DOCUMENT, re.MULTILINE)) == set(ENVIRONMENT_VARIABLES)
+    documented = set(re.findall(r"^\| `([A-Z_]+)` \|", DOCUMENT, re.MULTILINE))
+    assert documented == {*ENVIRONMENT_VARIABLES, DATA_DIR_VARIABLE}
 
 
 def test_the_file_in_the_document_is_valid(tmp_path):

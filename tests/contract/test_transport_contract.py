@@ -73,6 +73,13 @@ def test_everything_sent_arrives_once(case):
     assert case.losses == []
 
 
+def test_equal_sequences_of_several_processes_all_arrive(case):
+    for process_id in ("a", "b", "c"):
+        case.transport.send(case.helpers.make_batch(1, process_id), 1)
+    assert case.transport.flush(20)
+    assert case.delivered() == [1, 1, 1]
+
+
 def test_batches_arrive_whole(case):
     text = "é\u0000" + "x" * 2_000_000
     case.send(1, text=text)

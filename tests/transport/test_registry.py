@@ -46,7 +46,7 @@ def test_built_in_backends(config, backend, kind):
 
 
 def test_unknown_backend_names_the_known_ones(config):
-    with pytest.raises(ValueError, match="unknown server.backend 'smoke'") as caught:
+    with pytest.raises(ValueError, match=r"unknown server\.backend 'smoke'") as caught:
         create_transport("smoke", config, PROCESS)
     assert isinstance(caught.value, ConfigError)
     for name in ("auto", "file", "http", "memory", "none"):
@@ -119,8 +119,6 @@ def test_plugin_that_makes_something_else_is_refused(plugin, config):
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    script = (
-        "import sys, rl_insight.transport; print(sorted({'http.client', 'ssl', 'socket', 'fcntl'} & set(sys.modules)))"
-    )
+    script = "import sys, rl_insight.transport; print(sorted({'http.client', 'ssl', 'omegaconf'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

@@ -51,6 +51,7 @@ class SinkRunner:
         self._bytes = 0
         self._writing = False
         self._unflushed = False
+        self._flush_wanted = False
         self._closing = False
         self._changed = Condition()
         self._written = self._failed = self._dropped = self._flush_failures = 0
@@ -74,6 +75,8 @@ class SinkRunner:
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until everything queued has been written and flushed; False when it took longer than `timeout_s`."""
         with self._changed:
+            self._flush_wanted = True
+            self._changed.notify_all()
             return self._changed.wait_for(
                 lambda: not (self._queue or self._writing or self._unflushed), timeout=timeout_s
             )
@@ -149,8 +152,11 @@ class SinkRunner:
         """Wait for a batch; None when it is time to flush or to stop."""
         with self._changed:
             while not self._queue and not self._closing:
-                wait_s = max(flush_at - monotonic(), 0.0) if self._unflushed else None
-                if wait_s == 0.0:
+                if not self._unflushed:
+                    self._changed.wait()
+                    continue
+                wait_s = flush_at - monotonic()
+                if self._flush_wanted or wait_s <= 0.0:
                     return None
                 self._changed.wait(wait_s)
             if not self._queue:
@@ -188,7 +194,7 @@ class SinkRunner:
             failed = True
         with self._changed:
             self._flush_failures += failed
-            self._unflushed = False
+            self._unflushed = self._flush_wanted = False
             self._changed.notify_all()
 
     def _note(self, error: Exception) -> None:

@@ -20,12 +20,18 @@ class ForwardingTransport(Transport):
         self.collector = collector
         self._onward = onward
         self._sequence = itertools.count(1)
+        self._on_loss: LossHandler = lambda _kind, _reason, _count: None
         if onward is not None:
             self.max_batch_bytes = onward.max_batch_bytes
 
-    def set_loss_handler(self, handler: LossHandler) -> None:
-        """Have losses on the way onward reported too."""
-        self.on_loss = handler
+    @property
+    def on_loss(self) -> LossHandler:  # type: ignore[override]  # a plain attribute in the base class
+        """What is told of losses, here and on the way onward."""
+        return self._on_loss
+
+    @on_loss.setter
+    def on_loss(self, handler: LossHandler) -> None:
+        self._on_loss = handler
         if self._onward is not None:
             self._onward.on_loss = handler
 

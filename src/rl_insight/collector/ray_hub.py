@@ -65,7 +65,9 @@ class MonitorHub:
 
     def flush(self, timeout_s: float) -> bool:
         """Pass everything on; called by the driver before the job ends."""
-        return self._road.flush(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        idle = self._collector.wait_idle(timeout_s)
+        return self._road.flush(max(0.0, deadline - time.monotonic())) and idle
 
 
 def _sinks(config: InsightConfig) -> list[Any]:
@@ -78,9 +80,9 @@ def _sinks(config: InsightConfig) -> list[Any]:
 
 def _metrics_endpoint(collector: InProcessCollector, config: InsightConfig) -> Any:
     from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
-    from rl_insight.collector.sinks.prometheus import PrometheusExposition
+    from rl_insight.collector.sinks.prometheus import PrometheusRenderer
 
-    render = PrometheusExposition.of(collector).render
+    render = PrometheusRenderer(collector).render
     try:
         return MetricsEndpoint(render, config.prometheus.metrics_report_host, config.prometheus.metrics_report_port)
     except OSError as error:
@@ -135,8 +137,9 @@ _node_hubs: list[Any] = []
 
 
 def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: str | None = None) -> Any:
-    import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    import ray
 
     node = node_id or ray.get_runtime_context().get_node_id()
     actor = ray.remote(MonitorHub).options(

@@ -183,7 +183,7 @@ class SeriesTable:
                 return "limit"
             series = family.series[key] = _Series()
             self._count += 1
-        family.documentation = family.documentation or documentation
+        family.documentation = family.documentation or documentation.strip()
         return _Part(family, series, returning=contributor.returning)
 
     def _family(self, name: str, kind: MetricKind) -> _Family | str:

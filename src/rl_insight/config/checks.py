@@ -65,12 +65,30 @@ def check_keys(layer: Mapping[Any, Any], origin: str, section: type = InsightCon
     for key, value in layer.items():
         if key not in names:
             raise ConfigError(f"unknown key {prefix + str(key)!r} in {origin}: {_advice(str(key), names, prefix)}")
-        if key not in inner or (isinstance(value, str) and "${" in value):
+        if isinstance(value, str) and "${" in value:
+            continue
+        if key not in inner:
+            _check_shape(prefix + key, value, origin)
             continue
         if not isinstance(value, Mapping):
             expected = f"a section with the keys {_listed(entry.name for entry in dataclasses.fields(inner[key]))}"
             raise wrong_type(prefix + key, value, origin, expected)
         check_keys(value, origin, inner[key], f"{prefix}{key}.")
+
+
+def _check_shape(key: str, value: Any, origin: str) -> None:
+    """Refuse containers that OmegaConf would let pass or fail on without naming the key."""
+    declared = config_keys()[key]
+    if declared.startswith("list"):
+        fits = isinstance(value, list) and all(isinstance(inner, str) for inner in value)
+    elif declared.startswith("dict"):
+        fits = isinstance(value, Mapping) and all(
+            isinstance(name, str) and isinstance(inner, (str, int, float)) for name, inner in value.items()
+        )
+    else:
+        fits = not isinstance(value, (list, Mapping))
+    if not fits:
+        raise wrong_type(key, value, origin)
 
 
 def _advice(key: str, siblings: set[str], prefix: str) -> str:
@@ -138,10 +156,7 @@ def _check_texts(config: InsightConfig) -> None:
     function = config.redaction.function
     if function is not None and not _CALLABLE.fullmatch(function):
         raise _refused("redaction.function", function, "of the form 'package.module:callable'")
-    for label, value in config.labels.items():
-        # OmegaConf lets lists and mappings pass where a mapping of texts is declared.
-        if not isinstance(value, str):
-            raise _refused(f"labels.{label}", value, "text")
+    for label in config.labels:
         if label in RESERVED_LABELS:
             raise ConfigError(f"labels.{label} is reserved: set the key {label!r} instead.")
 

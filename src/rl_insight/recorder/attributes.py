@@ -6,13 +6,13 @@ JSON has no NaN, no infinities and, in most readers, no integers beyond 64 bits:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.losses import Losses, safe_text
 from rl_insight.recorder.redaction import DROPPED, Redactor
 
 RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "state_lane_id", "process_id"})
@@ -24,8 +24,10 @@ CAPTURED_TEXT = frozenset(
     }
 )  # fmt: skip
 _MAX_DEPTH = 6
-_MAX_ITEMS = 1000
+_MAX_VALUES = 1000
+"""Values in the containers of one attribute, all levels together: a list that holds itself ends here."""
 _INT64 = 2**63
+_CONTAINERS = (dict, list)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,6 +43,7 @@ class AttributeEncoder:
         self._max_bytes = max_bytes
         self._max_attributes = max_attributes
         self._hidden_text = frozenset() if capture_text else CAPTURED_TEXT
+        self._values_left = _MAX_VALUES
 
     def encode(self, attributes: Mapping[str, Any] | None) -> str | None:
         """Return attributes as the text of a JSON object; None when there are none."""
@@ -48,7 +51,7 @@ class AttributeEncoder:
             return None
         clean: dict[str, Any] = {}
         for key, value in attributes.items():
-            name = key if key.__class__ is str else str(key)
+            name = key if key.__class__ is str else safe_text(key)
             if name in RESERVED_ATTRIBUTES:
                 self._losses.refuse("attributes", "reserved", f"attribute {name!r} is reserved: it was left out.")
                 continue
@@ -59,7 +62,7 @@ class AttributeEncoder:
                 break
             value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
             if value is not DROPPED:
-                clean[name] = value
+                clean[name] = self._bounded(name, value) if value.__class__ in _CONTAINERS else value
         return _to_json(clean) if clean else None
 
     def value(self, key: str, value: Any, depth: int = 0) -> Any:
@@ -69,6 +72,9 @@ class AttributeEncoder:
             return redactor.hide(value)
         if redactor.function is not None:
             value = redactor.call_function(key, value)
+        return self._normal(key, value, depth)
+
+    def _normal(self, key: str, value: Any, depth: int) -> Any:
         kind = value.__class__
         if kind is str:
             if key in self._hidden_text:
@@ -90,26 +96,59 @@ class AttributeEncoder:
         return self._redactor.text(value)
 
     def _other(self, key: str, value: Any, depth: int) -> Any:
-        if key in self._hidden_text and isinstance(value, (list, tuple, dict, bytes)):
-            return f"[{len(value)} items]"
-        if depth < _MAX_DEPTH and isinstance(value, Mapping):
-            items = ((str(k), self.value(str(k), v, depth + 1)) for k, v in list(value.items())[:_MAX_ITEMS])
-            return {k: v for k, v in items if v is not DROPPED}
-        if depth < _MAX_DEPTH and isinstance(value, (list, tuple, set, frozenset)):
-            values = (self.value(key, v, depth + 1) for v in list(value)[:_MAX_ITEMS])
-            return [v for v in values if v is not DROPPED]
-        if isinstance(value, (bool, int, float, str)):  # subclasses: enumerations, NumPy's float64
-            return self.value(key, _plain(value), depth)
-        number = _as_number(value)
-        if number is not None:
-            return self.value(key, number, depth)
         try:
+            if isinstance(value, (bool, int, float, str)):  # subclasses: enumerations, NumPy's float64
+                return self._normal(key, _plain(value), depth)
+            number = _as_number(value)
+            if number is not None:
+                return self._normal(key, number, depth)
+            if key in self._hidden_text:
+                return f"[{len(value)} items]" if hasattr(value, "__len__") else f"[{type(value).__name__}]"
+            if depth < _MAX_DEPTH and isinstance(value, Mapping):
+                return self._mapping(value, depth)
+            if depth < _MAX_DEPTH and isinstance(value, (list, tuple, set, frozenset)):
+                return self._sequence(key, value, depth)
             return self.text(key, str(value))
-        except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
+        except Exception:  # noqa: BLE001  # what users pass may raise anything when it is looked at
             self._losses.refuse(
                 "attributes", "unreadable", f"the value of attribute {key!r} cannot be read.", topic=key
             )
             return f"<{type(value).__name__}>"
+
+    def _mapping(self, values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        clean: dict[str, Any] = {}
+        for name, value in list(values.items()):
+            if not self._has_room():
+                break
+            key = safe_text(name)
+            item = self.value(key, value, depth + 1)
+            if item is not DROPPED:
+                clean[key] = item
+        return clean
+
+    def _sequence(self, key: str, values: Iterable[Any], depth: int) -> list[Any]:
+        clean: list[Any] = []
+        for value in list(values):
+            if not self._has_room():
+                break
+            item = self.value(key, value, depth + 1)
+            if item is not DROPPED:
+                clean.append(item)
+        return clean
+
+    def _has_room(self) -> bool:
+        self._values_left -= 1
+        return self._values_left >= 0
+
+    def _bounded(self, key: str, value: Any) -> Any:
+        """Return a container as it is, or, when it is too large, its JSON text cut to the limit."""
+        if self._values_left < 0:
+            self._losses.refuse("attributes", "cut", f"{key!r} holds more than {_MAX_VALUES} values: the rest was cut.")
+        self._values_left = _MAX_VALUES
+        text = _to_json(value)
+        if len(text) <= self._max_bytes // 4 or len(text.encode()) <= self._max_bytes:
+            return value
+        return self.text(key, text)
 
 
 def _plain(value: Any) -> Any:
@@ -137,7 +176,7 @@ def _special(value: float) -> str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _to_json(value: dict[str, Any]) -> str:
+def _to_json(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:  # lone surrogates

@@ -29,15 +29,27 @@ class StepScope:
         self._step = step
         self._token: Token[int | None] | None = None
 
-    def __enter__(self) -> int:
+    def __enter__(self) -> None:
         self._token = current_step.set(self._step)
-        return self._step
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._token is not None:
             reset(current_step, self._token)
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+def is_step(value: Any) -> bool:
+    """Tell whether a value can be a step: an integer of 64 bits; the lowest one stands for "no step" on the wire."""
+    return value.__class__ is int and -(2**63) < value < 2**63
 
 
 def reset(variable: ContextVar[Any], token: Token[Any]) -> None:

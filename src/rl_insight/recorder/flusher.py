@@ -12,20 +12,24 @@ from typing import Any
 
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
-from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.context import is_step
+from rl_insight.recorder.losses import Losses, safe_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
-from rl_insight.recorder.redaction import DROPPED, Redactor
+from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.schema import NO_STEP, OPEN, BatchBuilder, Process, encode
 
 logger = logging.getLogger("rl_insight")
 
-_CHUNK = 128
-"""Events handled before the interpreter lock is given up: about 0.5 ms, so a training thread never waits long."""
+_CHUNK = 64
+"""Events handled between two looks at the clock."""
+_HOLD_NS = 1_000_000
+"""How long the interpreter lock is held at a time: a training thread that never lets go of it waits this long, every
+5 ms (the interpreter's switch interval). Shorter, and 50,000 spans a second would come faster than they are taken."""
 _REST_S = 0.000_2
-_ROWS_PER_BATCH = 2_000
-"""Keeps the single C calls that make a batch's columns below a millisecond too."""
+_ROWS_PER_BATCH = 1_000
+"""Keeps the single C calls that make a batch's columns around half a millisecond."""
 _ROW_BYTES = 110
 
 _DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
@@ -36,7 +40,7 @@ SendFunction = Callable[[bytes, int], None]
 class Flusher:
     """Turns a recorder's buffers into batches.
 
-    All methods but `stop` and `note_loss` run in the flusher's thread, or in a test's single thread.
+    All methods but `stop`, `note_loss` and `resend_metrics` run in the flusher's thread, or in a test's single thread.
     """
 
     def __init__(
@@ -52,9 +56,9 @@ class Flusher:
         self._open: list[Span] = []
         self._reported: set[int] = set()
         losses = recorder.losses
-        redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
+        self._redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
         self._attributes = AttributeEncoder(
-            redactor,
+            self._redactor,
             losses,
             max_bytes=config.recorder.max_attribute_bytes,
             max_attributes=config.recorder.max_attributes,
@@ -97,6 +101,10 @@ class Flusher:
     def note_loss(self, kind: str, reason: str, count: int) -> None:
         """Take note that the transport gave up batches; cumulative metrics are sent again to heal it."""
         self.recorder.losses.count(kind, reason, count)
+        self.resend_metrics()
+
+    def resend_metrics(self) -> None:
+        """Have every series sent again with the next flush."""
         self._resend_metrics = True
 
     def _run(self) -> None:
@@ -130,6 +138,7 @@ class Flusher:
     def _start_over(self) -> None:
         self.recorder.losses.count("batches", "internal_error")
         self._builder = BatchBuilder()
+        self._resend_metrics = True
 
     def _survive_event(self) -> None:
         self.recorder.losses.count("events", "internal_error")
@@ -147,6 +156,8 @@ class Flusher:
 
     def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
         remaining = len(buffer)
+        now = self.recorder.now
+        held_since = now()
         while remaining > 0:
             for _ in range(min(remaining, _CHUNK)):
                 try:
@@ -159,19 +170,22 @@ class Flusher:
                     self._survive_event()
             remaining -= _CHUNK
             self._send_if_full()
-            if remaining > 0:
+            if now() - held_since > _HOLD_NS:
                 time.sleep(_REST_S)
+                held_since = now()
 
     def _take_span(self, span: Span) -> None:
         if span.end:
             self._add_span(span)
-        else:
+        elif len(self._open) < self.recorder.max_spans:
             self._open.append(span)
+        else:
+            self.recorder.losses.count("spans", "too_many_open")
 
-    def _check_open_spans(self) -> None:
-        """Write those that ended since; report once those that stay open longer than a flush."""
+    def _check_open_spans(self, *, final: bool) -> None:
+        """Write those that ended since; report once those that stay open longer than a flush, or to the end."""
         still_open = []
-        oldest = self.recorder.now() - int(self._config.flush_interval_s * 1e9)
+        oldest = self.recorder.now() - (0 if final else int(self._config.flush_interval_s * 1e9))
         for count, span in enumerate(self._open, 1):
             if span.end:
                 self._add_span(span)
@@ -192,7 +206,7 @@ class Flusher:
         end = span.end
         step = span.step
         attributes = span.attributes
-        if step is None and attributes and attributes.get("step").__class__ is int:
+        if step is None and attributes and is_step(attributes.get("step")):
             step = attributes["step"]
         lane = span.lane
         builder.spans.append(
@@ -216,8 +230,10 @@ class Flusher:
 
     def _name(self, name: Any) -> str:
         """Return a span's or event's name as bounded text."""
-        text = name if name.__class__ is str else str(name)
-        return text if len(text) <= 1024 else text[:1024]
+        text = self._redactor.text(name if name.__class__ is str else safe_text(name))
+        if text is DROPPED:
+            return MASK
+        return str(text[:1024])
 
     def _add_record(self, record: PointEvent) -> None:
         kind, reading, level, name, attributes, span, step, session_id, source = record
@@ -232,17 +248,21 @@ class Flusher:
         if kind != LOG:
             self._builder.add_event(name=self._name(name), **context)
             return
-        message = self._attributes.text("message", str(name))
-        if message is DROPPED:
-            message = "[redacted]"
-        self._builder.add_log(level=level, message=message, logger=source or None, **context)
+        number = level if -(2**31) <= level < 2**31 else logging.INFO
+        self._builder.add_log(level=number, message=self._message(name), logger=source or None, **context)
+
+    def _message(self, message: Any) -> str:
+        """Return a log line's text, bounded and without secrets."""
+        text = self._redactor.call_function("message", safe_text(message))
+        clean = self._attributes.text("message", safe_text(text))
+        return MASK if clean is DROPPED else str(clean)
 
     # -- from rows to batches
 
     def flush(self, *, final: bool = False) -> None:
         """Hand everything drained so far to the transport; a heartbeat when there was nothing for a while."""
         self.recorder.clock.follow_steps()
-        self._check_open_spans()
+        self._check_open_spans(final=final)
         if self._resend_metrics:
             self._resend_metrics = False
             self._metrics.mark_all_changed()

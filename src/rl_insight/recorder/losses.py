@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 from rl_insight.schema import Loss
 
@@ -28,8 +29,6 @@ class Losses:
 
     def count(self, kind: str, reason: str, amount: int = 1) -> None:
         """Count a loss."""
-        if not amount:
-            return
         with self._lock:
             key = (kind, reason)
             self._counts[key] = self._counts.get(key, 0) + amount
@@ -46,7 +45,23 @@ class Losses:
         self._warned.add(topic)
         logger.warning(message)
 
+    def after_fork(self) -> None:
+        """Replace the lock, which a thread that `fork` did not copy may have held."""
+        self._lock = threading.Lock()
+
     def snapshot(self) -> list[Loss]:
         """Return the totals so far."""
         with self._lock:
             return [Loss(kind, reason, count) for (kind, reason), count in sorted(self._counts.items())]
+
+
+def safe_text(value: Any) -> str:
+    """Return `str(value)`, or the type's name when that raises.
+
+    >>> safe_text(7)
+    '7'
+    """
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
+        return f"<{type(value).__name__}>"

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from rl_insight.recorder.attributes import AttributeEncoder
-from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.context import is_step
+from rl_insight.recorder.losses import Losses, safe_text
 from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
 from rl_insight.recorder.redaction import DROPPED
 from rl_insight.schema.builder import BatchBuilder
@@ -18,6 +19,7 @@ from rl_insight.schema.histogram import bucket_code
 from rl_insight.schema.names import OVERFLOW_LABEL, RESERVED_LABELS, label_name, metric_name
 
 _MAX_KNOWN_KEYS = 100_000
+_PLAIN = (str, int, float, bool, type(None))
 _encode_labels = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -170,12 +172,14 @@ class MetricTable:
             # 1, 1.0 and True are one dictionary key but three label values, so their types belong to the key.
             key = (kind, name, *labels.items(), *map(type, labels.values()))
             cell = self._known.get(key)
-        except TypeError:  # an unhashable label value
+        except Exception:  # noqa: BLE001  # an unhashable label value, or one whose __eq__ raises
             key, cell = (), None
         if cell is None:
             cell = self._find(key, kind, name, labels, documentation)
             if cell is None:
                 return
+        if value.__class__ is not float:
+            value = _as_float(value)
         if kind != GAUGE and not self._is_valid(kind, name, value):
             return
         cell.record(value, cell.label_step if step is None else step, time + wall_offset_ns)
@@ -192,10 +196,9 @@ class MetricTable:
 
     def mark_all_changed(self) -> None:
         """Send every series again: a batch was lost, and cumulative values heal what it carried."""
-        for cell in self._cells.values():
-            if not cell.changed:
-                cell.changed = True
-                self._changed.append(cell)
+        self._changed = list(self._cells.values())
+        for cell in self._changed:
+            cell.changed = True
 
     def _is_valid(self, kind: str, name: str, value: float) -> bool:
         if kind == COUNTER and not 0.0 <= value < inf:
@@ -238,9 +241,10 @@ class MetricTable:
         if cell is None:
             cell = self._create(kind, final_name, text_labels, documentation, labels)
         elif documentation and not cell.documentation:
-            cell.documentation = documentation
-        is_overflow = OVERFLOW_LABEL in text_labels.values()
-        if key and not is_overflow and len(self._known) < _MAX_KNOWN_KEYS:
+            cell.documentation = safe_text(documentation)
+        # Merged label sets are without number, and other objects (tensors) must not be kept alive: neither is cached.
+        is_plain = all(value.__class__ in _PLAIN for value in labels.values())
+        if key and is_plain and OVERFLOW_LABEL not in cell.labels and len(self._known) < _MAX_KNOWN_KEYS:
             self._known[key] = cell
         return cell
 
@@ -256,13 +260,14 @@ class MetricTable:
                 f"{OVERFLOW_LABEL!r}. Drop labels with many values, or raise recorder.max_series_per_metric.",
                 topic=name,
             )
-            text_labels = dict.fromkeys(text_labels, OVERFLOW_LABEL)
+            # Label names without number would be as bad as values without number.
+            text_labels = dict.fromkeys(text_labels, OVERFLOW_LABEL) if count < 2 * self._max_series else {}
         text = _labels_text(text_labels)
         cell = self._cells.get((name, text))
         if cell is None:
             step = labels.get("step")
-            label_step = step if step.__class__ is int else None
-            cell = self._cells[name, text] = _CELLS[kind](kind, name, text, documentation, label_step)
+            label_step = step if is_step(step) else None
+            cell = self._cells[name, text] = _CELLS[kind](kind, name, text, safe_text(documentation), label_step)
             self._series_count[name] = count + 1
         return cell
 
@@ -287,12 +292,16 @@ class MetricTable:
         return final
 
     def _label_text(self, key: str, value: Any) -> Any:
-        if value.__class__ is str:
-            return self._attributes.value(key, value)
-        try:
-            return self._attributes.value(key, str(value))
-        except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
-            return f"<{type(value).__name__}>"
+        text = self._attributes.value(key, value if value.__class__ is str else safe_text(value))
+        return text if text is DROPPED or text.__class__ is str else safe_text(text)
+
+
+def _as_float(value: float) -> float:
+    """Return an integer as a float; one that no float can hold as an infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf
 
 
 def _labels_text(labels: dict[str, str]) -> str:

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rl_insight.recorder.context import current_span, reset
-from rl_insight.recorder.spans import Span
+from rl_insight.recorder import context  # by module: functions that travel by pickle cannot carry a ContextVar
+from rl_insight.recorder.spans import NO_SPAN, Span
 
 SpanMaker = Callable[[tuple[Any, ...]], "Span | None"]
 """Makes the span of one call from its positional arguments; None when nothing is recorded."""
@@ -55,23 +55,23 @@ def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Cal
         if span is None:
             return (yield from function(*args, **kwargs))
         iterator = function(*args, **kwargs)
-        span.begin(current_span.get())
+        span.begin(context.current_span.get())
+        inside: context.SpanLike | None = span  # what is current in the generator's own code when it goes on
         advance, argument = iterator.send, None
         try:
             while True:
-                token = current_span.set(span)
+                token = context.current_span.set(inside)
                 try:
                     item = advance(argument)
                 except StopIteration as stop:
                     return stop.value
                 finally:
-                    reset(current_span, token)
+                    argument = None  # an exception kept here would keep this frame alive
+                    inside = context.current_span.get()
+                    context.reset(context.current_span, token)
                 try:
                     argument = yield item
                     advance = iterator.send
-                except GeneratorExit:
-                    iterator.close()
-                    raise
                 except BaseException as error:  # noqa: BLE001  # what the consumer throws belongs to the generator
                     advance, argument = iterator.throw, error
         except BaseException as error:
@@ -83,40 +83,34 @@ def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Cal
     return call
 
 
-def _traced_async_generator(  # noqa: C901  # the same loop as above, in its async spelling
-    function: Callable[..., Any], make_span: SpanMaker
-) -> Callable[..., Any]:
+def _traced_async_generator(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        span = make_span(args)
+        span = make_span(args) or NO_SPAN
         iterator = function(*args, **kwargs)
-        if span is not None:
-            span.begin(current_span.get())
+        span.begin(context.current_span.get())
+        inside = span if isinstance(span, Span) else context.current_span.get()
         advance, argument = iterator.asend, None
         try:
             while True:
-                token = current_span.set(span) if span is not None else None
+                token = context.current_span.set(inside)
                 try:
                     item = await advance(argument)
                 except StopAsyncIteration:
                     return
                 finally:
-                    if token is not None:
-                        reset(current_span, token)
+                    argument = None
+                    inside = context.current_span.get()
+                    context.reset(context.current_span, token)
                 try:
                     argument = yield item
                     advance = iterator.asend
-                except GeneratorExit:
-                    await iterator.aclose()
-                    raise
                 except BaseException as error:  # noqa: BLE001  # what the consumer throws belongs to the generator
                     advance, argument = iterator.athrow, error
         except BaseException as error:
-            if span is not None:
-                span.finish(type(error))
+            span.finish(type(error))
             raise
         finally:
-            if span is not None:
-                span.finish()
+            span.finish()
 
     return call

@@ -39,7 +39,9 @@ def inject(carrier: MutableMapping[str, str] | None = None, *, default_step: int
     tracestate, members = _foreign.get() or ("", ())
     if tracestate:
         carrier["tracestate"] = tracestate
-    baggage = list(members)
+    own = {_STEP_KEY, _SESSION_KEY}
+    present = (member.strip() for member in str(carrier.get("baggage", "")).split(","))
+    baggage = list(dict.fromkeys([*(m for m in present if m and m.partition("=")[0].strip() not in own), *members]))
     step = current_step.get()
     step = default_step if step is None else step
     if step is not None:
@@ -59,7 +61,7 @@ class Attachment:
 
     def __init__(self, carrier: Mapping[str, str]) -> None:
         self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
-        headers = {str(key).lower(): str(value) for key, value in carrier.items()}
+        headers = _headers(carrier)
         span = parse_traceparent(headers.get("traceparent", ""))
         if span is not None:
             self._set(current_span, span)
@@ -106,6 +108,18 @@ def parse_traceparent(header: str) -> RemoteSpan | None:
     if version == "ff" or (version == "00" and extra) or not int(trace, 16) or not int(span, 16):
         return None
     return RemoteSpan((int(trace[:16], 16), int(trace[16:], 16)), int(span, 16))
+
+
+def _headers(carrier: Any) -> dict[str, str]:
+    """Return a carrier's entries with lower-case names; one that cannot be read holds nothing."""
+    try:
+        return {_text(key).lower(): _text(value) for key, value in carrier.items()}
+    except Exception:  # noqa: BLE001  # None, a list, or a user's mapping that raises: no reason to stop training
+        return {}
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 def _is_step(value: str) -> bool:

@@ -78,6 +78,12 @@ class Recorder:
         self.drop_oldest = config.drop == "oldest"
         self.watermark = min(_WATERMARK, config.max_metrics, config.max_spans, config.max_records)
 
+    def after_fork(self) -> None:
+        """Make the parent's recorder safe to touch in a child: blocks that were open at the fork still end there."""
+        self.lanes.after_fork()
+        self.losses.after_fork()
+        self.wake = threading.Event()
+
     def relieve(self, buffer: deque[Any], kind: str, limit: int) -> None:
         """Wake the flusher because a buffer is getting full; past its limit, drop one event and count it."""
         if not self.wake.is_set():

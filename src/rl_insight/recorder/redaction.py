@@ -11,6 +11,7 @@ from typing import Any
 
 from rl_insight.config.model import RedactionConfig
 from rl_insight.errors import ConfigError
+from rl_insight.recorder.losses import safe_text
 
 MASK = "[redacted]"
 _CACHE_ENTRIES = 8192
@@ -60,7 +61,7 @@ class Redactor:
         if self._action == "drop":
             return DROPPED
         if self._action == "hash":
-            digest = hashlib.blake2b(str(value).encode("utf-8", "replace"), key=self._salt, digest_size=8)
+            digest = hashlib.blake2b(safe_text(value).encode("utf-8", "replace"), key=self._salt, digest_size=8)
             return f"[hash:{digest.hexdigest()}]"
         return MASK
 

@@ -7,7 +7,8 @@ from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step, reset
+from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step
+from rl_insight.recorder.losses import safe_text
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
@@ -17,6 +18,7 @@ STATE_INTERVAL = "state_interval"
 STATE_NESTED = "state_nested"
 
 OK, ERROR, CANCELLED, STILL_OPEN = "ok", "error", "cancelled", "open"
+_OUTCOMES = (OK, ERROR, CANCELLED)
 
 
 class Span:
@@ -60,7 +62,6 @@ class Span:
         self.end = 0
         self.status = OK
         self.error: str | None = None
-        self._token: Token[SpanLike | None] | None = None
 
     def begin(self, parent: SpanLike | None) -> None:
         """Start the span below a parent, without making it current."""
@@ -88,20 +89,33 @@ class Span:
         if self.end:
             return
         if kind is not None:
-            self.status, self.error = outcome(kind)
+            self.fail(kind)
         self.end = self._recorder.now()
+
+    def fail(self, kind: type[BaseException]) -> None:
+        """Take over the outcome that an exception means; what failed already stays failed."""
+        status, error = outcome(kind)
+        if status == ERROR or (status == CANCELLED and self.status != ERROR):
+            self.status, self.error = status, error
 
     def __enter__(self) -> Span:
         self.begin(current_span.get())
-        self._token = current_span.set(self)
+        self._token: Token[SpanLike | None] = current_span.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.finish(kind)
-        if self._token is not None:
-            reset(current_span, self._token)
+        if kind is not None:
+            self.finish(kind)
+        elif not self.end:
+            self.end = self._recorder.now()
+        # A finished span waits for the flusher: without its token the garbage collector has half as much to walk.
+        try:
+            current_span.reset(self._token)
+        except ValueError:  # left in another context than it was entered: nothing to reset
+            pass
+        del self._token
 
     async def __aenter__(self) -> Span:
         return self.__enter__()
@@ -118,8 +132,13 @@ class Span:
 
     def set_status(self, status: str, error: str | None = None) -> None:
         """Say how the work went where no exception tells: `ok`, `error` or `cancelled`."""
+        if status not in _OUTCOMES:
+            self._recorder.losses.refuse(
+                "spans", "bad_status", f"status {safe_text(status)!r} was refused: a span ends {', '.join(_OUTCOMES)}."
+            )
+            return
         self.status = status
-        self.error = error
+        self.error = None if error is None else safe_text(error)
 
 
 class NoSpan:
@@ -130,7 +149,9 @@ class NoSpan:
     def __enter__(self) -> NoSpan:
         return self
 
-    def __exit__(self, *_outcome: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         return None
 
     async def __aenter__(self) -> NoSpan:
@@ -138,6 +159,12 @@ class NoSpan:
 
     async def __aexit__(self, *_outcome: object) -> None:
         return None
+
+    def begin(self, parent: SpanLike | None) -> None:
+        """Do nothing."""
+
+    def finish(self, kind: type[BaseException] | None = None) -> None:
+        """Do nothing."""
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Do nothing."""

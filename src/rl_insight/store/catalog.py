@@ -156,7 +156,7 @@ class Catalog:
     def saved(self) -> None:
         """Forget what was pending: the transaction is through."""
         for pending in (self._new_processes, self._new_lanes, self._new_names, self._new_series, self._new_losses):
-            pending.clear()  # type: ignore[attr-defined]  # mypy joins the list types to Sequence
+            pending.clear()
         self._changed_processes.clear()
         self._changed_losses.clear()
 
@@ -179,11 +179,9 @@ class Catalog:
             with arriving(connection, table(_CHANGE_TYPES, rows)):
                 connection.execute(_UPDATE_PROCESSES)
                 connection.execute(_UPDATE_LEDGER)
-        fresh = {row[:3] for row in self._new_losses}
-        losses = [(*key, count) for key, count in self._changed_losses.items() if key not in fresh]
-        if losses or self._new_losses:
-            rows = [(*key, count) for key, count in self._changed_losses.items()]
-            with arriving(connection, table(_LOSS_TYPES, rows)):
+        losses = [(*key, count) for key, count in self._changed_losses.items()]
+        if losses:
+            with arriving(connection, table(_LOSS_TYPES, losses)):
                 connection.execute(_UPDATE_LOSSES)
 
 

@@ -53,7 +53,8 @@ class Texts:
         lookup = np.zeros(len(self._batch.strings) + 1, np.int32)
         for position in np.unique(positions).tolist():
             lookup[position] = number(self._batch.text(position))
-        return lookup[positions]
+        numbers_: NDArray[np.int32] = lookup[positions]
+        return numbers_
 
 
 def _steps(table: Table) -> pa.Array:
@@ -62,17 +63,18 @@ def _steps(table: Table) -> pa.Array:
 
 
 def _times(table: Table, name: str) -> NDArray[np.int64]:
-    return np.clip(numbers(table, name), 0, LAST_TIME_NS)
+    times: NDArray[np.int64] = np.clip(numbers(table, name), 0, LAST_TIME_NS)
+    return times
 
 
-def _lanes(batch: Batch, table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> NDArray[np.int32]:
+def _lanes(table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> NDArray[np.int32]:
     return texts.numbered(numbers(table, "lane"), lambda lane: catalog.lane_id(state.number, lane))
 
 
 def span_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
     """Return a batch's spans, open ones too, in the columns of `span_data`."""
     spans = batch.spans
-    lanes = _lanes(batch, spans, texts, catalog, state)
+    lanes = _lanes(spans, texts, catalog, state)
     names = texts.numbered(numbers(spans, "name"), lambda name: catalog.name_id(name or ""))
     return pa.table(
         {
@@ -122,13 +124,13 @@ def _depths(
     return depths
 
 
-def _place(batch: Batch, table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> dict[str, Any]:
+def _place(table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> dict[str, Any]:
     """Return the columns that events and logs share."""
     return {
         "span_id": numbers(table, "span_id"),
         "trace_high": numbers(table, "trace_high"),
         "trace_low": numbers(table, "trace_low"),
-        "lane_id": _lanes(batch, table, texts, catalog, state),
+        "lane_id": _lanes(table, texts, catalog, state),
         "step": _steps(table),
         "session_id": texts.column(table, "session_id"),
         "attributes": texts.column(table, "attributes"),
@@ -139,7 +141,7 @@ def event_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessStat
     """Return a batch's events in the columns of `event_data`."""
     events = batch.events
     columns = {"time_ns": _times(events, "time_ns"), "name": texts.required(events, "name")}
-    return pa.table(columns | _place(batch, events, texts, catalog, state))
+    return pa.table(columns | _place(events, texts, catalog, state))
 
 
 def log_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
@@ -151,7 +153,7 @@ def log_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState)
         "logger": texts.column(logs, "logger"),
         "message": texts.required(logs, "message"),
     }
-    return pa.table(columns | _place(batch, logs, texts, catalog, state))
+    return pa.table(columns | _place(logs, texts, catalog, state))
 
 
 def series_numbers(batch: Batch, catalog: Catalog, state: ProcessState) -> NDArray[np.int32]:

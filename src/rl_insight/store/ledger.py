@@ -84,8 +84,8 @@ def next_delay(delay_ns: int | None, hits: int, seen_ns: int) -> tuple[int, int]
 def clock_offset(delay_ns: int | None, hits: int) -> int:
     """Return what to add to a process's times so that they fit the server's clock.
 
-    A batch cannot arrive before it was sent, so a negative delay is the clock's fault at once. A positive one may be the
-    network or a spool: it counts as the clock's only when it is large and steady.
+    A batch cannot arrive before it was sent, so a negative delay is the clock's fault at once. A positive one may be
+    the network or a spool: it counts as the clock's only when it is large and steady.
     """
     if delay_ns is None or abs(delay_ns) <= _SMALL_DELAY_NS:
         return 0

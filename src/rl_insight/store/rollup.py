@@ -13,13 +13,13 @@ from rl_insight.store.tables import ROLLUP_ROWS, ROLLUPS
 _SUM_UP = """
     INSERT INTO {table}
     SELECT
-        start_ns // {width} * {width}, lane_id, name_id, depth, count(*), sum(duration_ns)::DOUBLE,
-        min(start_ns), max(start_ns + duration_ns), arg_max(span_id, duration_ns), max(duration_ns),
-        count(*) FILTER (status = 'error')
+        lane_id, depth, min(start_ns), max(start_ns + duration_ns), count(*), sum(duration_ns)::DOUBLE,
+        count(*) FILTER (status = 'error'), max(duration_ns), arg_max(span_id, duration_ns),
+        arg_max(name_id, duration_ns)
     FROM span_data
     WHERE rowid >= $first AND rowid < $last AND duration_ns < {width}
-    GROUP BY ALL
-    ORDER BY ALL
+    GROUP BY start_ns // {width}, lane_id, depth
+    ORDER BY start_ns // {width}
 """
 
 
@@ -30,7 +30,7 @@ def rolled_up_rows(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def roll_up(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> int:
-    """Sum up whole portions of the rows from `first` to `last`, inside the caller's transaction; returns the new end."""
+    """Sum up whole portions of the rows `first` to `last` in the caller's transaction; returns the new end."""
     end = first + (last - first) // ROLLUP_ROWS * ROLLUP_ROWS
     if end == first:
         return first

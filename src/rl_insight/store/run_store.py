@@ -86,7 +86,7 @@ class RunStore:
         self._min_free_bytes = min_free_bytes
         self._write_lock = threading.Lock()
         self._closed = False
-        settings = {
+        settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": memory_limit,
             "threads": str(threads),
             "checkpoint_threshold": f"{checkpoint_bytes}B",
@@ -95,7 +95,7 @@ class RunStore:
             "autoinstall_known_extensions": "false",
             "allow_community_extensions": "false",
         }
-        with _translated(self.path):
+        with _translated(self.path, opening=True):
             self._connection = duckdb.connect(str(self.path), config=settings)
             try:
                 self._prepare()
@@ -141,10 +141,11 @@ class RunStore:
         now = time.time_ns()
         arrivals = [now] * len(batches) if received_ns is None else received_ns
         with self._writing() as connection:
+            if self._span_rows - self._rolled_up >= ROLLUP_ROWS:
+                # Before this commit's own rows: they get their row ids only when it is through.
+                self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
             new = self._write(connection, batches, arrivals, live=live)
             self._catalog.save(connection)
-            if self._span_rows - self._rolled_up >= ROLLUP_ROWS:
-                self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
         return new
 
     @contextmanager
@@ -378,25 +379,34 @@ def check(batch: Batch) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translated(path: Path, *, opening: bool = False) -> Iterator[None]:
     """Turn DuckDB's errors about the file into the store's own."""
     try:
         yield
     except duckdb.Error as error:
-        raise translate(error, path) from error
+        raise translate(error, path, opening=opening) from error
 
 
-def translate(error: duckdb.Error, path: Path) -> Exception:
-    """Return the store's own error for one of DuckDB's; errors that are not about the file stay as they are."""
+_DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
+
+
+def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exception:
+    """Return the store's own error for one of DuckDB's; errors that are not about the file stay as they are.
+
+    A file that cannot even be opened, for no reason outside of it, counts as damaged.
+    """
     text = str(error)
     if "No space left" in text or "File too large" in text or "Disk quota" in text:
         return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
-    if "lock on file" in text or "Conflicting lock" in text:
+    if "lock on file" in text:
         return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
     if "Permission denied" in text or "Read-only file system" in text:
         return StoreError(f"cannot open {path}: permission denied. Check the owner of the data directory.")
-    if isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException)) or (
-        isinstance(error, (duckdb.InternalException, duckdb.InvalidInputException)) and "database file" in text
-    ):
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(f"cannot use {path}: the memory limit is too low ({text.splitlines()[0]}).")
+    about_file = isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException))
+    if opening or (about_file and any(sign in text for sign in _DAMAGED)):
         return StoreCorruptError(f"cannot read {path}: the file is damaged or no run file ({text.splitlines()[0]}).")
+    if about_file:
+        return StoreError(f"cannot use {path}: {text.splitlines()[0]}")
     return error

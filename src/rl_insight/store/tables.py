@@ -17,16 +17,15 @@ from rl_insight.store.errors import StoreCorruptError, StoreVersionError
 SECOND: Final = 1_000_000_000
 
 LONG_SPAN_NS: Final = 10 * SECOND
-"""Spans of at least this length also stand in `long_spans`, so that a narrow view finds those that began long before."""
+"""Spans of at least this length also stand in `long_spans`, so that a narrow view finds those that began before it."""
 
 ROLLUPS: Final[dict[str, int]] = {
-    "rollup_100ms": SECOND // 10,
     "rollup_1s": SECOND,
     "rollup_10s": 10 * SECOND,
     "rollup_100s": 100 * SECOND,
     "rollup_1000s": 1000 * SECOND,
 }
-"""Rollup table to bucket width. A rollup sums up, for each lane, name and depth, the spans shorter than its bucket."""
+"""Rollup table to bucket width. A rollup sums up, for each lane and depth, the spans shorter than its bucket."""
 
 ROLLUP_ROWS: Final = 250_000
 """Spans are summed up in portions of this many: fewer are cheap to read one by one."""
@@ -46,8 +45,8 @@ _PLACE_COLUMNS = """
 def _rollup_table(name: str) -> str:
     return f"""
     CREATE TABLE {name} (
-        bucket_ns BIGINT, lane_id INTEGER, name_id INTEGER, depth SMALLINT, spans UBIGINT, busy_ns DOUBLE,
-        start_ns BIGINT, end_ns BIGINT, longest_id UBIGINT, longest_ns BIGINT, errors UBIGINT
+        lane_id INTEGER, depth SMALLINT, start_ns BIGINT, end_ns BIGINT, spans UBIGINT, busy_ns DOUBLE,
+        errors UBIGINT, longest_ns BIGINT, longest_id UBIGINT, longest_name_id INTEGER
     )"""
 
 
@@ -132,7 +131,8 @@ _CREATE: Final[tuple[str, ...]] = (
     """,
     """
     CREATE VIEW samples AS
-    SELECT name, kind, series.labels AS labels, time_ns + clock_offset_ns AS time_ns, value, step, process_id, role, rank
+    SELECT name, kind, series.labels AS labels, time_ns + clock_offset_ns AS time_ns, value, step,
+        process_id, role, rank
     FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
     """,
     """

@@ -34,9 +34,12 @@ class Transport(ABC):
     on_loss: LossHandler = staticmethod(lambda _kind, _reason, _count: None)
     """Set by the owner before the first `send`."""
 
+    on_receiver_restarted: Callable[[], None] = staticmethod(lambda: None)
+    """Set by the owner; called when the receiver may have forgotten totals that it had been sent."""
+
     @abstractmethod
     def send(self, payload: bytes, sequence: int) -> None:
-        """Take over one encoded batch."""
+        """Take over one encoded batch; a relay may pass on batches of several processes with equal sequences."""
 
     @abstractmethod
     def flush(self, timeout_s: float) -> bool:

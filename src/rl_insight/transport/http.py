@@ -94,12 +94,12 @@ class HttpTransport(Transport):
         self._thread = threading.Thread(target=self._run, name="rl-insight-http", daemon=True)
         self._thread.start()
 
-    def send(self, payload: bytes, sequence: int) -> None:
+    def send(self, payload: bytes, sequence: int) -> None:  # noqa: ARG002 the payload carries its sequence too
         """Put one batch into the spool and wake the sender."""
         if self._stopping:
             self.on_loss("batches", "closed", 1)
             return
-        dropped = self._spool.put(payload, sequence)
+        dropped = self._spool.put(payload)
         with self._changed:
             self._changed.notify_all()
         if dropped.batches:
@@ -175,7 +175,7 @@ class HttpTransport(Transport):
             try:
                 return self._deliver(spool, peeked.waiting)
             finally:
-                spool.release(waiting.sequence for waiting in peeked.waiting)
+                spool.release(waiting.number for waiting in peeked.waiting)
         self._close_adopted()
         with self._changed:
             self._changed.notify_all()
@@ -205,7 +205,7 @@ class HttpTransport(Transport):
         return self._misdirected(answer)
 
     def _taken(self, spool: Spool, batches: Sequence[Waiting]) -> None:
-        spool.remove(waiting.sequence for waiting in batches)
+        spool.remove(waiting.number for waiting in batches)
         self._failures = 0
         if self._outage is not None:
             logger.info("RL-Insight server %s takes batches again; %d wait.", self._shown_url, len(self._spool))
@@ -233,7 +233,7 @@ class HttpTransport(Transport):
                 answer.status,
                 answer.sentence.rstrip("."),
             )
-        spool.remove([batches[0].sequence])
+        spool.remove([batches[0].number])
         with self._changed:
             self._changed.notify_all()
         self.on_loss("batches", "refused", 1)

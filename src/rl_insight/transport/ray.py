@@ -117,8 +117,7 @@ class RayTransport(Transport):
                 return
         if hub is not None:
             self._hub = hub
-            # A hub that was restarted has forgotten the totals it had: send them all again.
-            self.on_loss("batches", "hub_lost", 0)
+            self.on_receiver_restarted()
             self._submit()
 
     def flush(self, timeout_s: float) -> bool:
@@ -131,14 +130,14 @@ class RayTransport(Transport):
             )
 
     def close(self) -> None:
-        """Stop; what was not confirmed is counted as lost."""
+        """Stop; what was not confirmed is counted as lost, though it may still arrive."""
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             if self._retry is not None:
                 self._retry.cancel()
-            lost = len(self._waiting)
+            lost = len(self._waiting) + self._in_flight
             self._waiting.clear()
             self._waiting_bytes = 0
         if lost:

@@ -1,7 +1,8 @@
 """A bounded queue of batches on the local disk, which outlives the process that filled it.
 
-A spool is one folder: a file for each batch, named by its sequence, and a lock file. The lock (`flock`) tells a live
-spool from one whose process is gone: the operating system releases it with the process, however that ended.
+A spool is one folder: a file for each batch, numbered in the order of arrival, and a lock file. The lock (`flock`)
+tells a live spool from one whose process is gone: the operating system releases it with the process, however that
+ended.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Dropped(NamedTuple):
 class Waiting(NamedTuple):
     """One batch of a spool, as a frame that can stand in a request body."""
 
-    sequence: int
+    number: int
     frame: bytes
 
 
@@ -69,9 +70,9 @@ class Spool:
     memory.
 
     >>> spool = Spool(None, max_bytes=1_000_000)
-    >>> spool.put(b"...", sequence=1)
+    >>> spool.put(b"...")
     Dropped(batches=0, bytes=0)
-    >>> [waiting.sequence for waiting in spool.peek(10, 1_000_000).waiting]
+    >>> [waiting.number for waiting in spool.peek(10, 1_000_000).waiting]
     [1]
     >>> spool.remove([1])
     1
@@ -91,6 +92,7 @@ class Spool:
         self._disk_retry_s = disk_retry_s
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._next_number = 1
         self._bytes = 0
         self._memory_bytes = 0
         self._lock_descriptor = -1
@@ -99,7 +101,7 @@ class Spool:
         self._memory_batches = 0
         self._closed = False
         if directory is not None:
-            self._try_disk()
+            self._try_disk(LOCK_ATTEMPTS)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -109,21 +111,22 @@ class Spool:
         """How many bytes wait, on disk and in memory."""
         return self._bytes
 
-    def put(self, payload: bytes, sequence: int) -> Dropped:
+    def put(self, payload: bytes) -> Dropped:
         """Add a batch; returns what was dropped for it, which is the batch itself when it exceeds the bound alone."""
         data = frame(payload)
         if len(data) > self._max_bytes or self._closed:
             return Dropped(1, len(data))
         with self._guard:
-            self._forget(sequence)
+            number = self._next_number
+            self._next_number += 1
             dropped = self._make_room(len(data))
-            if self._write(sequence, data):
-                self._add(sequence, _Entry(size=len(data)))
+            if self._write(number, data):
+                self._add(number, _Entry(size=len(data)))
                 return dropped
             if len(data) > self._memory_max_bytes:
                 return Dropped(dropped.batches + 1, dropped.bytes + len(data))
             more = self._make_room(len(data), memory_only=True)
-            self._add(sequence, _Entry(size=len(data), frame=data))
+            self._add(number, _Entry(size=len(data), frame=data))
             self._memory_batches += 1
         return Dropped(dropped.batches + more.batches, dropped.bytes + more.bytes)
 
@@ -133,30 +136,30 @@ class Spool:
         unreadable: list[int] = []
         total = 0
         with self._guard:
-            for sequence, entry in self._entries.items():
+            for number, entry in self._entries.items():
                 if waiting and (len(waiting) >= max_batches or total + entry.size > max_bytes):
                     break
-                data = entry.frame if entry.frame is not None else self._read(sequence)
+                data = entry.frame if entry.frame is not None else self._read(number)
                 if data is None:
-                    unreadable.append(sequence)
+                    unreadable.append(number)
                     continue
                 entry.held = True
-                waiting.append(Waiting(sequence, data))
+                waiting.append(Waiting(number, data))
                 total += entry.size
-            for sequence in unreadable:
-                self._forget(sequence)
+            for number in unreadable:
+                self._forget(number)
         return Peeked(waiting, len(unreadable))
 
-    def remove(self, sequences: Iterable[int]) -> int:
+    def remove(self, numbers: Iterable[int]) -> int:
         """Delete batches that were delivered or refused; returns how many were still there."""
         with self._guard:
-            return sum(self._forget(sequence) for sequence in sequences)
+            return sum(self._forget(number) for number in numbers)
 
-    def release(self, sequences: Iterable[int]) -> None:
+    def release(self, numbers: Iterable[int]) -> None:
         """Let go of batches that `peek` returned and that stay."""
         with self._guard:
-            for sequence in sequences:
-                entry = self._entries.get(sequence)
+            for number in numbers:
+                entry = self._entries.get(number)
                 if entry is not None:
                     entry.held = False
 
@@ -198,14 +201,14 @@ class Spool:
             "disk_error": self._disk_error,
         }
 
-    def _add(self, sequence: int, entry: _Entry) -> None:
-        self._entries[sequence] = entry
+    def _add(self, number: int, entry: _Entry) -> None:
+        self._entries[number] = entry
         self._bytes += entry.size
         if entry.frame is not None:
             self._memory_bytes += entry.size
 
-    def _forget(self, sequence: int) -> bool:
-        entry = self._entries.pop(sequence, None)
+    def _forget(self, number: int) -> bool:
+        entry = self._entries.pop(number, None)
         if entry is None:
             return False
         self._bytes -= entry.size
@@ -213,7 +216,7 @@ class Spool:
             self._memory_bytes -= entry.size
         else:
             with contextlib.suppress(OSError):
-                self._path(sequence).unlink()
+                self._path(number).unlink()
         return True
 
     def _make_room(self, size: int, *, memory_only: bool = False) -> Dropped:
@@ -221,25 +224,25 @@ class Spool:
         victims = []
         freed = 0
         used, limit = (self._memory_bytes, self._memory_max_bytes) if memory_only else (self._bytes, self._max_bytes)
-        for sequence, entry in self._entries.items():
+        for number, entry in self._entries.items():
             if used - freed + size <= limit:
                 break
             if not entry.held and (entry.frame is not None or not memory_only):
-                victims.append(sequence)
+                victims.append(number)
                 freed += entry.size
-        for sequence in victims:
-            self._forget(sequence)
+        for number in victims:
+            self._forget(number)
         return Dropped(len(victims), freed)
 
-    def _path(self, sequence: int) -> Path:
+    def _path(self, number: int) -> Path:
         assert self.directory is not None  # noqa: S101 only reached with files
-        return self.directory / f"{sequence:016d}{SUFFIX}"
+        return self.directory / f"{number:016d}{SUFFIX}"
 
-    def _write(self, sequence: int, data: bytes) -> bool:
+    def _write(self, number: int, data: bytes) -> bool:
         """Write one batch as a file; False when it has to stay in memory."""
         if not self._try_disk():
             return False
-        path = self._path(sequence)
+        path = self._path(number)
         temporary = path.with_suffix(".tmp")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -258,24 +261,24 @@ class Spool:
             self._disk_error = None
         return True
 
-    def _read(self, sequence: int) -> bytes | None:
+    def _read(self, number: int) -> bytes | None:
         """Return a batch's frame; None when the file is gone or damaged (after a power cut, by a cleaner of /tmp)."""
         try:
-            with self._path(sequence).open("rb") as stream:
+            with self._path(number).open("rb") as stream:
                 payload = next(read_frames(stream))
         except (OSError, SchemaError, StopIteration) as error:
-            logger.warning("A waiting RL-Insight batch is lost: %s: %r.", self._path(sequence), error)
+            logger.warning("A waiting RL-Insight batch is lost: %s: %r.", self._path(number), error)
             return None
         return frame(payload)
 
-    def _try_disk(self) -> bool:
+    def _try_disk(self, attempts: int = 1) -> bool:
         """Tell whether the folder can be used now, opening it first where that is due."""
         if self.directory is None or time.monotonic() < self._disk_retry_at:
             return False
         if self._lock_descriptor >= 0:
             return True
         try:
-            self._lock_descriptor = _lock_own(self.directory)
+            self._lock_descriptor = _lock_own(self.directory, attempts)
             self._scan()
         except OSError as error:
             self._refused(error)
@@ -302,26 +305,28 @@ class Spool:
         assert self.directory is not None  # noqa: S101 only reached with a folder
         found: dict[int, int] = {}
         for path in self.directory.iterdir():
-            if path.suffix == SUFFIX and path.stem.isdigit():
+            if path.suffix == SUFFIX and path.stem.isdecimal():
                 found[int(path.stem)] = path.stat().st_size
             elif path.suffix == ".tmp":
                 path.unlink()
-        for sequence in sorted(found):
-            if sequence not in self._entries:
-                self._add(sequence, _Entry(size=found[sequence]))
+        for number in sorted(found):
+            if number not in self._entries:
+                self._add(number, _Entry(size=found[number]))
+        # Numbers go on after those of an earlier life of the same folder, whose batches still wait.
+        self._next_number = max(self._next_number, max(found, default=0) + 1)
 
     def _save_memory(self) -> Dropped:
         """Try once more to bring to disk what waits in memory; returns what found no place."""
-        in_memory = [(sequence, entry) for sequence, entry in self._entries.items() if entry.frame is not None]
+        in_memory = [(number, entry) for number, entry in self._entries.items() if entry.frame is not None]
         if not in_memory:
             return Dropped()
         self._disk_retry_at = 0.0
         lost = size = 0
-        for sequence, entry in in_memory:
+        for number, entry in in_memory:
             data = entry.frame or b""
-            self._forget(sequence)
-            if self._write(sequence, data):
-                self._add(sequence, _Entry(size=len(data)))
+            self._forget(number)
+            if self._write(number, data):
+                self._add(number, _Entry(size=len(data)))
             else:
                 lost, size = lost + 1, size + len(data)
         return Dropped(lost, size)
@@ -384,16 +389,17 @@ def _adopt(folder: Path, max_bytes: int) -> Spool | None:
     return spool
 
 
-def _lock_own(directory: Path) -> int:
-    """Create and lock a folder; waits a moment for an adopter that is removing an empty folder of the same name."""
-    for _attempt in range(LOCK_ATTEMPTS):
+def _lock_own(directory: Path, attempts: int) -> int:
+    """Create and lock a folder; between attempts an adopter may finish removing an empty folder of the same name."""
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(LOCK_PAUSE_S)
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             descriptor = _try_lock(directory, create=True)
             if descriptor is not None:
                 return descriptor
-        time.sleep(LOCK_PAUSE_S)
     raise BlockingIOError(f"{directory} is in use by another process")
 
 

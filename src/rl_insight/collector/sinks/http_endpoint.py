@@ -84,6 +84,7 @@ def _listen(render: Render, host: str, port: int) -> _Server:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 2 * _MAX_CONNECTIONS
     # Sharing a port would split the scrapes between two processes without a word.
     allow_reuse_port = False
 

@@ -136,7 +136,7 @@ class OtlpTraceSink(Sink):
         while True:
             try:
                 self._post(body, headers)
-            except _TryAgainError as error:  # noqa: PERF203 -- the loop is there to try again
+            except _TryAgainError as error:
                 wait_s = max(pause_s, error.retry_after_s or 0.0)
                 if time.monotonic() + wait_s > deadline:
                     raise TransportError(str(error)) from error

@@ -1,7 +1,7 @@
 """The metrics of a collector as Prometheus scrapes them: text format 0.0.4 and OpenMetrics 1.0.
 
 A renderer of our own: one pass over the series. The general-purpose one in `prometheus_client` builds an object for
-every sample and takes about ten times as long.
+every sample: it takes twice as long for gauges, and six times for histograms of a hundred buckets.
 """
 
 from __future__ import annotations

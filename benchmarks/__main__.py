@@ -1,0 +1,34 @@
+"""The command: `python -m benchmarks [NAME ...] [--quick] [--json PATH]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.harness import Options, discover, run_all
+
+
+def main(arguments: Sequence[str] | None = None, package: str = "benchmarks") -> int:
+    """Run benchmarks; returns the exit status: 0 all budgets kept, 1 one missed, 2 wrong use."""
+    known = discover(package)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure the budgets. One JSON line a figure on stdout, a table on stderr.",
+        epilog=f"Benchmarks: {', '.join(known)}.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; everything when left out")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; the values are rough")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the JSON lines to this file too")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        print(f"unknown benchmark {', '.join(unknown)}. Choose from: {', '.join(known)}.", file=sys.stderr)
+        return 2
+    chosen = {name: known[name] for name in options.names or known}
+    return run_all(chosen, Options(quick=options.quick), json_path=options.json, out=sys.stdout, err=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

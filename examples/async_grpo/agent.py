@@ -1,0 +1,80 @@
+"""The agent loop: one sample from prompt to reward. This is the code that a user would instrument first."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import numpy as np
+
+import rl_insight as insight
+from examples.async_grpo.pace import Pace, thinking_tokens
+from examples.async_grpo.policy import CALL_TOOL, Choice, Context, Policy
+from examples.async_grpo.samples import Sample
+from examples.async_grpo.task import ANSWER_LENGTH, Prompt, digits, reward
+
+REWARD_SECONDS = 0.02
+THINKING_AFTER_TOOL = 4
+
+
+class ToolError(Exception):
+    """The tool gave no result; `kind` says why, in one word for a label."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"the calculator gave no result: {kind}")
+        self.kind = kind
+
+
+Tool = Callable[[str], Awaitable[int]]
+"""Evaluates an expression; raises `ToolError`."""
+
+
+class Agent:
+    """Answers prompts on one lane of the timeline."""
+
+    def __init__(self, lane: str, tool: Tool, pace: Pace, rng: np.random.Generator) -> None:
+        self.lane = lane
+        self._tool = tool
+        self._pace = pace
+        self._rng = rng
+
+    async def run_sample(self, prompt: Prompt, policy: Policy) -> Sample:
+        """Answer one prompt with one set of weights."""
+        attributes = {"task": prompt.kind, "expression": prompt.expression, "model_version": policy.version}
+        with insight.trace_span("rollout.sample", attributes, lane=self.lane) as span:
+            context, tokens = Context(prompt), thinking_tokens(self._rng)
+            choices: list[Choice] = []
+            answer: list[int] = []
+            while len(answer) < ANSWER_LENGTH:
+                choice = await self._generate(policy, context, tokens if not choices else 1)
+                choices.append(choice)
+                if choice.token == CALL_TOOL:
+                    context = replace(context, tool_called=True, tool_result=await self._call_tool(prompt))
+                    tokens += THINKING_AFTER_TOOL
+                else:
+                    answer.append(choice.token)
+                    context = replace(context, position=min(len(answer), ANSWER_LENGTH - 1))
+            score = await self._reward(prompt, tuple(answer), tool_calls=int(context.tool_called))
+            tokens += len(choices)
+            span.set_attribute("reward", score)
+            span.set_attribute("tokens", tokens)
+        return Sample(prompt, policy.version, choices, score, tokens, int(context.tool_called))
+
+    async def _generate(self, policy: Policy, context: Context, tokens: int) -> Choice:
+        with insight.trace_state("generate", self.lane, tokens=tokens):
+            await self._pace.generate(tokens + THINKING_AFTER_TOOL * context.tool_called)
+            return policy.choose(context, self._rng)
+
+    async def _call_tool(self, prompt: Prompt) -> tuple[int, ...] | None:
+        """Return the tool's result; None when it failed, which the policy then has to live with."""
+        try:
+            with insight.trace_state("tool_call", self.lane, tool="calculator"):
+                return digits(await self._tool(prompt.expression))
+        except ToolError as error:
+            insight.metric_count("tool_errors", tool="calculator", type=error.kind)
+            return None
+
+    async def _reward(self, prompt: Prompt, answer: tuple[int, ...], tool_calls: int) -> float:
+        with insight.trace_state("reward", self.lane):
+            await self._pace.wait(REWARD_SECONDS)
+            return reward(prompt, answer, tool_calls)

@@ -1,0 +1,128 @@
+"""Where the events go: a server that runs already, one that is started for this run, or files."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from examples.async_grpo.children import die_with_parent, end_process
+from rl_insight.config.paths import find_local_server
+
+DEFAULT_PORT = 18080
+READY_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+class DestinationError(Exception):
+    """There is no place to record to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A server or a directory; the other one is None."""
+
+    url: str | None = None
+    token: str | None = None
+    directory: Path | None = None
+
+    @property
+    def insight_config(self) -> dict[str, Any]:
+        """What `insight.init` has to be told."""
+        if self.url is None:
+            return {"server": {"backend": "file"}, "file": {"directory": str(self.directory)}}
+        return {"server": {"backend": "http", "url": self.url, "token": self.token}}
+
+
+@contextlib.contextmanager
+def open_destination(context: SpawnContext, url: str | None, directory: Path | None) -> Iterator[Destination]:
+    """Find or start the place to record to, for as long as the block runs.
+
+    Args:
+        context: makes the server's process, should one be needed.
+        url: A server; without one, a server that runs on this machine is used, else one is started.
+        directory: Record to files there and use no server.
+    """
+    # The environment is stronger than `init`: taken out, it cannot send the processes elsewhere than we say.
+    from_environment = os.environ.pop("RL_INSIGHT_SERVER_URL", None)
+    if directory is not None:
+        yield Destination(directory=directory)
+        return
+    if given := url or from_environment:
+        yield Destination(url=given, token=os.environ.get("RL_INSIGHT_TOKEN"))
+        return
+    if (running := find_local_server()) is not None:
+        yield Destination(url=running.url, token=running.token)
+        return
+    port = free_port(DEFAULT_PORT)
+    process = context.Process(target=run_server, args=(port,), name="server")
+    process.start()
+    try:
+        wait_until_ready(process, port)
+        yield Destination(url=f"http://127.0.0.1:{port}")
+    finally:
+        process.terminate()
+        process.join(STOP_SECONDS)
+        end_process(process)
+
+
+def run_server(port: int) -> None:
+    """Be `rl-insight server start` in this process, until it is told to stop or the launcher is gone."""
+    os.setsid()  # Ctrl+C is not for the server: it stops last, when everything is delivered
+    die_with_parent(_stop_this_process)
+    sys.argv = ["rl-insight", "server", "start", "--port", str(port)]
+    runpy.run_module("rl_insight.cli", run_name="__main__", alter_sys=True)
+
+
+def _stop_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    timer = threading.Timer(STOP_SECONDS, os._exit, args=(1,))
+    timer.daemon = True
+    timer.start()
+
+
+def free_port(preferred: int) -> int:
+    """Return the preferred port, or any free one when it is taken."""
+    for port in (preferred, 0):
+        with contextlib.suppress(OSError), socket.socket() as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            candidate.bind(("127.0.0.1", port))
+            return int(candidate.getsockname()[1])
+    raise DestinationError("no free port on 127.0.0.1: close some programs, or record to files with --no-server.")
+
+
+def wait_until_ready(process: SpawnProcess, port: int) -> None:
+    """Wait until the server answers."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if process.exitcode is not None:
+            raise DestinationError(
+                f"the server did not start: it ended with exit code {process.exitcode}. "
+                "See its message above, or record to files with --no-server."
+            )
+        if _answers(port):
+            return
+        time.sleep(0.05)
+    raise DestinationError(f"the server did not start: no answer on port {port} in {READY_SECONDS:.0f} s.")
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,147 @@
+"""The trainer: waits for samples, improves the policy, publishes its weights; again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import time
+from collections.abc import Iterator
+from statistics import mean, pstdev
+
+import rl_insight as insight
+from examples.async_grpo.grpo import Optimizer, UpdateStats, make_batch
+from examples.async_grpo.pace import Pace
+from examples.async_grpo.policy import Policy
+from examples.async_grpo.samples import Group, SampleBuffer
+from examples.async_grpo.settings import Links, Settings
+from examples.async_grpo.task import KINDS
+
+logger = logging.getLogger(__name__)
+
+LANE = "trainer"
+EPOCHS = 4
+EPOCH_SECONDS = 0.1
+ADVANTAGE_SECONDS = 0.05
+PUBLISH_SECONDS = 0.1
+
+
+class Trainer:
+    """The training loop. Step n makes the weights of version n; version 0 is the beginner."""
+
+    def __init__(self, settings: Settings, links: Links) -> None:
+        self._settings = settings
+        self._links = links
+        self._pace = Pace(settings.speed)
+        self._buffer = SampleBuffer(settings.max_staleness)
+        self._policy = Policy()
+        self._optimizer = Optimizer()
+        self._dropped = 0
+
+    def run(self) -> None:
+        """Train until the steps are done or the run is stopped."""
+        self._publish()
+        step = 1
+        while self._settings.steps is None or step <= self._settings.steps:
+            insight.set_step(step)
+            if not self._train_step(step):
+                return
+            step += 1
+
+    def _train_step(self, step: int) -> bool:
+        """Do one step; False when the run was stopped meanwhile."""
+        started = time.perf_counter()
+        with insight.trace_span("train_step", {"version": self._policy.version}, lane=LANE):
+            with timed_state("wait_for_samples"):
+                groups = self._wait_for_groups()
+            if groups is None:
+                return False
+            self._report_samples(groups)
+            with timed_state("compute_advantages"):
+                self._pace.sleep(ADVANTAGE_SECONDS)
+                batch = make_batch(groups)
+            with timed_state("update"):
+                for _ in range(EPOCHS):
+                    self._pace.sleep(EPOCH_SECONDS)  # stands for forward and backward on a GPU
+                    self._policy, stats = self._optimizer.update(self._policy, batch)
+            self._policy = Policy(self._policy.weights, version=step)
+            with timed_state("sync_weights"):
+                self._publish()
+        self._report_step(step, groups, stats, time.perf_counter() - started)
+        return True
+
+    def _wait_for_groups(self) -> list[Group] | None:
+        """Return the groups of the next step; None when the run was stopped while waiting."""
+        while True:
+            groups = self._buffer.take(self._settings.groups_per_step, self._policy.version)
+            if self._buffer.dropped > self._dropped:
+                self._report_dropped(self._buffer.dropped - self._dropped)
+            if groups is not None:
+                return groups
+            if self._links.stop.is_set():
+                return None
+            with contextlib.suppress(queue.Empty):
+                self._buffer.add(self._links.groups.get(timeout=0.1))
+
+    def _publish(self) -> None:
+        self._pace.sleep(PUBLISH_SECONDS)
+        self._links.weights.publish(self._policy)
+        insight.trace_event("weights_published", version=self._policy.version)
+        insight.metric_gauge("weight_version", self._policy.version, role="trainer", rank=0)
+
+    def _report_dropped(self, count: int) -> None:
+        self._dropped += count
+        insight.metric_count("groups_dropped", count, "Groups that were never trained on", reason="stale")
+        logger.warning("dropped %d groups: more than %d versions old", count, self._settings.max_staleness)
+
+    def _report_samples(self, groups: list[Group]) -> None:
+        """Record what came in: rewards, lengths, staleness, what still waits."""
+        samples = [sample for group in groups for sample in group.samples]
+        insight.metric_gauge("reward_mean", mean(sample.reward for sample in samples))
+        insight.metric_gauge("reward_std", pstdev(sample.reward for sample in samples))
+        for kind in KINDS:
+            of_kind = [sample for sample in samples if sample.prompt.kind == kind]
+            if of_kind:
+                insight.metric_gauge("reward_by_task", mean(sample.reward for sample in of_kind), task=kind)
+                insight.metric_gauge("tool_call_rate", mean(sample.tool_calls for sample in of_kind), task=kind)
+        insight.metric_gauge("response_length_mean", mean(sample.tokens for sample in samples))
+        insight.metric_gauge("response_length_max", max(sample.tokens for sample in samples))
+        lags = [self._policy.version - sample.version for sample in samples]
+        insight.metric_gauge("staleness_mean", mean(lags), "Versions between writing and training")
+        insight.metric_gauge("staleness_max", max(lags))
+        same = mean(len({sample.reward for sample in group.samples}) == 1 for group in groups)
+        insight.metric_gauge("uniform_group_fraction", same, "Groups with one reward, which teach nothing")
+        insight.metric_gauge("queue_depth", self._queue_depth(), "Groups that wait for the trainer")
+
+    def _queue_depth(self) -> int:
+        try:
+            return len(self._buffer) + self._links.groups.qsize()
+        except NotImplementedError:  # macOS cannot tell the size of such a queue
+            return len(self._buffer)
+
+    def _report_step(self, step: int, groups: list[Group], stats: UpdateStats, seconds: float) -> None:
+        """Record how the step went, and say it in one line."""
+        for name in ("loss", "kl", "entropy", "clip_fraction", "grad_norm"):
+            insight.metric_gauge(name, getattr(stats, name))
+        samples = [sample for group in groups for sample in group.samples]
+        tokens_per_second = sum(sample.tokens for sample in samples) / seconds
+        insight.metric_gauge("step_time_s", seconds)
+        insight.metric_gauge("throughput_tokens_per_s", tokens_per_second)
+        insight.metric_count("steps")
+        reward = mean(sample.reward for sample in samples)
+        logger.info("step done", extra={"reward_mean": reward, "step_time_s": seconds})
+        print(f"step {step:>4}  reward {reward:5.2f}  {tokens_per_second:6.0f} tokens/s  {seconds:5.2f} s", flush=True)
+
+
+@contextlib.contextmanager
+def timed_state(name: str) -> Iterator[None]:
+    """Show a state on the trainer's lane, and keep its duration as a metric too."""
+    started = time.perf_counter()
+    with insight.trace_state(name, LANE):
+        yield
+    insight.metric_gauge("timing_s", time.perf_counter() - started, phase=name)
+
+
+def run_trainer(settings: Settings, links: Links, _rank: int) -> None:
+    """Train in this process."""
+    Trainer(settings, links).run()

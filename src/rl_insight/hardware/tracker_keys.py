@@ -1,0 +1,49 @@
+"""Step means as a flat dictionary, in the spelling that trackers' dashboards know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rl_insight.hardware.means import StepMean
+
+GIB = 1024**3
+
+PRODUCT_KEYS = {
+    ("gpu", "utilization_ratio"): ("util", 100.0),
+    ("gpu", "memory_used_bytes"): ("mem_used_gb", 1 / GIB),
+    ("node", "memory_used_bytes"): ("cpu_ram_used_gb", 1 / GIB),
+}
+"""Each quantity's key and the factor to its unit: percent, and gigabytes of 1024³ bytes."""
+
+MORE_KEYS = {
+    **PRODUCT_KEYS,
+    ("gpu", "power_watts"): ("power_w", 1.0),
+    ("gpu", "temperature_celsius"): ("temperature_c", 1.0),
+    ("node", "cpu_utilization_ratio"): ("cpu_util", 100.0),
+}
+
+
+def tracker_values(
+    means: Iterable[StepMean], keys: dict[tuple[str, str], tuple[str, float]] = MORE_KEYS, *, prefix: str = "ray"
+) -> dict[str, float]:
+    """Return one value for each device, and the plain mean over the devices for each quantity.
+
+    >>> mean = StepMean(0, "a1", "gpu-1", "gpu", "3", None, "utilization_ratio", 0.31)
+    >>> tracker_values([mean])
+    {'ray/node.0.gpu.3.util': 31.0, 'ray/gpu.util.avg': 31.0}
+    """
+    values: dict[str, float] = {}
+    groups: dict[str, list[float]] = {}
+    for mean in means:
+        if (mean.kind, mean.quantity) not in keys:
+            continue
+        key, factor = keys[mean.kind, mean.quantity]
+        device = f"node.{mean.node_index}"
+        average = f"{key}.avg"
+        if mean.kind == "gpu":
+            device += f".gpu.{mean.index}"
+            average = f"gpu.{key}.avg"
+        value = mean.mean * factor
+        values[f"{prefix}/{device}.{key}"] = value
+        groups.setdefault(f"{prefix}/{average}", []).append(value)
+    return values | {key: sum(group) / len(group) for key, group in groups.items()}

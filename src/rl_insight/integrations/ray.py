@@ -1,0 +1,93 @@
+"""Ray calls that keep their place in the trace: a span in the worker becomes a child of the caller's.
+
+>>> @ray.remote  # doctest: +SKIP
+... @insight.traced_remote
+... class Rollout:
+...     @insight.trace_op("generate")
+...     def generate(self, prompt): ...
+>>> insight.call_remote(rollout.generate, "2 + 2 =")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rl_insight.api import attach, inject
+
+TargetT = TypeVar("TargetT", bound=Callable[..., Any])
+
+_CONTEXT = "_insight_context"
+
+
+def traced_remote(target: TargetT) -> TargetT:
+    """Make an actor's class, or a task's function, continue the caller's trace; goes below `@ray.remote`."""
+    if not inspect.isclass(target):
+        return _continuing(target)
+    for name, method in inspect.getmembers(target, inspect.isfunction):
+        if not name.startswith("__"):
+            setattr(target, name, _continuing(method))
+    return target
+
+
+def call_remote(remote: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call an actor's method or a task like `.remote()`, with the current span, step and session.
+
+    The other side continues the trace if it is decorated with `traced_remote`; if not, the call is an ordinary one.
+    """
+    carrier = inject()
+    if not carrier:
+        return remote.remote(*args, **kwargs)
+    try:
+        return remote.remote(*args, **kwargs, **{_CONTEXT: carrier})
+    except TypeError as error:
+        if _CONTEXT not in str(error):
+            raise
+        return remote.remote(*args, **kwargs)
+
+
+def _continuing(function: Any) -> Any:
+    """Wrap a function so that it takes the caller's context by a keyword of ours; its kind stays the same."""
+    if _CONTEXT in inspect.signature(function).parameters:
+        return function
+    if inspect.isasyncgenfunction(function):
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            with attach(kwargs.pop(_CONTEXT, None) or {}):
+                async for item in function(*args, **kwargs):
+                    yield item
+
+    elif inspect.iscoroutinefunction(function):
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            with attach(kwargs.pop(_CONTEXT, None) or {}):
+                return await function(*args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with attach(kwargs.pop(_CONTEXT, None) or {}):
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with attach(kwargs.pop(_CONTEXT, None) or {}):
+                return function(*args, **kwargs)
+
+    wrapper = functools.wraps(function)(call)
+    del wrapper.__wrapped__  # Ray would look through the wrapper and refuse our keyword
+    wrapper.__signature__ = _extended(inspect.signature(function))  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _extended(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature with our keyword, so that Ray lets it pass."""
+    parameters = list(signature.parameters.values())
+    position = len(parameters)
+    if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        position -= 1
+    parameters.insert(position, inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, default=None))
+    return signature.replace(parameters=parameters)

@@ -1,0 +1,94 @@
+"""Buckets of others as codes of our own (see `rl_insight.schema.histogram`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import inf, sqrt
+from typing import Any
+
+from rl_insight.schema.histogram import bucket_code
+
+_OUR_SCALE = 4
+"""Sixteen buckets an octave is 2**4: what OpenTelemetry calls scale 4."""
+SCALES = range(-10, 21)
+"""The scales that exponential histograms are taken with."""
+_ORIGIN = 32768
+_EXACT = 1 << 40
+"""Added to a foreign index that has no code yet, so that a code and an index are never mistaken for each other."""
+
+
+def explicit_codes(bounds: Sequence[float]) -> tuple[int, ...]:
+    """Return the code for each bucket between explicit bounds; one more than there are bounds.
+
+    A bucket is filed under its middle: the geometric one between positive bounds, half the bound for the first, the last
+    bound itself for what lies above all. It depends on the bounds alone, so counts never move between codes.
+
+    >>> explicit_codes([1.0, 4.0]) == (bucket_code(0.5), bucket_code(2.0), bucket_code(4.0) + 1)
+    True
+    """
+    return _explicit_codes(tuple(bounds))
+
+
+@lru_cache(maxsize=1024)
+def _explicit_codes(bounds: tuple[float, ...]) -> tuple[int, ...]:
+    return tuple(
+        _code_between(lower, upper) for lower, upper in zip((-inf, *bounds), (*bounds, inf), strict=True)
+    )
+
+
+def _code_between(lower: float, upper: float) -> int:
+    if upper == inf:
+        return 0 if lower == -inf else bucket_code(lower) + 1
+    if lower == -inf:
+        return bucket_code(upper / 2 if upper > 0 else upper)
+    if lower > 0:
+        return bucket_code(sqrt(lower) * sqrt(upper))
+    if upper < 0:
+        return bucket_code(-sqrt(-lower) * sqrt(-upper))
+    return bucket_code((lower + upper) / 2)
+
+
+def exponential_counts(point: Any) -> dict[int, int]:
+    """Return the buckets of an exponential histogram by signed index: see `to_codes`."""
+    counts: dict[int, int] = {}
+    if point.zero_count:
+        counts[0] = point.zero_count
+    for sign, side in ((1, point.positive), (-1, point.negative)):
+        offset = side.offset
+        for place, count in enumerate(side.bucket_counts):
+            if count:
+                counts[sign * (_EXACT + offset + place)] = count
+    return counts
+
+
+def to_codes(counts: dict[int, int], scale: int | None, wanted: int | None) -> dict[int, int]:
+    """Return exponential buckets of one scale as those of a coarser one, or (wanted None) as codes.
+
+    Without a scale the keys are codes already. Finer buckets than ours melt into one without error; a coarser one is
+    filed under the code in its middle.
+    """
+    if scale is None or (wanted is not None and wanted == scale):
+        return counts
+    converted: dict[int, int] = {}
+    for key, count in counts.items():
+        place = key if key == 0 else _converted(key, scale, wanted)
+        converted[place] = converted.get(place, 0) + count
+    return converted
+
+
+def _converted(key: int, scale: int, wanted: int | None) -> int:
+    sign, index = (1, key - _EXACT) if key > 0 else (-1, -key - _EXACT)
+    if wanted is not None:
+        # Only ever coarser: a sender widens its buckets as values spread.
+        return sign * (_EXACT + (index >> max(scale - wanted, 0)))
+    if scale >= _OUR_SCALE:
+        index >>= scale - _OUR_SCALE
+    else:
+        factor = _OUR_SCALE - scale
+        index = (index << factor) + (1 << factor) // 2
+    return sign * _clamped(_ORIGIN + index)
+
+
+def _clamped(code: int) -> int:
+    return max(min(code, 2 * _ORIGIN - 1), 1)

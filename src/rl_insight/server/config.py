@@ -1,0 +1,271 @@
+"""The server's settings: from a YAML file, from `key=value` words on the command line, and from options.
+
+`docs/server.md` describes every key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from rl_insight.config.loading import _read_yaml
+from rl_insight.config.model import MEBIBYTE, config_keys, sections
+from rl_insight.config.paths import data_dir as default_data_dir
+from rl_insight.errors import ConfigError
+from rl_insight.schema.names import DEFAULT_NAMESPACE, metric_name
+from rl_insight.transport._http_client import is_loopback
+
+OTLP_HTTP_PORT = 4318
+OTLP_GRPC_PORT = 4317
+_SHORTEST_TOKEN = 16
+
+
+@dataclass(slots=True)
+class RetentionSettings:
+    """When runs are deleted; those that are being written or read never are."""
+
+    max_age_days: float | None = None
+    """Runs that were last written longer ago are deleted; null keeps them for ever."""
+    max_total_gb: float | None = None
+    """Past this, the oldest runs are deleted until the rest fits."""
+    interval_s: float = 60.0
+    """How often this is looked at."""
+
+
+@dataclass(slots=True)
+class SqlSettings:
+    """Free SQL over a run."""
+
+    enabled: bool | None = None
+    """null: only while the server listens on loopback alone."""
+
+
+@dataclass(slots=True)
+class ScrapeSettings:
+    """How registered Prometheus targets are read."""
+
+    interval_s: float = 5.0
+    """Between two readings of a target."""
+    timeout_s: float = 3.0
+    """For one target, from connecting to the last byte."""
+    max_body_bytes: int = 16 * MEBIBYTE
+    """A longer page counts as failed."""
+
+
+@dataclass(slots=True)
+class StoreSettings:
+    """How much the store may use."""
+
+    memory_limit: str = "512MB"
+    """For each open run."""
+    max_open_runs: int = 4
+    """Runs whose files stay open."""
+    max_pending_bytes: int = 128 * MEBIBYTE
+    """What may wait to be written; past it senders are told to slow down."""
+    min_free_bytes: int = 64 * MEBIBYTE
+    """With less room than this on the disk, nothing more is written."""
+
+
+@dataclass(slots=True)
+class ServerSettings:
+    """All settings of the server."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; any but loopback needs a token, which is made when none is given."""
+    port: int = 18080
+    """For the page, the API and ingest; 0 takes any free one."""
+    otlp_http_port: int | None = OTLP_HTTP_PORT
+    """For OTLP over HTTP; null turns it off (the main port takes OTLP all the same), 0 takes any free one."""
+    otlp_grpc_port: int | None = OTLP_GRPC_PORT
+    """For OTLP over gRPC; null turns it off, 0 takes any free one."""
+    data_dir: str | None = None
+    """Where runs, state and log are kept; null means RL_INSIGHT_DATA_DIR, or ~/.rl-insight."""
+    token: str | None = field(default=None, repr=False)
+    """What every request must show; without one, loopback needs none."""
+    tls_cert: str | None = None
+    """The path of a certificate (chain) in PEM; with it all ports speak TLS."""
+    tls_key: str | None = None
+    """The path of the certificate's private key."""
+    allowed_hosts: list[str] = field(default_factory=list)
+    """Further names that requests may call a loopback server by, as behind a proxy."""
+    namespace: str = DEFAULT_NAMESPACE
+    """In front of every metric name on /metrics."""
+    max_body_bytes: int = 32 * MEBIBYTE
+    """The longest request, as it comes over the wire."""
+    max_decompressed_bytes: int = 128 * MEBIBYTE
+    """The longest request once it is decompressed."""
+    max_inflight_bytes: int = 256 * MEBIBYTE
+    """Requests that are in work at one moment, together."""
+    log_level: str = "info"
+    """`debug`, `info`, `warning` or `error`."""
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    sql: SqlSettings = field(default_factory=SqlSettings)
+    scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+
+    @property
+    def directory(self) -> Path:
+        """Where runs, state and log are kept."""
+        return Path(self.data_dir).expanduser() if self.data_dir else default_data_dir()
+
+    @property
+    def is_loopback(self) -> bool:
+        """True when only this machine can reach the server."""
+        return is_loopback(self.host)
+
+    @property
+    def is_sql_enabled(self) -> bool:
+        """Whether free SQL is answered."""
+        return self.is_loopback if self.sql.enabled is None else self.sql.enabled
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "otlp_http_port": (0, 65535),
+    "otlp_grpc_port": (0, 65535),
+    "max_body_bytes": (1024, inf),
+    "max_decompressed_bytes": (1024, inf),
+    "max_inflight_bytes": (1024, inf),
+    "retention.max_age_days": (0, inf),
+    "retention.max_total_gb": (0, inf),
+    "retention.interval_s": (0.1, 86_400),
+    "scrape.interval_s": (0.1, 86_400),
+    "scrape.timeout_s": (0.1, 3600),
+    "scrape.max_body_bytes": (1024, inf),
+    "store.max_open_runs": (1, 1000),
+    "store.max_pending_bytes": (1024, inf),
+    "store.min_free_bytes": (0, inf),
+}
+"""The smallest and the largest value of each number."""
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def load_settings(
+    path: str | Path | None = None, words: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> ServerSettings:
+    """Return the settings: defaults < the YAML file < `key=value` words < options that are not None.
+
+    Raises:
+        ConfigError: names the key, what is wrong with it, and the nearest valid key for one that does not exist.
+
+    >>> load_settings(words=["port=19000", "retention.max_age_days=7"]).retention.max_age_days
+    7.0
+    """
+    layers: list[tuple[str, Mapping[Any, Any]]] = []
+    if path is not None:
+        layers.append((str(path), _read_yaml(str(path))))
+    if words:
+        layers.append(("the command line", _parse_words(words)))
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    layers.append(("the options", given))
+    settings = _merge(layers)
+    _check(settings)
+    return settings
+
+
+def _parse_words(words: Sequence[str]) -> Mapping[Any, Any]:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    for word in words:
+        if "=" not in word:
+            raise ConfigError(f"{word!r} is not a setting: write it as key=value, such as port=19000.")
+    try:
+        parsed = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=False)
+    except (OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"the settings on the command line cannot be read: {_first_line(error)}.") from error
+    except Exception as error:  # a YAML error in a value, of several types
+        raise ConfigError(f"the settings on the command line cannot be read: {_first_line(error)}.") from error
+    assert isinstance(parsed, dict)  # noqa: S101 - tells the type checker what a dotlist becomes
+    return parsed
+
+
+def _merge(layers: Sequence[tuple[str, Mapping[Any, Any]]]) -> ServerSettings:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    merged = OmegaConf.structured(ServerSettings)
+    for origin, layer in layers:
+        present = {key: value for key, value in layer.items() if value is not None or key not in _SECTIONS}
+        _check_keys(present, origin)
+        try:
+            merged = OmegaConf.merge(merged, present)
+        except OmegaConfBaseException as error:
+            key = str(error.full_key or "a value")
+            raise ConfigError(f"{key} in {origin} cannot be used: {_first_line(error)}.") from error
+    try:
+        settings = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key or 'a setting'} cannot be resolved: {_first_line(error)}.") from error
+    assert isinstance(settings, ServerSettings)  # noqa: S101 - tells the type checker what a structured config becomes
+    return settings
+
+
+_SECTIONS = sections(ServerSettings)
+
+
+def _check_keys(layer: Mapping[Any, Any], origin: str) -> None:
+    known = config_keys(ServerSettings)
+    for key in _dotted(layer):
+        if key in known:
+            continue
+        if key in _SECTIONS:
+            inner = ", ".join(entry.name for entry in dataclasses.fields(_SECTIONS[key]))
+            raise ConfigError(f"{key} in {origin} is a section: give one of its keys, {inner}.")
+        near = get_close_matches(key.lower(), known, n=1)
+        leaves = {dotted.rpartition(".")[2]: dotted for dotted in known}
+        near = near or [leaves[leaf] for leaf in get_close_matches(key.lower().rpartition(".")[2], leaves, n=1)]
+        advice = f"did you mean {near[0]!r}?" if near else f"valid keys are {', '.join(sorted(known))}."
+        raise ConfigError(f"unknown key {key!r} in {origin}: {advice}")
+
+
+def _dotted(layer: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in layer.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and (name in _SECTIONS or value):
+            yield from _dotted(value, f"{name}.")
+        else:
+            yield name
+
+
+def _check(settings: ServerSettings) -> None:
+    for key, (smallest, largest) in RANGES.items():
+        number: Any = settings
+        for name in key.split("."):
+            number = getattr(number, name)
+        # Written so that NaN, which compares false with everything, is refused.
+        if number is not None and not smallest <= number <= largest:
+            limit = f"at least {smallest}" if largest == inf else f"from {smallest} to {largest}"
+            raise ConfigError(f"{key} cannot be {number!r}: it must be {limit}.")
+    if settings.log_level not in _LOG_LEVELS:
+        raise ConfigError(f"log_level cannot be {settings.log_level!r}: it must be one of {', '.join(_LOG_LEVELS)}.")
+    if settings.namespace and metric_name(settings.namespace) != settings.namespace:
+        raise ConfigError(f"namespace cannot be {settings.namespace!r}: it must be a Prometheus name, or empty.")
+    if not settings.host:
+        raise ConfigError("host cannot be empty: write 127.0.0.1, or 0.0.0.0 for every address.")
+    if settings.token is not None and (len(settings.token) < _SHORTEST_TOKEN or not _is_plain(settings.token)):
+        raise ConfigError(f"token must have {_SHORTEST_TOKEN} or more letters, digits, '-' and '_'.")
+    _check_tls(settings)
+
+
+def _is_plain(token: str) -> bool:
+    return token.isascii() and token.replace("-", "").replace("_", "").isalnum()
+
+
+def _check_tls(settings: ServerSettings) -> None:
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ConfigError("tls_cert and tls_key belong together: give both, or neither.")
+    for key in ("tls_cert", "tls_key"):
+        path = getattr(settings, key)
+        if path is not None and not Path(path).expanduser().is_file():
+            raise ConfigError(f"{key} cannot be {path!r}: there is no such file.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

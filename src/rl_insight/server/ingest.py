@@ -1,0 +1,208 @@
+"""The one way in: every batch, from whichever door, is committed by the store before it is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from concurrent.futures import Future, wait
+from io import BytesIO
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+
+import msgspec
+
+from rl_insight.collector import InProcessCollector
+from rl_insight.errors import InsightError, SchemaError
+from rl_insight.schema import Batch, read_frames
+from rl_insight.server.counters import ServerCounters
+from rl_insight.store.errors import StoreError, StoreOverloadedError
+from rl_insight.store.writer import StoreWriter
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 2.0
+"""How long a sender is asked to wait when the store cannot say it better."""
+_MAX_PROBLEMS = 5
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one request."""
+
+    accepted: int = 0
+    """New batches; they survive the death of this process."""
+    duplicates: int = 0
+    """Batches that had been taken before."""
+    refused: int = 0
+    """Batches that will never be taken."""
+    failed: int = 0
+    """Batches that could not be written now; the sender sends them again."""
+    problem: str = ""
+    """What was wrong with those that were refused or failed."""
+    retry_after_s: float | None = None
+    is_overload: bool = False
+    """True when all that is wrong is that too much arrived at once."""
+
+
+class Submission:
+    """The batches of one request on their way into the store."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[bool]] = []
+        self._problems: list[str] = []
+        self._refused = self._failed = 0
+        self._retry_after_s: float | None = None
+        self._overloads = 0
+        self._settled: Outcome | None = None
+
+    def refuse(self, problem: str) -> None:
+        """Note a batch that will never be taken."""
+        self._refused += 1
+        self._note(problem)
+
+    def fail(self, error: Exception) -> None:
+        """Note a batch that could not be written now."""
+        self._failed += 1
+        self._note(str(error))
+        asked = RETRY_AFTER_S
+        if isinstance(error, StoreOverloadedError):
+            asked = error.retry_after_s
+            self._overloads += 1
+        self._retry_after_s = max(asked, self._retry_after_s or 0.0)
+
+    def _note(self, problem: str) -> None:
+        if problem not in self._problems and len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(problem)
+
+    async def settled(self) -> Outcome:
+        """Wait for the commits without holding a thread."""
+        if self.futures:
+            await asyncio.gather(*map(asyncio.wrap_future, self.futures), return_exceptions=True)
+        return self._outcome()
+
+    def settle(self, timeout_s: float | None = None) -> Outcome:
+        """Wait for the commits on this thread."""
+        wait(self.futures, timeout_s)
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        if self._settled is not None:
+            return self._settled
+        accepted = duplicates = 0
+        for future in self.futures:
+            error = _error_of(future)
+            if error is None:
+                new = future.result()
+                accepted += new
+                duplicates += not new
+            elif isinstance(error, SchemaError):
+                self.refuse(str(error))
+            else:
+                self.fail(error)
+        # A future keeps its batch alive through its callbacks; whoever keeps this object keeps only the outcome.
+        self.futures = []
+        self._settled = Outcome(
+            accepted=accepted,
+            duplicates=duplicates,
+            refused=self._refused,
+            failed=self._failed,
+            problem=" ".join(self._problems),
+            retry_after_s=self._retry_after_s,
+            is_overload=self._failed > 0 and self._overloads == self._failed,
+        )
+        return self._settled
+
+
+def _error_of(future: Future[bool]) -> Exception | None:
+    if not future.done():
+        return StoreError("the batch was not written in time.")
+    if future.cancelled():
+        return StoreError("the batch was not written: the server is stopping.")
+    error = future.exception()
+    return error if error is None or isinstance(error, Exception) else StoreError(str(error))
+
+
+class Ingest:
+    """Decodes, hands to the store's writer, and after the commit to the collector.
+
+    The store decides what is new: it keeps that across restarts, in the same transaction as the rows. What it took is
+    given to the collector on a thread of its own, so that neither the writer nor a sender waits for `/metrics` or for
+    sinks.
+    """
+
+    def __init__(self, writer: StoreWriter, collector: InProcessCollector, counters: ServerCounters) -> None:
+        self._writer = writer
+        self._collector = collector
+        self._counters = counters
+        self._committed: SimpleQueue[tuple[Batch, int, bool] | None] = SimpleQueue()
+        self._thread = Thread(target=self._publish, name="rl-insight-publish", daemon=True)
+        self._thread.start()
+
+    @property
+    def unpublished(self) -> int:
+        """Batches that are in the store and not yet in the metrics and with the sinks."""
+        return self._committed.qsize()
+
+    def submit_frames(self, body: bytes) -> Submission:
+        """Start to write every readable batch of a body of frames; does not wait for the commits."""
+        submission = Submission()
+        try:
+            for payload in read_frames(BytesIO(body)):
+                self._submit_payload(submission, payload)
+        except SchemaError as error:
+            # Where a frame is broken nobody knows where the next one starts.
+            self._counters.refuse("native", "frame")
+            submission.refuse(str(error))
+        return submission
+
+    def _submit_payload(self, submission: Submission, payload: bytes) -> None:
+        try:
+            batch = self._collector.decode(payload)
+        except SchemaError as error:
+            self._counters.refuse("native", "schema")
+            submission.refuse(str(error))
+            return
+        self._submit(submission, batch, len(payload), "native")
+
+    def submit_batches(self, batches: Iterable[tuple[Batch, int]], route: str) -> Submission:
+        """Start to write batches, each with its size; does not wait for the commits."""
+        submission = Submission()
+        for batch, size in batches:
+            self._submit(submission, batch, size, route)
+        return submission
+
+    def _submit(self, submission: Submission, batch: Batch, size: int, route: str) -> None:
+        try:
+            future = self._writer.submit(batch, size)
+        except SchemaError as error:
+            self._counters.refuse(route, "schema")
+            submission.refuse(str(error))
+            return
+        except InsightError as error:
+            self._counters.refuse(route, "overload" if isinstance(error, StoreOverloadedError) else "store")
+            submission.fail(error)
+            return
+        future.add_done_callback(lambda done: self._committed_one(batch, size, done))
+        submission.futures.append(future)
+
+    def _committed_one(self, batch: Batch, size: int, done: Future[bool]) -> None:
+        # On the writer's thread: only passes it on.
+        if not done.cancelled() and done.exception() is None:
+            self._committed.put((batch, size, done.result()))
+
+    def _publish(self) -> None:
+        while (item := self._committed.get()) is not None:
+            batch, size, new = item
+            try:
+                self._collector.claim(batch)
+                if new:
+                    self._collector.publish(batch, size)
+            except Exception:
+                logger.exception("a stored batch could not be shown on /metrics or given to the sinks")
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Publish what was committed, then stop; idempotent."""
+        deadline = monotonic() + timeout_s
+        self._committed.put(None)
+        self._thread.join(max(deadline - monotonic(), 0.0))

@@ -1,0 +1,1 @@
+"""OTLP in: traces, metrics and logs of any OpenTelemetry SDK, turned into batches."""

@@ -1,0 +1,185 @@
+"""OTLP metrics to rows of a batch: counters and distributions as totals of a process, gauges as values."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import isfinite, isnan
+from typing import Any
+
+import msgspec
+
+from rl_insight.schema import BatchBuilder
+from rl_insight.schema.names import label_name, metric_name
+from rl_insight.server.buckets import SCALES, explicit_codes, exponential_counts
+from rl_insight.server.otlp.attributes import as_text, plain
+from rl_insight.server.totals import Added, Distribution, SeriesTotal, TotalsTable
+
+_DELTA = 1
+_NO_VALUE = 1
+_LAST_NS = 2**62
+_encode = msgspec.json.Encoder().encode
+
+
+class MetricRows:
+    """Writes the metrics of one resource into a builder, and counts what cannot be taken."""
+
+    def __init__(self, builder: BatchBuilder, totals: TotalsTable, now_ns: int) -> None:
+        self._builder = builder
+        self._totals = totals
+        self._now_ns = now_ns
+        self._series: dict[tuple[str, str, str], int] = {}
+        self._differences: list[Added] = []
+        self.rejected = 0
+        self.problem = ""
+
+    def undo(self) -> None:
+        """Take back what delta points added: they could not be stored, and their sender will send them again."""
+        for added in self._differences:
+            added.undo()
+        self._differences.clear()
+
+    def add_scope(self, scope_metrics: Any) -> None:
+        """Add all metrics of one instrumentation scope."""
+        kinds = {
+            "gauge": self._add_gauge,
+            "sum": self._add_sum,
+            "summary": self._add_summary,
+            "histogram": self._add_histogram,
+            "exponential_histogram": self._add_exponential_histogram,
+        }
+        for metric in scope_metrics.metrics:
+            kind = metric.WhichOneof("data")
+            if not metric.name or kind is None:
+                self._reject("a metric without a name or without data")
+                continue
+            kinds[kind](metric, metric_name(metric.name), getattr(metric, kind))
+
+    def _reject(self, problem: str) -> None:
+        self.rejected += 1
+        self.problem = problem
+
+    def _total(self, name: str, labels: str) -> SeriesTotal | None:
+        total = self._totals.of(name, labels)
+        if total is None:
+            self._reject("more series than one process may have")
+        return total
+
+    def _add_gauge(self, metric: Any, name: str, gauge: Any) -> None:
+        for point in gauge.data_points:
+            if not point.flags & _NO_VALUE:
+                self._sample(metric, name, "gauge", _labels(point.attributes), point, _number(point))
+
+    def _add_sum(self, metric: Any, name: str, total: Any) -> None:
+        is_delta = total.aggregation_temporality == _DELTA
+        kind = "counter" if total.is_monotonic else "gauge"
+        # Otherwise the counter `x_total` and the counter `x` would be one metric under two names.
+        name = name.removesuffix("_total") if total.is_monotonic else name
+        for point in total.data_points:
+            if point.flags & _NO_VALUE:
+                continue
+            value, labels = _number(point), _labels(point.attributes)
+            if total.is_monotonic and (isnan(value) or value < 0):
+                self._reject(f"a counter below zero or without a number: {name}")
+                continue
+            if total.is_monotonic or is_delta:
+                series = self._total(name, labels)
+                if series is None:
+                    continue
+                value = self._added(series, point, value, is_delta=is_delta)
+            self._sample(metric, name, kind, labels, point, value)
+
+    def _added(self, series: SeriesTotal, point: Any, value: float, *, is_delta: bool) -> float:
+        if is_delta:
+            self._differences.append(series.add(value))
+        else:
+            series.add_cumulative(value, point.start_time_unix_nano)
+        return series.value
+
+    def _add_summary(self, metric: Any, name: str, summary: Any) -> None:
+        for point in summary.data_points:
+            if point.flags & _NO_VALUE:
+                continue
+            attributes = _label_dict(point.attributes)
+            for quantile in point.quantile_values:
+                labels = _encode(attributes | {"quantile": f"{quantile.quantile:g}"}).decode()
+                self._sample(metric, name, "gauge", labels, point, quantile.value)
+            labels = _encode(attributes).decode()
+            for suffix, value in (("sum", point.sum), ("count", float(point.count))):
+                self._sample(metric, f"{name}_{suffix}", "gauge", labels, point, value)
+
+    def _add_histogram(self, metric: Any, name: str, histogram: Any) -> None:
+        is_delta = histogram.aggregation_temporality == _DELTA
+        for point in histogram.data_points:
+            if point.flags & _NO_VALUE:
+                continue
+            bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
+            if (counts and len(counts) != len(bounds) + 1) or not _are_bounds(bounds):
+                self._reject(f"a histogram whose buckets do not fit its bounds: {name}")
+                continue
+            filed: dict[int, int] = {}
+            for code, count in zip(explicit_codes(bounds), counts, strict=False):
+                if count:
+                    filed[code] = filed.get(code, 0) + count
+            self._distribution(metric, name, point, Distribution(point.count, point.sum, filed), is_delta=is_delta)
+
+    def _add_exponential_histogram(self, metric: Any, name: str, histogram: Any) -> None:
+        is_delta = histogram.aggregation_temporality == _DELTA
+        for point in histogram.data_points:
+            if point.flags & _NO_VALUE:
+                continue
+            if point.scale not in SCALES:
+                self._reject(f"a histogram with a scale beyond {SCALES[0]} and {SCALES[-1]}: {name}")
+                continue
+            seen = Distribution(point.count, point.sum, exponential_counts(point), point.scale)
+            self._distribution(metric, name, point, seen, is_delta=is_delta)
+
+    def _distribution(self, metric: Any, name: str, point: Any, seen: Distribution, *, is_delta: bool) -> None:
+        labels = _labels(point.attributes)
+        total = self._total(name, labels)
+        if total is None:
+            return
+        if point.HasField("min") and point.HasField("max"):
+            seen.extremes = (point.min, point.max)
+        if is_delta:
+            self._differences.append(total.add_distribution(seen))
+        else:
+            total.add_cumulative_distribution(seen, point.start_time_unix_nano)
+        self._builder.add_histogram(
+            self._position(metric, name, "histogram", labels),
+            time_ns=self._time(point),
+            count=total.count,
+            total=total.value,
+            minimum=total.minimum,
+            maximum=total.maximum,
+            buckets=total.buckets(),
+        )
+
+    def _sample(self, metric: Any, name: str, kind: str, labels: str, point: Any, value: float) -> None:
+        self._builder.add_sample(self._position(metric, name, kind, labels), time_ns=self._time(point), value=value)
+
+    def _time(self, point: Any) -> int:
+        return min(point.time_unix_nano or self._now_ns, _LAST_NS)
+
+    def _position(self, metric: Any, name: str, kind: str, labels: str) -> int:
+        key = (name, kind, labels)
+        found = self._series.get(key)
+        if found is None:
+            unit = f" [{metric.unit}]" if metric.unit and metric.unit != "1" else ""
+            found = self._series[key] = self._builder.add_series(name, kind, f"{metric.description}{unit}", labels)
+        return found
+
+
+def _are_bounds(bounds: list[float]) -> bool:
+    return all(map(isfinite, bounds)) and all(lower < upper for lower, upper in pairwise(bounds))
+
+
+def _number(point: Any) -> float:
+    return float(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double)
+
+
+def _label_dict(pairs: Any) -> dict[str, str]:
+    return {label_name(key): as_text(value) for key, value in sorted(plain(pairs).items())}
+
+
+def _labels(pairs: Any) -> str:
+    return _encode(_label_dict(pairs)).decode() if pairs else "{}"

@@ -1,0 +1,230 @@
+"""Takes OTLP requests of all three signals, from HTTP and from gRPC, into the one ingest path."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.server.counters import ServerCounters
+from rl_insight.server.ingest import Ingest, Outcome, Submission
+from rl_insight.server.otlp.logs import add_scope_logs
+from rl_insight.server.otlp.metrics import MetricRows
+from rl_insight.server.otlp.payloads import Signal, read_request
+from rl_insight.server.otlp.resources import ProcessBook
+from rl_insight.server.otlp.spans import SpanRows
+from rl_insight.server.totals import TotalsTable
+
+_MAX_SENDERS = 10_000
+_MAX_RECENT = 4096
+_RECENT_S = 600.0
+
+
+class OtlpSubmission:
+    """One OTLP request on its way into the store."""
+
+    def __init__(
+        self, submission: Submission, rejected: int, problem: str, metrics: list[MetricRows], senders: list[_Sender]
+    ) -> None:
+        self._submission = submission
+        self._rejected = rejected
+        self._problem = problem
+        self._metrics = metrics
+        self._senders = senders
+        self._guard = Lock()
+
+    async def settled(self) -> OtlpOutcome:
+        """Wait for the commits without holding a thread."""
+        return self._judge(await self._submission.settled())
+
+    def settle(self) -> OtlpOutcome:
+        """Wait for the commits on this thread."""
+        return self._judge(self._submission.settle())
+
+    @property
+    def has_failed(self) -> bool:
+        """True when it is known that the request must be sent again."""
+        if self._submission.futures:
+            return False
+        outcome = self._submission.settle()
+        return outcome.failed + outcome.duplicates > 0
+
+    def _judge(self, outcome: Outcome) -> OtlpOutcome:
+        failure = outcome.problem if outcome.failed else ""
+        if outcome.duplicates:
+            # Our own number was in use: the clock was set back since the last start. Numbers far above it are free.
+            failure = failure or "the server's clock was set back. Send it again."
+        with self._guard:
+            rows, self._metrics = self._metrics, []
+            senders, self._senders = self._senders, []
+        if failure:
+            for taken in rows:
+                taken.undo()
+        if outcome.duplicates:
+            for sender in senders:
+                sender.skip_ahead()
+        return OtlpOutcome(
+            rejected=self._rejected + outcome.refused,
+            problem=self._problem or (outcome.problem if outcome.refused else ""),
+            failure=failure,
+            retry_after_s=outcome.retry_after_s,
+        )
+
+
+class OtlpOutcome(msgspec.Struct, frozen=True):
+    """What became of an OTLP request."""
+
+    rejected: int = 0
+    """Spans, points or records that will never be taken; the others are stored."""
+    problem: str = ""
+    """What was wrong with them."""
+    failure: str = ""
+    """Why nothing was stored; the client sends it again."""
+    retry_after_s: float | None = None
+
+
+class _Sender:
+    """What is kept about one process that speaks OTLP.
+
+    OTLP numbers nothing, so the numbers are ours. They start at the present time in microseconds: after a restart of
+    the server they go on above those in the store.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.totals = TotalsTable()
+        self._sequence = itertools.count(time.time_ns() // 1000)
+
+    def next_sequence(self) -> int:
+        """Return the number of the next batch."""
+        return next(self._sequence)
+
+    def skip_ahead(self) -> None:
+        """Go on far above all numbers that an earlier server can have used."""
+        self._sequence = itertools.count(next(self._sequence) + 2**50)
+
+
+class OtlpReceiver:
+    """Converts OTLP requests and submits them.
+
+    A client that did not hear our answer sends the same bytes again; a request that repeats one of the last ten minutes
+    is answered like the first and stored once.
+    """
+
+    def __init__(self, ingest: Ingest, counters: ServerCounters) -> None:
+        self._ingest = ingest
+        self._counters = counters
+        self._book = ProcessBook()
+        self._lock = Lock()
+        self._senders: OrderedDict[tuple[str, str], _Sender] = OrderedDict()
+        self._recent: OrderedDict[bytes, tuple[float, OtlpSubmission]] = OrderedDict()
+
+    def submit(self, signal: Signal, body: bytes, *, is_json: bool, peer: str, route: str) -> OtlpSubmission:
+        """Read a request and start to write it; does not wait for the commit.
+
+        Raises:
+            SchemaError: the body is no such request.
+        """
+        digest = hashlib.blake2b(body, digest_size=16, person=signal.value.encode(), salt=_salt(peer)).digest()
+        with self._lock:
+            known = self._recall(digest)
+        if known is not None:
+            return known
+        request = read_request(signal, body, is_json=is_json)
+        submission = self._convert(signal, request, len(body), peer, route)
+        with self._lock:
+            self._recent[digest] = (time.monotonic(), submission)
+        return submission
+
+    def _recall(self, digest: bytes) -> OtlpSubmission | None:
+        oldest_s = time.monotonic() - _RECENT_S
+        while self._recent:
+            since_s, _ = next(iter(self._recent.values()))
+            if since_s >= oldest_s and len(self._recent) < _MAX_RECENT:
+                break
+            self._recent.popitem(last=False)
+        found = self._recent.get(digest)
+        if found is None:
+            return None
+        if found[1].has_failed:
+            del self._recent[digest]
+            return None
+        return found[1]
+
+    def _convert(self, signal: Signal, request: Any, size: int, peer: str, route: str) -> OtlpSubmission:
+        batches: list[tuple[Batch, int]] = []
+        metrics: list[MetricRows] = []
+        senders: list[_Sender] = []
+        rejected, problem = 0, ""
+        resources = _RESOURCES[signal](request)
+        share = size // max(len(resources), 1)
+        for entry in resources:
+            builder = BatchBuilder()
+            process = self._book.process_of(entry.resource, peer)
+            sender = self._sender(process)
+            senders.append(sender)
+            if signal is Signal.TRACES:
+                rows: Any = _add_spans(builder, entry, process)
+            elif signal is Signal.METRICS:
+                rows = _add_metrics(builder, entry, sender)
+                metrics.append(rows)
+            else:
+                rows = _add_logs(builder, entry)
+            if rows is not None and rows.rejected:
+                rejected += rows.rejected
+                problem = f"not taken: {rows.problem}."
+                self._counters.refuse(route, "schema", rows.rejected)
+            if len(builder):
+                batch = builder.build(process, sequence=sender.next_sequence(), sent_ns=time.time_ns())
+                batches.append((batch, share))
+        return OtlpSubmission(self._ingest.submit_batches(batches, route), rejected, problem, metrics, senders)
+
+    def _sender(self, process: Process) -> _Sender:
+        key = (process.run_id, process.process_id)
+        with self._lock:
+            sender = self._senders.get(key)
+            if sender is None:
+                sender = self._senders[key] = _Sender()
+                if len(self._senders) > _MAX_SENDERS:
+                    self._senders.popitem(last=False)
+            self._senders.move_to_end(key)
+            return sender
+
+
+_RESOURCES: dict[Signal, Any] = {
+    Signal.TRACES: lambda request: request.resource_spans,
+    Signal.METRICS: lambda request: request.resource_metrics,
+    Signal.LOGS: lambda request: request.resource_logs,
+}
+
+
+def _add_spans(builder: BatchBuilder, entry: Any, process: Process) -> SpanRows:
+    rows = SpanRows(builder, process.process_id)
+    for scope in entry.scope_spans:
+        rows.add_scope(scope)
+    return rows
+
+
+def _add_metrics(builder: BatchBuilder, entry: Any, sender: _Sender) -> MetricRows:
+    # Totals are read, added to and written down in one go: requests of one process may overlap.
+    with sender.lock:
+        rows = MetricRows(builder, sender.totals, time.time_ns())
+        for scope in entry.scope_metrics:
+            rows.add_scope(scope)
+    return rows
+
+
+def _add_logs(builder: BatchBuilder, entry: Any) -> None:
+    now_ns = time.time_ns()
+    for scope in entry.scope_logs:
+        add_scope_logs(builder, scope, now_ns)
+
+
+def _salt(peer: str) -> bytes:
+    return hashlib.blake2b(peer.encode(), digest_size=16).digest()

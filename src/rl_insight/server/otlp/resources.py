@@ -1,0 +1,89 @@
+"""From an OTLP resource to a process of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from rl_insight.schema import Process
+from rl_insight.server.otlp.attributes import as_text, as_whole_number, plain
+
+HEARTBEAT_S = 86_400.0
+"""An SDK that has nothing to export is silent, and healthy."""
+_MAX_TEXT = 200
+_MAX_LABELS = 32
+_MAX_CACHED = 4096
+_OWN_KEYS = frozenset(
+    {
+        "service.name", "service.instance.id", "host.name", "process.pid", "rl.run.id", "run_id", "project",
+        "experiment_name", "role", "rank", "telemetry.sdk.language", "telemetry.sdk.name", "telemetry.sdk.version",
+    }
+)  # fmt: skip
+
+
+class ProcessBook:
+    """Finds the process that a resource stands for; the same for the same resource.
+
+    A process is told apart by `service.instance.id`, else by host and pid, else by all that the resource says and the
+    address it came from.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[bytes, str, str], Process] = OrderedDict()
+
+    def process_of(self, resource: Any, peer: str) -> Process:
+        """Return the process of a `Resource` message that came from the address `peer`."""
+        day = time.strftime("%Y%m%d", time.gmtime())
+        key = (resource.SerializeToString(deterministic=True), peer, day)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = describe(plain(resource.attributes), peer, day)
+            if len(self._known) > _MAX_CACHED:
+                self._known.popitem(last=False)
+        return found
+
+
+def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
+    """Return the process that resource attributes describe.
+
+    >>> process = describe({"service.name": "rollout", "run_id": "r1", "process.pid": 7, "host.name": "n1"}, "", "")
+    >>> process.process_id, process.run_id, process.role
+    ('rollout-n1-7', 'r1', 'rollout')
+    """
+    service = _text(attributes, "service.name") or "unknown_service"
+    host = _text(attributes, "host.name") or peer
+    pid = as_whole_number(attributes.get("process.pid")) or 0
+    run_id = _text(attributes, "rl.run.id") or _text(attributes, "run_id") or f"otlp-{service}-{day}"
+    others = {key: as_text(value)[:_MAX_TEXT] for key, value in attributes.items() if key not in _OWN_KEYS}
+    return Process(
+        process_id=_identity(attributes, service, host, pid, peer),
+        run_id=run_id,
+        host=host,
+        pid=pid,
+        project=_text(attributes, "project"),
+        experiment_name=_text(attributes, "experiment_name"),
+        role=_text(attributes, "role") or service,
+        rank=as_whole_number(attributes.get("rank")),
+        labels=dict(list(others.items())[:_MAX_LABELS]),
+        started_ns=time.time_ns(),
+        heartbeat_s=HEARTBEAT_S,
+    )
+
+
+def _identity(attributes: dict[str, Any], service: str, host: str, pid: int, peer: str) -> str:
+    instance = _text(attributes, "service.instance.id")
+    if instance:
+        return instance
+    if pid:
+        return f"{service}-{host}-{pid}"
+    everything = msgspec.json.encode([sorted((key, as_text(value)) for key, value in attributes.items()), peer])
+    return f"{service}-{hashlib.blake2b(everything, digest_size=6).hexdigest()}"
+
+
+def _text(attributes: dict[str, Any], key: str) -> str:
+    value = attributes.get(key)
+    return "" if value is None else as_text(value)[:_MAX_TEXT]

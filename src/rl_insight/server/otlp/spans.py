@@ -1,0 +1,184 @@
+"""OTLP spans to rows of a batch.
+
+This is the dearest part of OTLP: a span costs about a dozen attribute accesses into protobuf, and nothing else that
+could be avoided. Rows go straight into the builder's lists.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from rl_insight.schema import NO_STEP, BatchBuilder
+from rl_insight.server.otlp.attributes import as_text, as_whole_number, json_text, plain
+
+_IDS = struct.Struct(">QQQ").unpack
+_ID = struct.Struct(">Q").unpack
+_LAST_NS = 2**62
+_ERROR = 2
+_KINDS = ("", "", "server", "client", "producer", "consumer")
+"""By number; "internal", which is nearly every span, is not worth the room."""
+_EVENT_SEGMENT = "event"
+_MEANT_FOR_US = frozenset(
+    {
+        "monitor.trace_segment", "state_name", "state_lane_id", "lane", "process_id", "step", "rl.step", "session_id",
+        "monitor.status", "error.type",
+    }
+)  # fmt: skip
+"""Attributes that have a column of their own."""
+
+
+class SpanRows:
+    """Writes the spans of one resource into a builder, and counts those that cannot be taken."""
+
+    def __init__(self, builder: BatchBuilder, process_id: str) -> None:
+        self._builder = builder
+        self._process_id = process_id
+        self.rejected = 0
+        self.problem = ""
+        text = builder.text
+        self._plain_columns = (text("duration"), text("ok"))
+
+    def add_scope(self, scope_spans: Any) -> None:
+        """Add all spans of one instrumentation scope."""
+        builder = self._builder
+        rows, text = builder.spans, builder.text
+        duration_segment, ok = self._plain_columns
+        for span in scope_spans.spans:
+            trace_id, span_id = span.trace_id, span.span_id
+            if len(trace_id) != 16 or len(span_id) != 8 or not any(span_id):
+                self._reject("a span without a trace id of 16 bytes and a span id of 8 bytes")
+                continue
+            start = span.start_time_unix_nano
+            if not 0 < start < _LAST_NS:
+                self._reject("a span without a start time")
+                continue
+            high, low, number = _IDS(trace_id + span_id)
+            parent = span.parent_span_id
+            parent_number = _ID(parent)[0] if len(parent) == 8 else 0
+            attributes = plain(span.attributes)
+            self._note_details(span, attributes)
+            end = span.end_time_unix_nano
+            duration = end - start if start < end < _LAST_NS else 0
+            if span.HasField("status") or not _MEANT_FOR_US.isdisjoint(attributes):
+                columns = self._columns(span, attributes)
+                if columns is None:
+                    self._add_instant(span, attributes, (high, low), parent_number)
+                    continue
+                name, segment, lane, status, error, step, session = columns
+            else:
+                name, segment, lane, status, error, step, session = span.name, 0, 0, ok, 0, NO_STEP, 0
+            rows.append(
+                (
+                    number,
+                    high,
+                    low,
+                    parent_number,
+                    text(name),
+                    start,
+                    duration,
+                    segment or duration_segment,
+                    lane,
+                    status,
+                    error,
+                    step,
+                    session,
+                    text(json_text(attributes)),
+                )
+            )
+            if span.events:
+                self._add_events(span, (high, low), number, lane, step, session)
+
+    def _reject(self, problem: str) -> None:
+        self.rejected += 1
+        self.problem = problem
+
+    @staticmethod
+    def _note_details(span: Any, attributes: dict[str, Any]) -> None:
+        """Keep what has no column: the kind of the span, and its links."""
+        kind = span.kind
+        if 2 <= kind < len(_KINDS):
+            attributes["span.kind"] = _KINDS[kind]
+        if span.links:
+            attributes["span.links"] = [
+                {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex()} for link in span.links
+            ]
+
+    def _columns(
+        self, span: Any, attributes: dict[str, Any]
+    ) -> tuple[str, int, int, int, int, int, int] | None:
+        """Return name, segment, lane, status, error, step and session; None for an instant that became a span."""
+        text, take = self._builder.text, attributes.pop
+        segment = take("monitor.trace_segment", None)
+        if segment == _EVENT_SEGMENT:
+            return None
+        name = take("state_name", None) or span.name
+        lane = take("state_lane_id", None) or take("lane", None)
+        attributes.pop("lane", None)
+        owner = take("process_id", None)
+        if lane is not None and lane in {owner, self._process_id}:
+            lane = None  # the process's own
+        step = as_whole_number(take("step", take("rl.step", None)))
+        attributes.pop("rl.step", None)
+        session = take("session_id", None)
+        status, error = self._status(span, attributes)
+        return (
+            as_text(name),
+            text(as_text(segment)) if segment else 0,
+            text(as_text(lane)) if lane is not None else 0,
+            text(status),
+            text(error),
+            NO_STEP if step is None else step,
+            text(as_text(session)) if session is not None else 0,
+        )
+
+    @staticmethod
+    def _status(span: Any, attributes: dict[str, Any]) -> tuple[str, str | None]:
+        said = attributes.pop("monitor.status", None)
+        kind = attributes.pop("error.type", None)
+        if span.status.code != _ERROR and said not in {"error", "cancelled"}:
+            return "ok", as_text(kind) if kind is not None else None
+        message = span.status.message
+        if kind is None:
+            kind = _exception_type(span)
+        if message and message != kind:
+            attributes["status.message"] = message
+        return ("cancelled" if said == "cancelled" else "error"), as_text(kind) if kind is not None else None
+
+    def _add_events(
+        self, span: Any, trace: tuple[int, int], number: int, lane: int, step: int, session: int
+    ) -> None:
+        builder = self._builder
+        for event in span.events:
+            attributes = text_or_none(event.attributes)
+            time_ns = min(event.time_unix_nano, _LAST_NS) or span.start_time_unix_nano
+            builder.events.append(
+                (time_ns, builder.text(event.name), number, *trace, lane, step, session, builder.text(attributes))
+            )
+
+    def _add_instant(self, span: Any, attributes: dict[str, Any], trace: tuple[int, int], parent: int) -> None:
+        """Add an instant that our own export had to send as a span without length."""
+        attributes.pop("process_id", None)
+        lane, session = attributes.pop("lane", None), attributes.pop("session_id", None)
+        self._builder.add_event(
+            time_ns=span.start_time_unix_nano,
+            name=span.name,
+            span_id=parent,
+            trace=trace if parent else (0, 0),
+            lane=None if lane is None else as_text(lane),
+            step=as_whole_number(attributes.pop("step", None)),
+            session_id=None if session is None else as_text(session),
+            attributes=json_text(attributes),
+        )
+
+
+def text_or_none(pairs: Any) -> str | None:
+    """Return OTLP attributes as the text of a JSON object; None when there are none."""
+    return json_text(plain(pairs)) if pairs else None
+
+
+def _exception_type(span: Any) -> str | None:
+    for event in span.events:
+        if event.name == "exception":
+            return as_text(plain(event.attributes).get("exception.type")) or None
+    return None

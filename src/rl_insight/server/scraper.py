@@ -1,0 +1,252 @@
+"""Reads the registered targets again and again, each on its own, and feeds what they show into the ingest path."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+import msgspec
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.server.buckets import explicit_codes
+from rl_insight.server.config import ScrapeSettings
+from rl_insight.server.http_get import FetchError, Page, fetch
+from rl_insight.server.ingest import Ingest
+from rl_insight.server.targets import Target, TargetBook
+from rl_insight.server.totals import Distribution, TotalsTable
+
+logger = logging.getLogger(__name__)
+
+ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4"
+_MAX_AT_ONCE = 64
+_DROPPED_SAMPLES = frozenset({"_created"})
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class TargetHealth(msgspec.Struct, frozen=True):
+    """How the last reading of a target went."""
+
+    is_up: bool
+    scraped_ns: int
+    duration_s: float
+    samples: int = 0
+    problem: str = ""
+
+
+class Scraper:
+    """One task a target. A target that hangs or answers nonsense costs nobody else anything."""
+
+    def __init__(self, targets: TargetBook, ingest: Ingest, settings: ScrapeSettings) -> None:
+        self._targets = targets
+        self._ingest = ingest
+        self._settings = settings
+        self._health: dict[str, TargetHealth] = {}
+        self._feeds: dict[tuple[str, str], _Feed] = {}
+        self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
+
+    def health(self) -> dict[str, TargetHealth]:
+        """Return how the last reading of each target went, by URL; targets that were not read yet are absent."""
+        known = {target.url for target in self._targets.list()}
+        return {url: health for url, health in self._health.items() if url in known}
+
+    async def run(self) -> None:
+        """Read every target at each interval, until cancelled."""
+        tasks: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                wanted = {target.url: target for target in self._targets.list()}
+                for url in [url for url in tasks if url not in wanted]:
+                    tasks.pop(url).cancel()
+                    self._health.pop(url, None)
+                for url in [url for url in wanted if url not in tasks]:
+                    tasks[url] = asyncio.create_task(self._follow(url))
+                await asyncio.sleep(min(1.0, self._settings.interval_s))
+        finally:
+            for task in tasks.values():
+                task.cancel()
+
+    async def _follow(self, url: str) -> None:
+        while True:
+            began = time.monotonic()
+            target = next((target for target in self._targets.list() if target.url == url), None)
+            if target is None:
+                return
+            try:
+                async with self._slots:
+                    await self.scrape(target)
+            except Exception:
+                logger.exception("reading the target %s failed", url)
+            await asyncio.sleep(max(self._settings.interval_s - (time.monotonic() - began), 0.05))
+
+    async def scrape(self, target: Target) -> TargetHealth:
+        """Read one target once, and store what it shows together with `up` and the time it took."""
+        began = time.monotonic()
+        settings = self._settings
+        now_ns = time.time_ns()
+        builder = BatchBuilder()
+        problem = ""
+        try:
+            page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
+            feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
+            await asyncio.to_thread(PageReader(builder, target, feed.totals, now_ns).read, page)
+        except (FetchError, ValueError) as error:
+            problem = str(error) or type(error).__name__
+            builder = BatchBuilder()
+        duration = time.monotonic() - began
+        samples = len(builder)
+        own = _encode(_own_labels(target)).decode()
+        for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
+            builder.add_sample(builder.add_series(name, "gauge", "", own), time_ns=now_ns, value=value)
+        health = TargetHealth(not problem, now_ns, duration, samples, problem)
+        self._note(target, health)
+        feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
+        await self._ingest.submit_batches([feed.batch(builder, target, now_ns)], "scrape").settled()
+        return health
+
+    def _note(self, target: Target, health: TargetHealth) -> None:
+        before = self._health.get(target.url)
+        self._health[target.url] = health
+        if health.problem and (before is None or before.problem != health.problem):
+            logger.warning("the target %s cannot be read: %s. It is tried again.", target.url, health.problem)
+        elif before is not None and before.problem and health.is_up:
+            logger.info("the target %s can be read again", target.url)
+
+
+class _Feed:
+    """The process that a target stands for in its run."""
+
+    def __init__(self) -> None:
+        self._started_ns = time.time_ns()
+        self.totals = TotalsTable()
+        # As for OTLP: numbers of our own that go on above those in the store after a restart.
+        self._sequence = itertools.count(self._started_ns // 1000)
+
+    def batch(self, builder: BatchBuilder, target: Target, now_ns: int) -> tuple[Batch, int]:
+        process = Process(
+            process_id=f"scrape-{target.instance}-{target.job_name}",
+            run_id=target.run_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            project=target.project,
+            experiment_name=target.experiment_name,
+            role=target.job_name,
+            labels=target.labels,
+            started_ns=self._started_ns,
+            heartbeat_s=86_400.0,
+        )
+        built = builder.build(process, sequence=next(self._sequence), sent_ns=now_ns)
+        return built, builder.text_bytes + 32 * len(builder)
+
+
+def _own_labels(target: Target) -> dict[str, str]:
+    return {**target.labels, "job": target.job_name, "instance": target.instance}
+
+
+class PageReader:
+    """Turns a page of metrics into rows; counters of a target that started again go on where they were."""
+
+    def __init__(self, builder: BatchBuilder, target: Target, totals: TotalsTable, now_ns: int) -> None:
+        self._builder = builder
+        self._own = _own_labels(target)
+        self._totals = totals
+        self._now_ns = now_ns
+
+    def read(self, page: Page) -> None:
+        """Add everything that a page shows.
+
+        Raises:
+            ValueError: the page is not in Prometheus' format.
+        """
+        text = bytes(page.body).decode("utf-8", "replace")
+        is_openmetrics = page.headers.get("content-type", "").startswith("application/openmetrics-text")
+        try:
+            families: list[Metric] = list((parse_openmetrics if is_openmetrics else parse_text)(text))
+        except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some nonsense
+            raise ValueError(f"its page is not in Prometheus' format ({str(error)[:100]})") from error
+        for family in families:
+            if family.type in {"histogram", "gaugehistogram"}:
+                self._add_histogram(family)
+            else:
+                self._add_samples(family)
+
+    def _add_samples(self, family: Metric) -> None:
+        for sample in family.samples:
+            suffix = sample.name.removeprefix(family.name)
+            if suffix in _DROPPED_SAMPLES:
+                continue
+            is_counter = family.type == "counter" or (family.type == "summary" and suffix in {"_sum", "_count"})
+            name = sample.name.removesuffix("_total") if is_counter else sample.name
+            labels, value = _labels(sample.labels, self._own), sample.value
+            total = self._totals.of(name, labels) if is_counter and value >= 0 else None
+            if total is not None:
+                value = total.add_cumulative(value).total.value
+            series = self._builder.add_series(name, "counter" if is_counter else "gauge", family.documentation, labels)
+            self._builder.add_sample(series, time_ns=self._now_ns, value=value)
+
+    def _add_histogram(self, family: Metric) -> None:
+        groups: dict[str, _Group] = {}
+        for sample in family.samples:
+            suffix = sample.name.removeprefix(family.name)
+            key = _labels({name: value for name, value in sample.labels.items() if name != "le"}, self._own)
+            group = groups.setdefault(key, _Group())
+            if suffix == "_bucket":
+                group.buckets.append((float(sample.labels.get("le", "nan")), sample.value))
+            elif suffix in {"_sum", "_gsum"}:
+                group.sum = sample.value
+            elif suffix in {"_count", "_gcount"}:
+                group.count = sample.value
+        for labels, group in groups.items():
+            total = self._totals.of(family.name, labels)
+            if total is None:
+                continue
+            total.add_cumulative_distribution(group.distribution())
+            self._builder.add_histogram(
+                self._builder.add_series(family.name, "histogram", family.documentation, labels),
+                time_ns=self._now_ns,
+                count=total.count,
+                total=total.value,
+                minimum=total.minimum,
+                maximum=total.maximum,
+                buckets=total.buckets(),
+            )
+
+
+@dataclass(slots=True)
+class _Group:
+    """The lines of one histogram."""
+
+    buckets: list[tuple[float, float]] = field(default_factory=list)
+    sum: float = 0.0
+    count: float = 0.0
+
+    def distribution(self) -> Distribution:
+        known = dict(self.buckets)
+        bounds = sorted(bound for bound in known if isfinite(bound))
+        cumulative = [*(known[bound] for bound in bounds), known.get(inf, self.count)]
+        filed: dict[int, int] = {}
+        below = 0
+        for code, value in zip(explicit_codes(bounds), cumulative, strict=True):
+            count = _whole(value)
+            if count > below:
+                filed[code] = filed.get(code, 0) + count - below
+                below = count
+        return Distribution(max(below, _whole(self.count)), self.sum, filed)
+
+
+def _whole(value: float) -> int:
+    return int(value) if 0 <= value < 2**63 else 0
+
+
+def _labels(labels: dict[str, str], own: dict[str, str]) -> str:
+    """Return labels as JSON; where the target has one of our own names, its own is kept as Prometheus keeps it."""
+    merged = {f"exported_{name}" if name in own else name: value for name, value in labels.items()}
+    return _encode(merged | own).decode()

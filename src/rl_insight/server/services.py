@@ -1,0 +1,103 @@
+"""Everything that a running server owns, opened in order and closed in reverse."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from rl_insight.collector import InProcessCollector, SeriesTable, Sink
+from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.server.config import ServerSettings
+from rl_insight.server.counters import ByteBudget, ServerCounters
+from rl_insight.server.ingest import Ingest
+from rl_insight.server.metrics import SERVER_NAMES
+from rl_insight.server.otlp.receiver import OtlpReceiver
+from rl_insight.server.scraper import Scraper
+from rl_insight.server.targets import TargetBook
+from rl_insight.store.runs import RunDirectory
+from rl_insight.store.writer import StoreWriter
+
+logger = logging.getLogger(__name__)
+
+_WORKERS = 4
+_CLOSE_S = 2.0
+_IDLE_RUN_S = 300.0
+
+
+class Services:
+    """The parts of a server, without a network.
+
+    >>> services = Services(load_settings(options={"data_dir": "/tmp/insight"}))  # doctest: +SKIP
+    >>> app = create_app(services)  # doctest: +SKIP
+    >>> services.close()  # doctest: +SKIP
+
+    Query routes read from `runs`; a live stream listens with ``writer.add_listener``; sinks are given at the start.
+
+    Args:
+        settings: the server's settings.
+        sinks: where every stored batch is handed on to.
+        token: what every request must show; None where none is asked for.
+    """
+
+    def __init__(self, settings: ServerSettings, *, sinks: Iterable[Sink] = (), token: str | None = None) -> None:
+        self.settings = settings
+        self.token = token
+        self.started_ns = time.time_ns()
+        self.counters = ServerCounters()
+        self.inflight = ByteBudget(settings.max_inflight_bytes)
+        self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="rl-insight-ingest")
+        self.runs = RunDirectory(
+            settings.directory,
+            max_open=settings.store.max_open_runs,
+            memory_limit=settings.store.memory_limit,
+            min_free_bytes=settings.store.min_free_bytes,
+        )
+        self.writer = StoreWriter(self.runs, max_pending_bytes=settings.store.max_pending_bytes)
+        self.collector = InProcessCollector(sinks, namespace=settings.namespace)
+        # Our own names on /metrics are nobody else's.
+        self.collector.series = SeriesTable(reserved=HEALTH_NAMES | SERVER_NAMES)
+        self.ingest = Ingest(self.writer, self.collector, self.counters)
+        self.otlp = OtlpReceiver(self.ingest, self.counters)
+        self.targets = TargetBook(settings.directory / "targets.json")
+        self.scraper = Scraper(self.targets, self.ingest, settings.scrape)
+        self.is_ready = False
+        """Set by whoever listens, once everything can be reached."""
+        self._stop = threading.Event()
+        self._housekeeper = threading.Thread(target=self._keep_house, name="rl-insight-housekeeper", daemon=True)
+        self._housekeeper.start()
+
+    def _keep_house(self) -> None:
+        """Close idle files and delete what retention gives up, every now and then."""
+        retention = self.settings.retention
+        while not self._stop.wait(retention.interval_s):
+            try:
+                self.runs.close_idle(_IDLE_RUN_S)
+                self.apply_retention()
+            except Exception:
+                logger.exception("looking after the runs failed: it is tried again later")
+
+    def apply_retention(self) -> list[str]:
+        """Delete the runs that retention gives up; returns their ids."""
+        retention = self.settings.retention
+        if retention.max_age_days is None and retention.max_total_gb is None:
+            return []
+        return self.runs.apply_retention(
+            max_age_s=None if retention.max_age_days is None else retention.max_age_days * 86_400,
+            max_total_bytes=None if retention.max_total_gb is None else int(retention.max_total_gb * 1e9),
+        )
+
+    def close(self) -> bool:
+        """Store what was accepted, then release everything; True when all of it was stored. Idempotent."""
+        self.is_ready = False
+        self._stop.set()
+        self.workers.shutdown(wait=False, cancel_futures=True)
+        stored = self.writer.close(_CLOSE_S)
+        self.ingest.close(_CLOSE_S / 2)
+        self.collector.close(_CLOSE_S / 2)
+        self.runs.close()
+        if not stored:
+            logger.error("not everything that waited was written in time: its senders will send it again")
+        return stored

@@ -1,0 +1,187 @@
+"""The registered scrape targets, kept across restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rl_insight.errors import ConfigError
+from rl_insight.schema.names import RESERVED_LABELS, label_name
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_RUN = "targets"
+DEFAULT_JOB = "default"
+MAX_TARGETS = 10_000
+_MAX_TEXT = 500
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An endpoint that shows metrics in Prometheus' format."""
+
+    url: str
+    """The whole URL; one for each target."""
+    job_name: str = DEFAULT_JOB
+    labels: dict[str, str] = {}
+    """Stand on everything read from it."""
+    run_id: str = DEFAULT_RUN
+    """The run that its metrics belong to."""
+    project: str = ""
+    experiment_name: str = ""
+    added_ns: int = 0
+
+    @property
+    def instance(self) -> str:
+        """The target as ``host:port``, as Prometheus calls it."""
+        return urlsplit(self.url).netloc
+
+
+class _File(msgspec.Struct):
+    version: int = 1
+    targets: list[Target] = []
+
+
+def target_url(address: str) -> str:
+    """Return the URL of a target given as `host:port` or as a URL.
+
+    >>> target_url("node7:8000"), target_url("http://node7:8000/"), target_url("https://node7/custom")
+    ('http://node7:8000/metrics', 'http://node7:8000/metrics', 'https://node7/custom')
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    text = address.strip()
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        usable = parts.scheme in {"http", "https"} and _is_host(host) and port != 0 and not parts.fragment
+    except ValueError:
+        usable = False
+    if not usable or "@" in parts.netloc or not url.isprintable() or not url.isascii() or " " in url:
+        raise ConfigError(f"{address[:_MAX_TEXT]!r} is no scrape target: write host:port, or a URL with http or https.")
+    if len(url) > _MAX_TEXT:
+        raise ConfigError(f"a scrape target of {len(url)} characters is too long: at most {_MAX_TEXT} are taken.")
+    return parts._replace(path=parts.path if parts.path not in {"", "/"} else "/metrics").geturl()
+
+
+def _is_host(host: str) -> bool:
+    if _HOST.fullmatch(host):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class TargetBook:
+    """The targets, in memory and in a file that is replaced as a whole at each change."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._targets: dict[str, Target] = {}
+        for target in self._load():
+            self._targets[target.url] = target
+
+    def _load(self) -> list[Target]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_File).targets
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError) as error:
+            aside = self._path.with_name(f"{self._path.name}.unreadable-{time.time_ns()}")
+            with contextlib.suppress(OSError):
+                self._path.rename(aside)
+            logger.warning("the list of scrape targets cannot be read: %s. It is kept as %s.", error, aside)
+            return []
+
+    def list(self) -> list[Target]:
+        """Return all targets, the oldest first."""
+        with self._lock:
+            return list(self._targets.values())
+
+    def add(self, targets: Sequence[Target]) -> int:
+        """Register targets; one that is known is replaced. Returns how many are new.
+
+        Raises:
+            ConfigError: there would be too many.
+            OSError: the file cannot be written; nothing is changed then.
+        """
+        with self._lock:
+            changed = dict(self._targets)
+            for target in targets:
+                known = changed.get(target.url)
+                since = known.added_ns if known else time.time_ns()
+                changed[target.url] = msgspec.structs.replace(target, added_ns=since)
+            if len(changed) > MAX_TARGETS:
+                raise ConfigError(f"{len(changed)} scrape targets are too many: at most {MAX_TARGETS} are taken.")
+            new = len(changed) - len(self._targets)
+            self._save(changed)
+            self._targets = changed
+            return new
+
+    def remove(self, urls: Sequence[str]) -> int:
+        """Forget targets; returns how many there were."""
+        with self._lock:
+            changed = {url: target for url, target in self._targets.items() if url not in set(urls)}
+            removed = len(self._targets) - len(changed)
+            if removed:
+                self._save(changed)
+                self._targets = changed
+            return removed
+
+    def _save(self, targets: Mapping[str, Target]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(_File(targets=list(targets.values()))), indent=2)
+        partial = self._path.with_name(self._path.name + ".partial")
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(self._path)
+
+
+def make_targets(
+    addresses: Sequence[str],
+    *,
+    job_name: str | None = None,
+    labels: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+    run_id: str | None = None,
+    project: str = "",
+    experiment_name: str = "",
+) -> list[Target]:
+    """Return the targets of one registration.
+
+    Raises:
+        ConfigError: an address is none, or there are more or fewer labels than addresses.
+    """
+    sets: Sequence[Mapping[str, str]]
+    sets = [labels or {}] * len(addresses) if labels is None or isinstance(labels, Mapping) else labels
+    if len(sets) != len(addresses):
+        raise ConfigError(
+            f"{len(sets)} sets of labels do not fit {len(addresses)} addresses: give one set, or one for each address."
+        )
+    return [
+        Target(
+            url=target_url(address),
+            job_name=(job_name or DEFAULT_JOB)[:_MAX_TEXT],
+            labels={label_name(key): str(value)[:_MAX_TEXT] for key, value in own.items() if key not in RESERVED_LABELS},
+            run_id=(run_id or DEFAULT_RUN)[:_MAX_TEXT],
+            project=project[:_MAX_TEXT],
+            experiment_name=experiment_name[:_MAX_TEXT],
+        )
+        for address, own in zip(addresses, sets, strict=True)
+    ]

@@ -1,0 +1,143 @@
+"""Totals of counters and distributions, added up from whatever form they arrive in.
+
+Batches carry totals since a process started. Others send totals that start over when their source does (cumulative), or
+differences (delta). Both are turned into differences, and the differences are added up here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from rl_insight.schema.histogram import middle
+from rl_insight.server.buckets import to_codes
+
+_MAX_SOURCES = 16
+_MAX_COUNT = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Distribution:
+    """A histogram: its buckets by code, or by foreign index where `scale` is given (see `server.buckets`)."""
+
+    count: int
+    sum: float
+    counts: dict[int, int]
+    scale: int | None = None
+    extremes: tuple[float, float] | None = None
+    """The smallest and the largest value, where they are known."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """The last totals of one source, which its start time tells apart from others of the same series."""
+
+    value: float = 0.0
+    count: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    scale: int | None = None
+
+
+@dataclass(slots=True)
+class Added:
+    """One difference, so that it can be taken back."""
+
+    total: SeriesTotal
+    value: float = 0.0
+    count: int = 0
+    codes: dict[int, int] = field(default_factory=dict)
+
+    def undo(self) -> None:
+        """Take the difference back."""
+        self.total.value -= self.value
+        self.total.count -= self.count
+        for code, number in self.codes.items():
+            self.total.codes[code] = self.total.codes.get(code, 0) - number
+
+
+@dataclass(slots=True)
+class SeriesTotal:
+    """What one series has come to.
+
+    >>> total = SeriesTotal()
+    >>> [total.add_cumulative(value).total.value for value in (5.0, 7.0, 1.0)]
+    [5.0, 7.0, 8.0]
+    """
+
+    value: float = 0.0
+    count: int = 0
+    minimum: float = 0.0
+    maximum: float = 0.0
+    codes: dict[int, int] = field(default_factory=dict)
+    sources: OrderedDict[int, _Source] = field(default_factory=OrderedDict)
+
+    def add(self, more: float) -> Added:
+        """Add a difference."""
+        self.value += more
+        return Added(self, more)
+
+    def add_cumulative(self, value: float, start_ns: int = 0) -> Added:
+        """Add what is new in a source's total; a total that fell began again."""
+        source = self._source(start_ns)
+        more = value - source.value if value >= source.value else value
+        source.value = value
+        return self.add(more)
+
+    def add_distribution(self, new: Distribution) -> Added:
+        """Add a difference."""
+        codes = {code: number for code, number in to_codes(new.counts, new.scale, None).items() if number > 0}
+        is_first = not self.count
+        for code, number in codes.items():
+            self.codes[code] = min(self.codes.get(code, 0) + number, _MAX_COUNT)
+        self.count = min(self.count + new.count, _MAX_COUNT)
+        self.value += new.sum
+        smallest, largest = new.extremes or _extremes(self.codes)
+        self.minimum = smallest if is_first else min(self.minimum, smallest)
+        self.maximum = largest if is_first else max(self.maximum, largest)
+        return Added(self, new.sum, new.count, codes)
+
+    def add_cumulative_distribution(self, seen: Distribution, start_ns: int = 0) -> Added:
+        """Add what is new in a source's distribution; one that fell began again."""
+        source = self._source(start_ns)
+        known = to_codes(source.counts, source.scale, seen.scale)
+        is_finer = seen.scale is not None and source.scale is not None and seen.scale > source.scale
+        starts_over = (
+            is_finer or seen.count < source.count or any(seen.counts.get(key, 0) < old for key, old in known.items())
+        )
+        new = seen
+        if not starts_over:
+            more = {key: number - known.get(key, 0) for key, number in seen.counts.items()}
+            new = Distribution(seen.count - source.count, seen.sum - source.value, more, seen.scale, seen.extremes)
+        source.value, source.count, source.counts, source.scale = seen.sum, seen.count, seen.counts, seen.scale
+        return self.add_distribution(new)
+
+    def buckets(self) -> dict[int, int]:
+        """Return the buckets that hold something, by code."""
+        return {code: number for code, number in self.codes.items() if number > 0}
+
+    def _source(self, start_ns: int) -> _Source:
+        found = self.sources.get(start_ns)
+        if found is None:
+            found = self.sources[start_ns] = _Source()
+            if len(self.sources) > _MAX_SOURCES:
+                self.sources.popitem(last=False)
+        return found
+
+
+class TotalsTable:
+    """The totals of one process, by name and labels."""
+
+    def __init__(self, max_series: int = 100_000) -> None:
+        self._max_series = max_series
+        self._totals: dict[tuple[str, str], SeriesTotal] = {}
+
+    def of(self, name: str, labels: str) -> SeriesTotal | None:
+        """Return the total of a series; None when there are too many series."""
+        found = self._totals.get((name, labels))
+        if found is None and len(self._totals) < self._max_series:
+            found = self._totals[name, labels] = SeriesTotal()
+        return found
+
+
+def _extremes(codes: dict[int, int]) -> tuple[float, float]:
+    return (middle(min(codes)), middle(max(codes))) if codes else (0.0, 0.0)

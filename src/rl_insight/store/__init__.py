@@ -1,0 +1,34 @@
+"""The embedded store: DuckDB, one file a run, written by one thread and read by many."""
+
+from rl_insight.store.errors import (
+    QueryError,
+    QueryTimeoutError,
+    RunNotFoundError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreOverloadedError,
+    StoreVersionError,
+)
+from rl_insight.store.run_store import RunStore
+from rl_insight.store.runs import RunDirectory, RunInfo
+from rl_insight.store.writer import CommitListener, StoreWriter, WriterStatus
+
+__all__ = [
+    "CommitListener",
+    "QueryError",
+    "QueryTimeoutError",
+    "RunDirectory",
+    "RunInfo",
+    "RunNotFoundError",
+    "RunStore",
+    "StoreBusyError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreFullError",
+    "StoreOverloadedError",
+    "StoreVersionError",
+    "StoreWriter",
+    "WriterStatus",
+]

@@ -1,0 +1,78 @@
+"""Questions to a run: functions over a read cursor, answers as structs; times are aligned nanoseconds.
+
+>>> with store.reader() as cursor:  # doctest: +SKIP
+...     queries.hotspots(cursor, queries.Scope(last_steps=1))
+"""
+
+from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
+from rl_insight.store.queries.hotspots import Hotspot, Scope, hotspots
+from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
+from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, range_query
+from rl_insight.store.queries.sessions import Finding, Session, findings, sessions, write_findings, write_sessions
+from rl_insight.store.queries.spans import (
+    OpenWork,
+    Span,
+    SpanDetail,
+    open_spans,
+    open_work,
+    search_spans,
+    span,
+    span_detail,
+)
+from rl_insight.store.queries.sql import SqlResult, run_sql
+from rl_insight.store.queries.steps import Step, StepMetric, StepTime, step_metrics, step_times, steps
+from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
+from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
+
+__all__ = [
+    "Cursor",
+    "Event",
+    "Finding",
+    "HeatMap",
+    "Hotspot",
+    "Lane",
+    "Line",
+    "LogLine",
+    "LossCount",
+    "Matcher",
+    "Metric",
+    "OpenWork",
+    "ProcessHealth",
+    "RunSummary",
+    "Scope",
+    "Session",
+    "Span",
+    "SpanDetail",
+    "SqlResult",
+    "Step",
+    "StepMetric",
+    "StepTime",
+    "Timeline",
+    "findings",
+    "heat_map",
+    "hotspots",
+    "label_values",
+    "lanes",
+    "losses",
+    "metrics",
+    "open_spans",
+    "open_work",
+    "processes",
+    "quantiles",
+    "range_query",
+    "run_sql",
+    "search_events",
+    "search_logs",
+    "search_spans",
+    "sessions",
+    "span",
+    "span_detail",
+    "step_metrics",
+    "step_times",
+    "steps",
+    "summary",
+    "timeline",
+    "write_findings",
+    "write_sessions",
+]

@@ -1,0 +1,87 @@
+"""What all queries share: the cursor, rows as structs, texts of ids and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import duckdb
+import msgspec
+
+from rl_insight.store.errors import QueryError
+
+Cursor = duckdb.DuckDBPyConnection
+Parameters = dict[str, Any]
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+MAX_LIMIT = 10_000
+
+
+def structs(cursor: Cursor, kind: type[Row], sql: str, parameters: Parameters | None = None) -> list[Row]:
+    """Run a query whose columns are the fields of a struct, in order."""
+    return [kind(*row) for row in cursor.execute(sql, parameters or {}).fetchall()]
+
+
+def conditions(fragments: Mapping[str, str], values: Parameters) -> tuple[str, Parameters]:
+    """Return a WHERE clause of the fragments whose values are given, and those values.
+
+    The SQL consists of fixed fragments only. Leaving out the others, instead of letting NULL switch them off, is what
+    allows DuckDB to skip the parts of a file that cannot match.
+
+    >>> conditions({"step": "step = $step", "status": "status = $status"}, {"step": 3, "status": None})
+    ('step = $step', {'step': 3})
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    return " AND ".join(fragments[name] for name in given) or "true", given
+
+
+def checked_limit(limit: int) -> int:
+    """Return a limit on rows that is fit to use."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_LIMIT}.")
+    return limit
+
+
+def hex_id(number: int | None) -> str | None:
+    """Return a span id as text; None for no span."""
+    return f"{number:016x}" if number else None
+
+
+def parse_id(text: str) -> int:
+    """Read a span id.
+
+    Raises:
+        QueryError: it is not 1 to 16 hexadecimal digits.
+    """
+    try:
+        number = int(text, 16) if 0 < len(text) <= 16 and text.isalnum() else -1
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise QueryError(f"{text[:40]!r} is not a span id: it must be 16 hexadecimal digits.")
+    return number
+
+
+def attributes_of(text: str | None) -> dict[str, Any]:
+    """Return attributes as a dict; text that is no JSON object is kept under `_text`."""
+    if not text:
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {"_text": text}
+    return value if isinstance(value, dict) else {"_text": text}
+
+
+def json_path(key: str) -> str:
+    """Return the JSON path of a key of an object, whatever characters it has."""
+    if '"' in key or "\\" in key:
+        raise QueryError(f"the key {key[:40]!r} cannot be asked for: it holds a quote or a backslash.")
+    return f'$."{key}"'
+
+
+def like_pattern(text: str) -> str:
+    """Return a LIKE pattern (escape character ``!``) that finds a text anywhere."""
+    for special in "!%_":
+        text = text.replace(special, f"!{special}")
+    return f"%{text}%"

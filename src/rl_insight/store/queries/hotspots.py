@@ -1,0 +1,196 @@
+"""Where the time goes: spans by name (or lane, or role), with wall time as the union of intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.intervals import by_group, quantiles, union_ns
+
+GroupBy = Literal["name", "role", "lane", "name_role", "name_lane"]
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Which spans to look at: all, one step, the last steps, a window; conditions add up."""
+
+    step: int | None = None
+    last_steps: int | None = None
+    """The latest step is `last_steps=1`."""
+    start_ns: int | None = None
+    end_ns: int | None = None
+    lane_ids: list[int] | None = None
+    segment: str | None = None
+
+
+class Hotspot(msgspec.Struct, frozen=True, kw_only=True):
+    """The spans of one group; durations are nanoseconds."""
+
+    name: str | None
+    role: str | None
+    lane_id: int | None
+    count: int
+    total_ns: int
+    wall_ns: int
+    """How long at least one of them was running."""
+    average_ns: float
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    max_ns: int
+    errors: int
+    open: int
+
+
+Key = tuple[int | None, str | None, int | None]
+"""Name, role, lane; those that a grouping leaves out are None."""
+
+_GROUPINGS = get_args(GroupBy)
+_FRAGMENTS = {
+    "step": "step = $step",
+    "from_step": "step >= $from_step",
+    "from_ns": "start_ns + clock_offset_ns >= $from_ns",
+    "until_ns": "start_ns + clock_offset_ns < $until_ns",
+    "lanes": "lane_id IN (SELECT unnest($lanes))",
+    "segment": "segment = $segment",
+}
+_PLACES = """
+    SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)
+"""
+_SPANS = f"""
+    SELECT lane_id, name_id, start_ns + clock_offset_ns AS start_ns, duration_ns, status = 'error' AS failed
+    FROM span_data JOIN ({_PLACES}) USING (lane_id)
+    WHERE {{where}}
+"""  # noqa: S608  (constants)
+_OPEN = f"""
+    SELECT lane_id, name_id, count(*) FROM open_span_data JOIN ({_PLACES}) USING (lane_id)
+    WHERE {{where}} GROUP BY lane_id, name_id
+"""  # noqa: S608  (constants)
+_LATEST_STEP = (
+    "SELECT max(step) FROM (SELECT max(step) AS step FROM span_data UNION ALL SELECT max(step) FROM open_span_data)"
+)
+
+
+def hotspots(cursor: Cursor, scope: Scope | None = None, group_by: GroupBy = "name", limit: int = 500) -> list[Hotspot]:
+    """Return the groups of spans in a scope, the most wall time first.
+
+    >>> hotspots(cursor, Scope(last_steps=1))  # doctest: +SKIP
+    """
+    if group_by not in _GROUPINGS:
+        raise QueryError(f"cannot group by {group_by!r}: choose one of {', '.join(_GROUPINGS)}.")
+    where, given = conditions(_FRAGMENTS, _values(cursor, scope or Scope()))
+    found = cursor.execute(_SPANS.format(where=where), given).fetchnumpy()
+    places = {lane: role for lane, _, role in cursor.execute(_PLACES).fetchall()}
+    key_of, groups = _group_numbers(found["lane_id"], found["name_id"], places, group_by)
+    running: dict[Key, int] = {}
+    for lane_id, name_id, count in cursor.execute(_OPEN.format(where=where), given).fetchall():
+        key = _key(group_by, name_id, places[lane_id], lane_id)
+        running[key] = running.get(key, 0) + count
+    names = dict(cursor.execute("SELECT name_id, name FROM names").fetchall())
+    parts = by_group(groups)
+    with ThreadPoolExecutor(2) as pool:  # NumPy gathers and sorts without the interpreter lock
+        results = list(pool.map(lambda part: _measure(found, part[1]), parts))
+    spots = []
+    for (group, _), measured in zip(parts, results, strict=True):
+        key = key_of(group)
+        spots.append(_spot(key, names, measured, running.pop(key, 0)))
+    spots += [_spot(key, names, _NOTHING, count) for key, count in running.items()]
+    return sorted(spots, key=lambda spot: (-spot.wall_ns, -spot.open, spot.name or ""))[:limit]
+
+
+def _values(cursor: Cursor, scope: Scope) -> Parameters:
+    from_step = None
+    if scope.last_steps is not None:
+        if scope.last_steps < 1:
+            raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
+        ((latest,),) = cursor.execute(_LATEST_STEP).fetchall()
+        from_step = None if latest is None else latest - scope.last_steps + 1
+    return {
+        "step": scope.step,
+        "from_step": from_step,
+        "from_ns": scope.start_ns,
+        "until_ns": scope.end_ns,
+        "lanes": scope.lane_ids,
+        "segment": scope.segment,
+    }
+
+
+def _key(group_by: str, name_id: int, role: str, lane_id: int) -> Key:
+    return (
+        name_id if "name" in group_by else None,
+        role if "role" in group_by else None,
+        lane_id if "lane" in group_by else None,
+    )
+
+
+def _group_numbers(
+    lane_ids: NDArray[Any], name_ids: NDArray[Any], roles: dict[int, str], group_by: str
+) -> tuple[Callable[[int], Key], NDArray[Any]]:
+    """Return each span's group as a number, and the function that says what a number stands for."""
+    names = int(name_ids.max(initial=0)) + 1 if "name" in group_by else 1
+    of_name = name_ids if "name" in group_by else np.zeros_like(name_ids)
+    if group_by == "name":
+        return lambda group: (group, None, None), of_name
+    place_ids, show = _places(lane_ids, roles, group_by)
+
+    def key(group: int) -> Key:
+        place, name_id = divmod(group, names)
+        role, lane_id = show(place)
+        return name_id if "name" in group_by else None, role, lane_id
+
+    return key, place_ids.astype(np.int64) * names + of_name
+
+
+def _places(
+    lane_ids: NDArray[Any], roles: dict[int, str], group_by: str
+) -> tuple[NDArray[Any], Callable[[int], tuple[str | None, int | None]]]:
+    if "lane" in group_by:
+        return lane_ids, lambda lane_id: (None, lane_id)
+    known = sorted(set(roles.values()))
+    numbers = np.zeros(max(roles, default=0) + 1, np.int64)
+    for lane_id, role in roles.items():
+        numbers[lane_id] = known.index(role)
+    return numbers[lane_ids], lambda number: (known[number], None)
+
+
+Measured = tuple[int, int, int, tuple[float, float, float], int, int]
+_NOTHING: Measured = (0, 0, 0, (0.0, 0.0, 0.0), 0, 0)
+
+
+def _measure(found: dict[str, Any], rows: NDArray[np.int64]) -> Measured:
+    starts, durations = found["start_ns"][rows], found["duration_ns"][rows]
+    p50, p95, p99 = quantiles(durations, (0.5, 0.95, 0.99))
+    return (
+        len(starts),
+        int(durations.sum()),
+        union_ns(starts, starts + durations),
+        (p50, p95, p99),
+        int(durations.max()),
+        int(np.count_nonzero(found["failed"][rows])),
+    )
+
+
+def _spot(key: Key, names: dict[int, str], measured: Measured, running: int) -> Hotspot:
+    name_id, role, lane_id = key
+    count, total, wall, (p50, p95, p99), longest, errors = measured
+    return Hotspot(
+        name=None if name_id is None else names[name_id],
+        role=role,
+        lane_id=lane_id,
+        count=count,
+        total_ns=total,
+        wall_ns=wall,
+        average_ns=total / count if count else 0.0,
+        p50_ns=p50,
+        p95_ns=p95,
+        p99_ns=p99,
+        max_ns=longest,
+        errors=errors,
+        open=running,
+    )

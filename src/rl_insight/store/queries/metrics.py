@@ -1,0 +1,273 @@
+"""Metrics: which there are, and their values over time or over training steps."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import duckdb
+import msgspec
+
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.base import Cursor, Parameters, attributes_of, json_path
+
+Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
+Axis = Literal["time", "step"]
+
+MAX_POINTS = 5_000
+MAX_LINES = 500
+PROCESS_LABELS = ("process_id", "role", "rank", "host")
+"""Every series also has these labels, of the process that recorded it."""
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A metric and how many series it has."""
+
+    name: str
+    kind: str
+    documentation: str
+    series: int
+    labels: list[str]
+    """The names of its labels, without those of the process."""
+
+
+class Matcher(msgspec.Struct, frozen=True):
+    """A condition on a label: equal to a text, or fully matched by a regular expression (RE2)."""
+
+    label: str
+    value: str
+    regex: bool = False
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a chart: the labels it is grouped by, and its points."""
+
+    labels: dict[str, str]
+    x: list[int]
+    """Aligned nanoseconds (the start of each interval), or steps."""
+    y: list[float | None]
+
+
+_METRICS = """
+    SELECT name, kind, any_value(documentation), count(*),
+        list_sort(list_distinct(flatten(list(json_keys(labels)))))
+    FROM series GROUP BY name, kind ORDER BY name, kind
+"""
+
+# The whole table is small: a row for each metric, label set and process.
+_SERIES = """
+    WITH known AS (
+        SELECT series_id, name, kind, labels, clock_offset_ns, process_id, role,
+            coalesce(rank::VARCHAR, '') AS rank, host
+        FROM (SELECT series_id, process, name, kind, labels FROM series) JOIN (SELECT * EXCLUDE (labels) FROM processes)
+            USING (process)
+        WHERE name = $name
+    )
+    SELECT series_id, kind, labels, clock_offset_ns, process_id, role, rank, host FROM known
+"""
+_MATCHES = "SELECT list_transform($values, value -> regexp_full_match(value, $pattern))"
+
+_LABEL_VALUES = """
+    SELECT DISTINCT json_extract_string(labels, $path) AS value FROM series
+    WHERE ($name::VARCHAR IS NULL OR name = $name::VARCHAR) AND json_extract_string(labels, $path) IS NOT NULL
+    ORDER BY value LIMIT 1000
+"""
+_PROCESS_VALUES = {
+    label: f"""
+    SELECT DISTINCT {label}::VARCHAR AS value
+    FROM processes JOIN (SELECT DISTINCT process, name FROM series) USING (process)
+    WHERE ($name::VARCHAR IS NULL OR name = $name::VARCHAR) AND {label} IS NOT NULL
+    ORDER BY value LIMIT 1000
+    """  # noqa: S608  (label is one of PROCESS_LABELS)
+    for label in PROCESS_LABELS
+}
+
+_CHOSEN = """
+    WITH chosen AS (
+        SELECT unnest($series)::INTEGER AS series_id, unnest($lines)::INTEGER AS line,
+            unnest($offsets)::BIGINT AS offset_ns
+    ),
+"""
+_VALUES = """
+    points AS (
+        SELECT line, series_id, time_ns + offset_ns AS at_ns, value, {x} AS x
+        FROM sample_data JOIN chosen USING (series_id)
+        WHERE time_ns + offset_ns >= $start AND time_ns + offset_ns < $end AND {has_x}
+    )
+"""
+_GAUGE = {
+    "avg": "SELECT line, x, avg(value) FROM points GROUP BY line, x ORDER BY line, x",
+    "min": "SELECT line, x, min(value) FROM points GROUP BY line, x ORDER BY line, x",
+    "max": "SELECT line, x, max(value) FROM points GROUP BY line, x ORDER BY line, x",
+    "count": "SELECT line, x, count(*)::DOUBLE FROM points GROUP BY line, x ORDER BY line, x",
+    "last": "SELECT line, x, arg_max(value, at_ns) FROM points GROUP BY line, x ORDER BY line, x",
+    # A sum adds series up, each with its latest value of the interval.
+    "sum": """
+        SELECT line, x, sum(value) FROM (
+            SELECT line, x, series_id, arg_max(value, at_ns) AS value FROM points GROUP BY line, x, series_id
+        ) GROUP BY line, x ORDER BY line, x
+    """,
+}
+# Counters arrive as totals since their process started. What a sample adds is its total less the one before; the first
+# sample adds all of it, and so does one that is smaller than its predecessor, because the counter began anew.
+_INCREASE = """
+    points AS (
+        SELECT line, series_id, time_ns + offset_ns AS at_ns, value, {x} AS x, {has_x} AS wanted
+        FROM sample_data JOIN chosen USING (series_id)
+        WHERE time_ns + offset_ns >= $start AND time_ns + offset_ns < $end
+        UNION ALL
+        SELECT line, series_id, max(time_ns + offset_ns), arg_max(value, time_ns), NULL, false
+        FROM sample_data JOIN chosen USING (series_id)
+        WHERE time_ns + offset_ns < $start GROUP BY line, series_id
+    ),
+    changes AS (
+        SELECT line, x, wanted, value,
+            lag(value, 1, 0.0) OVER (PARTITION BY series_id ORDER BY at_ns) AS before
+        FROM points
+    )
+    SELECT line, x, sum(CASE WHEN value >= before THEN value - before ELSE value END)
+    FROM changes WHERE wanted GROUP BY line, x ORDER BY line, x
+"""
+_AXES = {
+    "time": ("(time_ns + offset_ns) // $width * $width", "true"),
+    "step": ("step // $width * $width", "step IS NOT NULL"),
+}
+
+
+def metrics(cursor: Cursor) -> list[Metric]:
+    """Return all metrics by name."""
+    return [Metric(*row) for row in cursor.execute(_METRICS).fetchall()]
+
+
+def label_values(cursor: Cursor, label: str, metric: str | None = None) -> list[str]:
+    """Return the values that a label has, of one metric or of all; at most a thousand."""
+    if label in PROCESS_LABELS:
+        rows = cursor.execute(_PROCESS_VALUES[label], {"name": metric}).fetchall()
+    else:
+        rows = cursor.execute(_LABEL_VALUES, {"name": metric, "path": json_path(label)}).fetchall()
+    return [value for (value,) in rows]
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The series of a query and the lines they belong to."""
+
+    kind: str
+    series: list[int]
+    lines: list[int]
+    """For each series, the position of its line in `labels`."""
+    offsets: list[int]
+    labels: list[dict[str, str]]
+
+    def parameters(self) -> Parameters:
+        """Return the parameters that stand for them in SQL."""
+        return {"series": self.series, "lines": self.lines, "offsets": self.offsets}
+
+
+def choose(cursor: Cursor, metric: str, matchers: list[Matcher] | None, group_by: list[str] | None) -> Chosen:
+    """Find the series of a metric that match, and group them; `group_by=None` keeps every series apart.
+
+    Raises:
+        QueryError: a regular expression is wrong, or there are too many groups.
+    """
+    found = []
+    kind = ""
+    for series_id, kind_, labels, offset, process_id, role, rank, host in cursor.execute(
+        _SERIES, {"name": metric}
+    ).fetchall():
+        kind = kind_
+        own = {"process_id": process_id, "role": role, "rank": rank, "host": host}
+        found.append((series_id, offset, own | attributes_of(labels), attributes_of(labels)))
+    for matcher in matchers or []:
+        values = [labels.get(matcher.label, "") for _, _, labels, _ in found]
+        keep = _matching(cursor, matcher, values)
+        found = [one for one, kept in zip(found, keep, strict=True) if kept]
+    lines: dict[tuple[tuple[str, str], ...], int] = {}
+    numbers = []
+    for _, _, every, own in found:
+        shown = (
+            own | {"process_id": every["process_id"]}
+            if group_by is None
+            else {label: every[label] for label in group_by if every.get(label)}
+        )
+        numbers.append(lines.setdefault(tuple(sorted(shown.items())), len(lines)))
+    if len(lines) > MAX_LINES:
+        raise QueryError(
+            f"{len(lines)} lines are too many to show: at most {MAX_LINES}. Filter, or group by fewer labels."
+        )
+    return Chosen(kind, [one[0] for one in found], numbers, [one[1] for one in found], [dict(line) for line in lines])
+
+
+def _matching(cursor: Cursor, matcher: Matcher, values: list[str]) -> list[bool]:
+    if not matcher.regex:
+        return [value == matcher.value for value in values]
+    if not values:
+        return []
+    # DuckDB's expressions take linear time on any input, Python's do not.
+    try:
+        ((matches,),) = cursor.execute(_MATCHES, {"values": values, "pattern": matcher.value}).fetchall()
+    except duckdb.InvalidInputException as error:
+        raise QueryError(f"the regular expression {matcher.value[:80]!r} is not valid: {error}") from error
+    return list(matches)
+
+
+def range_query(
+    cursor: Cursor,
+    metric: str,
+    *,
+    start_ns: int,
+    end_ns: int,
+    width: int,
+    aggregation: Aggregation | None = None,
+    matchers: list[Matcher] | None = None,
+    group_by: list[str] | None = None,
+    axis: Axis = "time",
+) -> list[Line]:
+    """Return the values of a gauge or counter in intervals.
+
+    Args:
+        cursor: of the run.
+        metric: its name.
+        start_ns: aligned time.
+        end_ns: aligned time, exclusive.
+        width: of an interval: nanoseconds, or steps on the axis of steps.
+        aggregation: default `avg` for gauges, `rate` (a second; on the axis of steps, a step) for counters.
+        matchers: conditions on labels, all of which must hold.
+        group_by: labels to keep apart; None keeps every series apart, an empty list makes one line.
+        axis: `time` or `step`.
+    """
+    check_range(start_ns, end_ns, width, axis)
+    chosen = choose(cursor, metric, matchers, group_by)
+    how = aggregation or ("rate" if chosen.kind == "counter" else "avg")
+    if how not in get_args(Aggregation):
+        raise QueryError(f"aggregation {how!r} is unknown: it must be one of {', '.join(get_args(Aggregation))}.")
+    if not chosen.series:
+        return []
+    x, has_x = _AXES[axis]
+    template = _INCREASE if how in {"rate", "increase"} else _VALUES + _GAUGE[how]
+    parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
+    rows = cursor.execute(_CHOSEN + template.format(x=x, has_x=has_x), parameters).fetchall()
+    per = (width / 1e9 if axis == "time" else width) if how == "rate" else 1.0
+    return _lines(chosen.labels, rows, per)
+
+
+def check_range(start_ns: int, end_ns: int, width: int, axis: str) -> None:
+    """Refuse a range that is empty or would give too many points.
+
+    Raises:
+        QueryError: what is wrong.
+    """
+    if axis not in _AXES:
+        raise QueryError(f"axis {axis!r} is unknown: it must be time or step.")
+    if not -(2**62) < start_ns < end_ns < 2**62:
+        raise QueryError(f"the range from {start_ns} to {end_ns} is empty or out of range.")
+    if not 1 <= width < 2**62:
+        raise QueryError(f"the width {width} is out of range: it must be at least 1.")
+    if axis == "time" and (end_ns - start_ns) // width > MAX_POINTS:
+        raise QueryError(f"more than {MAX_POINTS} points: ask for wider intervals.")
+
+
+def _lines(labels: list[dict[str, str]], rows: list[tuple[Any, ...]], per: float) -> list[Line]:
+    lines = [Line(label, [], []) for label in labels]
+    for line, x, y in rows:
+        lines[line].x.append(x)
+        lines[line].y.append(None if y is None else y / per)
+    return [line for line in lines if line.x]

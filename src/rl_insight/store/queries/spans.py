@@ -1,0 +1,307 @@
+"""Single spans: search, one with everything around it, what is still open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.base import (
+    Cursor,
+    Parameters,
+    attributes_of,
+    checked_limit,
+    conditions,
+    hex_id,
+    json_path,
+    like_pattern,
+    parse_id,
+)
+from rl_insight.store.queries.logs import Event, LogLine, events_of_span, logs_of_span
+from rl_insight.store.tables import SECOND
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One span; times are aligned nanoseconds."""
+
+    span_id: str
+    trace_id: str
+    parent_id: str | None
+    name: str
+    start_ns: int
+    duration_ns: int | None
+    """None while it is open."""
+    segment: str
+    status: str
+    error: str | None
+    step: int | None
+    session_id: str | None
+    attributes: dict[str, Any]
+    lane_id: int
+    lane: str | None
+    depth: int
+    process_id: str
+    role: str
+    rank: int | None
+
+
+class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A span with what surrounds it."""
+
+    span: Span
+    parents: list[Span]
+    """From the nearest to the farthest, as far as they are known."""
+    children: list[Span]
+    """Direct ones, by start; at most `MAX_CHILDREN`."""
+    events: list[Event]
+    logs: list[LogLine]
+
+
+class OpenWork(msgspec.Struct, frozen=True):
+    """What is running under one name."""
+
+    name: str
+    count: int
+    oldest_ns: int
+    """When the oldest began."""
+    oldest_age_s: float
+    oldest_span_id: str
+    oldest_session_id: str | None
+    process_id: str
+    lane: str | None
+    role: str
+    rank: int | None
+
+
+MAX_CHILDREN = 1_000
+_MAX_PARENTS = 64
+
+_COLUMNS = """
+    span_id, trace_high, trace_low, parent_id, name, start_ns + clock_offset_ns AS start_ns, duration_ns, segment,
+    status, error, step, session_id, attributes, lane_id, lane, depth, process_id, role, rank
+"""
+_JOINS = "JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)"
+_BY_ID = f"""
+    SELECT {_COLUMNS} FROM span_data {_JOINS} WHERE span_id = $span_id
+    UNION ALL
+    SELECT {_COLUMNS} FROM open_span_data {_JOINS} WHERE span_id = $span_id
+"""  # noqa: S608  (constants)
+_CHILDREN = f"""
+    SELECT * FROM (
+        SELECT {_COLUMNS} FROM span_data {_JOINS}
+        WHERE parent_id = $parent_id AND trace_low = $trace_low AND trace_high = $trace_high
+        UNION ALL
+        SELECT {_COLUMNS} FROM open_span_data {_JOINS}
+        WHERE parent_id = $parent_id AND trace_low = $trace_low AND trace_high = $trace_high
+    ) ORDER BY start_ns LIMIT $limit
+"""  # noqa: S608  (constants)
+
+# Spans are found first, by their own columns, and only the few that are returned get their texts.
+_SEARCH = f"""
+    WITH places AS (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)),
+    found AS (
+        SELECT span_data.*, start_ns + clock_offset_ns AS at_ns FROM span_data JOIN places USING (lane_id)
+        WHERE {{where}} ORDER BY {{order}} LIMIT $limit
+    ),
+    running AS (
+        SELECT open_span_data.*, start_ns + clock_offset_ns AS at_ns FROM open_span_data JOIN places USING (lane_id)
+        WHERE {{where}} ORDER BY {{order}} LIMIT $limit
+    )
+    SELECT {_COLUMNS} FROM (SELECT * FROM found UNION ALL SELECT * FROM running) {_JOINS}
+    ORDER BY {{order}} LIMIT $limit
+"""  # noqa: S608  (constants)
+_FRAGMENTS = {
+    "names": "name_id IN (SELECT unnest($names))",
+    "lanes": "lane_id IN (SELECT unnest($lanes))",
+    "status": "status = $status",
+    "step": "step = $step",
+    "session_id": "session_id = $session_id",
+    "trace_high": "trace_high = $trace_high",
+    "trace_low": "trace_low = $trace_low",
+    "longer": "duration_ns >= $longer",
+    "from_ns": "start_ns + clock_offset_ns >= $from_ns",
+    "until_ns": "start_ns + clock_offset_ns < $until_ns",
+    "text": "(name_id IN (SELECT name_id FROM names WHERE name ILIKE $text ESCAPE '!')"
+    " OR attributes ILIKE $text ESCAPE '!')",
+    # The value must stand in the text, which is far quicker to rule out than to parse.
+    "value": "contains(attributes, $value)",
+    "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
+}
+_NAMES = "SELECT name_id FROM names WHERE {where}"
+_NAME_FRAGMENTS = {"name": "name = $name", "like": "name ILIKE $like ESCAPE '!'"}
+_LANES_OF_ROLE = "SELECT lane_id FROM lanes JOIN processes USING (process) WHERE role = $role"
+_ORDERS = {"newest": "at_ns DESC", "oldest": "at_ns", "longest": "duration_ns DESC, at_ns"}
+
+_OPEN = """
+    SELECT name, count(*), min(start_ns + clock_offset_ns),
+        arg_min(span_id, start_ns + clock_offset_ns), arg_min(session_id, start_ns + clock_offset_ns),
+        arg_min(process_id, start_ns + clock_offset_ns), arg_min(lane, start_ns + clock_offset_ns),
+        arg_min(role, start_ns + clock_offset_ns), arg_min(rank, start_ns + clock_offset_ns)
+    FROM open_span_data JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)
+    GROUP BY name ORDER BY 3
+"""
+_OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns LIMIT $limit"  # noqa: S608  (constants)
+
+
+def span(cursor: Cursor, span_id: str, process_id: str | None = None) -> Span | None:
+    """Return a span by its id, and by its process where ids are not unique; None if there is none."""
+    found = _spans(cursor, _BY_ID, {"span_id": parse_id(span_id)})
+    return next((one for one in found if process_id is None or one.process_id == process_id), None)
+
+
+def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> SpanDetail | None:
+    """Return a span with its parents, children, events and logs; None if there is none."""
+    found = span(cursor, span_id, process_id)
+    if found is None:
+        return None
+    parents: list[Span] = []
+    seen = {found.span_id}
+    above = found.parent_id
+    while above and above not in seen and len(parents) < _MAX_PARENTS:
+        seen.add(above)
+        parent = span(cursor, above)
+        if parent is None:
+            break
+        parents.append(parent)
+        above = parent.parent_id
+    number = parse_id(found.span_id)
+    children = _spans(
+        cursor,
+        _CHILDREN,
+        {
+            "parent_id": number,
+            "trace_high": int(found.trace_id[:16], 16),
+            "trace_low": int(found.trace_id[16:], 16),
+            "limit": MAX_CHILDREN,
+        },
+    )
+    return SpanDetail(
+        span=found,
+        parents=parents,
+        children=children,
+        events=events_of_span(cursor, number, found.process_id),
+        logs=logs_of_span(cursor, number, found.process_id),
+    )
+
+
+def search_spans(
+    cursor: Cursor,
+    *,
+    name: str | None = None,
+    name_contains: str | None = None,
+    text: str | None = None,
+    attribute: tuple[str, str] | None = None,
+    lane_ids: list[int] | None = None,
+    role: str | None = None,
+    status: str | None = None,
+    step: int | None = None,
+    session_id: str | None = None,
+    trace_id: str | None = None,
+    longer_than_ns: int | None = None,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    order: str = "newest",
+    limit: int = 100,
+) -> list[Span]:
+    """Return the spans that fit every condition given.
+
+    Args:
+        cursor: of the run.
+        name: the whole name.
+        name_contains: a part of the name, in any case.
+        text: a part of the name or of the attributes, in any case.
+        attribute: a key and its value, as text.
+        lane_ids: on one of these lanes.
+        role: of a process of this role.
+        status: `ok`, `error`, `cancelled`, `open`.
+        step: recorded in this training step.
+        session_id: of this session.
+        trace_id: 32 hexadecimal digits.
+        longer_than_ns: of at least this duration.
+        start_ns: begun at this aligned time or later.
+        end_ns: begun before this aligned time.
+        order: `newest`, `oldest` or `longest` first.
+        limit: how many at most.
+    """
+    if order not in _ORDERS:
+        raise QueryError(f"order {order!r} is unknown: it must be one of {', '.join(_ORDERS)}.")
+    if trace_id is not None and len(trace_id) != 32:
+        raise QueryError(f"{trace_id[:40]!r} is not a trace id: it must be 32 hexadecimal digits.")
+    where, given = conditions(
+        _FRAGMENTS,
+        {
+            "names": _name_ids(cursor, name, name_contains),
+            "lanes": _lane_ids(cursor, lane_ids, role),
+            "status": status,
+            "step": step,
+            "session_id": session_id,
+            "trace_high": None if trace_id is None else parse_id(trace_id[:16]),
+            "trace_low": None if trace_id is None else parse_id(trace_id[16:]),
+            "longer": longer_than_ns,
+            "from_ns": start_ns,
+            "until_ns": end_ns,
+            "text": None if text is None else like_pattern(text),
+            "value": None if attribute is None else attribute[1],
+            "path": None if attribute is None else json_path(attribute[0]),
+        },
+    )
+    sql = _SEARCH.format(where=where, order=_ORDERS[order])
+    return _spans(cursor, sql, given | {"limit": checked_limit(limit)})
+
+
+def _name_ids(cursor: Cursor, name: str | None, part: str | None) -> list[int] | None:
+    if name is None and part is None:
+        return None
+    values = {"name": name, "like": None if part is None else like_pattern(part)}
+    where, given = conditions(_NAME_FRAGMENTS, values)
+    return [number for (number,) in cursor.execute(_NAMES.format(where=where), given).fetchall()]
+
+
+def _lane_ids(cursor: Cursor, lane_ids: list[int] | None, role: str | None) -> list[int] | None:
+    if role is None:
+        return lane_ids
+    of_role = [number for (number,) in cursor.execute(_LANES_OF_ROLE, {"role": role}).fetchall()]
+    return of_role if lane_ids is None else [number for number in of_role if number in set(lane_ids)]
+
+
+def open_work(cursor: Cursor, now_ns: int) -> list[OpenWork]:
+    """Return what is running, by name, the oldest first."""
+    found = []
+    for name, count, oldest, span_id, *rest in cursor.execute(_OPEN).fetchall():
+        found.append(OpenWork(name, count, oldest, max(0, now_ns - oldest) / SECOND, f"{span_id:016x}", *rest))
+    return found
+
+
+def open_spans(cursor: Cursor, limit: int = 1_000) -> list[Span]:
+    """Return the open spans, the oldest first."""
+    return _spans(cursor, _OPEN_SPANS, {"limit": checked_limit(limit)})
+
+
+def _spans(cursor: Cursor, sql: str, parameters: Parameters) -> list[Span]:
+    return [_span(row) for row in cursor.execute(sql, parameters).fetchall()]
+
+
+def _span(row: tuple[Any, ...]) -> Span:
+    span_id, high, low, parent, name, start, duration, segment, status, error, step, session, attributes, *place = row
+    lane_id, lane, depth, process_id, role, rank = place
+    return Span(
+        span_id=f"{span_id:016x}",
+        trace_id=f"{high:016x}{low:016x}",
+        parent_id=hex_id(parent),
+        name=name,
+        start_ns=start,
+        duration_ns=None if duration < 0 else duration,
+        segment=segment,
+        status=status,
+        error=error,
+        step=step,
+        session_id=session,
+        attributes=attributes_of(attributes),
+        lane_id=lane_id,
+        lane=lane,
+        depth=depth,
+        process_id=process_id,
+        role=role,
+        rank=rank,
+    )

@@ -1,0 +1,170 @@
+"""The run as a whole: time range, counts, processes and their health, losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rl_insight.store.queries.base import Cursor, attributes_of, structs
+
+SILENT_HEARTBEATS = 3.0
+"""A process that was silent for this many of its heartbeats, and said no goodbye, is taken for dead."""
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """A run at a glance; times are aligned nanoseconds."""
+
+    run_id: str
+    project: str
+    experiment_name: str
+    start_ns: int | None
+    end_ns: int | None
+    """The latest moment anything was recorded at."""
+    first_step: int | None
+    last_step: int | None
+    processes: int
+    lanes: int
+    spans: int
+    open_spans: int
+    events: int
+    logs: int
+    series: int
+    samples: int
+    histograms: int
+    sessions: int
+    findings: int
+    lost: int
+
+
+class ProcessHealth(msgspec.Struct, frozen=True):
+    """A process and how it is doing."""
+
+    process_id: str
+    host: str
+    pid: int
+    role: str
+    rank: int | None
+    labels: dict[str, Any]
+    started_ns: int
+    first_seen_ns: int
+    last_seen_ns: int
+    """By the server's clock."""
+    silent_s: float
+    heartbeat_s: float
+    state: str
+    """`alive`, `ended` (it said goodbye), or `lost` (silent for too long)."""
+    clock_offset_ns: int
+    batches: int
+    missing_batches: int
+    """Gaps in its sequence numbers: on the way, or lost."""
+    open_spans: int
+    lost: int
+
+
+class LossCount(msgspec.Struct, frozen=True):
+    """What a process has lost for one reason."""
+
+    process_id: str
+    role: str
+    rank: int | None
+    kind: str
+    reason: str
+    count: int
+
+
+_SUMMARY = """
+    WITH offsets AS (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)),
+    bounds AS (
+        -- Per lane first: aligning a few hundred sums is cheaper than aligning every span.
+        SELECT min(first_ns + clock_offset_ns) AS start_ns, max(last_ns + clock_offset_ns) AS end_ns FROM (
+            SELECT lane_id, min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
+            FROM span_data GROUP BY lane_id
+            UNION ALL SELECT lane_id, min(start_ns), max(start_ns) FROM open_span_data GROUP BY lane_id
+            UNION ALL SELECT lane_id, min(time_ns), max(time_ns) FROM event_data GROUP BY lane_id
+            UNION ALL SELECT lane_id, min(time_ns), max(time_ns) FROM log_data GROUP BY lane_id
+        ) JOIN offsets USING (lane_id)
+        UNION ALL
+        SELECT min(first_ns + clock_offset_ns), max(last_ns + clock_offset_ns) FROM (
+            SELECT series_id, min(time_ns) AS first_ns, max(time_ns) AS last_ns FROM sample_data GROUP BY series_id
+            UNION ALL SELECT series_id, min(time_ns), max(time_ns) FROM histogram_data GROUP BY series_id
+        ) JOIN series USING (series_id) JOIN processes USING (process)
+    ),
+    steps AS (
+        SELECT min(step) AS first_step, max(step) AS last_step FROM span_data
+        UNION ALL SELECT min(step), max(step) FROM sample_data
+    )
+    SELECT
+        coalesce((SELECT any_value(run_id) FROM processes), ''),
+        coalesce((SELECT any_value(project) FROM processes), ''),
+        coalesce((SELECT any_value(experiment_name) FROM processes), ''),
+        (SELECT min(start_ns) FROM bounds), (SELECT max(end_ns) FROM bounds),
+        (SELECT min(first_step) FROM steps), (SELECT max(last_step) FROM steps),
+        (SELECT count(*) FROM processes), (SELECT count(*) FROM lanes),
+        (SELECT count(*) FROM span_data), (SELECT count(*) FROM open_span_data),
+        (SELECT count(*) FROM event_data), (SELECT count(*) FROM log_data),
+        (SELECT count(*) FROM series), (SELECT count(*) FROM sample_data), (SELECT count(*) FROM histogram_data),
+        (SELECT count(*) FROM sessions), (SELECT count(*) FROM findings),
+        (SELECT coalesce(sum(count), 0)::BIGINT FROM losses)
+"""
+
+_PROCESSES = """
+    WITH open_counts AS (
+        SELECT process, count(*) AS spans FROM open_span_data JOIN lanes USING (lane_id) GROUP BY process
+    ),
+    lost AS (SELECT process, sum(count)::BIGINT AS count FROM losses GROUP BY process)
+    SELECT process_id, host, pid, role, rank, labels, started_ns, first_seen_ns, last_seen_ns, heartbeat_s, final,
+        clock_offset_ns, low_water, above, coalesce(open_counts.spans, 0), coalesce(lost.count, 0)
+    FROM processes JOIN ledger USING (process) LEFT JOIN open_counts USING (process) LEFT JOIN lost USING (process)
+    ORDER BY role, rank NULLS LAST, process_id
+"""
+
+_LOSSES = """
+    SELECT process_id, role, rank, kind, reason, count FROM losses JOIN processes USING (process)
+    ORDER BY count DESC, process_id
+"""
+
+
+def summary(cursor: Cursor) -> RunSummary:
+    """Return the run at a glance."""
+    return structs(cursor, RunSummary, _SUMMARY)[0]
+
+
+def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
+    """Return every process with its health at a moment of the server's clock."""
+    found = []
+    for row in cursor.execute(_PROCESSES).fetchall():
+        process_id, host, pid, role, rank, labels, started, first, last, heartbeat, final, offset, low, above, *tail = (
+            row
+        )
+        ranges = [part.split("-") for part in above.split(",")] if above else []
+        batches = low + sum(int(end) - int(begin) + 1 for begin, end in ranges)
+        highest = int(ranges[-1][1]) if ranges else low
+        silent_s = max(0, now_ns - last) / 1e9
+        lost = silent_s > SILENT_HEARTBEATS * max(heartbeat, 0.1)
+        found.append(
+            ProcessHealth(
+                process_id,
+                host,
+                pid,
+                role,
+                rank,
+                attributes_of(labels),
+                started,
+                first,
+                last,
+                silent_s,
+                heartbeat,
+                "ended" if final else "lost" if lost else "alive",
+                offset,
+                batches,
+                highest - batches,
+                *tail,
+            )
+        )
+    return found
+
+
+def losses(cursor: Cursor) -> list[LossCount]:
+    """Return what was lost, by process, kind and reason, the most first."""
+    return structs(cursor, LossCount, _LOSSES)

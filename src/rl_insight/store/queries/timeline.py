@@ -1,0 +1,265 @@
+"""Lanes, and what is on them in a window of time: at most a few blocks a pixel.
+
+Spans shorter than a pixel are merged, so the answer's size depends on the view and not on the run. Three sources, each
+read only as far as the window asks:
+
+- `span_data` through its order in time (DuckDB skips the parts of the file outside the window),
+- `long_spans` for those that began before it, and `open_span_data`,
+- in wide windows the rollups instead of the short spans of `span_data`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.base import Cursor, Parameters
+from rl_insight.store.rollup import rolled_up_rows
+from rl_insight.store.tables import LONG_SPAN_NS, ROLLUPS
+
+MAX_PIXELS = 8192
+MAX_BLOCKS = 40_000
+MANY_SPANS = 150_000
+"""With more spans in a window than this, short spans merge across names too, and rollups are used where they fit."""
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One line of the timeline."""
+
+    lane_id: int
+    lane: str | None
+    """None: the process's own lane."""
+    process_id: str
+    role: str
+    rank: int | None
+    host: str
+    spans: int
+    open_spans: int
+    first_ns: int | None
+    last_ns: int | None
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks in columns of equal length, by lane, depth and start; times are aligned nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+    pixel_ns: int
+    """Spans shorter than this may be merged; larger than asked for where the answer would have been too long."""
+    names: list[str]
+    lane_id: list[int]
+    depth: list[int]
+    name: list[int]
+    """Position in `names`; for merged blocks of several names, that of the longest span."""
+    block_start_ns: list[int]
+    block_end_ns: list[int]
+    count: list[int]
+    """How many spans the block stands for."""
+    busy_ns: list[int]
+    """The sum of their durations."""
+    errors: list[int]
+    open: list[bool]
+    span_id: list[str]
+    """The span, or the longest of the merged ones."""
+
+
+_LANES = """
+    WITH ended AS (
+        SELECT lane_id, count(*) AS spans, min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
+        FROM span_data GROUP BY lane_id
+    ),
+    running AS (
+        SELECT lane_id, count(*) AS spans, min(start_ns) AS first_ns, max(start_ns) AS last_ns
+        FROM open_span_data GROUP BY lane_id
+    )
+    SELECT lane_id, lane, process_id, role, rank, host, coalesce(ended.spans, 0), coalesce(running.spans, 0),
+        least(ended.first_ns, running.first_ns) + clock_offset_ns,
+        greatest(ended.last_ns, running.last_ns) + clock_offset_ns
+    FROM lanes JOIN processes USING (process) LEFT JOIN ended USING (lane_id) LEFT JOIN running USING (lane_id)
+    WHERE ended.spans IS NOT NULL OR running.spans IS NOT NULL
+    ORDER BY role, rank NULLS LAST, process_id, lane NULLS FIRST
+"""
+
+_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
+
+_VIEW = """
+    WITH lane_times AS (
+        SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)
+        WHERE $lanes::INTEGER[] IS NULL OR list_contains($lanes::INTEGER[], lane_id)
+    ),
+    found AS (
+"""
+
+_SPANS = """
+        SELECT lane_id, depth, name_id, span_id, start_ns + clock_offset_ns AS start_ns,
+            start_ns + clock_offset_ns + duration_ns AS end_ns, duration_ns AS longest_ns, 1 AS spans,
+            duration_ns::DOUBLE AS busy_ns, (status = 'error')::BIGINT AS errors, false AS is_open
+        FROM span_data JOIN lane_times USING (lane_id)
+        WHERE start_ns >= $from_ns AND start_ns < $until_ns AND {which}
+            AND start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start
+        UNION ALL
+"""
+
+_EVERY = "duration_ns < $long"
+_SINGLE = "duration_ns < $long AND (duration_ns >= $at_least OR rowid >= $from_row)"
+_TAIL = "duration_ns < $long AND rowid >= $from_row"
+
+_RESTING_SPANS = """
+        SELECT lane_id, depth, name_id, span_id, start_ns + clock_offset_ns AS start_ns,
+            start_ns + clock_offset_ns + duration_ns AS end_ns, duration_ns AS longest_ns, 1 AS spans,
+            duration_ns::DOUBLE AS busy_ns, (status = 'error')::BIGINT AS errors, false AS is_open
+        FROM long_spans JOIN lane_times USING (lane_id)
+        WHERE duration_ns >= $at_least
+            AND start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start
+        UNION ALL
+        SELECT lane_id, depth, name_id, span_id, start_ns + clock_offset_ns,
+            greatest(start_ns + clock_offset_ns, $now), greatest($now - start_ns - clock_offset_ns, 0), 1,
+            greatest($now - start_ns - clock_offset_ns, 0)::DOUBLE, 0, true
+        FROM open_span_data JOIN lane_times USING (lane_id)
+        WHERE start_ns + clock_offset_ns < $end AND greatest(start_ns + clock_offset_ns, $now) >= $start
+"""
+
+_ROLLED_UP = """
+        UNION ALL
+        SELECT lane_id, depth, longest_name_id, longest_id, start_ns + clock_offset_ns, end_ns + clock_offset_ns,
+            longest_ns, spans, busy_ns, errors, false
+        FROM {table} JOIN lane_times USING (lane_id)
+        WHERE start_ns >= $from_ns AND start_ns < $until_ns
+            AND start_ns + clock_offset_ns < $end AND end_ns + clock_offset_ns >= $start
+"""
+
+_MERGE = """
+    )
+    SELECT lane_id, depth, arg_max(name_id, longest_ns) AS name_id, min(start_ns) AS block_start_ns,
+        max(end_ns) AS block_end_ns, sum(spans)::BIGINT AS count, sum(busy_ns) AS busy_ns,
+        sum(errors)::BIGINT AS errors, is_open AS open, arg_max(span_id, longest_ns) AS span_id
+    FROM found
+    GROUP BY lane_id, depth, is_open, start_ns // $pixel, longest_ns >= $pixel,
+        CASE WHEN $by_name OR longest_ns >= $pixel THEN name_id ELSE -1 END
+"""
+
+_COUNT = """
+    SELECT coalesce(sum(spans), 0)::BIGINT, count(DISTINCT (lane_id, depth)) FROM rollup_10s
+    WHERE start_ns >= $from_ns AND start_ns < $until_ns
+"""
+_COUNT_RAW = """
+    SELECT count(*) FROM span_data
+    WHERE start_ns >= $from_ns AND start_ns < $until_ns AND rowid >= $from_row
+"""
+
+
+def lanes(cursor: Cursor) -> list[Lane]:
+    """Return the lanes that have spans, by role, rank, process and lane."""
+    return [Lane(*row) for row in cursor.execute(_LANES).fetchall()]
+
+
+def timeline(
+    cursor: Cursor,
+    *,
+    start_ns: int,
+    end_ns: int,
+    pixels: int,
+    now_ns: int,
+    lane_ids: list[int] | None = None,
+    max_blocks: int = MAX_BLOCKS,
+) -> Timeline:
+    """Return what happened in a window of aligned time.
+
+    Args:
+        cursor: of the run.
+        start_ns: the window's first moment.
+        end_ns: the moment after its last.
+        pixels: how many the window is wide on the screen.
+        now_ns: open spans are drawn up to here.
+        lane_ids: only these lanes; None for all.
+        max_blocks: past this many, pixels are made coarser.
+    """
+    if not 0 <= start_ns < end_ns < 2**62:
+        raise QueryError(f"the window from {start_ns} to {end_ns} is empty or out of range.")
+    if not 1 <= pixels <= MAX_PIXELS:
+        raise QueryError(f"{pixels} pixels are out of range: ask for 1 to {MAX_PIXELS}.")
+    ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+    rolled_up = rolled_up_rows(cursor)
+    window = {"from_ns": start_ns - most - LONG_SPAN_NS, "until_ns": end_ns - least}
+    parameters: Parameters = window | {
+        "start": start_ns,
+        "end": end_ns,
+        "now": now_ns,
+        "lanes": lane_ids,
+        "long": LONG_SPAN_NS,
+    }
+    spans, lines = _count(cursor, window, rolled_up)
+    many = spans > MANY_SPANS
+    pixel = max(1, (end_ns - start_ns) // pixels)
+    if many and lane_ids is None:
+        # A dense view fills every pixel of every line: start with pixels large enough, not with a query in vain.
+        pixel = max(pixel, (end_ns - start_ns) * lines // max_blocks)
+    while True:
+        found = _blocks(cursor, parameters, pixel, rolled_up, many=many)
+        rows = len(found["lane_id"])
+        if rows <= max_blocks or pixel >= end_ns - start_ns:
+            break
+        pixel *= max(2, -(-rows // max_blocks))
+        many = True
+    return _timeline(cursor, found, start_ns, end_ns, pixel)
+
+
+def _count(cursor: Cursor, window: Parameters, rolled_up: int) -> tuple[int, int]:
+    """Return about how many spans begin in the window, and on how many lines (lane and depth)."""
+    ((summed, lines),) = cursor.execute(_COUNT, window).fetchall()
+    ((single,),) = cursor.execute(_COUNT_RAW, window | {"from_row": rolled_up}).fetchall()
+    return int(summed + single), int(lines)
+
+
+def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, *, many: bool) -> dict[str, Any]:
+    fitting = [(width, table) for table, width in ROLLUPS.items() if width <= pixel]
+    parameters = parameters | {"pixel": pixel, "by_name": not many, "at_least": 0}
+    if not many or not fitting:
+        return _run(cursor, _VIEW + _SPANS.format(which=_EVERY) + _RESTING_SPANS + _MERGE, parameters)
+    width, table = max(fitting)
+    # Spans not shorter than the rollup's bucket, and those not summed up yet, are still read one by one. From the width
+    # of a long span on, the former all stand in `long_spans`.
+    parameters |= {
+        "at_least": width,
+        "from_row": rolled_up,
+        "long": max(LONG_SPAN_NS, width),
+        "from_ns": parameters["from_ns"] - 2 * width,
+    }
+    which = _SINGLE if width < LONG_SPAN_NS else _TAIL
+    sql = _VIEW + _SPANS.format(which=which) + _RESTING_SPANS + _ROLLED_UP.format(table=table) + _MERGE
+    return _run(cursor, sql, parameters)
+
+
+def _run(cursor: Cursor, sql: str, parameters: Parameters) -> dict[str, Any]:
+    used = {name: value for name, value in parameters.items() if f"${name}" in sql}
+    return cursor.execute(sql, used).fetchnumpy()
+
+
+def _timeline(cursor: Cursor, found: dict[str, Any], start_ns: int, end_ns: int, pixel: int) -> Timeline:
+    order = np.lexsort((found["block_start_ns"], found["depth"], found["lane_id"]))
+    columns = {name: column[order] for name, column in found.items()}
+    used, positions = np.unique(columns["name_id"], return_inverse=True)
+    texts = dict(
+        cursor.execute(
+            "SELECT name_id, name FROM names WHERE list_contains($ids, name_id)", {"ids": used.tolist()}
+        ).fetchall()
+    )
+    return Timeline(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        pixel_ns=pixel,
+        names=[texts[number] for number in used.tolist()],
+        lane_id=columns["lane_id"].tolist(),
+        depth=columns["depth"].tolist(),
+        name=positions.tolist(),
+        block_start_ns=columns["block_start_ns"].tolist(),
+        block_end_ns=columns["block_end_ns"].tolist(),
+        count=columns["count"].tolist(),
+        busy_ns=[int(busy) for busy in columns["busy_ns"].tolist()],
+        errors=columns["errors"].tolist(),
+        open=columns["open"].tolist(),
+        span_id=[f"{number:016x}" for number in columns["span_id"].tolist()],
+    )

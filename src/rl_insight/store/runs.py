@@ -1,0 +1,421 @@
+"""The directory of runs: one file a run, opened when needed, closed when idle, set aside when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from rl_insight.store.errors import (
+    RunNotFoundError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreVersionError,
+)
+from rl_insight.store.run_store import RunStore
+
+logger = logging.getLogger(__name__)
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+_SUFFIX = ".duckdb"
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the list of runs shows it."""
+
+    run_id: str
+    file: str
+    """The file's name in the directory of runs."""
+    size_bytes: int
+    modified_s: float
+    project: str = ""
+    experiment_name: str = ""
+    processes: int = 0
+    started_ns: int | None = None
+    last_seen_ns: int | None = None
+    problem: str = ""
+    """Why the file cannot be read, for one that another process has open or that a newer version wrote."""
+
+
+class _Handle:
+    """An open file and who is using it."""
+
+    __slots__ = ("leases", "store", "used_s")
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self.leases = 0
+        self.used_s = time.monotonic()
+
+
+def file_name(run_id: str) -> str:
+    """Return the file name for a run id: itself where it is harmless, else a readable part and a digest.
+
+    >>> file_name("grpo-7b"), file_name("../../etc/passwd")
+    ('grpo-7b.duckdb', 'etc-passwd~7a8a3c1e6a5b0d4f.duckdb')  # doctest: +SKIP
+    """
+    if _PLAIN_NAME.fullmatch(run_id):
+        return run_id + _SUFFIX
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", run_id, flags=re.ASCII).strip("-")[:40] or "run"
+    digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    # No harmless run id contains "~", so the two kinds of names never meet.
+    return f"{readable}~{digest}{_SUFFIX}"
+
+
+class RunDirectory:
+    """All runs under ``<data_dir>/runs``.
+
+    >>> directory = RunDirectory(Path("~/.rl-insight").expanduser())  # doctest: +SKIP
+    >>> with directory.open("grpo-7b") as store:  # doctest: +SKIP
+    ...     store.commit([batch])
+
+    Args:
+        data_dir: made when it is not there.
+        max_open: how many files stay open; the longest idle is closed first.
+        memory_limit: for each open file.
+        min_free_bytes: writing stops, without harm, when the disk has less room than this.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        max_open: int = 4,
+        memory_limit: str = "512MB",
+        min_free_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.path = Path(data_dir) / "runs"
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._max_open = max_open
+        self._memory_limit = memory_limit
+        self._min_free_bytes = min_free_bytes
+        self._lock = threading.RLock()
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._known: dict[str, tuple[tuple[int, int], RunInfo]] = {}
+        self._closed = False
+
+    def file_of(self, run_id: str) -> Path:
+        """Return where a run's file is, or would be."""
+        return self.path / file_name(run_id)
+
+    @contextmanager
+    def open(self, run_id: str, *, create: bool = False) -> Iterator[RunStore]:
+        """Lend a run's store; it stays open at least as long as the block runs.
+
+        A damaged file is set aside; then, with `create`, a new one takes its place.
+
+        Raises:
+            RunNotFoundError: there is no such run, and `create` is false.
+            StoreCorruptError: the file was damaged and has been set aside.
+        """
+        handle = self._lease(run_id, create=create)
+        try:
+            yield handle.store
+        except StoreCorruptError:
+            self.set_aside(run_id, "reading or writing it failed")
+            raise
+        finally:
+            self._release(run_id, handle)
+
+    def _lease(self, run_id: str, *, create: bool) -> _Handle:
+        with self._lock:
+            if self._closed:
+                raise StoreError("the directory of runs is closed.")
+            handle = self._handles.get(run_id)
+            if handle is not None and handle.store.broken and handle.leases == 0:
+                self._drop(run_id)
+                handle = None
+            if handle is None:
+                handle = self._open_file(run_id, create=create)
+                self._handles[run_id] = handle
+            handle.leases += 1
+            self._handles.move_to_end(run_id)
+            self._close_surplus()
+            return handle
+
+    def _open_file(self, run_id: str, *, create: bool) -> _Handle:
+        path = self.file_of(run_id)
+        if not create and not path.exists():
+            raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+        try:
+            return _Handle(self._store(path))
+        except StoreCorruptError as error:
+            self.set_aside(run_id, str(error))
+            if not create:
+                raise
+        return _Handle(self._store(path))
+
+    def _store(self, path: Path) -> RunStore:
+        return RunStore(path, memory_limit=self._memory_limit, min_free_bytes=self._min_free_bytes)
+
+    def _release(self, run_id: str, handle: _Handle) -> None:
+        with self._lock:
+            handle.leases -= 1
+            handle.used_s = time.monotonic()
+            if handle.leases == 0 and self._handles.get(run_id) is not handle:
+                handle.store.close()  # it was dropped while in use
+            self._close_surplus()
+
+    def _close_surplus(self) -> None:
+        for run_id in [run_id for run_id, handle in self._handles.items() if handle.leases == 0]:
+            if len(self._handles) <= self._max_open:
+                return
+            self._drop(run_id)
+
+    def _drop(self, run_id: str) -> None:
+        handle = self._handles.pop(run_id, None)
+        if handle is not None and handle.leases == 0:
+            handle.store.close()
+
+    def close_idle(self, idle_s: float = 300.0) -> int:
+        """Close files that nobody has used for a while; returns how many."""
+        with self._lock:
+            last = time.monotonic() - idle_s
+            idle = [run_id for run_id, handle in self._handles.items() if handle.leases == 0 and handle.used_s <= last]
+            for run_id in idle:
+                self._drop(run_id)
+            return len(idle)
+
+    def open_runs(self) -> list[str]:
+        """Return the runs whose files are open, the longest idle first."""
+        with self._lock:
+            return list(self._handles)
+
+    def set_aside(self, run_id: str, reason: str) -> Path | None:
+        """Move a damaged file out of the way; returns its new place, or None if it was not there."""
+        with self._lock:
+            path = self.file_of(run_id)
+            handle = self._handles.pop(run_id, None)
+            if handle is not None:
+                handle.store.broken = True
+                if handle.leases <= 1:
+                    handle.store.close()
+            return self._move_aside(path, reason)
+
+    def _move_aside(self, path: Path, reason: str) -> Path | None:
+        self._known.pop(path.name, None)
+        if not path.exists():
+            return None
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        target = path.with_name(f"{path.name}.corrupt-{stamp}")
+        number = 1
+        while target.exists():
+            number += 1
+            target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+        path.rename(target)
+        with suppress(FileNotFoundError):
+            _wal(path).rename(_wal(target))
+        logger.error("set the run file %s aside as %s: %s", path, target.name, reason)
+        return target
+
+    def list_runs(self) -> list[RunInfo]:
+        """Return all runs, the most recently written first; damaged files are set aside on the way."""
+        found = []
+        for path in sorted(self.path.glob(f"*{_SUFFIX}")):
+            info = self._info(path)
+            if info is not None:
+                found.append(info)
+        return sorted(found, key=lambda info: info.modified_s, reverse=True)
+
+    def get(self, run_id: str) -> RunInfo:
+        """Return one run.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
+        path = self.file_of(run_id)
+        info = self._info(path) if path.exists() else None
+        if info is None:
+            raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+        return info
+
+    def _info(self, path: Path) -> RunInfo | None:
+        try:
+            size, modified = _measure(path)
+        except FileNotFoundError:
+            return None
+        stamp = (size, int(modified * 1000))
+        known = self._known.get(path.name)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        shown = RunInfo(
+            run_id=known[1].run_id if known else path.name.removesuffix(_SUFFIX),
+            file=path.name,
+            size_bytes=size,
+            modified_s=modified,
+        )
+        try:
+            info = self._describe(path, shown)
+        except StoreCorruptError as error:
+            self._move_aside(path, str(error))
+            return None
+        except (StoreBusyError, StoreVersionError) as error:
+            return msgspec.structs.replace(shown, problem=str(error))
+        if info is not None:
+            self._known[path.name] = (stamp, info)
+        return info
+
+    def _describe(self, path: Path, shown: RunInfo) -> RunInfo | None:
+        with self._lock:
+            for run_id, handle in self._handles.items():
+                if file_name(run_id) == path.name and not handle.store.broken:
+                    return _read_info(handle.store, shown, run_id)
+            with self._store(path) as store:
+                return _read_info(store, shown, shown.run_id)
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run's file.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            StoreBusyError: the run is being written or read.
+        """
+        with self._lock:
+            path = self.file_of(run_id)
+            if not path.exists():
+                raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+            handle = self._handles.get(run_id)
+            if handle is not None and handle.leases:
+                raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a moment.")
+            self._drop(run_id)
+            self._known.pop(path.name, None)
+            path.unlink()
+            _wal(path).unlink(missing_ok=True)
+
+    def export(self, run_id: str, target: Path) -> Path:
+        """Write a consistent copy of a run's file, while the run goes on.
+
+        Raises:
+            StoreError: the target exists, or cannot be written.
+        """
+        if target.exists():
+            raise StoreError(f"cannot export to {target}: it exists. Choose another name.")
+        partial = target.with_name(target.name + ".partial")
+        try:
+            with self.open(run_id) as store:
+                store.copy_to(partial)
+            partial.rename(target)
+        except OSError as error:
+            raise StoreError(f"cannot export to {target}: {error.strerror}.") from error
+        finally:
+            partial.unlink(missing_ok=True)
+            _wal(partial).unlink(missing_ok=True)
+        return target
+
+    def import_file(self, source: Path) -> RunInfo:
+        """Take a copy of a run file into the directory, under the run's own name.
+
+        Raises:
+            StoreCorruptError: the file is damaged or no run file.
+            StoreError: it holds no run yet, or a run of that name is here already.
+        """
+        if not source.is_file():
+            raise StoreError(f"cannot import {source}: there is no such file.")
+        partial = self.path / f".import-{time.time_ns()}"
+        try:
+            shutil.copyfile(source, partial)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(_wal(source), _wal(partial))
+            with self._store(partial) as store:
+                shown = RunInfo(run_id="", file=source.name, size_bytes=0, modified_s=0.0)
+                run_id = _read_info(store, shown, "").run_id
+            return self._adopt(partial, source, run_id)
+        finally:
+            partial.unlink(missing_ok=True)
+            _wal(partial).unlink(missing_ok=True)
+
+    def _adopt(self, partial: Path, source: Path, run_id: str) -> RunInfo:
+        if not run_id:
+            raise StoreError(f"cannot import {source}: it holds no run.")
+        with self._lock:
+            target = self.file_of(run_id)
+            if target.exists():
+                raise StoreError(f"cannot import {source}: run {run_id!r} is here already. Delete that one first.")
+            partial.rename(target)
+        return self.get(run_id)
+
+    def apply_retention(
+        self, *, max_age_s: float | None = None, max_total_bytes: int | None = None, now_s: float | None = None
+    ) -> list[str]:
+        """Delete runs that are too old, then the oldest until the rest fits; open runs are never deleted.
+
+        Returns:
+            The ids of the deleted runs.
+        """
+        now = time.time() if now_s is None else now_s
+        runs = sorted(self.list_runs(), key=lambda info: info.modified_s)
+        total = sum(info.size_bytes for info in runs)
+        deleted = []
+        for info in runs:
+            too_old = max_age_s is not None and now - info.modified_s > max_age_s
+            too_much = max_total_bytes is not None and total > max_total_bytes
+            if not (too_old or too_much) or info.problem or not self._delete_unused(info.run_id):
+                continue
+            total -= info.size_bytes
+            deleted.append(info.run_id)
+            logger.info(
+                "deleted run %s (%.1f MB): %s", info.run_id, info.size_bytes / 1e6, "age" if too_old else "size"
+            )
+        return deleted
+
+    def _delete_unused(self, run_id: str) -> bool:
+        with self._lock:
+            if run_id in self._handles:
+                return False
+            try:
+                self.delete(run_id)
+            except StoreError:
+                return False
+            return True
+
+    def close(self) -> None:
+        """Close all files; idempotent. Files in use are closed when they are given back."""
+        with self._lock:
+            self._closed = True
+            for run_id in list(self._handles):
+                self._drop(run_id)
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + ".wal")
+
+
+def _measure(path: Path) -> tuple[int, float]:
+    """Return the size and time of a run file together with its log."""
+    found = path.stat()
+    size, modified = found.st_size, found.st_mtime
+    with suppress(FileNotFoundError):
+        log = _wal(path).stat()
+        size, modified = size + log.st_size, max(modified, log.st_mtime)
+    return size, modified
+
+
+_INFO = """
+    SELECT any_value(run_id), any_value(project), any_value(experiment_name), count(*),
+        min(first_seen_ns), max(last_seen_ns)
+    FROM processes
+"""
+
+
+def _read_info(store: RunStore, shown: RunInfo, run_id: str) -> RunInfo:
+    with store.reader() as cursor:
+        ((found, project, experiment, processes, started, last_seen),) = cursor.execute(_INFO).fetchall()
+    return msgspec.structs.replace(
+        shown,
+        run_id=found or run_id,
+        project=project or "",
+        experiment_name=experiment or "",
+        processes=processes,
+        started_ns=started,
+        last_seen_ns=last_seen,
+    )

@@ -1,0 +1,244 @@
+"""The one thread that writes: gathers what arrived in the last moments, commits it, and only then says so."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rl_insight.errors import InsightError
+from rl_insight.schema import Batch
+from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError, StoreOverloadedError
+from rl_insight.store.run_store import check
+from rl_insight.store.runs import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+CommitListener = Callable[[str, Sequence[Batch]], None]
+"""Called as ``listener(run_id, new_batches)`` on the writer's thread after a commit; it must return soon."""
+
+
+class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the writer is doing."""
+
+    pending_batches: int
+    pending_bytes: int
+    max_pending_bytes: int
+    lag_s: float
+    """How long the oldest waiting batch has waited."""
+    last_commit_s: float
+    longest_commit_s: float
+    commits: int
+    committed_batches: int
+    duplicate_batches: int
+    failed_batches: int
+    refused_batches: int
+    """Turned away because too much was waiting."""
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    batch: Batch
+    size: int
+    received_ns: int
+    since_s: float
+    future: Future[bool] = field(default_factory=Future)
+
+
+class StoreWriter:
+    """Writes the batches of all runs, each commit holding as many as have gathered.
+
+    >>> writer = StoreWriter(directory)  # doctest: +SKIP
+    >>> writer.submit(batch, payload_bytes=len(payload)).result()  # doctest: +SKIP
+    True
+
+    Args:
+        directory: where the runs are.
+        max_pending_bytes: how much may wait to be written; past it `submit` refuses.
+        linger_s: how long a commit waits for company after its first batch.
+        max_commit_bytes: a commit takes about this much at most, which bounds memory and the wait of the next.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        *,
+        max_pending_bytes: int = 128 * 1024 * 1024,
+        linger_s: float = 0.02,
+        max_commit_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        self._directory = directory
+        self._max_pending_bytes = max_pending_bytes
+        self._linger_s = linger_s
+        self._max_commit_bytes = max_commit_bytes
+        self._queue: deque[_Waiting] = deque()
+        self._in_hand: list[_Waiting] = []
+        self._pending_bytes = 0
+        self._arrived = threading.Condition()
+        self._closing = False
+        self._listeners: list[CommitListener] = []
+        self._last_commit_s = self._longest_commit_s = 0.0
+        self._commits = self._committed = self._duplicates = self._failed = self._refused = 0
+        self._last_error = ""
+        self._thread = threading.Thread(target=self._run, name="rl-insight-store-writer", daemon=True)
+        self._thread.start()
+
+    def add_listener(self, listener: CommitListener) -> None:
+        """Have every committed batch shown to a function, once, after its commit."""
+        self._listeners.append(listener)
+
+    def submit(self, batch: Batch, payload_bytes: int) -> Future[bool]:
+        """Queue a batch; the future tells, after the commit, whether it was new.
+
+        The future fails with a `StoreError` when the batch could not be written; nothing of it is kept then.
+
+        Raises:
+            SchemaError: the batch can never be stored.
+            StoreOverloadedError: too much is waiting; the sender must slow down.
+            StoreError: the writer is closed.
+        """
+        check(batch)
+        with self._arrived:
+            if self._closing:
+                raise StoreError("the store is closing: nothing more is written.")
+            if self._queue and self._pending_bytes + payload_bytes > self._max_pending_bytes:
+                self._refused += 1
+                raise StoreOverloadedError(
+                    f"{self._pending_bytes >> 20} MiB are waiting to be written. Send again later.",
+                    retry_after_s=self._retry_after_s(),
+                )
+            waiting = _Waiting(batch, payload_bytes, time.time_ns(), time.monotonic())
+            self._queue.append(waiting)
+            self._pending_bytes += payload_bytes
+            self._arrived.notify()
+        return waiting.future
+
+    def _retry_after_s(self) -> float:
+        commits_ahead = self._pending_bytes / self._max_commit_bytes
+        return min(30.0, max(0.5, commits_ahead * self._last_commit_s / 2))
+
+    def get_status(self) -> WriterStatus:
+        """Tell what waits and what was done."""
+        with self._arrived:
+            oldest = self._in_hand[0] if self._in_hand else self._queue[0] if self._queue else None
+            return WriterStatus(
+                pending_batches=len(self._queue) + len(self._in_hand),
+                pending_bytes=self._pending_bytes,
+                max_pending_bytes=self._max_pending_bytes,
+                lag_s=time.monotonic() - oldest.since_s if oldest else 0.0,
+                last_commit_s=self._last_commit_s,
+                longest_commit_s=self._longest_commit_s,
+                commits=self._commits,
+                committed_batches=self._committed,
+                duplicate_batches=self._duplicates,
+                failed_batches=self._failed,
+                refused_batches=self._refused,
+                last_error=self._last_error,
+            )
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Write what is queued, then stop; idempotent. True when everything was written in time."""
+        with self._arrived:
+            self._closing = True
+            self._arrived.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while self._gather():
+            by_run: dict[str, list[_Waiting]] = {}
+            for waiting in self._in_hand:
+                by_run.setdefault(waiting.batch.process.run_id, []).append(waiting)
+            for run_id, group in by_run.items():
+                self._commit(run_id, group)
+            with self._arrived:
+                self._pending_bytes -= sum(waiting.size for waiting in self._in_hand)
+                self._in_hand = []
+
+    def _gather(self) -> bool:
+        """Move waiting batches in hand; False when the writer is closing and nothing is left."""
+        with self._arrived:
+            while not self._queue:
+                if self._closing:
+                    return False
+                self._arrived.wait()
+            until = self._queue[0].since_s + self._linger_s
+            while not self._closing and self._pending_bytes < self._max_commit_bytes:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._arrived.wait(left)
+            size = 0
+            while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
+                waiting = self._queue.popleft()
+                if not waiting.future.set_running_or_notify_cancel():
+                    self._pending_bytes -= waiting.size  # nobody waits for it any more, and nobody was told it is safe
+                    continue
+                size += waiting.size
+                self._in_hand.append(waiting)
+            return True
+
+    def _commit(self, run_id: str, group: list[_Waiting]) -> None:
+        began = time.monotonic()
+        try:
+            results = self._write(run_id, group)
+        except StoreFullError as error:
+            self._fail(group, error)
+            return
+        except Exception as error:  # noqa: BLE001  (the writer's thread must outlive any one batch)
+            if len(group) == 1:
+                self._fail(group, error)
+                return
+            # One bad batch must not take the others with it.
+            for waiting in group:
+                self._commit(run_id, [waiting])
+            return
+        took = time.monotonic() - began
+        with self._arrived:
+            self._commits += 1
+            self._last_commit_s = took
+            self._longest_commit_s = max(self._longest_commit_s, took)
+            self._committed += sum(results)
+            self._duplicates += len(results) - sum(results)
+        for waiting, new in zip(group, results, strict=True):
+            waiting.future.set_result(new)
+        self._tell(run_id, [waiting.batch for waiting, new in zip(group, results, strict=True) if new])
+
+    def _write(self, run_id: str, group: list[_Waiting]) -> list[bool]:
+        batches = [waiting.batch for waiting in group]
+        received = [waiting.received_ns for waiting in group]
+        try:
+            with self._directory.open(run_id, create=True) as store:
+                return store.commit(batches, received_ns=received)
+        except StoreCorruptError:
+            # The damaged file has been set aside: go on with a new one.
+            with self._directory.open(run_id, create=True) as store:
+                return store.commit(batches, received_ns=received)
+
+    def _fail(self, group: list[_Waiting], error: Exception) -> None:
+        known = isinstance(error, InsightError)
+        told = error if known else StoreError(f"the batch could not be written: {error}.")
+        with self._arrived:
+            self._failed += len(group)
+            repeated = self._last_error == str(told)
+            self._last_error = str(told)
+        if not repeated:
+            logger.error("could not write %d batches: %s", len(group), told, exc_info=None if known else error)
+        for waiting in group:
+            waiting.future.set_exception(told)
+
+    def _tell(self, run_id: str, batches: list[Batch]) -> None:
+        if not batches:
+            return
+        for listener in self._listeners:
+            try:
+                listener(run_id, batches)
+            except Exception:
+                logger.exception("a listener to commits failed")

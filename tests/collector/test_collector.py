@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rl_insight.collector import InProcessCollector, LedgerEntry, Receipt, SequenceLedger
+from rl_insight.collector.sinks.memory import MemorySink
+from rl_insight.errors import SchemaError
+from rl_insight.schema import BatchBuilder, Loss, Process, encode
+
+SECOND = 1_000_000_000
+
+
+class Clock:
+    def __init__(self):
+        self.now_ns = 1_700_000_000 * SECOND
+
+    def __call__(self):
+        return self.now_ns
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def total(collector, name):
+    return sum(value for family in collector.series.families() if family.name == name for _, value in family.values)
+
+
+def test_status_tells_who_sent_what(fake_process, clock):
+    collector = InProcessCollector([MemorySink()], clock=clock)
+    process = fake_process("p1", role="rollout", rank=3)
+    process.count("steps").observe("h", 1.0).span().event().log().log()
+    losses = [Loss("spans", "buffer", 5)]
+    collector.ingest(process.payload(sent_ns=clock.now_ns - 2 * SECOND, losses=losses))
+    assert collector.wait_idle(10)
+    status = collector.get_status()
+    assert status["processes"]["p1"] == {
+        "process_id": "p1",
+        "run_id": "r1",
+        "project": "demo",
+        "experiment_name": "grpo",
+        "host": "node0",
+        "pid": 7,
+        "role": "rollout",
+        "rank": 3,
+        "last_seen_ns": clock.now_ns,
+        "batches": 1,
+        "events": {"spans": 1, "events": 1, "logs": 2, "samples": 1, "histograms": 1},
+        "losses": [{"kind": "spans", "reason": "buffer", "count": 5}],
+        "clock_offset_ns": 2 * SECOND,
+        "final": False,
+        "silent": False,
+    }
+    assert status["events"] == status["processes"]["p1"]["events"]
+    assert (status["batches"], status["duplicates"], status["series"]) == (1, 0, 2)
+    assert status["sinks"]["memory"]["written"] == 1
+    json.dumps(status)
+    collector.close()
+
+
+def test_replaying_everything_changes_nothing_but_the_duplicates(fake_process):
+    collector = InProcessCollector([sink := MemorySink()])
+    process = fake_process()
+    payloads = [process.count("steps").payload(losses=[Loss("spans", "buffer", 5)]) for _ in range(5)]
+    assert [collector.ingest(payload) for payload in payloads] == [Receipt(accepted=1)] * 5
+    assert [collector.ingest(payload) for payload in payloads] == [Receipt(duplicates=1)] * 5
+    collector.close()
+    status = collector.status()
+    assert total(collector, "steps") == 5
+    assert len(sink.batches) == 5
+    assert (status.batches, status.duplicates, status.losses) == (5, 5, [Loss("spans", "buffer", 5)])
+
+
+def test_losses_of_processes_add_up_and_never_shrink(fake_process):
+    collector = InProcessCollector()
+    first, second = fake_process("a"), fake_process("b")
+    early, late = (first.payload(losses=[Loss("spans", "buffer", count)]) for count in (2, 7))
+    for payload in (late, early, second.payload(losses=[Loss("spans", "buffer", 1)])):
+        collector.ingest(payload)
+    assert collector.status().losses == [Loss("spans", "buffer", 8)]
+
+
+def batch_with(**fields):
+    fields = {"sequence": 1, "process_id": "p"} | fields
+    process = Process(process_id=fields["process_id"], run_id="r", host="h", pid=1)
+    batch = BatchBuilder().build(process, sequence=fields["sequence"], sent_ns=1)
+    batch.version = fields.get("version", batch.version)
+    return encode(batch)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "schema"),
+        (b"\x00\xff nonsense", "schema"),
+        (batch_with(version=(99, 0)), "version"),
+        (batch_with(sequence=0), "schema"),
+        (batch_with(sequence=-5), "schema"),
+        (batch_with(process_id=""), "schema"),
+    ],
+)
+def test_bad_payload_is_refused_and_counted(payload, reason):
+    collector = InProcessCollector()
+    with pytest.raises(SchemaError):
+        collector.ingest(payload)
+    status = collector.status()
+    assert status.refused == {reason: 1}
+    assert (status.batches, status.processes) == (0, {})
+
+
+def test_owner_can_commit_between_claim_and_publish(fake_process):
+    collector = InProcessCollector([sink := MemorySink()])
+    payload = fake_process().count("steps").payload()
+    batch = collector.decode(payload)
+    assert collector.claim(batch)
+    collector.release(batch)
+    assert collector.status().batches == 0
+    assert collector.claim(batch)
+    collector.publish(batch, len(payload))
+    assert collector.ingest(payload) == Receipt(duplicates=1)
+    collector.close()
+    assert len(sink.batches) == 1
+
+
+def test_ledger_of_an_earlier_collector_is_respected(fake_process):
+    ledger = SequenceLedger()
+    ledger.restore([LedgerEntry("p1", 1)])
+    collector = InProcessCollector(ledger=ledger)
+    process = fake_process("p1")
+    assert collector.ingest(process.payload()) == Receipt(duplicates=1)
+    assert collector.ingest(process.payload()) == Receipt(accepted=1)
+
+
+def test_state_of_an_ended_process_is_freed_once_all_its_batches_are_here(fake_process):
+    collector = InProcessCollector()
+    process = fake_process()
+    first = process.count("steps", 1).payload()
+    late = process.count("steps", 2).count("other", 4).payload()
+    last = process.count("steps", 3).payload(final=True)
+    collector.ingest(first)
+    collector.ingest(last)
+    assert collector.series.tracked_processes == 1
+    collector.ingest(late)
+    assert collector.series.tracked_processes == 0
+    assert (total(collector, "steps"), total(collector, "other")) == (6, 4)
+    assert collector.status().processes["p1"].final
+
+
+def test_silent_process_is_told_and_its_state_freed_after_a_while(fake_process, clock):
+    collector = InProcessCollector(clock=clock, forget_after_s=600)
+    silent, busy = fake_process("silent", heartbeat_s=5.0), fake_process("busy")
+    collector.ingest(silent.count("steps", 1).payload())
+    clock.now_ns += 16 * SECOND
+    collector.ingest(busy.count("steps", 1).payload())
+    assert [state.silent for state in collector.status().processes.values()] == [True, False]
+    clock.now_ns += 600 * SECOND
+    collector.ingest(busy.count("steps", 1).payload())
+    assert collector.series.tracked_processes == 1
+    collector.ingest(silent.count("steps", 1).payload())
+    collector.ingest(silent.count("steps", 1).payload())
+    assert total(collector, "steps") == 4
+    assert not collector.status().processes["silent"].silent
+
+
+def test_list_of_processes_is_bounded_and_totals_are_not_affected(fake_process):
+    collector = InProcessCollector(max_processes=3)
+    for number in range(10):
+        collector.ingest(fake_process(f"p{number}").count("steps").payload())
+    status = collector.status()
+    assert list(status.processes) == ["p7", "p8", "p9"]
+    assert (status.processes_seen, status.batches, total(collector, "steps")) == (10, 10, 10)
+
+
+def test_two_sinks_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two sinks are called 'memory'"):
+        InProcessCollector([MemorySink(), MemorySink()])

@@ -1,0 +1,218 @@
+EXAMPLE = """
+insight.init()
+insight.metric_count("train_step_total", amount=1, worker="trainer_0")
+insight.metric_value("reward_mean", value=1.23, worker="trainer_0")
+insight.metric_distribution("step_latency_ms", value=42.5, worker="trainer_0")
+with insight.trace_state("rollout", state_lane_id="trainer_0", step=10):
+    pass
+
+@insight.trace_op("update_model", stage="optimizer")
+def update_model():
+    return "updated"
+
+assert update_model() == "updated"
+"""
+
+
+def test_the_original_example_runs_and_its_values_arrive(run_driver):
+    out = run_driver(
+        EXAMPLE
+        + """
+assert insight.flush()
+text = metrics()
+run = insight.get_status()["run_id"]
+assert f'rl_insight_monitor_train_step_total{{worker="trainer_0",run_id="{run}"}} 1' in text
+assert f'rl_insight_monitor_reward_mean{{worker="trainer_0",run_id="{run}"}} 1.23' in text
+assert f'rl_insight_monitor_step_latency_ms_count{{worker="trainer_0",run_id="{run}"}} 1' in text
+assert value('rl_insight_monitor_collector_events_total{kind="spans"}') == 2
+print("done")
+""",
+        init='"local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1"',
+    )
+    assert "done" in out
+
+
+def test_workers_and_actors_need_no_init_and_share_the_run(run_driver):
+    run_driver("""
+    insight.init("math", "grpo", role="driver")
+
+    @ray.remote
+    def task(i):
+        insight.metric_count("task_calls", worker=str(i))
+        time.sleep(0.01)
+        return os.getpid()
+
+    @ray.remote
+    class Actor:
+        def __init__(self):
+            insight.init(role="rollout", rank=7)
+        def act(self):
+            insight.metric_count("actor_calls")
+            insight.flush()
+            return insight.get_status()
+
+    pids = set(ray.get([task.remote(i) for i in range(8)]))
+    actor = Actor.remote()
+    assert ray.get(actor.act.remote())["run_id"] == insight.get_status()["run_id"]
+    def of_the_run(line):
+        return "task_calls_total{" in line and 'project="math"' in line and 'experiment_name="grpo"' in line
+    wait_until(lambda: sum(map(of_the_run, metrics().splitlines())) == 8)
+    roles = {p["pid"]: (p["role"], p["rank"]) for p in status()["collector"]["processes"].values()}
+    assert ("rollout", 7) in roles.values() and ("driver", None) in roles.values()
+    assert pids <= set(roles)
+    """)
+
+
+def test_spans_nest_across_actor_and_task_calls(run_driver):
+    run_driver("""
+    insight.init(config={"server": {"backend": "ray"}, "otlp": {"traces_endpoint": None}})
+
+    @ray.remote
+    @insight.traced_remote
+    class Rollout:
+        @insight.trace_op("generate")
+        def generate(self, prompt, *, n=1):
+            return insight.inject(), prompt * n
+        async def agenerate(self):
+            with insight.trace_span("inner"):
+                return insight.inject()
+
+    @ray.remote
+    @insight.traced_remote
+    def task(**kwargs):
+        return insight.inject(), kwargs
+
+    @ray.remote
+    def plain():
+        return insight.inject()
+
+    rollout = Rollout.remote()
+    with insight.step(5), insight.trace_span("step") as span:
+        trace = insight.inject()["traceparent"].split("-")[1]
+        carrier, text = ray.get(insight.call_remote(rollout.generate, "ab", n=2))
+        assert text == "abab"
+        assert carrier["traceparent"].split("-")[1] == trace
+        assert carrier["traceparent"].split("-")[2] != f"{span.span_id:016x}"
+        assert carrier["baggage"] == "rl_insight.step=5"
+        assert ray.get(insight.call_remote(rollout.agenerate))["traceparent"].split("-")[1] == trace
+        carrier, kwargs = ray.get(insight.call_remote(task, a=1))
+        assert carrier["traceparent"] == insight.inject()["traceparent"] and kwargs == {"a": 1}
+        assert ray.get(insight.call_remote(plain)) == {}
+    assert ray.get(rollout.generate.remote("x"))[1] == "x"
+    """)
+
+
+def test_a_killed_worker_loses_at_most_its_last_flush_interval(run_driver):
+    run_driver("""
+    insight.init()
+
+    @ray.remote(max_restarts=0)
+    class Worker:
+        def work(self, n):
+            for _ in range(n):
+                insight.metric_count("work_done")
+        def delivered(self):
+            return insight.get_status().get("transport", {}).get("delivered_batches", 0)
+        def die(self):
+            os.kill(os.getpid(), 9)
+
+    worker = Worker.remote()
+    ray.get(worker.work.remote(1000))
+    wait_until(lambda: ray.get(worker.delivered.remote()) >= 1)
+    worker.die.remote()
+    wait_until(lambda: value("rl_insight_monitor_work_done_total") == 1000)
+    """)
+
+
+def test_a_restarted_hub_gets_what_was_not_confirmed_and_all_totals_again(run_driver):
+    run_driver("""
+    insight.init()
+    insight.metric_count("before")
+    assert insight.flush()
+    hub = find_hub()
+    ray.kill(hub, no_restart=False)
+    for _ in range(200):
+        with insight.trace_span("work"):
+            pass
+    insight.metric_count("after", 3)
+    wait_until(lambda: value("rl_insight_monitor_after_total") == 3)
+    wait_until(lambda: value("rl_insight_monitor_before_total") == 1)
+    wait_until(lambda: value('rl_insight_monitor_collector_events_total{kind="spans"}') == 200)
+    """)
+
+
+def test_two_jobs_on_one_node_do_not_collide_and_hubs_are_gone_with_their_job(start_driver, run_driver):
+    other = start_driver("""
+    insight.init()
+    insight.metric_count("jobs", job="first")
+    insight.flush()
+    print(status()["metrics_url"], flush=True)
+    sys.stdin.read()
+    """)
+    url = other.stdout.readline().strip()
+    run_driver(f"""
+    insight.init()
+    insight.metric_count("jobs", job="second")
+    insight.flush()
+    assert status()["metrics_url"] != {url!r}
+    assert value('rl_insight_monitor_jobs_total{{job="second"') == 1
+    assert 'job="first"' not in metrics()
+    wait_until(lambda: len(hubs()) == 2)
+    """)
+    other.communicate(timeout=60)
+    run_driver("wait_until(lambda: not hubs())")
+
+
+def test_without_a_hub_a_worker_goes_on_and_records_nothing(run_driver):
+    run_driver("""
+    import rl_insight.monitor
+    @ray.remote
+    def work():
+        import rl_insight.monitor
+        rl_insight.monitor._HUB_WAIT_S = 0.1
+        insight.metric_count("lost")
+        wait_until(lambda: not insight.get_status()["recording"], 30)
+        insight.metric_count("lost")
+        return "worked"
+    assert ray.get(work.remote()) == "worked"
+    """)
+
+
+def test_with_one_hub_a_node_the_workers_use_the_one_on_their_own(run_driver):
+    run_driver("""
+    insight.init(config={"ray": {"hub": "node"}})
+    insight.metric_count("driver_calls")
+    assert insight.flush()
+    assert hub_name() in hubs()
+    """)
+
+
+def test_waiting_for_a_hub_that_hangs_costs_the_recording_thread_nothing(run_driver):
+    run_driver("""
+    insight.init()
+    hub = find_hub()
+    pid = ray.get(hub.get_status.remote()) and None
+    insight.metric_count("calls")
+    assert insight.flush()
+    import signal, subprocess
+    pids = subprocess.run(["pgrep", "-f", "MonitorHub"], capture_output=True, text=True).stdout.split()
+    assert pids
+    for pid in pids:
+        os.kill(int(pid), signal.SIGSTOP)
+    try:
+        import threading
+        finished = threading.Event()
+        def train():
+            for _ in range(5000):
+                insight.metric_count("calls")
+                with insight.trace_span("work"):
+                    pass
+            finished.set()
+        threading.Thread(target=train, daemon=True).start()
+        assert finished.wait(60)
+        assert not insight.flush(0.5)
+    finally:
+        for pid in pids:
+            os.kill(int(pid), signal.SIGCONT)
+    wait_until(lambda: value("rl_insight_monitor_calls_total") == 5001)
+    """)
