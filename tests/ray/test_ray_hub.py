@@ -32,6 +32,26 @@ print("done")
     assert "done" in out
 
 
+def test_a_real_prometheus_scrapes_the_hub(start_driver, start_prometheus):
+    driver = start_driver("""
+    insight.init()
+    for value in range(1, 1001):
+        insight.metric_histogram("latency_ms", value / 10)
+    insight.metric_count("calls", 2, worker="a")
+    insight.metric_count("calls", 3, worker="b", shard="1")
+    assert insight.flush()
+    print(status()["metrics_url"], flush=True)
+    sys.stdin.read()
+    """)
+    address = driver.stdout.readline().split("/")[2]
+    prometheus = start_prometheus([address])
+    prometheus.wait_for("rl_insight_monitor_calls_total")
+    calls = {labels["worker"]: value for labels, value in prometheus.query("rl_insight_monitor_calls_total")}
+    assert calls == {"a": 2, "b": 3}
+    ((_, p95),) = prometheus.query("histogram_quantile(0.95, rl_insight_monitor_latency_ms_bucket)")
+    assert abs(p95 - 95.0) / 95.0 < 0.05
+
+
 def test_workers_and_actors_need_no_init_and_share_the_run(run_driver):
     run_driver("""
     insight.init("math", "grpo", role="driver")

@@ -25,7 +25,7 @@ class ForwardingTransport(Transport):
             self.max_batch_bytes = onward.max_batch_bytes
 
     @property
-    def on_loss(self) -> LossHandler:  # type: ignore[override]  # a plain attribute in the base class
+    def on_loss(self) -> LossHandler:
         """What is told of losses, here and on the way onward."""
         return self._on_loss
 

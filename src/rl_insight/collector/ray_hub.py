@@ -181,6 +181,7 @@ def wait_for_hub(timeout_s: float) -> Any:
 def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     """Make the transport of a process that has Ray: to the job's hub, which is started if there is none."""
     hub = find_hub()
-    if hub is None:
-        hub = start_hub(config, RunIdentity(process.run_id, process.project, process.experiment_name))
-    return RayTransport(hub, find_hub)
+    if hub is not None:
+        return RayTransport(hub, find_hub)
+    hub = start_hub(config, RunIdentity(process.run_id, process.project, process.experiment_name))
+    return RayTransport(hub, find_hub, flush_hub=True)

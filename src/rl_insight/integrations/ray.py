@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rl_insight.api import attach, inject
 
@@ -25,7 +25,7 @@ _CONTEXT = "_insight_context"
 def traced_remote(target: TargetT) -> TargetT:
     """Make an actor's class, or a task's function, continue the caller's trace; goes below `@ray.remote`."""
     if not inspect.isclass(target):
-        return _continuing(target)
+        return cast("TargetT", _continuing(target))
     for name, method in inspect.getmembers(target, inspect.isfunction):
         if not name.startswith("__"):
             setattr(target, name, _continuing(method))
@@ -52,35 +52,35 @@ def _continuing(function: Any) -> Any:
     """Wrap a function so that it takes the caller's context by a keyword of ours; its kind stays the same."""
     if _CONTEXT in inspect.signature(function).parameters:
         return function
-    if inspect.isasyncgenfunction(function):
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            with attach(kwargs.pop(_CONTEXT, None) or {}):
-                async for item in function(*args, **kwargs):
-                    yield item
-
-    elif inspect.iscoroutinefunction(function):
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            with attach(kwargs.pop(_CONTEXT, None) or {}):
-                return await function(*args, **kwargs)
-
-    elif inspect.isgeneratorfunction(function):
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with attach(kwargs.pop(_CONTEXT, None) or {}):
-                return (yield from function(*args, **kwargs))
-
-    else:
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with attach(kwargs.pop(_CONTEXT, None) or {}):
-                return function(*args, **kwargs)
-
-    wrapper = functools.wraps(function)(call)
+    wrapper: Any = functools.wraps(function)(_by_kind(function))
     del wrapper.__wrapped__  # Ray would look through the wrapper and refuse our keyword
-    wrapper.__signature__ = _extended(inspect.signature(function))  # type: ignore[attr-defined]
+    wrapper.__signature__ = _extended(inspect.signature(function))
     return wrapper
+
+
+def _by_kind(function: Any) -> Any:
+    async def iterate_async(*args: Any, **kwargs: Any) -> Any:
+        with attach(kwargs.pop(_CONTEXT, None) or {}):
+            async for item in function(*args, **kwargs):
+                yield item
+
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        with attach(kwargs.pop(_CONTEXT, None) or {}):
+            return await function(*args, **kwargs)
+
+    def iterate(*args: Any, **kwargs: Any) -> Any:
+        with attach(kwargs.pop(_CONTEXT, None) or {}):
+            return (yield from function(*args, **kwargs))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with attach(kwargs.pop(_CONTEXT, None) or {}):
+            return function(*args, **kwargs)
+
+    if inspect.isasyncgenfunction(function):
+        return iterate_async
+    if inspect.iscoroutinefunction(function):
+        return call_async
+    return iterate if inspect.isgeneratorfunction(function) else call
 
 
 def _extended(signature: inspect.Signature) -> inspect.Signature:

@@ -28,8 +28,10 @@ class RayTransport(Transport):
     max_batch_bytes = 80_000
     """Ray moves arguments above 100 kB through its object store, which is slower."""
 
-    def __init__(self, hub: Any, find_hub: Callable[[], Any]) -> None:
+    def __init__(self, hub: Any, find_hub: Callable[[], Any], *, flush_hub: bool = False) -> None:
         self._hub = hub
+        self._flush_hub = flush_hub
+        """True in the process whose end is the hub's end: what the hub still holds must leave before."""
         self._find_hub = find_hub
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -125,9 +127,19 @@ class RayTransport(Transport):
         deadline = time.monotonic() + timeout_s
         self._submit()
         with self._changed:
-            return self._changed.wait_for(
+            delivered = self._changed.wait_for(
                 lambda: not self._waiting and not self._in_flight, max(0.0, deadline - time.monotonic())
             )
+        if not delivered or not self._flush_hub:
+            return delivered
+        return self._wait_for_hub(deadline - time.monotonic())
+
+    def _wait_for_hub(self, timeout_s: float) -> bool:
+        try:
+            return bool(self._hub.flush.remote(timeout_s).future().result(max(0.0, timeout_s)))
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
+            self._last_error = f"{type(error).__name__}: {error}"
+            return False
 
     def close(self) -> None:
         """Stop; what was not confirmed is counted as lost, though it may still arrive."""

@@ -1,0 +1,116 @@
+"""Fixtures for all tests: waiting for a condition, and a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+
+def _wait_until(predicate, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not (result := predicate()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"did not come true within {timeout_s} s")
+        time.sleep(0.02)
+    return result
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """Wait for a condition: `wait_until(predicate, timeout_s)` returns its first true result."""
+    return _wait_until
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _get(url):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read()
+
+
+class PrometheusServer:
+    """A running Prometheus that scrapes the given targets every 200 ms."""
+
+    def __init__(self, directory: Path, targets: list[str]):
+        config = directory / "prometheus.yml"
+        scrape = {"job_name": "test", "scrape_interval": "200ms", "static_configs": [{"targets": targets}]}
+        config.write_text(json.dumps({"scrape_configs": [scrape]}))
+        self.port = _free_port()
+        self.log = directory / "prometheus.log"
+        with self.log.open("wb") as log:
+            self.program = subprocess.Popen(
+                [
+                    shutil.which("prometheus"),
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={directory / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env={**os.environ, "GOMAXPROCS": "1"},
+            )
+        _wait_until(self._ready, 60.0)
+
+    def _ready(self):
+        if self.program.poll() is not None:
+            pytest.fail(f"prometheus ended: {self.log.read_text()[-2000:]}")
+        try:
+            return _get(f"http://127.0.0.1:{self.port}/-/ready")
+        except OSError:
+            return False
+
+    def api(self, path, **parameters):
+        query = urllib.parse.urlencode(parameters)
+        return json.loads(_get(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}"))["data"]
+
+    def query(self, expression):
+        """Return ``[(labels, value)]`` of an instant query."""
+        result = self.api("query", query=expression)["result"]
+        return [(series["metric"], float(series["value"][1])) for series in result]
+
+    def wait_for(self, expression):
+        """Wait until a query returns something."""
+        return _wait_until(lambda: self.query(expression), 30.0)
+
+    def wait_for_next_scrape(self):
+        """Wait until a scrape that began from now on has been stored."""
+        now = time.time()
+        _wait_until(
+            lambda: any(value > now for _, value in self.query("timestamp(up) - scrape_duration_seconds")), 30.0
+        )
+
+    def close(self):
+        self.program.terminate()
+        self.program.wait(30)
+
+
+@pytest.fixture
+def start_prometheus(tmp_path):
+    """Start a real Prometheus: `start_prometheus(["127.0.0.1:1234"])` returns a `PrometheusServer`."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("the program prometheus is not installed")
+    started = []
+
+    def start(targets):
+        directory = tmp_path / f"prometheus{len(started)}"
+        directory.mkdir()
+        started.append(PrometheusServer(directory, targets))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
