@@ -42,27 +42,28 @@ class Agent:
         """Answer one prompt with one set of weights."""
         attributes = {"task": prompt.kind, "expression": prompt.expression, "model_version": policy.version}
         with insight.trace_span("rollout.sample", attributes, lane=self.lane) as span:
-            context, tokens = Context(prompt), thinking_tokens(self._rng)
+            context, thinking, tokens = Context(prompt), thinking_tokens(self._rng), 0
             choices: list[Choice] = []
             answer: list[int] = []
             while len(answer) < ANSWER_LENGTH:
-                choice = await self._generate(policy, context, tokens if not choices else 1)
+                choice = await self._generate(policy, context, thinking + 1)
                 choices.append(choice)
+                tokens += thinking + 1
+                thinking = 0
                 if choice.token == CALL_TOOL:
                     context = replace(context, tool_called=True, tool_result=await self._call_tool(prompt))
-                    tokens += THINKING_AFTER_TOOL
+                    thinking = THINKING_AFTER_TOOL
                 else:
                     answer.append(choice.token)
                     context = replace(context, position=min(len(answer), ANSWER_LENGTH - 1))
             score = await self._reward(prompt, tuple(answer), tool_calls=int(context.tool_called))
-            tokens += len(choices)
             span.set_attribute("reward", score)
             span.set_attribute("tokens", tokens)
         return Sample(prompt, policy.version, choices, score, tokens, int(context.tool_called))
 
     async def _generate(self, policy: Policy, context: Context, tokens: int) -> Choice:
         with insight.trace_state("generate", self.lane, tokens=tokens):
-            await self._pace.generate(tokens + THINKING_AFTER_TOOL * context.tool_called)
+            await self._pace.generate(tokens)
             return policy.choose(context, self._rng)
 
     async def _call_tool(self, prompt: Prompt) -> tuple[int, ...] | None:

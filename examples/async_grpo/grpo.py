@@ -12,6 +12,8 @@ from examples.async_grpo.samples import Group
 
 CLIP = 0.2
 LEARNING_RATE = 0.1
+SPREAD_FLOOR = 0.1
+"""Keeps a group whose rewards hardly differ from teaching as loudly as one where they do."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ def make_batch(groups: list[Group]) -> TrainingBatch:
     choices, advantages = [], []
     for group in groups:
         rewards = np.array([sample.reward for sample in group.samples])
-        relative = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+        relative = (rewards - rewards.mean()) / (rewards.std() + SPREAD_FLOOR)
         for sample, advantage in zip(group.samples, relative, strict=True):
             choices += sample.choices
             advantages += [advantage] * len(sample.choices)

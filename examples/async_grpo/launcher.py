@@ -17,7 +17,7 @@ from examples.async_grpo.children import ChildFailedError, Children
 from examples.async_grpo.destination import Destination, DestinationError, open_destination
 from examples.async_grpo.rollout import run_rollout_worker
 from examples.async_grpo.settings import Links, Settings
-from examples.async_grpo.summary import summarise_files
+from examples.async_grpo.summary import Summary, SummaryError, summarise_api, summarise_files
 from examples.async_grpo.tool import run_tool_server
 from examples.async_grpo.trainer import run_trainer
 from examples.async_grpo.weights import WeightStore
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with open_destination(context, options.server, directory) as destination:
             return run(context, options, run_id, destination)
-    except (ChildFailedError, DestinationError) as error:
+    except (ChildFailedError, DestinationError, SummaryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -65,9 +65,15 @@ def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destina
             signal.pause()
     except KeyboardInterrupt:
         code = INTERRUPTED
-    if destination.directory is not None:
-        print(summarise_files(destination.directory).text())
+    print(summarise(destination, run_id).text())
     return code
+
+
+def summarise(destination: Destination, run_id: str) -> Summary:
+    """Read the run back from where it was recorded."""
+    if destination.url is not None:
+        return summarise_api(destination.url, destination.token, run_id)
+    return summarise_files(destination.directory or Path())
 
 
 def train(context: SpawnContext, settings: Settings) -> None:

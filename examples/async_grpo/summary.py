@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
+import urllib.parse
+import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rl_insight.schema.records import LossRecord, SampleRecord, SpanRecord, records
 from rl_insight.transport import read_batches
 
 FEW = 3
 """Steps at the start and at the end whose reward is averaged."""
+
+
+FOREVER = 2**62 - 1
+
+
+class SummaryError(Exception):
+    """The server did not tell about the run."""
 
 
 @dataclass(slots=True)
@@ -88,6 +99,52 @@ def summarise_files(directory: Path) -> Summary:
     summary.lost = sum(lost.values())
     summary.unfinished = sum(record.duration_ns is None for record in spans.values())
     summary.spans = _by_name(list(spans.values()))
+    return summary
+
+
+class Api:
+    """The queries of a server, for one run."""
+
+    def __init__(self, url: str, token: str | None, run_id: str) -> None:
+        self._url = f"{url.rstrip('/')}/api/v1"
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._run_id = run_id
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a local server needs no proxy
+
+    def get(self, path: str, **parameters: str | int) -> Any:
+        """Ask one question."""
+        query = urllib.parse.urlencode({"run": self._run_id, **parameters})
+        request = urllib.request.Request(f"{self._url}/{path}?{query}", headers=self._headers)
+        try:
+            with self._opener.open(request, timeout=30.0) as response:
+                return json.load(response)
+        except OSError as error:
+            raise SummaryError(f"no summary: {self._url}/{path} did not answer: {error}.") from error
+
+    def series(self, metric: str, aggregation: str, **parameters: str | int) -> list[dict[str, Any]]:
+        """Return a metric's lines over all time; each has `labels`, `x` and `y`."""
+        window = {"start_ns": 0, "end_ns": FOREVER}
+        lines: list[dict[str, Any]] = self.get(
+            "metrics/range", metric=metric, aggregation=aggregation, **window, **parameters
+        )
+        return lines
+
+
+def summarise_api(url: str, token: str | None, run_id: str) -> Summary:
+    """Ask a server about a run."""
+    api = Api(url, token, run_id)
+    run = api.get("summary")
+    summary = Summary(lost=run["lost"], unfinished=run["open_spans"])
+    summary.processes.update(process["role"] for process in api.get("processes"))
+    for line in api.series("reward_mean", "last", axis="step", width=1, group_by=""):
+        summary.rewards = dict(zip(line["x"], line["y"], strict=True))
+    for line in api.series("staleness_max", "max", width=FOREVER, group_by=""):
+        summary.staleness_max = max(line["y"])
+    for line in api.series("tool_errors", "increase", width=FOREVER, group_by="type"):
+        summary.tool_errors[line["labels"]["type"]] += int(sum(line["y"]))
+    for spot in api.get("hotspots"):
+        times = spot["p50_ns"] / 1e9, spot["p95_ns"] / 1e9
+        summary.spans[spot["name"]] = SpanSummary(spot["count"], *times, spot["errors"])
     return summary
 
 

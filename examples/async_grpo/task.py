@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 ANSWER_LENGTH = 2
-TOOL_COST = 0.1
+TOOL_COST = 0.05
 KINDS = ("add", "multiply")
 
 
@@ -53,7 +53,7 @@ def reward(prompt: Prompt, answer: tuple[int, ...], tool_calls: int) -> float:
     """Score an answer: the share of right digits, less what the tool cost.
 
     >>> reward(Prompt("add", 2, 2), (0, 4), tool_calls=0), reward(Prompt("add", 2, 2), (0, 5), tool_calls=1)
-    (1.0, 0.4)
+    (1.0, 0.45)
     """
     right = sum(given == wanted for given, wanted in zip(answer, prompt.answer, strict=True))
     return right / ANSWER_LENGTH - TOOL_COST * tool_calls

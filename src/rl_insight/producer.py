@@ -317,7 +317,12 @@ class Producer:
         >>> headers = inject({"content-type": "application/json"})
         """
         recorder = self._recorder
-        return inject(carrier, default_step=recorder.step if recorder is not None else None)  # type: ignore[no-any-return]
+        try:
+            return inject(carrier, default_step=recorder.step if recorder is not None else None)
+        except Exception:  # noqa: BLE001  # a carrier that takes nothing is no reason to stop training
+            if recorder is not None:
+                recorder.losses.refuse("contexts", "bad_carrier", f"a {type(carrier).__name__} takes no headers.")
+            return {} if carrier is None else carrier
 
     def attach(self, carrier: Mapping[str, str]) -> Attachment:
         """Continue the context that a carrier holds, from now on or for a `with` block.

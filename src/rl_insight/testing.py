@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_insight.monitor import Monitor
 from rl_insight.recorder.clock import Clock
+from rl_insight.recorder.context import current_session, current_span, current_step, reset
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.recorder import Recorder
@@ -265,9 +266,13 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
 
     monitor = CaptureMonitor(config, clock=clock)
     before = default_monitor._stand_in(monitor)
+    # What one test left open must not become the parent of what the next one records.
+    tokens = [(variable, variable.set(None)) for variable in (current_span, current_step, current_session)]
     try:
         yield monitor
     finally:
+        for variable, token in tokens:
+            reset(variable, token)
         default_monitor._restore(before)
         monitor.finish()
     monitor.raise_defects()

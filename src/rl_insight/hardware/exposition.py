@@ -7,15 +7,14 @@ everything, and a property test holds both to the same result.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_PLAIN = re.compile(
-    rb'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*="[^"\\\n]*",?)*)\})? '
-    rb"(NaN|[+-]?Inf|[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)"
-)
+_LABELS = re.compile(rb'(?:[a-zA-Z_][a-zA-Z0-9_]*="[^"\\\n]*",)*[a-zA-Z_][a-zA-Z0-9_]*="[^"\\\n]*",?')
 _LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\\n]*)"')
+_VALUE = re.compile(rb"NaN|[+-]?Inf|[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 _MAX_KNOWN_LABELS = 20_000
 
 
@@ -29,59 +28,66 @@ class Sample(NamedTuple):
 
 
 class SeriesReader:
-    """Reads chosen series from pages; keeps the label sets it has seen, since they come again with every page.
+    r"""Reads chosen series from pages; keeps the label sets it has seen, since they come again with every page.
 
-    >>> SeriesReader(["up"]).read(b'# TYPE up gauge\\nup{job="a"} 1\\nother 2\\n')
+    >>> SeriesReader(["up"]).read(b'# TYPE up gauge\nup{job="a"} 1\nother 2\n')
     [Sample(name='up', labels={'job': 'a'}, value=1.0)]
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset(names)
-        self._needles = [b"\n" + name.encode() for name in sorted(self._names)]
+        self._names = {name.encode(): name for name in names}
+        self._needle = b"\n" + os.path.commonprefix(list(self._names))
+        """One search for what all names begin with beats one for each name."""
         self._labels: dict[bytes, dict[str, str]] = {}
         self.bad_lines = 0
         """Lines that no parser could read, over all pages."""
 
     def read(self, page: bytes) -> list[Sample]:
         """Return the samples of the chosen series."""
-        samples = []
-        for line in self.lines(page):
-            sample = self._plain(line) or self._odd(line)
-            if sample is not None and sample.name in self._names:
-                samples.append(sample)
-        return samples
-
-    def lines(self, page: bytes) -> list[bytes]:
-        """Return the lines that may belong to the chosen series, and some others at times."""
         page = b"\n" + page
         if b"\n " in page or b"\n\t" in page or b"\n{" in page:
-            return [stripped for line in page.split(b"\n") if (stripped := line.strip()) and stripped[:1] != b"#"]
+            return self._read_all(page)
+        samples = []
+        names, needle, find = self._names, self._needle, page.find
+        start = find(needle)
+        while start >= 0:
+            end = find(b"\n", start + 1)
+            line = page[start + 1 : end] if end >= 0 else page[start + 1 :]
+            head, brace, rest = line.partition(b"{")
+            name = names.get(head) if brace else names.get(head.partition(b" ")[0].partition(b"\t")[0])
+            if name is not None:
+                sample = self._plain(name, rest) if brace else None
+                sample = sample or self._odd(line)
+                if sample is not None:
+                    samples.append(sample)
+            start = find(needle, end) if end >= 0 else -1
+        return samples
+
+    def _read_all(self, page: bytes) -> list[Sample]:
+        """Read a page whose lines begin in an unusual way."""
         found = []
-        for needle in self._needles:
-            start = page.find(needle)
-            while start >= 0:
-                end = page.find(b"\n", start + 1)
-                end = len(page) if end < 0 else end
-                if page[start + len(needle) : start + len(needle) + 1] in (b"{", b" ", b"\t"):
-                    found.append(page[start + 1 : end])
-                start = page.find(needle, end)
+        for line in page.split(b"\n"):
+            stripped = line.strip()
+            if stripped and not stripped.startswith(b"#"):
+                sample = self._odd(stripped)
+                if sample is not None and sample.name.encode() in self._names:
+                    found.append(sample)
         return found
 
-    def _plain(self, line: bytes) -> Sample | None:
-        match = _PLAIN.fullmatch(line)
-        if match is None:
+    def _plain(self, name: str, rest: bytes) -> Sample | None:
+        """Read what follows the brace; None for anything but the plain form."""
+        text, _end, value = rest.rpartition(b"} ")
+        if _VALUE.fullmatch(value) is None:
             return None
-        name, labels, value = match.groups()
-        return Sample(name.decode(), self._label_set(labels or b""), float(value))
-
-    def _label_set(self, text: bytes) -> dict[str, str]:
-        known = self._labels.get(text)
-        if known is None:
-            known = {name.decode(): value.decode("utf-8", "replace") for name, value in _LABEL.findall(text)}
+        labels = self._labels.get(text)
+        if labels is None:
+            if _LABELS.fullmatch(text) is None:
+                return None
+            labels = {key.decode(): value.decode("utf-8", "replace") for key, value in _LABEL.findall(text)}
             if len(self._labels) >= _MAX_KNOWN_LABELS:
                 self._labels.clear()
-            self._labels[text] = known
-        return known
+            self._labels[text] = labels
+        return Sample(name, labels, float(value))
 
     def _odd(self, line: bytes) -> Sample | None:
         from prometheus_client.parser import text_string_to_metric_families

@@ -43,7 +43,7 @@ class FetchError(Exception):
 def fetch_all(
     targets: Iterable[Target], *, timeout_s: float, stop: threading.Event, max_open: int = _MAX_OPEN
 ) -> dict[Target, bytes | FetchError]:
-    """Fetch pages side by side, each within `timeout_s`; returns early, with errors for the rest, when `stop` is set."""
+    """Fetch pages side by side, each within `timeout_s`; what is left when `stop` is set becomes an error."""
     waiting = deque(targets)
     results: dict[Target, bytes | FetchError] = {}
     with selectors.DefaultSelector() as selector:
@@ -78,9 +78,7 @@ def _open(
     selector.register(fetch.socket, selectors.EVENT_WRITE, fetch)
 
 
-def _advance(
-    selector: selectors.BaseSelector, running: set[_Fetch], results: dict[Target, bytes | FetchError]
-) -> None:
+def _advance(selector: selectors.BaseSelector, running: set[_Fetch], results: dict[Target, bytes | FetchError]) -> None:
     for key, _events in selector.select(_CHECK_STOP_S):
         fetch: _Fetch = key.data
         try:
@@ -119,10 +117,10 @@ class _Fetch:
             "Accept: text/plain;version=0.0.4\r\nConnection: close\r\n\r\n"
         ).encode()
         self.received = bytearray()
-        family, kind, protocol, _name, address = socket.getaddrinfo(
+        family, _kind, _protocol, _name, address = socket.getaddrinfo(
             target.host, target.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICSERV
         )[0]
-        self.socket = socket.socket(family, kind, protocol)
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         problem = self.socket.connect_ex(address)
         if problem not in _IN_PROGRESS:
@@ -140,7 +138,7 @@ class _Fetch:
     def receive(self) -> bool:
         """Take what arrived; True when that was the end."""
         try:
-            data = self.socket.recv(262_144)
+            data = self.socket.recv(65_536)
         except BlockingIOError:
             return False
         self.received += data

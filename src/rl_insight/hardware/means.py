@@ -74,9 +74,10 @@ class StepMeans:
             known = QUANTITIES.get((reading.kind, quantity))
             if known is None or known.cumulative or quantity == "up" or not isfinite(value):
                 continue
-            cell = self._sums.get((*reading.key, quantity))
+            key = (*reading.key, quantity)
+            cell = self._sums.get(key)
             if cell is None:
-                cell = self._sums[(*reading.key, quantity)] = _Sum(reading.host)
+                cell = self._sums[key] = _Sum(reading.host)
             if is_repeat:
                 cell.carried = value
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_insight.hardware.base import Kind
 
@@ -20,20 +20,23 @@ class Quantity:
     documentation: str
     cumulative: bool = False
     """A total since some start: recorded as a counter, with no mean."""
+    steady: bool = False
+    """Seldom changes: recorded when it does, and once a minute."""
 
-    @property
-    def metric(self) -> str:
-        """The metric's name, without the namespace and a counter's `_total`."""
-        return f"{self.kind}_{self.name}"
+    metric: str = field(init=False)
+    """The metric's name, without the namespace and a counter's `_total`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", f"{self.kind}_{self.name}")
 
 
 _ALL = (
     Quantity("gpu", "utilization_ratio", "Share of time in which the accelerator was busy, 0 to 1"),
     Quantity("gpu", "memory_busy_ratio", "Share of time in which its memory was read or written, 0 to 1"),
     Quantity("gpu", "memory_used_bytes", "Accelerator memory in use"),
-    Quantity("gpu", "memory_total_bytes", "Accelerator memory installed"),
+    Quantity("gpu", "memory_total_bytes", "Accelerator memory installed", steady=True),
     Quantity("gpu", "power_watts", "Power drawn"),
-    Quantity("gpu", "power_limit_watts", "Power limit in force"),
+    Quantity("gpu", "power_limit_watts", "Power limit in force", steady=True),
     Quantity("gpu", "temperature_celsius", "Temperature of the chip"),
     Quantity("gpu", "sm_clock_hertz", "Clock of the compute units"),
     Quantity("gpu", "pcie_received_bytes_per_second", "PCIe traffic to the accelerator"),
@@ -42,22 +45,22 @@ _ALL = (
     Quantity("gpu", "nvlink_sent_bytes", "NVLink data sent", cumulative=True),
     Quantity("gpu", "energy_joules", "Energy used", cumulative=True),
     Quantity("gpu_process", "memory_used_bytes", "Accelerator memory that a process uses"),
-    Quantity("node", "up", "1 while the node answers, 0 when it does not"),
+    Quantity("node", "up", "1 while the node answers, 0 when it does not", steady=True),
     Quantity("node", "cpu_utilization_ratio", "Share of all cores that is busy, 0 to 1"),
-    Quantity("node", "cpu_count", "Logical cores"),
+    Quantity("node", "cpu_count", "Logical cores", steady=True),
     Quantity("node", "memory_used_bytes", "RAM in use"),
-    Quantity("node", "memory_total_bytes", "RAM installed, or the container's limit as Ray sees it"),
+    Quantity("node", "memory_total_bytes", "RAM installed, or the container's limit as Ray sees it", steady=True),
     Quantity("node", "swap_used_bytes", "Swap in use"),
-    Quantity("node", "swap_total_bytes", "Swap there is"),
+    Quantity("node", "swap_total_bytes", "Swap there is", steady=True),
     Quantity("node", "disk_used_bytes", "Disk space in use"),
-    Quantity("node", "disk_total_bytes", "Disk space there is"),
+    Quantity("node", "disk_total_bytes", "Disk space there is", steady=True),
     Quantity("node", "disk_read_bytes", "Data read from disks", cumulative=True),
     Quantity("node", "disk_written_bytes", "Data written to disks", cumulative=True),
     Quantity("node", "network_received_bytes", "Data received, loopback left out", cumulative=True),
     Quantity("node", "network_sent_bytes", "Data sent, loopback left out", cumulative=True),
     Quantity("node", "cgroup_memory_used_bytes", "RAM that this process's control group uses"),
-    Quantity("node", "cgroup_memory_limit_bytes", "RAM limit of this process's control group"),
-    Quantity("node", "cgroup_cpu_limit_cores", "CPU limit of this process's control group"),
+    Quantity("node", "cgroup_memory_limit_bytes", "RAM limit of this process's control group", steady=True),
+    Quantity("node", "cgroup_cpu_limit_cores", "CPU limit of this process's control group", steady=True),
     Quantity("process", "resident_memory_bytes", "RAM that this process uses"),
     Quantity("process", "threads", "Threads of this process"),
     Quantity("process", "cpu_utilization_ratio", "Cores that this process keeps busy, 1 is one core"),

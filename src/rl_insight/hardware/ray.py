@@ -6,7 +6,6 @@ import logging
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any
@@ -14,16 +13,18 @@ from typing import Any
 import msgspec
 
 from rl_insight.hardware.base import Reading, Source
-from rl_insight.hardware.exposition import Sample, SeriesReader
+from rl_insight.hardware.exposition import SeriesReader
 from rl_insight.hardware.fetch import FetchError, Target, fetch_all
 
 logger = logging.getLogger("rl_insight")
 
 _MIB = 1024.0**2
+_AVAILABLE = "memory_available_bytes"
+"""Not a quantity of ours: it makes the total."""
 _GPU_SERIES = {
     "ray_node_gpus_utilization": ("utilization_ratio", 0.01),
     "ray_node_gram_used": ("memory_used_bytes", _MIB),
-    "ray_node_gram_available": ("memory_available_bytes", _MIB),
+    "ray_node_gram_available": (_AVAILABLE, _MIB),
     "ray_node_gpu_power_milliwatts": ("power_watts", 0.001),
     "ray_node_gpu_temperature_celsius": ("temperature_celsius", 1.0),
 }
@@ -148,34 +149,39 @@ class RaySource(Source):
 
     def _node_readings(self, node: RayNode, page: bytes) -> list[Reading]:
         samples = self._reader.read(page)
-        # The CRC of the values: the agent's own clock does not show on the page.
-        stamp = zlib.crc32(repr([(sample.name, sample.value) for sample in samples]).encode()) | 1
+        # Made of the values: the agent's own clock does not show on the page.
+        stamp = hash(tuple([sample.value for sample in samples])) or 1
         values = {"up": 1.0}
         gpus: dict[str, tuple[dict[str, str], dict[str, float]]] = {}
-        for sample in samples:
-            if not isfinite(sample.value):
+        for name, labels, value in samples:
+            if not isfinite(value):
                 continue
-            if sample.name in _NODE_SERIES:
-                quantity, factor = _NODE_SERIES[sample.name]
-                values[quantity] = sample.value * factor
-            elif sample.name in _GPU_SERIES:
-                _add_gpu_value(gpus, sample)
+            if (gpu_series := _GPU_SERIES.get(name)) is not None:
+                index = labels.get("GpuIndex") or "0"
+                if index not in gpus:
+                    gpus[index] = (labels, {})
+                gpus[index][1][gpu_series[0]] = value * gpu_series[1]
+            elif (series := _NODE_SERIES.get(name)) is not None:
+                values[series[0]] = value * series[1]
         readings = [Reading(node=node.node_id, host=node.host, kind="node", values=values, stamp=stamp)]
-        for index in sorted(gpus, key=_by_number):
-            labels, gpu_values = gpus[index]
-            readings.append(
-                Reading(
-                    node=node.node_id,
-                    host=node.host,
-                    kind="gpu",
-                    index=index,
-                    uuid=labels.get("GpuUuid", ""),
-                    model=labels.get("GpuDeviceName", ""),
-                    values=gpu_values,
-                    stamp=stamp,
-                )
-            )
+        readings.extend(_gpu_reading(node, index, *gpus[index], stamp) for index in sorted(gpus, key=_by_number))
         return readings
+
+
+def _gpu_reading(node: RayNode, index: str, labels: dict[str, str], values: dict[str, float], stamp: int) -> Reading:
+    available = values.pop(_AVAILABLE, None)
+    if available is not None and "memory_used_bytes" in values:
+        values["memory_total_bytes"] = values["memory_used_bytes"] + available
+    return Reading(
+        node=node.node_id,
+        host=node.host,
+        kind="gpu",
+        index=index,
+        uuid=labels.get("GpuUuid", ""),
+        model=labels.get("GpuDeviceName", ""),
+        values=values,
+        stamp=stamp,
+    )
 
 
 def alive_nodes() -> list[RayNode]:
@@ -194,15 +200,6 @@ def _ray_node(node: Mapping[str, Any]) -> RayNode:
         metrics_port=int(node.get("MetricsExportPort") or 0),
         is_head="node:__internal_head__" in (node.get("Resources") or {}),
     )
-
-
-def _add_gpu_value(gpus: dict[str, tuple[dict[str, str], dict[str, float]]], sample: Sample) -> None:
-    quantity, factor = _GPU_SERIES[sample.name]
-    index = sample.labels.get("GpuIndex") or "0"
-    _labels, values = gpus.setdefault(index, (sample.labels, {}))
-    values[quantity] = sample.value * factor
-    if "memory_used_bytes" in values and "memory_available_bytes" in values:
-        values["memory_total_bytes"] = values["memory_used_bytes"] + values["memory_available_bytes"]
 
 
 def _by_number(index: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.recorder.losses import Losses, safe_text
-from rl_insight.recorder.redaction import DROPPED, Redactor
+from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
 
 RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "state_lane_id", "process_id"})
 CAPTURED_TEXT = frozenset(
@@ -28,6 +28,7 @@ _MAX_VALUES = 1000
 """Values in the containers of one attribute, all levels together: a list that holds itself ends here."""
 _INT64 = 2**63
 _CONTAINERS = (dict, list)
+_MAX_PLAIN_KEYS = 8192
 
 _encode = msgspec.json.Encoder().encode
 
@@ -44,13 +45,19 @@ class AttributeEncoder:
         self._max_attributes = max_attributes
         self._hidden_text = frozenset() if capture_text else CAPTURED_TEXT
         self._values_left = _MAX_VALUES
+        self._plain_keys: set[str] = set()
+        """Keys that were looked at once and allow any number or short text: skips 0.9 of 1.6 us for a small span."""
 
     def encode(self, attributes: Mapping[str, Any] | None) -> str | None:
         """Return attributes as the text of a JSON object; None when there are none."""
         if not attributes:
             return None
         clean: dict[str, Any] = {}
+        plain_keys = self._plain_keys if len(attributes) <= self._max_attributes else ()
         for key, value in attributes.items():
+            if key in plain_keys and _is_plain(value) and key.__class__ is str:
+                clean[key] = value
+                continue
             name = key if key.__class__ is str else safe_text(key)
             if name in RESERVED_ATTRIBUTES:
                 self._losses.refuse("attributes", "reserved", f"attribute {name!r} is reserved: it was left out.")
@@ -60,10 +67,18 @@ class AttributeEncoder:
                     "attributes", "too_many", f"more than {self._max_attributes} attributes: the rest was left out."
                 )
                 break
+            self._learn(name)
             value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
             if value is not DROPPED:
                 clean[name] = self._bounded(name, value) if value.__class__ in _CONTAINERS else value
         return _to_json(clean) if clean else None
+
+    def _learn(self, key: str) -> None:
+        redactor = self._redactor
+        if redactor.function is not None or key in self._hidden_text or redactor.is_secret_key(key):
+            return
+        if len(self._plain_keys) < _MAX_PLAIN_KEYS:
+            self._plain_keys.add(key)
 
     def value(self, key: str, value: Any, depth: int = 0) -> Any:
         """Return one value in its normal form, redacted; `DROPPED` when it must not be recorded."""
@@ -149,6 +164,16 @@ class AttributeEncoder:
         if len(text) <= self._max_bytes // 4 or len(text.encode()) <= self._max_bytes:
             return value
         return self.text(key, text)
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether a value is its own normal form under any key that is no secret."""
+    kind = value.__class__
+    if kind is int:
+        return bool(-_INT64 <= value < _INT64)
+    if kind is str:
+        return len(value) < SHORTEST_SECRET
+    return kind is bool or (kind is float and isfinite(value))
 
 
 def _plain(value: Any) -> Any:

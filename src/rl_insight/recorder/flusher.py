@@ -28,7 +28,7 @@ _HOLD_NS = 1_000_000
 """How long the interpreter lock is held at a time: a training thread that never lets go of it waits this long, every
 5 ms (the interpreter's switch interval). Shorter, and 50,000 spans a second would come faster than they are taken."""
 _REST_S = 0.000_2
-_ROWS_PER_BATCH = 1_000
+_ROWS_PER_BATCH = 2_000
 """Keeps the single C calls that make a batch's columns around half a millisecond."""
 _ROW_BYTES = 110
 

@@ -88,6 +88,11 @@ class State(Span):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close one entry; the interval ends with its last one and fails if any of its entries failed."""
+        try:
+            token = self._token
+            del self._token
+        except AttributeError:  # left already
+            return
         lanes = self._recorder.lanes
         interval = self._interval
         lanes.acquire()
@@ -104,7 +109,6 @@ class State(Span):
         finally:
             lanes.release()
         try:
-            current_span.reset(self._token)
-        except ValueError:  # left in another context than it was entered: nothing to reset
+            current_span.reset(token)
+        except ValueError:  # noqa: SIM105  # left in another context than it was entered: nothing to reset
             pass
-        del self._token

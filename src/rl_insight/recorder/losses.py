@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rl_insight.schema import Loss
+if TYPE_CHECKING:
+    from rl_insight.schema import Loss
 
 logger = logging.getLogger("rl_insight")
 
@@ -51,6 +52,8 @@ class Losses:
 
     def snapshot(self) -> list[Loss]:
         """Return the totals so far."""
+        from rl_insight.schema import Loss  # not at the top: `import rl_insight` needs no msgspec
+
         with self._lock:
             return [Loss(kind, reason, count) for (kind, reason), count in sorted(self._counts.items())]
 

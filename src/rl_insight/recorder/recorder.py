@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rl_insight.config.model import RecorderConfig
 from rl_insight.recorder.clock import Clock
 from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.lanes import Lanes
 from rl_insight.recorder.losses import Losses
 from rl_insight.recorder.spans import Span
+
+if TYPE_CHECKING:
+    from rl_insight.config.model import RecorderConfig
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 EVENT, LOG = "event", "log"
@@ -55,7 +57,10 @@ class Recorder:
     def __init__(
         self, config: RecorderConfig | None = None, *, clock: Clock | None = None, ids: IdSource | None = None
     ) -> None:
-        config = config or RecorderConfig()
+        if config is None:
+            from rl_insight.config.model import RecorderConfig
+
+            config = RecorderConfig()
         ids = ids or IdSource()
         self.clock = clock or Clock()
         self.now = self.clock.now

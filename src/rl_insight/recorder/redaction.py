@@ -16,6 +16,8 @@ from rl_insight.recorder.losses import safe_text
 MASK = "[redacted]"
 _CACHE_ENTRIES = 8192
 _CACHED_LENGTH = 256
+SHORTEST_SECRET = 8
+"""No shorter text is searched for secrets."""
 
 RedactionFunction = Callable[[str, Any], Any]
 
@@ -67,7 +69,7 @@ class Redactor:
 
     def text(self, value: str) -> Any:
         """Return a text without the secrets in it; `DROPPED` when it must not be recorded."""
-        if self._value_pattern is None or len(value) < 8:
+        if self._value_pattern is None or len(value) < SHORTEST_SECRET:
             return value
         clean = self._clean_values.get(value)
         if clean is not None:

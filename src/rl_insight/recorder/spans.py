@@ -113,9 +113,9 @@ class Span:
         # A finished span waits for the flusher: without its token the garbage collector has half as much to walk.
         try:
             current_span.reset(self._token)
-        except ValueError:  # left in another context than it was entered: nothing to reset
+            del self._token
+        except (AttributeError, ValueError):  # noqa: SIM105  # left twice, or in another context: nothing to reset
             pass
-        del self._token
 
     async def __aenter__(self) -> Span:
         return self.__enter__()

@@ -102,7 +102,9 @@ def _unzstd(body: bytes, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> BodyError:
-    return BodyError(f"the body is too large: at most {limit} bytes are taken. Send less at a time.", status=413, reason="too_large")
+    return BodyError(
+        f"the body is too large: at most {limit} bytes are taken. Send less at a time.", status=413, reason="too_large"
+    )
 
 
 def _damaged(name: str, problem: str) -> BodyError:

@@ -21,8 +21,8 @@ _EXACT = 1 << 40
 def explicit_codes(bounds: Sequence[float]) -> tuple[int, ...]:
     """Return the code for each bucket between explicit bounds; one more than there are bounds.
 
-    A bucket is filed under its middle: the geometric one between positive bounds, half the bound for the first, the last
-    bound itself for what lies above all. It depends on the bounds alone, so counts never move between codes.
+    A bucket is filed under its middle: the geometric one between positive bounds, half the bound for the first, the
+    last bound itself for what lies above all. It depends on the bounds alone, so counts never move between codes.
 
     >>> explicit_codes([1.0, 4.0]) == (bucket_code(0.5), bucket_code(2.0), bucket_code(4.0) + 1)
     True
@@ -32,9 +32,7 @@ def explicit_codes(bounds: Sequence[float]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _explicit_codes(bounds: tuple[float, ...]) -> tuple[int, ...]:
-    return tuple(
-        _code_between(lower, upper) for lower, upper in zip((-inf, *bounds), (*bounds, inf), strict=True)
-    )
+    return tuple(_code_between(lower, upper) for lower, upper in zip((-inf, *bounds), (*bounds, inf), strict=True))
 
 
 def _code_between(lower: float, upper: float) -> int:

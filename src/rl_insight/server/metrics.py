@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it has no types of its own
 
 from rl_insight._version import __version__
 from rl_insight.collector.sinks.prometheus import HealthFamily, PrometheusRenderer, number
@@ -66,7 +66,9 @@ def server_families(services: Services) -> list[HealthFamily]:
     counters = services.counters
     healthy = services.scraper.health()
     up = sum(1 for state in healthy.values() if state.is_up)
-    refused = [({"route": route, "reason": why}, count) for (route, why), count in counters.refused().items()]
+    refused: list[tuple[dict[str, str], float]] = [
+        ({"route": route, "reason": why}, count) for (route, why), count in counters.refused().items()
+    ]
     return [
         HealthFamily("server_info", "gauge", "The version of the server.", [({"version": __version__}, 1)]),
         _single("server_uptime_seconds", "gauge", "Since the start.", (time.time_ns() - services.started_ns) / 1e9),

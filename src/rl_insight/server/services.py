@@ -13,6 +13,7 @@ from rl_insight.collector.collector import HEALTH_NAMES
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.ingest import Ingest
+from rl_insight.server.live import LiveFeed
 from rl_insight.server.metrics import SERVER_NAMES
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scraper import Scraper
@@ -56,6 +57,8 @@ class Services:
             min_free_bytes=settings.store.min_free_bytes,
         )
         self.writer = StoreWriter(self.runs, max_pending_bytes=settings.store.max_pending_bytes)
+        self.live = LiveFeed()
+        self.writer.add_listener(self.live.note)
         self.collector = InProcessCollector(sinks, namespace=settings.namespace)
         # Our own names on /metrics are nobody else's.
         self.collector.series = SeriesTable(reserved=HEALTH_NAMES | SERVER_NAMES)

@@ -178,7 +178,9 @@ def make_targets(
         Target(
             url=target_url(address),
             job_name=(job_name or DEFAULT_JOB)[:_MAX_TEXT],
-            labels={label_name(key): str(value)[:_MAX_TEXT] for key, value in own.items() if key not in RESERVED_LABELS},
+            labels={
+                label_name(key): str(value)[:_MAX_TEXT] for key, value in own.items() if key not in RESERVED_LABELS
+            },
             run_id=(run_id or DEFAULT_RUN)[:_MAX_TEXT],
             project=project[:_MAX_TEXT],
             experiment_name=experiment_name[:_MAX_TEXT],

@@ -108,7 +108,7 @@ class RunStore:
         # A name in SQL must never mean a Python variable, and nobody may take the settings back.
         connection.execute("SET python_enable_replacements = false")
         connection.execute("SET lock_configuration = true")
-        ((blocks, size),) = connection.execute("SELECT total_blocks, block_size FROM pragma_database_size()").fetchall()
+        ((blocks, size),) = connection.execute("SELECT used_blocks, block_size FROM pragma_database_size()").fetchall()
         if self.path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
             raise StoreCorruptError(f"cannot open {self.path}: the file was cut short, as by a copy that did not end.")
         migrate(connection)
@@ -228,6 +228,7 @@ class RunStore:
     ) -> None:
         """Append what ended; keep what is open apart until it ends, in whichever order the two are told."""
         durations = [table.column("duration_ns").to_numpy() for table in tables]
+        any_open = any((duration < 0).any() for duration in durations)
         ended = []
         closed: list[tuple[ProcessState, int]] = []
         done: dict[int, set[int]] = {}
@@ -235,7 +236,7 @@ class RunStore:
             is_open = duration < 0
             finished = table.filter(pa.array(~is_open)) if is_open.any() else table
             ended.append(finished)
-            if state.open_spans or is_open.any():
+            if state.open_spans or any_open:
                 ids = set(finished.column("span_id").to_numpy().tolist())
                 done.setdefault(state.number, set()).update(ids)
                 closed += [(state, span_id) for span_id in ids & state.open_spans.keys()]

@@ -412,7 +412,7 @@ def _read_info(store: RunStore, shown: RunInfo, run_id: str) -> RunInfo:
         ((found, project, experiment, processes, started, last_seen),) = cursor.execute(_INFO).fetchall()
     return msgspec.structs.replace(
         shown,
-        run_id=found or run_id,
+        run_id=run_id if found is None else found,
         project=project or "",
         experiment_name=experiment or "",
         processes=processes,

@@ -72,9 +72,7 @@ def read_request(signal: Signal, body: bytes, *, is_json: bool) -> Any:
 def _read_json(signal: Signal, body: bytes) -> Any:
     request = _REQUESTS[signal]()
     try:
-        decoded = msgspec.json.decode(body)
-        if not isinstance(decoded, dict):
-            raise SchemaError(f"not an OTLP request for {signal.value}: a JSON object is expected.")
+        decoded = msgspec.json.decode(body, type=dict[str, Any])
         json_format.ParseDict(_with_base64_ids(decoded), request, ignore_unknown_fields=True)
     except SchemaError:
         raise

@@ -170,12 +170,13 @@ class OtlpReceiver:
             sender = self._sender(process)
             senders.append(sender)
             if signal is Signal.TRACES:
-                rows: Any = _add_spans(builder, entry, process)
+                rows: SpanRows | MetricRows | None = _add_spans(builder, entry, process)
             elif signal is Signal.METRICS:
                 rows = _add_metrics(builder, entry, sender)
                 metrics.append(rows)
             else:
-                rows = _add_logs(builder, entry)
+                rows = None
+                _add_logs(builder, entry)
             if rows is not None and rows.rejected:
                 rejected += rows.rejected
                 problem = f"not taken: {rows.problem}."

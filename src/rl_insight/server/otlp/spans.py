@@ -104,9 +104,7 @@ class SpanRows:
                 {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex()} for link in span.links
             ]
 
-    def _columns(
-        self, span: Any, attributes: dict[str, Any]
-    ) -> tuple[str, int, int, int, int, int, int] | None:
+    def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, int, int, int, int, int, int] | None:
         """Return name, segment, lane, status, error, step and session; None for an instant that became a span."""
         text, take = self._builder.text, attributes.pop
         segment = take("monitor.trace_segment", None)
@@ -145,9 +143,7 @@ class SpanRows:
             attributes["status.message"] = message
         return ("cancelled" if said == "cancelled" else "error"), as_text(kind) if kind is not None else None
 
-    def _add_events(
-        self, span: Any, trace: tuple[int, int], number: int, lane: int, step: int, session: int
-    ) -> None:
+    def _add_events(self, span: Any, trace: tuple[int, int], number: int, lane: int, step: int, session: int) -> None:
         builder = self._builder
         for event in span.events:
             attributes = text_or_none(event.attributes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ Parameters = dict[str, Any]
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 MAX_LIMIT = 10_000
+_HEX_ID = re.compile(r"[0-9a-fA-F]{1,16}")
 
 
 def structs(cursor: Cursor, kind: type[Row], sql: str, parameters: Parameters | None = None) -> list[Row]:
@@ -53,13 +55,9 @@ def parse_id(text: str) -> int:
     Raises:
         QueryError: it is not 1 to 16 hexadecimal digits.
     """
-    try:
-        number = int(text, 16) if 0 < len(text) <= 16 and text.isalnum() else -1
-    except ValueError:
-        number = -1
-    if number < 0:
+    if not _HEX_ID.fullmatch(text):
         raise QueryError(f"{text[:40]!r} is not a span id: it must be 16 hexadecimal digits.")
-    return number
+    return int(text, 16)
 
 
 def attributes_of(text: str | None) -> dict[str, Any]:

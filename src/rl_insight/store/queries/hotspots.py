@@ -60,18 +60,20 @@ _FRAGMENTS = {
     "lanes": "lane_id IN (SELECT unnest($lanes))",
     "segment": "segment = $segment",
 }
-_PLACES = """
-    SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)
+_PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
+# Where no clock is off, which is the common case, millions of rows need not be joined with their offsets.
+_SOURCES = {
+    True: f"JOIN ({_PLACES}) USING (lane_id)",
+    False: "CROSS JOIN (SELECT 0::BIGINT AS clock_offset_ns)",
+}
+_SPANS = """
+    SELECT {lane} name_id, start_ns + clock_offset_ns AS start_ns, duration_ns FROM span_data {offsets} WHERE {where}
 """
-_SPANS = f"""
-    SELECT lane_id, name_id, start_ns + clock_offset_ns AS start_ns, duration_ns, status = 'error' AS failed
-    FROM span_data JOIN ({_PLACES}) USING (lane_id)
-    WHERE {{where}}
-"""  # noqa: S608  (constants)
-_OPEN = f"""
-    SELECT lane_id, name_id, count(*) FROM open_span_data JOIN ({_PLACES}) USING (lane_id)
-    WHERE {{where}} GROUP BY lane_id, name_id
-"""  # noqa: S608  (constants)
+_ERRORS = """
+    SELECT lane_id, name_id, count(*) FROM span_data {offsets} WHERE status = 'error' AND {where}
+    GROUP BY lane_id, name_id
+"""
+_OPEN = "SELECT lane_id, name_id, count(*) FROM open_span_data {offsets} WHERE {where} GROUP BY lane_id, name_id"
 _LATEST_STEP = (
     "SELECT max(step) FROM (SELECT max(step) AS step FROM span_data UNION ALL SELECT max(step) FROM open_span_data)"
 )
@@ -85,23 +87,30 @@ def hotspots(cursor: Cursor, scope: Scope | None = None, group_by: GroupBy = "na
     if group_by not in _GROUPINGS:
         raise QueryError(f"cannot group by {group_by!r}: choose one of {', '.join(_GROUPINGS)}.")
     where, given = conditions(_FRAGMENTS, _values(cursor, scope or Scope()))
-    found = cursor.execute(_SPANS.format(where=where), given).fetchnumpy()
-    places = {lane: role for lane, _, role in cursor.execute(_PLACES).fetchall()}
-    key_of, groups = _group_numbers(found["lane_id"], found["name_id"], places, group_by)
-    running: dict[Key, int] = {}
-    for lane_id, name_id, count in cursor.execute(_OPEN.format(where=where), given).fetchall():
-        key = _key(group_by, name_id, places[lane_id], lane_id)
-        running[key] = running.get(key, 0) + count
-    names = dict(cursor.execute("SELECT name_id, name FROM names").fetchall())
-    parts = by_group(groups)
+    places = cursor.execute(_PLACES).fetchall()
+    roles = {lane_id: role for lane_id, _, role in places}
+    parts = {"where": where, "offsets": _SOURCES[any(offset for _, offset, _ in places)]}
+    found = cursor.execute(_SPANS.format(lane="" if group_by == "name" else "lane_id,", **parts), given).fetchnumpy()
+    errors = _counts(cursor, _ERRORS.format(**parts), given, roles, group_by)
+    running = _counts(cursor, _OPEN.format(**parts), given, roles, group_by)
+    key_of, groups = _group_numbers(found, roles, group_by)
+    rows = by_group(groups)
     with ThreadPoolExecutor(2) as pool:  # NumPy gathers and sorts without the interpreter lock
-        results = list(pool.map(lambda part: _measure(found, part[1]), parts))
-    spots = []
-    for (group, _), measured in zip(parts, results, strict=True):
-        key = key_of(group)
-        spots.append(_spot(key, names, measured, running.pop(key, 0)))
-    spots += [_spot(key, names, _NOTHING, count) for key, count in running.items()]
+        results = list(pool.map(lambda group: _measure(found, group[1]), rows))
+    measured = {key_of(group): result for (group, _), result in zip(rows, results, strict=True)}
+    measured |= dict.fromkeys(running.keys() - measured.keys(), _NOTHING)
+    names = dict(cursor.execute("SELECT name_id, name FROM names").fetchall())
+    spots = [_spot(key, names, one, errors.get(key, 0), running.get(key, 0)) for key, one in measured.items()]
     return sorted(spots, key=lambda spot: (-spot.wall_ns, -spot.open, spot.name or ""))[:limit]
+
+
+def _counts(cursor: Cursor, sql: str, given: Parameters, roles: dict[int, str], group_by: str) -> dict[Key, int]:
+    """Return the counts of a query by lane and name, added up by group."""
+    counts: dict[Key, int] = {}
+    for lane_id, name_id, count in cursor.execute(sql, given).fetchall():
+        key = _key(group_by, name_id, roles[lane_id], lane_id)
+        counts[key] = counts.get(key, 0) + count
+    return counts
 
 
 def _values(cursor: Cursor, scope: Scope) -> Parameters:
@@ -130,14 +139,15 @@ def _key(group_by: str, name_id: int, role: str, lane_id: int) -> Key:
 
 
 def _group_numbers(
-    lane_ids: NDArray[Any], name_ids: NDArray[Any], roles: dict[int, str], group_by: str
+    found: dict[str, Any], roles: dict[int, str], group_by: str
 ) -> tuple[Callable[[int], Key], NDArray[Any]]:
     """Return each span's group as a number, and the function that says what a number stands for."""
+    name_ids = found["name_id"]
     names = int(name_ids.max(initial=0)) + 1 if "name" in group_by else 1
     of_name = name_ids if "name" in group_by else np.zeros_like(name_ids)
     if group_by == "name":
         return lambda group: (group, None, None), of_name
-    place_ids, show = _places(lane_ids, roles, group_by)
+    place_ids, show = _places(found["lane_id"], roles, group_by)
 
     def key(group: int) -> Key:
         place, name_id = divmod(group, names)
@@ -159,8 +169,8 @@ def _places(
     return numbers[lane_ids], lambda number: (known[number], None)
 
 
-Measured = tuple[int, int, int, tuple[float, float, float], int, int]
-_NOTHING: Measured = (0, 0, 0, (0.0, 0.0, 0.0), 0, 0)
+Measured = tuple[int, int, int, tuple[float, float, float], int]
+_NOTHING: Measured = (0, 0, 0, (0.0, 0.0, 0.0), 0)
 
 
 def _measure(found: dict[str, Any], rows: NDArray[np.int64]) -> Measured:
@@ -172,13 +182,12 @@ def _measure(found: dict[str, Any], rows: NDArray[np.int64]) -> Measured:
         union_ns(starts, starts + durations),
         (p50, p95, p99),
         int(durations.max()),
-        int(np.count_nonzero(found["failed"][rows])),
     )
 
 
-def _spot(key: Key, names: dict[int, str], measured: Measured, running: int) -> Hotspot:
+def _spot(key: Key, names: dict[int, str], measured: Measured, errors: int, running: int) -> Hotspot:
     name_id, role, lane_id = key
-    count, total, wall, (p50, p95, p99), longest, errors = measured
+    count, total, wall, (p50, p95, p99), longest = measured
     return Hotspot(
         name=None if name_id is None else names[name_id],
         role=role,

@@ -64,7 +64,9 @@ _SERIES = """
     )
     SELECT series_id, kind, labels, clock_offset_ns, process_id, role, rank, host FROM known
 """
-_MATCHES = "SELECT list_transform($values, value -> regexp_full_match(value, $pattern))"
+_MATCHES = """
+    SELECT value FROM (SELECT DISTINCT unnest($values) AS value) WHERE regexp_full_match(value, $pattern)
+"""
 
 _LABEL_VALUES = """
     SELECT DISTINCT json_extract_string(labels, $path) AS value FROM series
@@ -203,10 +205,11 @@ def _matching(cursor: Cursor, matcher: Matcher, values: list[str]) -> list[bool]
         return []
     # DuckDB's expressions take linear time on any input, Python's do not.
     try:
-        ((matches,),) = cursor.execute(_MATCHES, {"values": values, "pattern": matcher.value}).fetchall()
+        rows = cursor.execute(_MATCHES, {"values": values, "pattern": matcher.value}).fetchall()
     except duckdb.InvalidInputException as error:
         raise QueryError(f"the regular expression {matcher.value[:80]!r} is not valid: {error}") from error
-    return list(matches)
+    matching = {value for (value,) in rows}
+    return [value in matching for value in values]
 
 
 def range_query(

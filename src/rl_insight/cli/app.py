@@ -1,0 +1,67 @@
+"""The command line's root. Each group of commands is a module of its own, added to `GROUPS` or `COMMANDS`.
+
+Heavy modules are imported inside the commands, so that `rl-insight --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from rl_insight.cli import server, version
+from rl_insight.cli.console import fail
+from rl_insight.errors import ConfigError, InsightError
+
+OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
+"""The exit codes."""
+
+GROUPS = {"server": server.app}
+"""Name to a `typer.Typer` with commands of its own."""
+
+COMMANDS = {"version": version.version}
+"""Name to a function that is a command by itself."""
+
+app = typer.Typer(
+    name="rl-insight",
+    help="See where the time goes in reinforcement-learning post-training, live.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 ok, 1 failure, 2 bad config or missing dependency, 130 Ctrl+C."""
+    try:
+        # Not standalone: errors come here, so that each becomes one sentence and the documented code.
+        code = typer.main.get_command(app).main(
+            args=list(sys.argv[1:] if arguments is None else arguments), prog_name="rl-insight", standalone_mode=False
+        )
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return BAD_CONFIG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ConfigError as error:
+        return fail(str(error), BAD_CONFIG)
+    except ImportError as error:
+        return fail(
+            f"the package {error.name or error} is missing: install it with `pip install rl-insight`.", BAD_CONFIG
+        )
+    except InsightError as error:
+        return fail(str(error), FAILURE)
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    return code if isinstance(code, int) else OK

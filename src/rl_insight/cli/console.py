@@ -1,0 +1,46 @@
+"""What commands print, for people and for machines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+
+def say(text: str = "") -> None:
+    """Print a line for people."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def say_json(value: Any) -> None:
+    """Print a value for machines."""
+    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def warn(text: str) -> None:
+    """Print a line to the error stream."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def fail(sentence: str, code: int) -> int:
+    """Print what went wrong and return the exit code."""
+    warn(f"rl-insight: {sentence}")
+    return code
+
+
+def say_table(columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table; colours only on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        # As plain text: square brackets in an address are no markup.
+        table.add_row(*map(Text, row))
+    Console().print(table)

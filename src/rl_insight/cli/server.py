@@ -1,0 +1,208 @@
+"""`rl-insight server ...`: start, stop, status, logs, targets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_insight.cli import targets
+from rl_insight.cli.client import call, directory_of, request
+from rl_insight.cli.console import say, say_json, say_table, warn
+from rl_insight.errors import InsightError
+
+if TYPE_CHECKING:
+    from rl_insight.server.config import ServerSettings
+    from rl_insight.server.state import ServerRecord
+
+app = typer.Typer(help="Start, stop and look after the server.", no_args_is_help=True)
+app.add_typer(targets.app, name="targets")
+
+DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
+
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 15.0
+_POLL_S = 0.05
+
+
+@app.command()
+def start(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as retention.max_age_days=7.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
+    host: Annotated[str | None, typer.Option(help="The address to listen on; default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; default 18080, 0 takes a free one.")] = None,
+    data_dir: DataDir = None,
+    config: Annotated[str | None, typer.Option(help="A YAML file with settings.")] = None,
+) -> int:
+    """Start the server; it runs until Ctrl+C, or until `server stop` with --detach."""
+    from rl_insight.server.config import load_settings
+
+    options = {"host": host, "port": port, "data_dir": data_dir}
+    settings = load_settings(config, overrides or [], options)
+    if detach:
+        return _start_detached(settings, overrides or [], options, config)
+    from rl_insight.server.lifecycle import serve
+
+    return serve(settings, _announce)
+
+
+def _announce(record: ServerRecord) -> None:
+    say(f"RL-Insight is running at {record.url}")
+    if record.token:
+        say(f"  open    {record.url}/?token={record.token}")
+        say(f"  token   {record.token}  (RL_INSIGHT_TOKEN for producers)")
+    say(f"  data    {record.data_dir}")
+    say(f"  OTLP    {record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)")
+
+
+def _start_detached(
+    settings: ServerSettings, overrides: list[str], options: dict[str, str | int | None], config: str | None
+) -> int:
+    from rl_insight.server.state import DataDirectory, read_record
+
+    directory = settings.directory
+    DataDirectory(directory).close()  # says at once, and here, if it cannot be used
+    words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items() if value is not None]
+    words += [f"--config={config}"] if config else []
+    output = directory / "server.out"
+    with output.open("wb") as stream:
+        child = subprocess.Popen(  # noqa: S603 -- our own program
+            [sys.executable, "-m", "rl_insight.cli", "server", "start", *words, *overrides],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        code = child.poll()
+        if code is not None:
+            warn(output.read_text(errors="replace").strip())
+            return code if code in {1, 2} else 1
+        record = read_record(directory)
+        if record is not None and record.pid == child.pid and _is_ready(record):
+            _announce(record)
+            say("It runs in the background: `rl-insight server stop` ends it.")
+            return 0
+        time.sleep(_POLL_S)
+    child.terminate()
+    raise InsightError(f"the server was not ready within {_START_TIMEOUT_S:.0f} s. See {directory / 'server.log'}.")
+
+
+def _is_ready(record: ServerRecord) -> bool:
+    try:
+        return request(record, "GET", "/readyz", timeout_s=2.0)[0] == 200
+    except InsightError:
+        return False
+
+
+@app.command()
+def stop(data_dir: DataDir = None) -> None:
+    """Stop the server; everything it accepted is stored."""
+    from rl_insight.server.state import is_running, read_record
+
+    directory = directory_of(data_dir)
+    record = read_record(directory)
+    if record is None:
+        say(f"No server runs on {directory}.")
+        return
+    try:
+        os.kill(record.pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise InsightError(f"cannot stop the server with pid {record.pid}: it belongs to another user.") from error
+    except ProcessLookupError:
+        pass
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while is_running(record):
+        if time.monotonic() > deadline:
+            raise InsightError(f"the server with pid {record.pid} did not stop within {_STOP_TIMEOUT_S:.0f} s.")
+        time.sleep(_POLL_S)
+    say(f"Stopped the server with pid {record.pid}.")
+
+
+@app.command()
+def status(
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> int:
+    """Show whether the server runs and how it is doing; exit code 1 when none runs."""
+    from rl_insight.server.state import read_record
+
+    record = read_record(directory_of(data_dir))
+    if record is None:
+        if as_json:
+            say_json({"running": False})
+        else:
+            say(f"No server runs on {directory_of(data_dir)}.")
+        return 1
+    found = call(record, "GET", "/api/v1/status")
+    if as_json:
+        addresses = {"url": record.url, "otlp_http_url": record.otlp_http_url, "otlp_grpc": record.otlp_grpc_address}
+        say_json({"running": True, "data_dir": record.data_dir, **addresses, **found})
+        return 0
+    writer, collector = found["writer"], found["collector"]
+    rows = [
+        ["address", record.url],
+        ["pid", str(record.pid)],
+        ["version", found["version"]],
+        ["data", record.data_dir],
+        ["OTLP", f"{record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)"],
+        ["open runs", ", ".join(found["open_runs"]) or "none"],
+        ["processes", str(collector["processes_seen"])],
+        ["taken", ", ".join(f"{count:,} {kind}" for kind, count in collector["events"].items() if count) or "nothing"],
+        ["waiting", f"{writer['pending_batches']} batches, {writer['lag_s']:.1f} s behind"],
+        ["targets", str(len(found["targets"]))],
+    ]
+    if writer["last_error"]:
+        rows.append(["last error", writer["last_error"]])
+    say_table(["server", "running"], rows)
+    return 0
+
+
+@app.command()
+def logs(
+    data_dir: DataDir = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the server writes.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines to start with.")] = 100,
+) -> None:
+    """Show the server's log."""
+    from rl_insight.server.state import LOG_FILE
+
+    path = directory_of(data_dir) / LOG_FILE
+    if not path.is_file():
+        raise InsightError(f"there is no log at {path}. Start a server with `rl-insight server start`.")
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        last = stream.readlines()[-lines:] if lines else []
+        sys.stdout.writelines(last)
+        sys.stdout.flush()
+    if follow:
+        for line in _followed(path):
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+
+def _followed(path: Path) -> Iterator[str]:
+    """Yield what is appended to a log, also after it was rotated; ends with Ctrl+C."""
+    stream = path.open(encoding="utf-8", errors="replace")
+    stream.seek(0, os.SEEK_END)
+    try:
+        while True:
+            line = stream.readline()
+            if line:
+                yield line
+                continue
+            time.sleep(0.2)
+            if path.exists() and path.stat().st_ino != os.fstat(stream.fileno()).st_ino:
+                stream.close()
+                stream = path.open(encoding="utf-8", errors="replace")
+    finally:
+        stream.close()

@@ -1,0 +1,70 @@
+"""`rl-insight server targets ...`: the Prometheus endpoints that the server reads."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from rl_insight.cli.client import call, running_server
+from rl_insight.cli.console import say, say_json, say_table
+from rl_insight.errors import ConfigError
+
+app = typer.Typer(help="Prometheus endpoints that the server reads by itself.", no_args_is_help=True)
+
+DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
+Addresses = Annotated[list[str], typer.Argument(help="host:port, or whole URLs.")]
+
+
+@app.command("add")
+def add(
+    addresses: Addresses,
+    job: Annotated[str | None, typer.Option(help="What they are, such as vllm.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A label as name=value; may be repeated.")] = None,
+    run: Annotated[str | None, typer.Option(help="The run that their metrics belong to; default `targets`.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Register targets; they are kept across restarts."""
+    registration = {"addresses": addresses, "job_name": job, "labels": _labels(label or []), "run_id": run}
+    answer = call(running_server(data_dir), "POST", "/api/v1/targets", registration)
+    say(f"{answer['added']} added, {answer['targets']} in all.")
+
+
+@app.command("list")
+def list_(
+    data_dir: DataDir = None, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False
+) -> None:
+    """List the targets and how their last reading went."""
+    found = call(running_server(data_dir), "GET", "/api/v1/targets")["targets"]
+    if as_json:
+        say_json(found)
+        return
+    if not found:
+        say("No targets are registered.")
+        return
+    rows = []
+    for target in found:
+        health = target["health"]
+        state = "not read yet" if health is None else "up" if health["is_up"] else f"down: {health['problem']}"
+        labels = ",".join(f"{name}={value}" for name, value in target.get("labels", {}).items())
+        rows.append([target["url"], target.get("job_name", "default"), target.get("run_id", "targets"), labels, state])
+    say_table(["target", "job", "run", "labels", "state"], rows)
+
+
+@app.command("remove")
+def remove(addresses: Addresses, data_dir: DataDir = None) -> None:
+    """Forget targets."""
+    query = urlencode([("address", address) for address in addresses])
+    answer = call(running_server(data_dir), "DELETE", f"/api/v1/targets?{query}")
+    say(f"{answer['removed']} removed.")
+
+
+def _labels(words: list[str]) -> dict[str, str]:
+    labels = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"{word!r} is no label: write it as name=value.")
+        labels[name] = value
+    return labels

@@ -1,0 +1,1 @@
+"""The spellings that other frameworks use, over the same core."""

@@ -1,0 +1,93 @@
+"""Answers of the query routes: structs as JSON, described in the OpenAPI document by the same structs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from rl_insight.store.errors import RunNotFoundError
+from rl_insight.store.queries import Cursor, Line
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+_REFERENCE = "#/components/schemas/{name}"
+_components: dict[str, Any] = {}
+_encode = msgspec.json.Encoder().encode
+
+RunParameter = Annotated[str | None, Query(alias="run", max_length=500, description="The run; default the latest.")]
+TimeParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds since 1970.")]
+StepParameter = Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="A training step.")]
+TextParameter = Annotated[str | None, Query(max_length=1000)]
+LimitParameter = Annotated[int, Query(ge=1, le=10_000)]
+
+
+def answers(kind: Any, description: str = "The answer.") -> dict[int | str, dict[str, Any]]:
+    """Describe a route's answer in the OpenAPI document: a struct, or a list of structs."""
+    (schema,), components = msgspec.json.schema_components((kind,), ref_template=_REFERENCE)
+    _components.update(components)
+    error = {"application/json": {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}}
+    return {
+        200: {"description": description, "content": {"application/json": {"schema": schema}}},
+        400: {"description": "It cannot be answered as asked; `error` says why.", "content": error},
+        404: {"description": "There is no such run, or nothing of that id.", "content": error},
+    }
+
+
+def add_components(document: dict[str, Any]) -> dict[str, Any]:
+    """Add the structs that `answers` named to an OpenAPI document."""
+    document.setdefault("components", {}).setdefault("schemas", {}).update(_components)
+    return document
+
+
+def json_answer(value: Any) -> Response:
+    """Return a struct, or a list of them, as JSON."""
+    return Response(_encode(value), media_type="application/json")
+
+
+@contextmanager
+def reading(request: Request, run: str | None) -> Iterator[Cursor]:
+    """Lend a cursor on a run, by default the one written last."""
+    services: Services = request.app.state.services
+    run_id = run if run is not None else latest_run(services)
+    with services.runs.open(run_id) as store, store.reader() as cursor:
+        yield cursor
+
+
+def latest_run(services: Services) -> str:
+    """Return the run that was written last.
+
+    Raises:
+        RunNotFoundError: there are no runs.
+    """
+    for info in services.runs.list_runs():
+        if not info.problem:
+            return info.run_id
+    raise RunNotFoundError("there are no runs yet. Point a training at this server and call rl_insight.init().")
+
+
+class JsonLine(msgspec.Struct, frozen=True):
+    """One line of a chart: the labels it is grouped by, and its points."""
+
+    labels: dict[str, str]
+    x: list[int]
+    """Aligned nanoseconds (the start of each interval), or steps."""
+    y: list[float | str | None]
+    """In JSON, values that JSON lacks are the strings `NaN`, `Infinity` and `-Infinity`."""
+
+
+def json_lines(lines: list[Line]) -> list[JsonLine]:
+    """Return lines whose special values survive JSON."""
+    return [JsonLine(line.labels, line.x, [_json_number(value) for value in line.y]) for line in lines]
+
+
+def _json_number(value: float | None) -> float | str | None:
+    if value is None or isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124  # NaN differs from itself

@@ -1,0 +1,124 @@
+"""The web application: routes, answers to errors, and the page."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from rl_insight._version import __version__
+from rl_insight.errors import ConfigError
+from rl_insight.server.answers import add_components
+from rl_insight.server.pages import add_page, docs_page
+from rl_insight.server.routes import ROUTERS
+from rl_insight.server.routes.otlp import router as otlp_router
+from rl_insight.server.security import SecurityMiddleware
+from rl_insight.store.errors import (
+    QueryError,
+    RunNotFoundError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreOverloadedError,
+)
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+logger = logging.getLogger(__name__)
+
+_STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
+    (RunNotFoundError, 404),
+    (QueryError, 400),
+    (ConfigError, 400),
+    (StoreBusyError, 409),
+    (StoreOverloadedError, 429),
+    (StoreFullError, 507),
+    (StoreError, 503),
+)
+"""What an error of ours means over HTTP; the first that fits."""
+
+
+def create_app(services: Services) -> FastAPI:
+    """Return the application of the main port: page, API, ingest, OTLP.
+
+    Routes find the services as ``request.app.state.services``; a new group of routes is a router in `routes.ROUTERS`.
+    """
+    app = _new_app(services, title="RL-Insight")
+    for router in (*ROUTERS, otlp_router):
+        app.include_router(router)
+
+    describe = app.openapi
+    app.openapi = lambda: add_components(describe())  # type: ignore[method-assign]
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page(app.openapi()))
+
+    add_page(app)
+    return app
+
+
+def create_otlp_app(services: Services) -> FastAPI:
+    """Return the application of the OTLP port."""
+    app = _new_app(services, title="RL-Insight OTLP")
+    app.include_router(otlp_router)
+    return app
+
+
+def secured(app: ASGIApp, services: Services) -> ASGIApp:
+    """Return an application behind the checks of `SecurityMiddleware`."""
+    settings = services.settings
+    return SecurityMiddleware(
+        app,
+        token=services.token,
+        allowed_hosts=settings.allowed_hosts,
+        is_secure=settings.tls_cert is not None,
+    )
+
+
+def _new_app(services: Services, title: str) -> FastAPI:
+    app = FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
+    app.state.services = services
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    for kind, _ in _STATUS_OF:
+        app.add_exception_handler(kind, _own_error)
+    app.add_exception_handler(Exception, _unexpected_error)
+    return app
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for nothing else
+    sentence = str(error.detail)
+    if error.status_code == 404 and sentence == "Not Found":
+        sentence = f"there is nothing at {request.url.path}: see /docs for what there is."
+    return JSONResponse({"error": sentence}, status_code=error.status_code, headers=error.headers)
+
+
+async def _validation_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for nothing else
+    return JSONResponse({"error": " ".join(map(_sentence, error.errors()))}, status_code=422)
+
+
+def _sentence(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem.get("loc", ())) or "the request"
+    return f"{where}: {problem.get('msg', 'it cannot be used')}."
+
+
+async def _own_error(_request: Request, error: Exception) -> JSONResponse:
+    status = next(status for kind, status in _STATUS_OF if isinstance(error, kind))
+    headers = {}
+    if status in {429, 503, 507}:
+        headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after_s", 2.0))))
+    return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
+
+
+async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"error": "this failed in the server: its log says why (`rl-insight server logs`)."}, 500)

@@ -1,0 +1,262 @@
+"""Runs a server in this process: listens, announces itself, serves until a signal, and stores what it accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rl_insight._version import __version__
+from rl_insight.errors import ConfigError
+from rl_insight.server.app import create_app, create_otlp_app, secured
+from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
+from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
+from rl_insight.server.services import Services
+from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
+from rl_insight.store.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+Announce = Callable[[ServerRecord], None]
+"""Called once, when the server can be reached."""
+
+_GRACE_S = 1
+_LOG_BYTES = 10 * 1024 * 1024
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- what to connect to where a server listens everywhere
+
+
+def serve(settings: ServerSettings, announce: Announce) -> int:
+    """Run a server until SIGINT or SIGTERM; returns the exit code: 0, or 130 after Ctrl+C.
+
+    Raises:
+        ServerStartError: it cannot start.
+    """
+    directory = DataDirectory(settings.directory)
+    try:
+        _log_to_file(directory.path, settings.log_level)
+        token = settings.token or (None if settings.is_loopback else secrets.token_urlsafe(24))
+        with contextlib.ExitStack() as stack:
+            listeners = stack.enter_context(_listening(settings))
+            services = _open(settings, token)
+            stack.callback(services.close)
+            grpc_server = _start_grpc(services, settings)
+            if grpc_server is not None:
+                stack.callback(grpc_server.close)
+            record = new_record(
+                _url(settings, listeners[0].getsockname()[1]),
+                token=token,
+                data_dir=directory.path,
+                otlp_http_url=_url(settings, listeners[1].getsockname()[1]) if len(listeners) > 1 else None,
+                otlp_grpc_address=_address(settings.host, grpc_server.port) if grpc_server else None,
+                tls_cert=settings.tls_cert,
+                version=__version__,
+            )
+
+            def ready() -> None:
+                directory.write(record)
+                services.is_ready = True
+                logger.info("the server is ready at %s (pid %d)", record.url, record.pid)
+                announce(record)
+
+            code = _run(services, settings, listeners, ready)
+            logger.info("the server stops")
+        return code
+    finally:
+        directory.close()
+
+
+def _open(settings: ServerSettings, token: str | None) -> Services:
+    free = shutil.disk_usage(settings.directory).free
+    if free < settings.store.min_free_bytes:
+        raise ServerStartError(
+            f"cannot start: only {free >> 20} MiB are free on the disk of {settings.directory}. "
+            "Make room, or choose another --data-dir."
+        )
+    try:
+        return Services(settings, token=token)
+    except (OSError, StoreError) as error:
+        raise ServerStartError(f"cannot open the store in {settings.directory}: {error}") from error
+
+
+@contextlib.contextmanager
+def _listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
+    """Listen on the main port and, where wanted and free, on the one for OTLP over HTTP."""
+    sockets = [_listen(settings.host, settings.port, "port")]
+    try:
+        if settings.otlp_http_port is not None:
+            try:
+                sockets.append(_listen(settings.host, settings.otlp_http_port, "otlp_http_port"))
+            except ServerStartError as error:
+                if settings.otlp_http_port != OTLP_HTTP_PORT:
+                    raise
+                logger.warning("%s OTLP over HTTP is taken on the main port only.", error)
+        yield sockets
+    finally:
+        for opened in sockets:
+            opened.close()
+
+
+def _listen(host: str, port: int, key: str) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ServerStartError(f"cannot listen on {host!r}: it is no address of this machine.") from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ServerStartError(_why_not(host, port, key, error)) from error
+    return listener
+
+
+def _why_not(host: str, port: int, key: str, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} on {host} is taken by another program: choose another with {key}=PORT (0 takes a free one)."
+        )
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} needs more rights: choose one above 1023 with {key}=PORT."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"cannot listen on {host}: it is no address of this machine."
+    return f"cannot listen on {host} port {port}: {error.strerror or error}."
+
+
+def _start_grpc(services: Services, settings: ServerSettings) -> OtlpGrpcServer | None:
+    port = settings.otlp_grpc_port
+    if port is None:
+        return None
+    try:
+        return OtlpGrpcServer(services, settings.host, port)
+    except OSError as error:
+        sentence = (
+            f"port {port} on {settings.host} is taken by another program: choose another with otlp_grpc_port=PORT."
+        )
+        if port != OTLP_GRPC_PORT:
+            raise ServerStartError(sentence) from error
+        logger.warning("%s OTLP over gRPC is off.", sentence)
+        return None
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves signals to us, because there are two of them, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+
+def _run(
+    services: Services, settings: ServerSettings, listeners: list[socket.socket], ready: Callable[[], None]
+) -> int:
+    apps: list[ASGIApp] = [secured(create_app(services), services), secured(create_otlp_app(services), services)]
+    try:
+        servers = [_Server(_uvicorn_config(app, settings)) for app, _ in zip(apps, listeners, strict=False)]
+        for server in servers:
+            server.config.load()
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"tls_cert and tls_key cannot be used: {error}.") from error
+    return uvicorn_run(_main(services, servers, listeners, ready))
+
+
+def uvicorn_run(main: object) -> int:
+    """Run the main coroutine on uvloop."""
+    import uvloop
+
+    code: int = uvloop.run(main)  # type: ignore[arg-type]
+    return code
+
+
+async def _main(
+    services: Services, servers: list[_Server], listeners: list[socket.socket], ready: Callable[[], None]
+) -> int:
+    code = 0
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        nonlocal code
+        code = 130 if number == signal.SIGINT else 0
+        services.is_ready = False
+        for server in servers:
+            # A second signal does not wait for requests in work.
+            server.force_exit = server.should_exit
+            server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    serving = [
+        asyncio.create_task(server.serve(sockets=[listener]))
+        for server, listener in zip(servers, listeners, strict=True)
+    ]
+    scraping = asyncio.create_task(services.scraper.run())
+    for server in servers:
+        await server.listening.wait()
+    ready()
+    await asyncio.gather(*serving)
+    scraping.cancel()
+    await asyncio.gather(scraping, return_exceptions=True)
+    return code
+
+
+def _uvicorn_config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        loop="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_S,
+        ssl_certfile=None if settings.tls_cert is None else str(Path(settings.tls_cert).expanduser()),
+        ssl_keyfile=None if settings.tls_key is None else str(Path(settings.tls_key).expanduser()),
+    )
+
+
+def _url(settings: ServerSettings, port: int) -> str:
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://{_address(settings.host, port)}"
+
+
+def _address(host: str, port: int) -> str:
+    reachable = _ANY.get(host, host)
+    return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
+
+
+def _log_to_file(directory: Path, level: str) -> None:
+    try:
+        handler = RotatingFileHandler(directory / LOG_FILE, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        raise ServerStartError(f"cannot write the log {directory / LOG_FILE}: {error.strerror or error}.") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(level.upper())

@@ -1,0 +1,120 @@
+"""What just happened: small notes about each commit, kept for a while so that a lost connection can resume."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from rl_insight.schema import NO_STEP, Batch
+
+_KEPT_NOTES = 600
+_KEPT_RUNS = 64
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one or several commits added to a run: enough for a page to know which of its views to refresh."""
+
+    version: int
+    """Grows with each commit of the server; a client resumes after the last one it has seen."""
+    run_id: str
+    batches: int = 0
+    spans: int = 0
+    events: int = 0
+    logs: int = 0
+    samples: int = 0
+    histograms: int = 0
+    sessions: int = 0
+    step: int | None = None
+    """The highest training step among the new spans and samples."""
+    latest_ns: int = 0
+    """When the newest batch was made, by its sender's clock."""
+    resync: bool = False
+    """True when the client missed more than is kept here: it refreshes everything."""
+
+
+class LiveFeed:
+    """Collects changes on the store writer's thread; readers take them from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._version = 0
+        self._notes: dict[str, deque[Change]] = {}
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+        return self._version
+
+    def note(self, run_id: str, batches: Sequence[Batch]) -> None:
+        """Take note of a commit; a listener of `StoreWriter`."""
+        change = _describe(run_id, batches)
+        with self._lock:
+            self._version += 1
+            notes = self._notes.pop(run_id, None) or deque(maxlen=_KEPT_NOTES)
+            self._notes[run_id] = notes  # the most recently written run stands last
+            notes.append(msgspec.structs.replace(change, version=self._version))
+            if len(self._notes) > _KEPT_RUNS:
+                del self._notes[next(iter(self._notes))]
+
+    def since(self, version: int, run_id: str | None = None) -> list[Change]:
+        """Return what happened after a version: one merged change for each run, or for the one asked for.
+
+        A version that is not known any more, or that a server before this one gave, asks for a `resync`.
+        """
+        with self._lock:
+            runs = list(self._notes) if run_id is None else [run_id] if run_id in self._notes else []
+            if version > self._version:
+                return [Change(self._version, run, resync=True) for run in runs or [run_id or ""]]
+            found = []
+            for run in runs:
+                notes = self._notes[run]
+                missed = [note for note in notes if note.version > version]
+                if missed:
+                    is_gap = len(notes) == _KEPT_NOTES and notes[0].version > version + 1 and version > 0
+                    found.append(_merge(missed, is_gap=is_gap))
+            return found
+
+
+def _describe(run_id: str, batches: Sequence[Batch]) -> Change:
+    steps = [NO_STEP]
+    for batch in batches:
+        if len(batch.spans):
+            steps.append(max(batch.spans.column("step")))
+        if len(batch.samples):
+            steps.append(max(batch.samples.column("step")))
+    step = max(steps)
+    return Change(
+        version=0,
+        run_id=run_id,
+        batches=len(batches),
+        spans=sum(len(batch.spans) for batch in batches),
+        events=sum(len(batch.events) for batch in batches),
+        logs=sum(len(batch.logs) for batch in batches),
+        samples=sum(len(batch.samples) for batch in batches),
+        histograms=sum(len(batch.histograms) for batch in batches),
+        sessions=sum(len(getattr(batch, "sessions", ())) for batch in batches),
+        step=None if step == NO_STEP else step,
+        latest_ns=max(batch.sent_ns for batch in batches),
+    )
+
+
+def _merge(changes: list[Change], *, is_gap: bool) -> Change:
+    last = changes[-1]
+    steps = [change.step for change in changes if change.step is not None]
+    return Change(
+        version=last.version,
+        run_id=last.run_id,
+        batches=sum(change.batches for change in changes),
+        spans=sum(change.spans for change in changes),
+        events=sum(change.events for change in changes),
+        logs=sum(change.logs for change in changes),
+        samples=sum(change.samples for change in changes),
+        histograms=sum(change.histograms for change in changes),
+        sessions=sum(change.sessions for change in changes),
+        step=max(steps) if steps else None,
+        latest_ns=max(change.latest_ns for change in changes),
+        resync=is_gap,
+    )

@@ -1,0 +1,124 @@
+"""OTLP over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
+
+import grpc  # type: ignore[import-untyped]  # it has no types of its own
+
+from rl_insight.errors import SchemaError
+from rl_insight.server.otlp.payloads import Signal, answer
+from rl_insight.server.security import bearer_matches
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+_SERVICES = {
+    Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
+    Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
+    Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
+}
+_ROUTE = "otlp_grpc"
+_THREADS = 8
+_MAX_CALLS = 64
+
+
+class OtlpGrpcServer:
+    """Serves the three OTLP services; each call is answered after its commit.
+
+    Args:
+        services: the server's parts.
+        host: the address to listen on.
+        port: the port; 0 for any. `port` afterwards tells which.
+
+    Raises:
+        OSError: the port cannot be listened on.
+    """
+
+    def __init__(self, services: Services, host: str, port: int) -> None:
+        self._services = services
+        settings = services.settings
+        options = [
+            ("grpc.max_receive_message_length", min(settings.max_decompressed_bytes, 2**31 - 1)),
+            # Two servers on one port would share its calls without a word.
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="rl-insight-grpc"),
+            options=options,
+            maximum_concurrent_rpcs=_MAX_CALLS,
+        )
+        for signal, name in _SERVICES.items():
+            # Without a deserializer the raw bytes come through: they are hashed and checked by the receiver.
+            handler = grpc.unary_unary_rpc_method_handler(
+                self._export(signal), response_serializer=lambda message: message.SerializeToString()
+            )
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"Export": handler}),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            self.port = self._bind(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}") from error
+        if self.port == 0:
+            raise OSError(f"cannot listen on {address}")
+        self._server.start()
+
+    def _bind(self, address: str) -> int:
+        settings = self._services.settings
+        if settings.tls_cert is None or settings.tls_key is None:
+            return int(self._server.add_insecure_port(address))
+        key = Path(settings.tls_key).expanduser().read_bytes()
+        certificate = Path(settings.tls_cert).expanduser().read_bytes()
+        return int(self._server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)])))
+
+    def _export(self, signal: Signal) -> Callable[[bytes, grpc.ServicerContext], Any]:
+        def export(body: bytes, context: grpc.ServicerContext) -> Any:
+            self._check_token(context)
+            services = self._services
+            services.counters.request(_ROUTE, len(body))
+            if not services.inflight.take(len(body)):
+                services.counters.refuse(_ROUTE, "overload")
+                _abort(context, grpc.StatusCode.UNAVAILABLE, "too many requests are in work. Send again later.")
+            try:
+                submission = services.otlp.submit(signal, body, is_json=False, peer=_host(context), route=_ROUTE)
+                outcome = submission.settle()
+            except SchemaError as error:
+                services.counters.refuse(_ROUTE, "schema")
+                _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            finally:
+                services.inflight.give_back(len(body))
+            if outcome.failure:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, outcome.failure)
+            return answer(signal, outcome.rejected, outcome.problem)
+
+        return export
+
+    def _check_token(self, context: grpc.ServicerContext) -> None:
+        token = self._services.token
+        if token is None:
+            return
+        shown = dict(context.invocation_metadata()).get("authorization", "")
+        text = shown.decode("latin-1") if isinstance(shown, bytes) else shown
+        if not bearer_matches(text, token):
+            _abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong.")
+
+    def close(self, grace_s: float = 1.0) -> None:
+        """Finish the calls in work, then stop; idempotent."""
+        self._server.stop(grace_s).wait(grace_s + 1.0)
+
+
+def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, sentence: str) -> NoReturn:
+    context.abort(code, sentence)
+    raise AssertionError("abort() raises")
+
+
+def _host(context: grpc.ServicerContext) -> str:
+    """Return the address of the other side, from what gRPC calls a peer: `ipv4:127.0.0.1:5000`."""
+    kind, _, address = unquote(context.peer()).partition(":")
+    if not kind.startswith("ipv"):
+        return ""
+    return address.rpartition(":")[0].strip("[]")

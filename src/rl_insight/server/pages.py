@@ -1,0 +1,89 @@
+"""The page and its files, and the page that documents the API; nothing is loaded from anywhere else."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+
+STATIC = Path(__file__).parent / "static"
+_NOT_PAGES = ("api/", "v1/")
+_FOREVER = "public, max-age=31536000, immutable"
+
+_SHELL = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+code {{ font-family: ui-monospace, monospace }}
+td, th {{ text-align: left; padding: .1rem 1rem .1rem 0; vertical-align: top }}
+h2 {{ font-size: 1rem; margin: 1.5rem 0 .2rem }}
+</style></head><body>{body}</body></html>"""
+
+_NOT_BUILT = """<h1>RL-Insight is running</h1>
+<p>The web page was not built into this installation. Everything else works: ingest, the API and the metrics.</p>
+<p>To build it in a source checkout: <code>make web</code>. A release installed with <code>pip</code> carries it.</p>
+<ul><li><a href="/docs">What the API offers</a></li><li><a href="/metrics">Metrics</a></li>
+<li><a href="/openapi.json">OpenAPI document</a></li></ul>"""
+
+
+def add_page(app: FastAPI, directory: Path = STATIC) -> None:
+    """Serve the built page; a path of the page's own leads to its index, so that every view has a URL."""
+    files = _files(directory)
+    index = directory / "index.html"
+
+    @app.get("/{path:path}", include_in_schema=False)
+    def page(path: str) -> Response:
+        # Looked up in a list made at the start: no text of a request ever becomes a path.
+        found = files.get(path)
+        if found is not None:
+            caching = _FOREVER if path.startswith("assets/") else "no-cache"
+            return FileResponse(found, headers={"Cache-Control": caching})
+        if path.startswith(_NOT_PAGES):
+            raise HTTPException(404)
+        if "index.html" in files:
+            return FileResponse(index, headers={"Cache-Control": "no-cache"})
+        if path:
+            raise HTTPException(404)
+        return HTMLResponse(_SHELL.format(title="RL-Insight", body=_NOT_BUILT))
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    if not directory.is_dir():
+        return {}
+    return {path.relative_to(directory).as_posix(): path for path in directory.rglob("*") if path.is_file()}
+
+
+def docs_page(document: dict[str, Any]) -> str:
+    """Return an OpenAPI document as a page to read."""
+    parts = [f"<h1>{escape(document['info']['title'])} API</h1>"]
+    parts.append('<p>Machine-readable: <a href="/openapi.json">openapi.json</a></p>')
+    for path, methods in document.get("paths", {}).items():
+        for method, operation in methods.items():
+            parts.append(_operation(path, method, operation))
+    return _SHELL.format(title="RL-Insight API", body="".join(parts))
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    text = escape(operation.get("description") or operation.get("summary") or "")
+    rows = "".join(_parameter(parameter) for parameter in operation.get("parameters", ()))
+    table = f"<table>{rows}</table>" if rows else ""
+    return f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>{table}"
+
+
+def _parameter(parameter: dict[str, Any]) -> str:
+    schema = parameter.get("schema", {})
+    kind = schema.get("type") or "/".join(str(option.get("type", "")) for option in schema.get("anyOf", ()))
+    needed = "required" if parameter.get("required") else ""
+    cells = (
+        f"<code>{escape(parameter['name'])}</code>",
+        escape(kind),
+        needed,
+        escape(parameter.get("description", "")),
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -1,0 +1,10 @@
+"""The HTTP routes, one module a group. A new group is added to `ROUTERS`."""
+
+from fastapi import APIRouter
+
+from rl_insight.server.routes import analysis, health, ingest, live, logs, metrics, runs, sql, targets, timeline
+
+ROUTERS: tuple[APIRouter, ...] = tuple(
+    module.router for module in (health, runs, timeline, analysis, metrics, logs, live, sql, targets, ingest)
+)
+"""Every group of the main port, in the order of the documentation."""

@@ -1,0 +1,124 @@
+"""Where the time goes: hotspots and steps; sessions and findings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from rl_insight.server.answers import (
+    LimitParameter,
+    RunParameter,
+    StepParameter,
+    TextParameter,
+    TimeParameter,
+    answers,
+    json_answer,
+    reading,
+)
+from rl_insight.server.routes.timeline import LaneIds
+from rl_insight.store import queries
+from rl_insight.store.queries.hotspots import GroupBy
+
+router = APIRouter(prefix="/api/v1", tags=["analysis"])
+
+FirstStep = Annotated[int, Query(gt=-(2**62), lt=2**62)]
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """A page of sessions, and how many there are in all."""
+
+    total: int
+    sessions: list[queries.Session]
+
+
+@router.get("/hotspots", responses=answers(list[queries.Hotspot]))
+def hotspots(
+    request: Request,
+    step: StepParameter = None,
+    last_steps: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+    start_ns: TimeParameter = None,
+    end_ns: TimeParameter = None,
+    lane: LaneIds = None,
+    segment: TextParameter = None,
+    group_by: GroupBy = "name",
+    limit: LimitParameter = 500,
+    run: RunParameter = None,
+) -> Response:
+    """Show where the time goes: by name, role or lane, with wall time as the union of intervals."""
+    scope = queries.Scope(
+        step=step, last_steps=last_steps, start_ns=start_ns, end_ns=end_ns, lane_ids=lane, segment=segment
+    )
+    with reading(request, run) as cursor:
+        return json_answer(queries.hotspots(cursor, scope, group_by, limit))
+
+
+@router.get("/steps", responses=answers(list[queries.Step]))
+def steps(request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 200, run: RunParameter = None) -> Response:
+    """List the latest training steps with their times."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.steps(cursor, limit))
+
+
+@router.get("/steps/times", responses=answers(list[queries.StepTime]))
+def step_times(
+    request: Request, first: FirstStep, last: FirstStep, states_only: bool = True, run: RunParameter = None
+) -> Response:
+    """Show how long each state ran on each lane in each step."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.step_times(cursor, first, last, states_only=states_only))
+
+
+@router.get("/steps/metrics", responses=answers(list[queries.StepMetric]))
+def step_metrics(request: Request, first: FirstStep, last: FirstStep, run: RunParameter = None) -> Response:
+    """Show every gauge by step."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.step_metrics(cursor, first, last))
+
+
+@router.get("/sessions", responses=answers(SessionPage))
+def sessions(  # one argument for each condition
+    request: Request,
+    session_id: TextParameter = None,
+    task_id: TextParameter = None,
+    status: Annotated[list[str] | None, Query(max_length=20)] = None,
+    role: TextParameter = None,
+    rank: StepParameter = None,
+    first_step: StepParameter = None,
+    last_step: StepParameter = None,
+    longer_than_s: Annotated[float | None, Query(ge=0, le=1e12)] = None,
+    text: TextParameter = None,
+    order: Annotated[str, Query(max_length=100)] = "submit_ts",
+    descending: bool = True,
+    limit: LimitParameter = 100,
+    offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    run: RunParameter = None,
+) -> Response:
+    """List the sessions that fit every condition given."""
+    with reading(request, run) as cursor:
+        found, total = queries.sessions(
+            cursor,
+            session_id=session_id,
+            task_id=task_id,
+            status=status,
+            role=role,
+            rank=rank,
+            first_step=first_step,
+            last_step=last_step,
+            longer_than_s=longer_than_s,
+            text=text,
+            order=order,
+            descending=descending,
+            limit=limit,
+            offset=offset,
+        )
+        return json_answer(SessionPage(total, found))
+
+
+@router.get("/findings", responses=answers(list[queries.Finding]))
+def findings(request: Request, run: RunParameter = None) -> Response:
+    """List what the analysis found, the latest first."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.findings(cursor))

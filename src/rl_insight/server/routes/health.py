@@ -1,0 +1,69 @@
+"""Whether the server is alive and well."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from rl_insight._version import __version__
+from rl_insight.server import metrics
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", response_class=PlainTextResponse)
+async def healthz() -> PlainTextResponse:
+    """Answer as long as the process lives."""
+    return PlainTextResponse("ok\n")
+
+
+@router.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "Not ready."}})
+async def readyz(request: Request) -> PlainTextResponse:
+    """Answer 200 once everything can be reached, 503 before and while stopping."""
+    services: Services = request.app.state.services
+    if services.is_ready:
+        return PlainTextResponse("ready\n")
+    return PlainTextResponse("not ready\n", status_code=503, headers={"Retry-After": "1"})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+def prometheus(request: Request) -> Response:
+    """Show what all runs recorded, and the server's own health, in Prometheus' formats."""
+    services: Services = request.app.state.services
+    body, content_type = metrics.render(services, request.headers.get("accept", ""))
+    return Response(body, media_type=content_type)
+
+
+@router.get("/api/v1/status")
+def status(request: Request) -> JSONResponse:
+    """Tell how the server is doing: what it has taken, what waits, who sends."""
+    services: Services = request.app.state.services
+    return JSONResponse(describe(services))
+
+
+def describe(services: Services) -> dict[str, Any]:
+    """Return the server's status as plain values."""
+    refused = services.counters.refused()
+    found: dict[str, Any] = {
+        "version": __version__,
+        "pid": os.getpid(),
+        "started_ns": services.started_ns,
+        "is_ready": services.is_ready,
+        "sql_enabled": services.settings.is_sql_enabled,
+        "writer": services.writer.get_status(),
+        "collector": services.collector.get_status(),
+        "requests": services.counters.requests(),
+        "received_bytes": services.counters.received_bytes(),
+        "refused": [{"route": route, "reason": reason, "count": count} for (route, reason), count in refused.items()],
+        "open_runs": services.runs.open_runs(),
+        "targets": services.scraper.health(),
+    }
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    return plain

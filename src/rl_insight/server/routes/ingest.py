@@ -1,0 +1,109 @@
+"""The native way in: frames of batches."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from rl_insight.schema.framing import MAX_PAYLOAD_BYTES
+from rl_insight.server.bodies import BodyError, decompress, read_body
+from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
+from rl_insight.transport._http_client import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(tags=["ingest"])
+
+_ACCEPTED_TYPES = frozenset({CONTENT_TYPE, "application/octet-stream"})
+_SENTENCE: dict[str, Any] = {"type": "object", "properties": {"error": {"type": "string"}}}
+_OPENAPI: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "Frames, each holding one batch (docs/events.md); Content-Encoding gzip or zstd is understood.",
+        "content": {CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "/api/v1/ingest",
+    openapi_extra=_OPENAPI,
+    responses={
+        400: {"description": "Something in the body is no batch; the rest is kept."},
+        401: {"description": "The token is missing or wrong."},
+        403: {"description": "The request comes from a page of another origin."},
+        413: {"description": "The body is too large."},
+        415: {"description": "The content type or encoding is not known."},
+        429: {"description": "Too much at once; Retry-After says when to send again."},
+        503: {"description": "The store cannot write now; Retry-After says when to send again."},
+    },
+)
+async def ingest(request: Request) -> Response:
+    """Take batches; the answer comes when they survive the death of the server.
+
+    Every batch is taken once, however often it is sent. A bad one among good ones spoils nothing: the good ones are
+    kept, and the answer says how many.
+    """
+    services: Services = request.app.state.services
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _ACCEPTED_TYPES:
+        services.counters.refuse("native", "content_type")
+        return _error(415, f"content type {media_type[:80]!r} is not taken here: send {CONTENT_TYPE}.")
+    try:
+        body = await receive(request, services, "native")
+    except BodyError as error:
+        services.counters.refuse("native", error.reason)
+        return _error(error.status, str(error))
+    if not services.inflight.take(len(body)):
+        services.counters.refuse("native", "overload")
+        return _error(429, "too many requests are in work. Send again later.", retry_after_s=RETRY_AFTER_S)
+    try:
+        encoding = request.headers.get("content-encoding", "")
+        submission = await asyncio.wrap_future(services.workers.submit(_submit, services, body, encoding))
+        outcome = await submission.settled()
+    except BodyError as error:
+        services.counters.refuse("native", error.reason)
+        return _error(error.status, str(error))
+    finally:
+        services.inflight.give_back(len(body))
+    return _answer(outcome)
+
+
+async def receive(request: Request, services: Services, route: str) -> bytes:
+    """Read a request's body within the limits, and count it.
+
+    Raises:
+        BodyError: it is too large.
+    """
+    limit = services.settings.max_body_bytes
+    body = await read_body(request.stream(), request.headers.get("content-length"), limit)
+    services.counters.request(route, len(body))
+    return body
+
+
+def _submit(services: Services, body: bytes, encoding: str) -> Submission:
+    limit = max(services.settings.max_decompressed_bytes, MAX_PAYLOAD_BYTES)
+    return services.ingest.submit_frames(decompress(body, encoding, limit))
+
+
+def _answer(outcome: Outcome) -> Response:
+    counts = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}
+    if outcome.failed:
+        status = 429 if outcome.is_overload else 503
+        return _error(status, outcome.problem, retry_after_s=outcome.retry_after_s or RETRY_AFTER_S, **counts)
+    if outcome.refused:
+        kept = outcome.accepted + outcome.duplicates
+        sentence = f"{outcome.problem} {outcome.refused} of {outcome.refused + kept} batches were refused, {kept} kept."
+        return _error(400, sentence, refused=outcome.refused, **counts)
+    return Response(msgspec.json.encode(counts), media_type="application/json")
+
+
+def _error(status: int, sentence: str, *, retry_after_s: float | None = None, **more: Any) -> Response:
+    headers = {} if retry_after_s is None else {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
+    return JSONResponse({"error": sentence, **more}, status_code=status, headers=headers)

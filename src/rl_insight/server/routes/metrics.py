@@ -1,0 +1,155 @@
+"""Metrics: which there are, and their values over time or training steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from rl_insight.server.answers import (
+    JsonLine,
+    RunParameter,
+    TextParameter,
+    answers,
+    json_answer,
+    json_lines,
+    reading,
+)
+from rl_insight.store import queries
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.metrics import Aggregation, Axis
+
+router = APIRouter(prefix="/api/v1/metrics", tags=["metrics"])
+
+Moment = Annotated[int, Query(gt=-(2**62), lt=2**62, description="Aligned nanoseconds since 1970.")]
+Width = Annotated[int, Query(ge=1, lt=2**62, description="Of an interval: nanoseconds, or steps on that axis.")]
+Name = Annotated[str, Query(max_length=1000, description="The metric's name.")]
+Matches = Annotated[
+    list[str] | None, Query(max_length=50, description="`label=value`, or `label=~regex` (RE2); all must hold.")
+]
+Groups = Annotated[
+    list[str] | None,
+    Query(max_length=50, description="Labels to keep apart; `*` (the default) keeps every series apart."),
+]
+
+
+@router.get("", responses=answers(list[queries.Metric]))
+def metrics(request: Request, run: RunParameter = None) -> Response:
+    """List the metrics with their kinds and labels."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.metrics(cursor))
+
+
+@router.get("/labels", responses=answers(list[str]))
+def label_values(
+    request: Request,
+    label: Annotated[str, Query(max_length=1000)],
+    metric: TextParameter = None,
+    run: RunParameter = None,
+) -> Response:
+    """List the values of a label."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.label_values(cursor, label, metric))
+
+
+@router.get("/range", responses=answers(list[JsonLine]))
+def metric_range(
+    request: Request,
+    metric: Name,
+    start_ns: Moment,
+    end_ns: Moment,
+    width: Width,
+    aggregation: Aggregation | None = None,
+    match: Matches = None,
+    group_by: Groups = None,
+    axis: Axis = "time",
+    run: RunParameter = None,
+) -> Response:
+    """Show the values of a gauge or counter in intervals."""
+    with reading(request, run) as cursor:
+        lines = queries.range_query(
+            cursor,
+            metric,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            width=width,
+            aggregation=aggregation,
+            matchers=_matchers(match),
+            group_by=_groups(group_by),
+            axis=axis,
+        )
+        return json_answer(json_lines(lines))
+
+
+@router.get("/quantiles", responses=answers(list[JsonLine]))
+def metric_quantiles(
+    request: Request,
+    metric: Name,
+    start_ns: Moment,
+    end_ns: Moment,
+    width: Width,
+    share: Annotated[list[Annotated[float, Query(ge=0, le=1)]], Query(max_length=20)] = [0.5, 0.95, 0.99],  # noqa: B006
+    match: Matches = None,
+    group_by: Groups = None,
+    axis: Axis = "time",
+    run: RunParameter = None,
+) -> Response:
+    """Show quantiles of a distribution in intervals; the share stands in the label `quantile`."""
+    with reading(request, run) as cursor:
+        lines = queries.quantiles(
+            cursor,
+            metric,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            width=width,
+            shares=share,
+            matchers=_matchers(match),
+            group_by=_groups(group_by) or [],
+            axis=axis,
+        )
+        return json_answer(json_lines(lines))
+
+
+@router.get("/heatmap", responses=answers(queries.HeatMap))
+def metric_heat_map(
+    request: Request,
+    metric: Name,
+    start_ns: Moment,
+    end_ns: Moment,
+    width: Width,
+    rows: Annotated[int, Query(ge=1, le=1000)] = 40,
+    match: Matches = None,
+    axis: Literal["time", "step"] = "time",
+    run: RunParameter = None,
+) -> Response:
+    """Show how the values of a distribution were spread in each interval."""
+    with reading(request, run) as cursor:
+        found = queries.heat_map(
+            cursor,
+            metric,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            width=width,
+            rows=rows,
+            matchers=_matchers(match),
+            axis=axis,
+        )
+        return json_answer(found)
+
+
+def _matchers(given: list[str] | None) -> list[queries.Matcher]:
+    found = []
+    for text in given or ():
+        label, equals, value = text.partition("=")
+        if not label or not equals:
+            raise QueryError(f"match {text[:80]!r} is no condition: write label=value or label=~regex.")
+        is_regex = value.startswith("~")
+        found.append(queries.Matcher(label, value.removeprefix("~") if is_regex else value, regex=is_regex))
+    return found
+
+
+def _groups(given: list[str] | None) -> list[str] | None:
+    if given is None or "*" in given:
+        return None
+    return [label for label in given if label]

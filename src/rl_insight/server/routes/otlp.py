@@ -1,0 +1,112 @@
+"""OTLP over HTTP: protobuf and JSON, gzip or plain."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from rl_insight.errors import SchemaError
+from rl_insight.server.bodies import BodyError, decompress
+from rl_insight.server.ingest import RETRY_AFTER_S
+from rl_insight.server.otlp.payloads import JSON, PROTOBUF, Signal, answer, encoded_answer, encoded_error
+from rl_insight.server.otlp.receiver import OtlpSubmission
+from rl_insight.server.routes.ingest import receive
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(tags=["otlp"])
+
+_INVALID_ARGUMENT, _UNAVAILABLE = 3, 14
+_CODES = {400: _INVALID_ARGUMENT, 413: _INVALID_ARGUMENT, 415: _INVALID_ARGUMENT, 503: _UNAVAILABLE}
+_ROUTE = "otlp_http"
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_DOCUMENTED: dict[str, Any] = {
+    "openapi_extra": {
+        "requestBody": {"required": True, "content": {PROTOBUF: _BINARY, JSON: {"schema": {"type": "object"}}}}
+    },
+    "responses": {
+        400: {"description": "The body is no such request."},
+        401: {"description": "The token is missing or wrong."},
+        403: {"description": "The request comes from a page of another origin."},
+        413: {"description": "The body is too large."},
+        415: {"description": "The content type or encoding is not known."},
+        503: {"description": "Not now; Retry-After says when to send again."},
+    },
+}
+
+
+@router.post("/v1/traces", **_DOCUMENTED)
+async def traces(request: Request) -> Response:
+    """Take OTLP traces."""
+    return await _take(request, Signal.TRACES)
+
+
+@router.post("/v1/metrics", **_DOCUMENTED)
+async def metrics(request: Request) -> Response:
+    """Take OTLP metrics."""
+    return await _take(request, Signal.METRICS)
+
+
+@router.post("/v1/logs", **_DOCUMENTED)
+async def logs(request: Request) -> Response:
+    """Take OTLP logs."""
+    return await _take(request, Signal.LOGS)
+
+
+async def _take(request: Request, signal: Signal) -> Response:
+    services: Services = request.app.state.services
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = media_type == JSON
+    if media_type not in {PROTOBUF, JSON}:
+        services.counters.refuse(_ROUTE, "content_type")
+        return _error(
+            415, f"content type {media_type[:80]!r} is not taken here: send {PROTOBUF} or {JSON}.", is_json=True
+        )
+    try:
+        body = await receive(request, services, _ROUTE)
+    except BodyError as error:
+        services.counters.refuse(_ROUTE, error.reason)
+        return _error(error.status, str(error), is_json=is_json)
+    if not services.inflight.take(len(body)):
+        services.counters.refuse(_ROUTE, "overload")
+        return _error(503, "too many requests are in work. Send again later.", is_json=is_json)
+    try:
+        submission = await _submitted(request, services, signal, body, is_json=is_json)
+        outcome = await submission.settled()
+    except BodyError as error:
+        services.counters.refuse(_ROUTE, error.reason)
+        return _error(error.status, str(error), is_json=is_json)
+    except SchemaError as error:
+        services.counters.refuse(_ROUTE, "schema")
+        return _error(400, str(error), is_json=is_json)
+    finally:
+        services.inflight.give_back(len(body))
+    if outcome.failure:
+        return _error(503, outcome.failure, is_json=is_json, retry_after_s=outcome.retry_after_s)
+    content = encoded_answer(answer(signal, outcome.rejected, outcome.problem), is_json=is_json)
+    return Response(content, media_type=JSON if is_json else PROTOBUF)
+
+
+async def _submitted(
+    request: Request, services: Services, signal: Signal, body: bytes, *, is_json: bool
+) -> OtlpSubmission:
+    encoding = request.headers.get("content-encoding", "")
+    peer = request.client.host if request.client else ""
+
+    def submit() -> OtlpSubmission:
+        plain = decompress(body, encoding, services.settings.max_decompressed_bytes)
+        return services.otlp.submit(signal, plain, is_json=is_json, peer=peer, route=_ROUTE)
+
+    return await asyncio.wrap_future(services.workers.submit(submit))
+
+
+def _error(status: int, sentence: str, *, is_json: bool, retry_after_s: float | None = None) -> Response:
+    # Not 429: of the two answers that mean "later", older SDKs send again only after a 503.
+    headers = {"Retry-After": str(max(1, math.ceil(retry_after_s or RETRY_AFTER_S)))} if status == 503 else {}
+    content = encoded_error(_CODES[status], sentence, is_json=is_json)
+    return Response(content, status, headers, media_type=JSON if is_json else PROTOBUF)

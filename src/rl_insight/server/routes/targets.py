@@ -1,0 +1,75 @@
+"""Registered scrape targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rl_insight.server.targets import MAX_TARGETS, make_targets, target_url
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(prefix="/api/v1/targets", tags=["targets"])
+
+_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "An address is no target, or the labels do not fit."}}
+
+
+class Registration(BaseModel):
+    """Targets to read from now on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    addresses: list[str] = Field(min_length=1, max_length=MAX_TARGETS, description="`host:port`, or whole URLs.")
+    job_name: str | None = Field(default=None, description="What they are; stands on their metrics as `job`.")
+    labels: dict[str, str] | list[dict[str, str]] | None = Field(
+        default=None, description="One set for all, or one for each address."
+    )
+    run_id: str | None = Field(default=None, description="The run that their metrics belong to; default `targets`.")
+    project: str = ""
+    experiment_name: str = ""
+
+
+@router.get("")
+def list_targets(request: Request) -> JSONResponse:
+    """List the targets and how their last reading went."""
+    return JSONResponse({"targets": _described(request.app.state.services)})
+
+
+@router.post("", responses=_BAD)
+def add_targets(request: Request, registration: Registration) -> JSONResponse:
+    """Register targets; they are kept across restarts. One that is known is replaced."""
+    services: Services = request.app.state.services
+    added = services.targets.add(
+        make_targets(
+            registration.addresses,
+            job_name=registration.job_name,
+            labels=registration.labels,
+            run_id=registration.run_id,
+            project=registration.project,
+            experiment_name=registration.experiment_name,
+        )
+    )
+    return JSONResponse({"added": added, "targets": len(services.targets.list())})
+
+
+@router.delete("", responses=_BAD)
+def remove_targets(
+    request: Request,
+    address: Annotated[list[str], Query(min_length=1, description="`host:port`, or whole URLs.")],
+) -> JSONResponse:
+    """Forget targets."""
+    services: Services = request.app.state.services
+    return JSONResponse({"removed": services.targets.remove([target_url(entry) for entry in address])})
+
+
+def _described(services: Services) -> list[dict[str, Any]]:
+    health = services.scraper.health()
+    return [
+        {**msgspec.to_builtins(target), "health": msgspec.to_builtins(health.get(target.url))}
+        for target in services.targets.list()
+    ]

@@ -1,0 +1,123 @@
+"""The timeline: lanes, what is on them, and single spans."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import Response
+
+from rl_insight.server.answers import (
+    LimitParameter,
+    RunParameter,
+    StepParameter,
+    TextParameter,
+    TimeParameter,
+    answers,
+    json_answer,
+    reading,
+)
+from rl_insight.store import queries
+from rl_insight.store.queries.timeline import MAX_BLOCKS, MAX_PIXELS
+
+router = APIRouter(prefix="/api/v1", tags=["timeline"])
+
+LaneIds = Annotated[list[Annotated[int, Query(ge=0, lt=2**31)]] | None, Query(alias="lane", description="Lane ids.")]
+SpanId = Annotated[str, Query(pattern="^[0-9a-fA-F]{1,16}$", description="16 hexadecimal digits.")]
+
+
+@router.get("/lanes", responses=answers(list[queries.Lane]))
+def lanes(request: Request, run: RunParameter = None) -> Response:
+    """List the lanes, by role, rank, process and name."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.lanes(cursor))
+
+
+@router.get("/timeline", responses=answers(queries.Timeline))
+def timeline(
+    request: Request,
+    start_ns: Annotated[int, Query(ge=0, lt=2**62)],
+    end_ns: Annotated[int, Query(ge=0, lt=2**62)],
+    pixels: Annotated[int, Query(ge=1, le=MAX_PIXELS)] = 1000,
+    lane: LaneIds = None,
+    max_blocks: Annotated[int, Query(ge=100, le=MAX_BLOCKS)] = MAX_BLOCKS,
+    run: RunParameter = None,
+) -> Response:
+    """Show what happened in a window, with spans shorter than a pixel merged."""
+    with reading(request, run) as cursor:
+        found = queries.timeline(
+            cursor,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            pixels=pixels,
+            now_ns=time.time_ns(),
+            lane_ids=lane,
+            max_blocks=max_blocks,
+        )
+        return json_answer(found)
+
+
+@router.get("/span", responses=answers(queries.SpanDetail))
+def span(request: Request, span_id: SpanId, process_id: TextParameter = None, run: RunParameter = None) -> Response:
+    """Show one span with its parents, children, events and logs."""
+    with reading(request, run) as cursor:
+        found = queries.span_detail(cursor, span_id, process_id)
+    if found is None:
+        raise HTTPException(404, f"there is no span {span_id} in this run.")
+    return json_answer(found)
+
+
+@router.get("/spans", responses=answers(list[queries.Span]))
+def spans(  # one argument for each condition
+    request: Request,
+    name: TextParameter = None,
+    name_contains: TextParameter = None,
+    text: TextParameter = None,
+    lane: LaneIds = None,
+    role: TextParameter = None,
+    status: Literal["ok", "error", "cancelled", "open"] | None = None,
+    step: StepParameter = None,
+    session_id: TextParameter = None,
+    trace_id: Annotated[str | None, Query(pattern="^[0-9a-fA-F]{32}$")] = None,
+    longer_than_ns: TimeParameter = None,
+    start_ns: TimeParameter = None,
+    end_ns: TimeParameter = None,
+    order: Literal["newest", "oldest", "longest"] = "newest",
+    limit: LimitParameter = 100,
+    run: RunParameter = None,
+) -> Response:
+    """Search spans; conditions add up."""
+    with reading(request, run) as cursor:
+        found = queries.search_spans(
+            cursor,
+            name=name,
+            name_contains=name_contains,
+            text=text,
+            lane_ids=lane,
+            role=role,
+            status=status,
+            step=step,
+            session_id=session_id,
+            trace_id=trace_id,
+            longer_than_ns=longer_than_ns,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            order=order,
+            limit=limit,
+        )
+        return json_answer(found)
+
+
+@router.get("/open/work", responses=answers(list[queries.OpenWork]))
+def open_work(request: Request, run: RunParameter = None) -> Response:
+    """Show the work in flight by name, the oldest first."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.open_work(cursor, time.time_ns()))
+
+
+@router.get("/open/spans", responses=answers(list[queries.Span]))
+def open_spans(request: Request, limit: LimitParameter = 1000, run: RunParameter = None) -> Response:
+    """Show the open spans, the oldest first."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.open_spans(cursor, limit))

@@ -1,0 +1,151 @@
+"""Registers Prometheus endpoints with the server, from a training process."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rl_insight.config import InsightConfig, load_config
+from rl_insight.config.paths import find_local_server
+from rl_insight.errors import ConfigError
+
+logger = logging.getLogger("rl_insight")
+
+_TIMEOUT_S = 10.0
+_ATTEMPTS = 5
+_FIRST_PAUSE_S = 0.5
+
+
+def update_prometheus_config(
+    *arguments: Any,
+    server_addresses: Sequence[str] | str | None = None,
+    job_name: str | None = None,
+    labels: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+    config: Any = None,
+    run_id: str | None = None,
+) -> threading.Thread:
+    """Have the server read the metrics of these endpoints, such as those of inference engines, from now on.
+
+    Returns at once; a thread of its own talks to the server, and a server that is away is one line in the log.
+
+    >>> import rl_insight as insight
+    >>> insight.update_prometheus_config(["node7:8000", "node8:8000"], "vllm", {"role": "rollout"})  # doctest: +SKIP
+
+    Args:
+        *arguments: `server_addresses`, `job_name` and `labels` by position; a configuration may stand before them, as
+            older versions had it.
+        server_addresses: each ``host:port`` or a URL.
+        job_name: what they are; stands on their metrics as `job`.
+        labels: one set for all, or a list with one for each address.
+        config: as for `init`; it says where the server is.
+        run_id: the run that the metrics belong to; by default the configured one, else `targets`.
+
+    Returns:
+        The thread, for those who want to wait for it.
+
+    Raises:
+        ValueError: no address, or a list of labels of another length, or a configuration that cannot be used.
+        TypeError: arguments that fit neither form.
+    """
+    given = list(arguments)
+    if given and not _are_addresses(given[0]):
+        if config is not None:
+            raise TypeError("update_prometheus_config() got two configurations: the first argument and config=.")
+        config = given.pop(0)
+    named = {"server_addresses": server_addresses, "job_name": job_name, "labels": labels}
+    if len(given) > len(named):
+        raise TypeError("update_prometheus_config() takes server_addresses, job_name and labels by position.")
+    for name, value in zip(named, given, strict=False):
+        if named[name] is not None:
+            raise TypeError(f"update_prometheus_config() got {name} twice.")
+        named[name] = value
+    settings = load_config(config)
+    registration = _registration(**named)
+    registration["run_id"] = run_id or settings.run_id
+    registration["project"] = settings.project or ""
+    registration["experiment_name"] = settings.experiment_name or ""
+    thread = threading.Thread(target=_register, args=(settings, registration), name="rl-insight-targets", daemon=True)
+    thread.start()
+    return thread
+
+
+def _are_addresses(value: Any) -> bool:
+    return value is None or isinstance(value, (str, list, tuple, set, frozenset))
+
+
+def _registration(server_addresses: Any, job_name: Any, labels: Any) -> dict[str, Any]:
+    addresses = [server_addresses] if isinstance(server_addresses, str) else list(server_addresses or ())
+    if not addresses or not all(isinstance(address, str) and address for address in addresses):
+        raise ValueError("server_addresses must be a list of texts such as 'host:port' or 'http://host:port/metrics'.")
+    if labels is None or isinstance(labels, Mapping):
+        plain: Any = _texts(labels or {})
+    else:
+        plain = [_texts(own) for own in labels]
+        if len(plain) != len(addresses):
+            raise ValueError(
+                f"labels has {len(plain)} entries for {len(addresses)} addresses: give one mapping, or a list of the "
+                "same length."
+            )
+    return {"addresses": addresses, "job_name": None if job_name is None else str(job_name), "labels": plain}
+
+
+def _texts(labels: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in labels.items()}
+
+
+def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
+    """Send a registration, patiently: training often starts together with its server."""
+    pause_s = _FIRST_PAUSE_S
+    shown = ", ".join(registration["addresses"][:3])
+    for attempt in range(_ATTEMPTS):
+        url, token = _server(settings)
+        try:
+            if url is None:
+                problem = "no server is known. Start one with `rl-insight server start`, or set RL_INSIGHT_SERVER_URL"
+            else:
+                status, sentence = _post(url, token, registration)
+                if 200 <= status < 300:
+                    return
+                problem = f"{url} answered {status}: {sentence}"
+                if 400 <= status < 500 and status not in {408, 429}:
+                    break
+        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, training goes on
+            problem = f"{url} cannot be reached: {error or type(error).__name__}"
+        if attempt + 1 < _ATTEMPTS:
+            threading.Event().wait(pause_s)
+            pause_s *= 2
+    logger.warning("RL-Insight does not read the metrics of %s: %s.", shown, problem.rstrip("."))
+
+
+def _server(settings: InsightConfig) -> tuple[str | None, str | None]:
+    if settings.server.url:
+        return settings.server.url, settings.server.token
+    local = find_local_server()
+    return (None, None) if local is None else (local.url, settings.server.token or local.token)
+
+
+def _post(url: str, token: str | None, registration: dict[str, Any]) -> tuple[int, str]:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError(f"server.url {url!r} is not the address of a server.")
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=context)
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        path = parts.path.rstrip("/") + "/api/v1/targets"
+        connection.request("POST", path, body=msgspec.json.encode(registration), headers=headers)
+        response = connection.getresponse()
+        return response.status, " ".join(response.read(2000).decode("utf-8", "replace").split())
+    finally:
+        connection.close()

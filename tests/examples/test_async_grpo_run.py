@@ -1,0 +1,203 @@
+"""The example as users start it: real processes, real files."""
+
+import multiprocessing
+import os
+import signal
+import socket
+
+import pytest
+from examples.async_grpo import destination
+from examples.async_grpo.launcher import parse
+from examples.async_grpo.summary import summarise_files
+
+from rl_insight.schema.records import EventRecord, HistogramRecord, LogRecord, LossRecord, SampleRecord, SpanRecord
+
+STEPS = 3
+TRAINER_STATES = {"wait_for_samples", "compute_advantages", "update", "sync_weights"}
+ROLLOUT_STATES = {"generate", "tool_call", "reward", "wait_weights"}
+
+
+@pytest.fixture(scope="module")
+def finished(start_demo):
+    demo = start_demo("--steps", str(STEPS), "--exit", "--speed", "20", "--errors")
+    assert demo.process.wait(120) == 0, demo.output
+    return demo
+
+
+@pytest.fixture(scope="module")
+def recording(finished):
+    return finished.recording()
+
+
+def test_every_process_takes_part_in_one_run_and_ends_in_order(finished, recording):
+    assert sorted(recording.roles.values()) == [
+        ("rollout", 0),
+        ("rollout", 1),
+        ("rollout", 2),
+        ("tool", 0),
+        ("trainer", 0),
+    ]
+    assert recording.finals == set(recording.roles)
+    assert recording.of(LossRecord) == []
+
+
+def test_no_process_is_left(finished, wait_until):
+    wait_until(lambda: not finished.descendants())
+
+
+def test_trainer_lane_shows_its_states_in_every_step(recording):
+    states = [span for span in recording.spans().values() if span.lane == "trainer" and span.name in TRAINER_STATES]
+    assert {span.segment for span in states} == {"state_interval"}
+    for step in range(1, STEPS + 1):
+        assert {span.name for span in states if span.step == step} == TRAINER_STATES
+
+
+def test_every_slot_is_a_lane_with_the_states_of_its_samples(recording):
+    spans = [span for span in recording.spans().values() if recording.role(span) == "rollout"]
+    assert {span.lane for span in spans} == {f"rollout_{rank}/slot_{slot}" for rank in range(3) for slot in range(6)}
+    assert {span.name for span in spans} >= ROLLOUT_STATES | {"rollout.sample"}
+
+
+def test_states_of_a_sample_are_children_of_its_span(recording):
+    spans = recording.spans()
+    for span in recording.spans("generate").values():
+        assert spans[span.parent_id].name == "rollout.sample"
+        assert spans[span.parent_id].lane == span.lane
+
+
+def test_tool_server_continues_the_trace_of_the_rollout(recording):
+    spans = recording.spans()
+    served = recording.spans("tool.evaluate").values()
+    assert served
+    for span in served:
+        caller = spans[span.parent_id]
+        assert caller.name == "tool_call"
+        assert (recording.role(span), recording.role(caller)) == ("tool", "rollout")
+        assert span.trace_id == caller.trace_id
+        assert span.step == caller.step
+
+
+def test_tool_errors_are_counted_by_type_and_fail_their_spans(recording):
+    failed = [span for span in recording.spans("tool_call").values() if span.status == "error"]
+    assert failed
+    assert {span.error for span in failed} == {"examples.async_grpo.agent.ToolError"}
+    counted = [sample for sample in recording.of(SampleRecord) if sample.metric == "tool_errors"]
+    assert {sample.labels["type"] for sample in counted} == {"http_503"}
+
+
+def test_metrics_of_every_step_are_there(recording):
+    steps = {}
+    for sample in recording.of(SampleRecord):
+        if recording.role(sample) == "trainer":
+            steps.setdefault(sample.metric, set()).add(sample.step)
+    expected = {
+        "reward_mean", "reward_std", "response_length_mean", "response_length_max", "staleness_mean", "staleness_max",
+        "queue_depth", "loss", "kl", "entropy", "clip_fraction", "grad_norm", "step_time_s", "throughput_tokens_per_s",
+        "timing_s",
+    }  # fmt: skip
+    for name in expected:
+        assert steps[name] == set(range(1, STEPS + 1)), name
+    assert {"reward_by_task", "tool_call_rate", "weight_version"} <= set(steps)
+    histograms = {record.metric for record in recording.of(HistogramRecord)}
+    assert {"tool_latency_s", "sample_latency_s", "response_length"} <= histograms
+
+
+def test_weight_versions_are_published_and_received(recording):
+    events = recording.of(EventRecord)
+    published = [event.attributes["version"] for event in events if event.name == "weights_published"]
+    received = {event.attributes["version"] for event in events if event.name == "weights_received"}
+    assert published == list(range(STEPS + 1))
+    assert received <= set(published)
+    assert 0 in received
+
+
+def test_logs_belong_to_the_span_in_which_they_were_said(recording):
+    overloaded = [log for log in recording.of(LogRecord) if log.message == "calculator is overloaded"]
+    assert overloaded
+    assert {recording.spans()[log.span_id].name for log in overloaded} == {"tool.evaluate"}
+
+
+def test_summary_agrees_with_what_was_recorded(finished, recording):
+    summary = summarise_files(finished.directory)
+    assert set(summary.rewards) == set(range(1, STEPS + 1))
+    assert summary.processes == {"rollout": 3, "tool": 1, "trainer": 1}
+    assert summary.spans["train_step"].count == STEPS
+    assert summary.tool_errors["http_503"] == summary.spans["tool_call"].errors
+    assert summary.unfinished == summary.lost == 0
+    assert summary.text() in finished.output
+
+
+def test_ctrl_c_ends_everything_even_while_a_tool_call_hangs(start_demo, wait_until):
+    demo = start_demo("--speed", "20", "--hang")
+
+    def hanging_call():
+        spans = demo.recording().spans("tool_call").values() if demo.directory.exists() else ()
+        return [span for span in spans if span.duration_ns is None]
+
+    wait_until(lambda: hanging_call() or demo.process.poll() is not None)
+    demo.press_ctrl_c()
+    assert demo.process.wait(60) == 130, demo.output
+    recording = demo.recording()
+    assert recording.finals == set(recording.roles)
+    assert len(recording.roles) == 5
+    assert not [span for span in recording.spans().values() if span.duration_ns is None]
+    assert any(span.status == "cancelled" for span in recording.of(SpanRecord))
+    assert "Traceback" not in demo.output
+    wait_until(lambda: not demo.descendants())
+
+
+def test_children_do_not_outlive_a_killed_launcher(start_demo, wait_until):
+    demo = start_demo("--speed", "20")
+    wait_until(lambda: "step    1 " in demo.output or demo.process.poll() is not None)
+    assert len(demo.descendants()) >= 6
+    demo.process.send_signal(signal.SIGKILL)
+    demo.process.wait(30)
+    wait_until(lambda: not demo.descendants())
+
+
+def test_a_dead_worker_ends_the_run_with_a_clear_message(start_demo, wait_until):
+    demo = start_demo("--speed", "20")
+    pid = wait_until(lambda: demo.directory.exists() and demo.recording().pids.get(("rollout", 1)))
+    os.kill(pid, signal.SIGKILL)
+    assert demo.process.wait(60) == 1
+    assert "error: rollout_1 ended with exit code -9" in demo.output
+    wait_until(lambda: not demo.descendants())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--exit"], "--exit needs --steps"),
+        (["--steps", "0"], "1 or more"),
+        (["--steps", "many"], "1 or more"),
+        (["--workers", "-1"], "1 or more"),
+        (["--speed", "0"], "above 0"),
+        (["--speed", "nan"], "above 0"),
+        (["--speed", "inf"], "above 0"),
+        (["--straggler", "3"], "rank from 0 to 2"),
+        (["--directory", "here"], "goes with --no-server"),
+        (["--server", "http://127.0.0.1:1", "--no-server"], "not allowed with"),
+    ],
+)
+def test_bad_options_are_refused_with_a_reason(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_another_free_port_is_used_when_the_usual_one_is_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert destination.free_port(port) not in {0, port}
+
+
+def test_a_server_that_does_not_start_is_reported():
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=os._exit, args=(2,))
+    process.start()
+    process.join()
+    with pytest.raises(destination.DestinationError, match="exit code 2"):
+        destination.wait_until_ready(process, destination.free_port(0))

@@ -1,0 +1,165 @@
+"""Bounded buffers, the losses they count, and the flusher that empties them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import rl_insight as insight
+from rl_insight.recorder.flusher import Flusher
+from rl_insight.recorder.recorder import Recorder
+from rl_insight.schema import Process, decode
+from rl_insight.testing import CaptureMonitor, InternalError, capture
+
+SMALL = {"max_metrics": 5, "max_spans": 5, "max_records": 5}
+
+
+@pytest.mark.parametrize(("drop", "kept"), [("newest", range(5)), ("oldest", range(7, 12))])
+def test_full_buffers_drop_by_policy_and_count(drop, kept):
+    with capture({"recorder": {**SMALL, "drop": drop}}) as captured:
+        for number in range(12):
+            insight.metric_gauge("g", number)
+            with insight.trace_span(f"s{number}"):
+                pass
+            insight.trace_event(f"e{number}")
+        assert [record.value for record in captured.metrics] == [float(n) for n in kept]
+        assert [span.name for span in captured.spans] == [f"s{n}" for n in kept]
+        assert [event.name for event in captured.events] == [f"e{n}" for n in kept]
+    assert captured.losses == {"metrics/buffer_full": 7, "spans/buffer_full": 7, "events/buffer_full": 7}
+
+
+def test_dropped_log_lines_are_counted_as_logs():
+    with capture({"recorder": SMALL}) as captured:
+        for _ in range(8):
+            insight.log("info", "x")
+    assert captured.losses == {"logs/buffer_full": 3}
+
+
+def test_losses_travel_with_the_next_batch():
+    with capture({"recorder": SMALL}) as captured:
+        for _ in range(8):
+            insight.metric_count("c")
+        losses = [(r.kind, r.reason, r.count) for r in captured.records if type(r).__name__ == "LossRecord"]
+    assert losses == [("metrics", "buffer_full", 3)]
+
+
+def test_room_comes_back_after_a_flush():
+    with capture({"recorder": SMALL}) as captured:
+        for _ in range(4):
+            for _ in range(5):
+                insight.metric_count("c")
+            captured.flush()
+        assert captured.value("c") == 20.0
+    assert captured.losses == {}
+
+
+def start_flusher(recorder, sent, *, limit=1_000_000, **settings):
+    from rl_insight.config import load_config
+
+    config = load_config({"recorder": {"flush_interval_s": 60, **settings}}, environ={})
+    process = Process(process_id="p", run_id="r", host="h", pid=1)
+    flusher = Flusher(recorder, process, config, lambda payload, sequence: sent.append(decode(payload)), limit)
+    flusher.start()
+    return flusher
+
+
+def test_burst_is_drained_long_before_the_interval_and_batches_stay_small():
+    recorder, sent = Recorder(), []
+    flusher = start_flusher(recorder, sent)
+    monitor = CaptureMonitor()
+    monitor._recorder = recorder
+    for number in range(20_000):
+        monitor.trace_event("e", number=number)
+    assert flusher.stop(60)
+    assert sum(len(batch.events) for batch in sent) == 20_000
+    assert max(len(batch.events) for batch in sent) < 4_000
+    assert recorder.losses.snapshot() == []
+
+
+def test_batches_keep_to_the_transports_size():
+    recorder, sent = Recorder(), []
+    flusher = start_flusher(recorder, sent, limit=50_000)
+    monitor = CaptureMonitor()
+    monitor._recorder = recorder
+    for number in range(500):
+        monitor.log("info", f"{number}" * 300)
+    flusher.stop(60)
+    assert len(sent) > 3
+    assert sum(len(batch.logs) for batch in sent) == 500
+
+
+def test_sequence_numbers_have_no_gaps_and_the_last_batch_says_so():
+    recorder, sent = Recorder(), []
+    flusher = start_flusher(recorder, sent)
+    assert flusher.request_flush(30)
+    recorder.record_point("event", 0, "e", {})
+    assert flusher.request_flush(30)
+    assert flusher.stop(30)
+    assert [batch.sequence for batch in sent] == list(range(1, len(sent) + 1))
+    assert [batch.final for batch in sent] == [False] * (len(sent) - 1) + [True]
+
+
+def test_silent_process_sends_heartbeats():
+    with capture({"recorder": {"heartbeat_s": 5}}) as captured:
+        insight.metric_count("c")
+        captured.flush()
+        before = len(captured._transport.payloads)
+        captured.clock.advance(4)
+        captured.flush()
+        assert len(captured._transport.payloads) == before
+        captured.clock.advance(1)
+        captured.flush()
+        assert len(captured._transport.payloads) == before + 1
+
+
+def test_lost_batch_is_healed_for_counters():
+    with capture() as captured:
+        insight.metric_count("c", 3)
+        captured.flush()
+        captured._transport.clear()
+        captured._transport.on_loss("batches", "spool_full", 1)
+        assert captured.value("c") == 3.0
+    assert captured.losses == {"batches/spool_full": 1}
+
+
+def test_defect_while_sending_costs_one_batch_and_not_the_thread(caplog):
+    recorder, sent = Recorder(), []
+    fail = threading.Event()
+    fail.set()
+    flusher = start_flusher(recorder, sent)
+    send = flusher._send
+
+    def unreliable(payload, sequence):
+        if fail.is_set():
+            raise RuntimeError("defect")
+        send(payload, sequence)
+
+    flusher._send = unreliable
+    recorder.metrics.append(("counter", "c", 1.0, {}, "", None, 0))
+    assert flusher.request_flush(30)
+    fail.clear()
+    assert flusher.request_flush(30)
+    assert flusher.stop(30)
+    assert [len(batch.samples) for batch in sent if len(batch.samples)] == [1]
+    assert [(loss.kind, loss.reason, loss.count) for loss in recorder.losses.snapshot()] == [
+        ("batches", "internal_error", 1)
+    ]
+    assert "internal error" in caplog.text
+
+
+def test_one_strange_event_costs_only_itself_and_fails_a_captured_test(caplog):
+    with pytest.raises(InternalError, match="Traceback"), capture() as captured:
+        captured._recorder.metrics.append(("no", "such", "tuple"))
+        insight.metric_count("c")
+        assert captured.value("c") == 1.0
+    assert captured.losses == {"events/internal_error": 1}
+
+
+def test_warnings_come_once_a_topic_and_are_bounded(caplog):
+    recorder = Recorder()
+    for number in range(3000):
+        recorder.losses.refuse("k", "r", f"message {number}", topic=str(number))
+        recorder.losses.refuse("k", "r", f"message {number}", topic=str(number))
+    assert len(caplog.records) == 1000
+    assert recorder.losses.snapshot()[0].count == 6000

@@ -1,0 +1,183 @@
+"""POST /api/v1/ingest: each batch once, good parts kept, bad input 4xx, overload 429."""
+
+import gzip
+import random
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rl_insight.schema import frame
+from rl_insight.store.errors import StoreFullError, StoreOverloadedError
+from rl_insight.transport._http_client import CONTENT_TYPE
+
+HEADERS = {"Content-Type": CONTENT_TYPE}
+COUNT = "SELECT count(*) FROM spans"
+
+
+def post(client, body, **headers):
+    return client.post("/api/v1/ingest", content=body, headers=HEADERS | headers)
+
+
+def test_an_acknowledged_batch_is_in_the_store(client, services, make_batch, frames, query):
+    answer = post(client, frames(make_batch(1), make_batch(2)))
+    assert (answer.status_code, answer.json()) == (200, {"accepted": 2, "duplicates": 0})
+    assert query(services, "r1", COUNT) == [(6,)]
+
+
+def test_a_repeated_batch_is_stored_once(client, services, make_batch, frames, query):
+    body = frames(make_batch(1))
+    assert post(client, body).json() == {"accepted": 1, "duplicates": 0}
+    assert post(client, body).json() == {"accepted": 0, "duplicates": 1}
+    assert query(services, "r1", COUNT) == [(3,)]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_compressed_bodies_are_taken(client, make_batch, frames, encoding):
+    compress = gzip.compress if encoding == "gzip" else zstandard.compress
+    answer = post(client, compress(frames(make_batch(1))), **{"Content-Encoding": encoding})
+    assert answer.json() == {"accepted": 1, "duplicates": 0}
+
+
+def test_good_batches_around_a_bad_one_are_kept_and_the_answer_says_so(client, services, make_batch, frames, query):
+    body = frames(make_batch(1)) + frame(b"not a batch") + frames(make_batch(2))
+    answer = post(client, body)
+    assert answer.status_code == 400
+    assert answer.json()["accepted"] == 2
+    assert "1 of 3 batches were refused, 2 kept" in answer.json()["error"]
+    assert query(services, "r1", COUNT) == [(6,)]
+    assert post(client, frames(make_batch(1))).json() == {"accepted": 0, "duplicates": 1}
+
+
+def test_what_stands_before_a_broken_frame_is_kept(client, services, make_batch, frames, query):
+    answer = post(client, frames(make_batch(1), make_batch(2))[:-5])
+    assert answer.status_code == 400
+    assert "cut short" in answer.json()["error"]
+    assert query(services, "r1", COUNT) == [(3,)]
+
+
+def test_a_number_that_the_store_cannot_hold_is_refused_and_harms_nobody(client, make_batch, frames):
+    bad = make_batch(2**63 + 5, spans=0)
+    answer = post(client, frames(bad, make_batch(1)))
+    assert (answer.status_code, answer.json()["accepted"], answer.json()["refused"]) == (400, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "encoding", "status"),
+    [
+        ("application/json", None, 415),
+        ("", None, 415),
+        (CONTENT_TYPE, "br", 415),
+        (CONTENT_TYPE, "gzip", 400),
+        ("application/octet-stream; x=y", None, 200),
+    ],
+)
+def test_content_type_and_encoding_are_checked(client, content_type, encoding, status, make_batch, frames):
+    headers = {"Content-Type": content_type} | ({"Content-Encoding": encoding} if encoding else {})
+    answer = client.post("/api/v1/ingest", content=frames(make_batch(1)), headers=headers)
+    assert answer.status_code == status
+    assert status == 200 or answer.json()["error"]
+
+
+def test_a_body_beyond_the_limit_is_refused(make_services, client_of, make_batch, frames):
+    client = client_of(make_services("max_body_bytes=2048"))
+    answer = post(client, bytes(5000))
+    assert answer.status_code == 413
+    assert "at most 2048 bytes" in answer.json()["error"]
+
+    def chunks():
+        for _ in range(10):
+            yield bytes(500)
+
+    assert post(client, chunks()).status_code == 413
+    assert post(client, frames(make_batch(1))).status_code == 200
+
+
+def test_a_zip_bomb_is_refused_and_the_next_batch_taken(client, make_batch, frames):
+    bomb = gzip.compress(bytes(300 * 1024 * 1024))
+    assert post(client, bomb, **{"Content-Encoding": "gzip"}).status_code == 413
+    assert post(client, frames(make_batch(1))).status_code == 200
+
+
+def test_overload_is_answered_with_429_and_when_to_come_back(client, services, make_batch, frames, monkeypatch):
+    def submit(batch, size):
+        raise StoreOverloadedError("too much is waiting.", retry_after_s=3.2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services.writer, "submit", submit)
+        answer = post(client, frames(make_batch(1)))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "4")
+    assert post(client, frames(make_batch(1))).json()["accepted"] == 1
+
+
+def test_a_full_disk_is_answered_with_503_and_nothing_is_acknowledged(client, services, make_batch, frames, monkeypatch):
+    def commit(run_id, group):
+        raise StoreFullError("the disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services.writer, "_write", commit)
+        answer = post(client, frames(make_batch(1)))
+    assert (answer.status_code, answer.json()["accepted"]) == (503, 0)
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert post(client, frames(make_batch(1))).json()["accepted"] == 1
+
+
+def test_requests_in_work_are_bounded(make_services, client_of, make_batch, frames):
+    services = make_services("max_inflight_bytes=1024")
+    client = client_of(services)
+    assert services.inflight.take(1000)
+    assert post(client, frames(make_batch(1))).status_code == 429
+    services.inflight.give_back(1000)
+    assert post(client, frames(make_batch(1))).status_code == 200
+    assert services.inflight.used == 0
+
+
+def test_random_and_truncated_bytes_give_only_4xx_and_the_next_batch_is_taken(client, make_batch, frames):
+    good = frames(make_batch(1), make_batch(2))
+    source = random.Random(7)
+    for number in range(300):
+        body = bytearray(good[: source.randrange(1, len(good))] if number % 2 else good)
+        for _ in range(source.randrange(1, 6)):
+            body[source.randrange(len(body))] = source.randrange(256)
+        assert post(client, bytes(body)).status_code in {200, 400, 413}
+    answer = post(client, frames(make_batch(77)))
+    assert answer.json() == {"accepted": 1, "duplicates": 0}
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(payload=st.binary(max_size=200), framed=st.booleans())
+def test_any_bytes_give_4xx(client, payload, framed):
+    body = frame(payload) if framed else payload
+    assert post(client, body).status_code == (400 if body else 200)
+
+
+def test_metrics_of_a_stored_batch_and_of_the_server_are_on_the_metrics_page(
+    client, make_batch, frames, wait_until
+):
+    batch = make_batch(1)
+    assert post(client, frames(batch)).status_code == 200
+    post(client, b"nonsense")
+
+    def page():
+        return client.get("/metrics").text
+
+    wait_until(lambda: "rl_insight_monitor_collector_batches_total 1" in page())
+    assert 'rl_insight_monitor_server_refused_total{route="native",reason="frame"} 1' in page()
+    assert "rl_insight_monitor_server_committed_batches_total 1" in page()
+    openmetrics = client.get("/metrics", headers={"Accept": "application/openmetrics-text"})
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    names = {family.name for family in text_string_to_metric_families(openmetrics.text)}
+    assert {"rl_insight_monitor_server_commits", "rl_insight_monitor_collector_batches"} <= names
+
+
+def test_a_user_metric_cannot_take_the_name_of_one_of_ours(services, make_batch, wait_until):
+    from rl_insight.schema import BatchBuilder
+
+    builder = BatchBuilder()
+    builder.add_sample(builder.add_series("server_commits", "counter", "", "{}"), time_ns=1, value=5.0)
+    batch = builder.build(make_batch(1).process, sequence=1, sent_ns=1)
+    services.ingest.submit_batches([(batch, 10)], "native").settle()
+    wait_until(lambda: services.collector.status().refused_samples.get("name"))

@@ -1,0 +1,771 @@
+"""The read side, against plain Python."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+import statistics
+from collections import defaultdict
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rl_insight.schema import Loss
+from rl_insight.schema.histogram import bucket_code
+from rl_insight.store import QueryError, QueryTimeoutError, RunStore, queries
+from rl_insight.store.queries.intervals import quantiles, union_ns
+from rl_insight.store.tables import ROLLUPS
+
+SECOND = 1_000_000_000
+
+
+def _union(intervals):
+    total, reached = 0, None
+    for start, end in sorted(intervals):
+        if reached is None or start > reached:
+            total += end - start
+            reached = end
+        elif end > reached:
+            total += end - reached
+            reached = end
+    return total
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 200)), min_size=1))
+def test_union_of_intervals_is_what_a_sweep_finds(pairs):
+    starts = np.array([start for start, _ in pairs], np.int64)
+    ends = starts + np.array([length for _, length in pairs], np.int64)
+    assert union_ns(starts, ends) == _union([(start, start + length) for start, length in pairs])
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_quantiles_are_those_of_numpy(values, shares):
+    assert quantiles(np.array(values, np.int64), shares) == pytest.approx(np.quantile(values, shares).tolist())
+
+
+spans_strategy = st.lists(
+    st.tuples(
+        st.integers(0, 2_000),  # start, in units of 10 ms
+        st.one_of(st.integers(0, 30), st.integers(0, 3_000), st.just(-1)),
+        st.sampled_from("ab"),
+        st.sampled_from([None, "lane"]),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(spans_strategy, st.integers(0, 1_500), st.integers(1, 1_000), st.integers(1, 20))
+def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns, rows, first, length, pixels):
+    unit = 10_000_000
+    path = tmp_path_factory.mktemp("timeline") / "a.duckdb"
+    maker = make()
+    for start, duration, name, lane in rows:
+        maker.span(name, start=start * unit, duration=duration * unit if duration >= 0 else -1, lane=lane)
+    start_ns, end_ns = begin_ns + first * unit, begin_ns + (first + length) * unit
+    now_ns = begin_ns + 2_000 * unit
+    with RunStore(path, min_free_bytes=0) as store:
+        store.commit([maker.build()])
+        with store.reader() as cursor:
+            lanes = {lane.lane_id: lane.lane for lane in queries.lanes(cursor)}
+            view = queries.timeline(cursor, start_ns=start_ns, end_ns=end_ns, pixels=pixels, now_ns=now_ns)
+    pixel = (end_ns - start_ns) // pixels
+    expected = defaultdict(list)
+    for start, duration, name, lane in rows:
+        begin = begin_ns + start * unit
+        end = max(begin, now_ns) if duration < 0 else begin + duration * unit
+        if begin < end_ns and end >= start_ns:
+            expected[lane, name, duration < 0, begin // pixel, end - begin >= pixel].append((begin, end))
+    blocks = [
+        (
+            lane,
+            name,
+            is_open,
+            min(b for b, _ in found),
+            max(e for _, e in found),
+            len(found),
+            sum(e - b for b, e in found),
+        )
+        for (lane, name, is_open, _, _), found in expected.items()
+    ]
+    columns = zip(
+        (lanes[lane_id] for lane_id in view.lane_id),
+        (view.names[position] for position in view.name),
+        view.open,
+        view.block_start_ns,
+        view.block_end_ns,
+        view.count,
+        view.busy_ns,
+        strict=True,
+    )
+    order = lambda block: (block[0] or "", *block[1:])
+    assert sorted(columns, key=order) == sorted(blocks, key=order)
+    assert view.pixel_ns == pixel
+
+
+def _many(store, make, monkeypatch, spans=3_000, portion=500):
+    """Write spans of very different lengths over an hour, in small portions, so that rollups come into play."""
+    for module in ("run_store", "rollup"):
+        monkeypatch.setattr(f"rl_insight.store.{module}.ROLLUP_ROWS", portion)
+    monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.timeline"), "MANY_SPANS", 100)
+    rng = random.Random(3)
+    makers = [make(f"p{i}", rank=i) for i in range(3)]
+    found = []
+    for number in range(spans):
+        maker = makers[number % 3]
+        start, duration = rng.randrange(3600 * SECOND), int(10 ** rng.uniform(3, 12.3))
+        maker.span(rng.choice("abc"), start=start, duration=duration)
+        found.append((number % 3, start, duration))
+        if number % 90 == 89:
+            store.commit([maker.build() for maker in makers])
+    store.commit([maker.build() for maker in makers])
+    return found
+
+
+@pytest.mark.parametrize("pixels", [1, 4, 40, 400, 4_000])
+def test_wide_views_count_every_span_exactly_once(store, make, begin_ns, monkeypatch, pixels):
+    found = _many(store, make, monkeypatch)
+    with store.reader() as cursor:
+        view = queries.timeline(
+            cursor, start_ns=begin_ns, end_ns=begin_ns + 6_000 * SECOND, pixels=pixels, now_ns=begin_ns
+        )
+    assert sum(view.count) == len(found)
+    assert sum(view.busy_ns) == sum(duration for _, _, duration in found)
+    per_pixel = defaultdict(int)
+    for lane, depth, start in zip(view.lane_id, view.depth, view.block_start_ns, strict=True):
+        per_pixel[lane, depth, start // view.pixel_ns] += 1
+    assert max(per_pixel.values()) <= 4
+
+
+@pytest.mark.parametrize("width_s", [0.5, 7, 60, 900])
+def test_a_window_shows_all_that_overlaps_it_however_long_ago_it_began(store, make, begin_ns, monkeypatch, width_s):
+    found = _many(store, make, monkeypatch)
+    start, end = 2_000 * SECOND, 2_000 * SECOND + int(width_s * SECOND)
+    inside = [one for one in found if one[1] < end and one[1] + one[2] >= start]
+    with store.reader() as cursor:
+        view = queries.timeline(cursor, start_ns=begin_ns + start, end_ns=begin_ns + end, pixels=4, now_ns=begin_ns)
+    widest = max(width for width in [1, *ROLLUPS.values()] if width == 1 or width <= view.pixel_ns)
+    # At the edges, a sum of short spans may hold some that just miss the window.
+    near = [one for one in found if one[1] < end + 2 * widest and one[1] + one[2] >= start - 2 * widest]
+    assert len(inside) <= sum(view.count) <= len(near)
+    long_inside = {one for one in inside if one[2] >= view.pixel_ns}
+    assert (
+        sum(count for count, busy in zip(view.count, view.busy_ns, strict=True) if busy >= view.pixel_ns * count)
+        >= len(long_inside) * 0.99
+    )
+
+
+def test_too_many_blocks_make_the_pixels_coarser(store, make, begin_ns, monkeypatch):
+    found = _many(store, make, monkeypatch)
+    with store.reader() as cursor:
+        view = queries.timeline(
+            cursor, start_ns=begin_ns, end_ns=begin_ns + 6_000 * SECOND, pixels=4_000, now_ns=begin_ns, max_blocks=300
+        )
+        some = queries.timeline(
+            cursor, start_ns=begin_ns, end_ns=begin_ns + 6_000 * SECOND, pixels=50, now_ns=begin_ns, lane_ids=[1]
+        )
+    assert len(view.count) <= 300
+    assert sum(view.count) == len(found)
+    assert set(some.lane_id) == {1}
+    assert sum(some.count) == len(found) // 3
+
+
+def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin_ns):
+    right, ahead = make("right"), make("ahead")
+    for maker, off in ((right, 0), (ahead, 90 * SECOND)):
+        maker.span("same moment", start=off, duration=SECOND)
+        batch = maker.build(sent_ns=begin_ns + 2 * SECOND + off)
+        store.commit([batch], received_ns=[begin_ns + 2 * SECOND])
+    with store.reader() as cursor:
+        view = queries.timeline(cursor, start_ns=begin_ns, end_ns=begin_ns + SECOND, pixels=10, now_ns=begin_ns)
+        spans = queries.search_spans(cursor, name="same moment")
+        summary = queries.summary(cursor)
+        health = queries.processes(cursor, begin_ns + 3 * SECOND)
+        (spot,) = queries.hotspots(cursor)
+    assert view.block_start_ns == [begin_ns, begin_ns]
+    assert [span.start_ns for span in spans] == [begin_ns, begin_ns]
+    assert (summary.start_ns, summary.end_ns) == (begin_ns, begin_ns + SECOND)
+    assert {one.process_id: one.clock_offset_ns for one in health} == {"right": 0, "ahead": -90 * SECOND}
+    assert spot.wall_ns == SECOND
+
+
+@pytest.mark.parametrize(
+    ("window", "pixels"), [((5, 5), 10), ((9, 5), 10), ((-1, 5), 10), ((0, 2**63), 10), ((0, 5), 0), ((0, 5), 10**6)]
+)
+def test_a_senseless_window_is_refused(store, window, pixels):
+    with store.reader() as cursor, pytest.raises(QueryError):
+        queries.timeline(cursor, start_ns=window[0], end_ns=window[1], pixels=pixels, now_ns=0)
+
+
+def _training(store, make):
+    """Write three steps of two workers; returns (name, role, step, start, duration, failed) of every span."""
+    rng = random.Random(11)
+    written = []
+    for process, role in (("t", "trainer"), ("r", "rollout")):
+        maker = make(process, role=role)
+        for step in range(3):
+            for _ in range(50):
+                name = rng.choice(["generate", "update", "sync"])
+                start, duration = step * SECOND + rng.randrange(SECOND), rng.randrange(SECOND // 5)
+                failed = rng.random() < 0.1
+                maker.span(name, start=start, duration=duration, step=step, status="error" if failed else "ok")
+                written.append((name, role, step, start, duration, failed))
+        maker.span("generate", start=2 * SECOND, duration=-1, step=2)
+        store.commit([maker.build()])
+    return written
+
+
+@pytest.mark.parametrize(
+    ("scope", "keep"),
+    [
+        (queries.Scope(), lambda step, start: True),
+        (queries.Scope(step=1), lambda step, start: step == 1),
+        (queries.Scope(last_steps=1), lambda step, start: step == 2),
+        (queries.Scope(last_steps=2), lambda step, start: step >= 1),
+        (queries.Scope(step=77), lambda step, start: False),
+    ],
+    ids=["all", "step", "latest step", "last two steps", "nothing"],
+)
+def test_hotspots_are_those_of_plain_statistics(store, make, scope, keep):
+    written = [one for one in _training(store, make) if keep(one[2], one[3])]
+    with store.reader() as cursor:
+        spots = {spot.name: spot for spot in queries.hotspots(cursor, scope)}
+    assert {name for name, spot in spots.items() if spot.count} == {one[0] for one in written}
+    for name, spot in spots.items():
+        mine = [one for one in written if one[0] == name]
+        if not mine:
+            continue
+        durations = [one[4] for one in mine]
+        cuts = statistics.quantiles(durations, n=100, method="inclusive")
+        assert spot.count == len(mine)
+        assert spot.total_ns == sum(durations)
+        assert spot.max_ns == max(durations)
+        assert spot.average_ns == pytest.approx(statistics.mean(durations))
+        assert [spot.p50_ns, spot.p95_ns, spot.p99_ns] == pytest.approx([cuts[49], cuts[94], cuts[98]])
+        assert spot.errors == sum(one[5] for one in mine)
+        assert spot.wall_ns == _union([(one[3], one[3] + one[4]) for one in mine])
+        assert spot.open == (2 if name == "generate" and keep(2, 2 * SECOND) else 0)
+
+
+def test_hotspots_by_role_and_lane_and_window(store, make, begin_ns):
+    written = _training(store, make)
+    with store.reader() as cursor:
+        by_role = queries.hotspots(cursor, group_by="name_role")
+        by_lane = queries.hotspots(cursor, group_by="lane")
+        window = queries.hotspots(cursor, queries.Scope(start_ns=begin_ns, end_ns=begin_ns + SECOND // 2))
+        assert {spot.role for spot in queries.hotspots(cursor, group_by="role")} == {"trainer", "rollout"}
+        with pytest.raises(QueryError, match="cannot group by"):
+            queries.hotspots(cursor, group_by="name; DROP TABLE names")
+    for spot in by_role:
+        mine = [one for one in written if one[:2] == (spot.name, spot.role)]
+        assert (spot.count, spot.wall_ns) == (len(mine), _union([(one[3], one[3] + one[4]) for one in mine]))
+    assert sorted(spot.count for spot in by_lane) == [150, 150]
+    assert sum(spot.count for spot in window) == sum(one[3] < SECOND // 2 for one in written)
+
+
+def test_open_spans_alone_are_a_hotspot_too(store, make):
+    maker = make()
+    maker.span("stuck", duration=-1)
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        (spot,) = queries.hotspots(cursor)
+    assert (spot.name, spot.count, spot.open, spot.wall_ns) == ("stuck", 0, 1, 0)
+
+
+def test_steps_have_bounds_and_the_wall_time_of_each_state(store, make, begin_ns):
+    maker = make()
+    for step, start in ((4, 0), (5, 100)):
+        maker.span("rollout", start=start, duration=30, step=step, segment="state_interval")
+        maker.span("rollout", start=start + 20, duration=30, step=step, segment="state_interval")
+        maker.span("train", start=start + 60, duration=10, step=step, segment="state_interval", status="error")
+        maker.span("detail", start=start + 61, duration=3, step=step)
+        maker.sample("reward", step / 2, at=start, step=step)
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        found = queries.steps(cursor)
+        times = queries.step_times(cursor, 4, 5)
+        every = queries.step_times(cursor, 5, 5, states_only=False)
+        values = queries.step_metrics(cursor, 4, 5)
+        assert queries.step_times(cursor, 70, 71) == []
+        with pytest.raises(QueryError):
+            queries.step_times(cursor, 5, 4)
+    assert [(one.step, one.start_ns - begin_ns, one.end_ns - begin_ns, one.spans, one.errors) for one in found] == [
+        (4, 0, 70, 4, 1),
+        (5, 100, 170, 4, 1),
+    ]
+    assert [(one.step, one.name, one.wall_ns, one.count) for one in times] == [
+        (4, "rollout", 50, 2),
+        (4, "train", 10, 1),
+        (5, "rollout", 50, 2),
+        (5, "train", 10, 1),
+    ]
+    assert {one.name for one in every} == {"rollout", "train", "detail"}
+    assert [(one.step, one.name, one.average) for one in values] == [(4, "reward", 2.0), (5, "reward", 2.5)]
+
+
+def test_one_span_comes_with_parents_children_events_and_logs(store, make, begin_ns):
+    maker = make(role="rollout")
+    root = maker.span("session", duration=-1)
+    middle = maker.span("turn", parent_id=root, start=1, duration=50, attributes='{"tokens":7}')
+    for start in (3, 2):
+        maker.span("tool", parent_id=middle, start=start, duration=1)
+    maker.span("tool of another trace", parent_id=middle, trace=(9, 9))
+    maker.builder.add_event(time_ns=begin_ns + 4, name="first token", span_id=middle)
+    maker.builder.add_log(time_ns=begin_ns + 5, level=40, message="tool failed", span_id=middle)
+    maker.builder.add_log(time_ns=begin_ns + 5, level=40, message="not mine")
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        detail = queries.span_detail(cursor, f"{middle:016x}")
+        assert queries.span_detail(cursor, "ffffffffffffffff") is None
+        assert queries.span(cursor, f"{middle:016x}", "another process") is None
+        for bad in ("", "xyz", "1" * 17, "-1", "0x1", "1_0"):
+            with pytest.raises(QueryError, match="not a span id"):
+                queries.span(cursor, bad)
+    assert detail.span.attributes == {"tokens": 7}
+    assert [parent.name for parent in detail.parents] == ["session"]
+    assert detail.parents[0].duration_ns is None
+    assert [child.start_ns - begin_ns for child in detail.children] == [2, 3]
+    assert [event.name for event in detail.events] == ["first token"]
+    assert [line.message for line in detail.logs] == ["tool failed"]
+
+
+def test_spans_are_found_by_each_condition(store, make, begin_ns):
+    one, two = make("one", role="trainer"), make("two", role="rollout")
+    one.span("update_actor", start=10, duration=100, step=1, attributes='{"lr":"0.1","a b":"x"}')
+    one.span("update_critic", start=20, duration=50, step=2, status="error", attributes="not json")
+    two.span("generate", start=30, duration=500, session_id="s1", lane="lane 1", trace=(5, 6), attributes='{"n":3}')
+    two.span("100%_done!", start=40, duration=-1)
+    store.commit([one.build(), two.build()])
+
+    def names(**conditions):
+        with store.reader() as cursor:
+            return [span.name for span in queries.search_spans(cursor, **conditions)]
+
+    assert names() == ["100%_done!", "generate", "update_critic", "update_actor"]
+    assert names(order="oldest", limit=1) == ["update_actor"]
+    assert names(order="longest", limit=1) == ["generate"]
+    assert names(name="generate") == ["generate"]
+    assert names(name_contains="UPDATE") == ["update_critic", "update_actor"]
+    assert names(name_contains="%_") == ["100%_done!"]
+    assert names(name="no such name") == []
+    assert names(text="lr") == ["update_actor"]
+    assert names(text="not JSON") == ["update_critic"]
+    assert names(attribute=("lr", "0.1")) == ["update_actor"]
+    assert names(attribute=("a b", "x")) == ["update_actor"]
+    assert names(attribute=("n", "3")) == ["generate"]
+    assert names(attribute=("n", "4")) == []
+    assert names(status="error") == ["update_critic"]
+    assert names(status="open") == ["100%_done!"]
+    assert names(role="trainer", step=2) == ["update_critic"]
+    assert names(session_id="s1") == ["generate"]
+    assert names(trace_id=f"{5:016x}{6:016x}") == ["generate"]
+    assert names(longer_than_ns=100) == ["generate", "update_actor"]
+    assert names(start_ns=begin_ns + 20, end_ns=begin_ns + 40) == ["generate", "update_critic"]
+    with store.reader() as cursor:
+        lane = next(lane.lane_id for lane in queries.lanes(cursor) if lane.lane == "lane 1")
+    assert names(lane_ids=[lane]) == ["generate"]
+    assert names(lane_ids=[lane], role="trainer") == []
+    for bad in (
+        {"order": "start_ns; DROP"},
+        {"limit": 0},
+        {"limit": 10**9},
+        {"trace_id": "5"},
+        {"attribute": ('a"b', "1")},
+    ):
+        with pytest.raises(QueryError):
+            names(**bad)
+
+
+def test_open_work_is_shown_by_age(store, make, begin_ns):
+    maker = make(role="rollout")
+    for start, name in ((5, "toolcall"), (3, "toolcall"), (9, "generate")):
+        maker.span(name, start=start * SECOND, duration=-1, session_id=f"s{start}")
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        work = queries.open_work(cursor, begin_ns + 10 * SECOND)
+        oldest = queries.open_spans(cursor, limit=1)
+    assert [(one.name, one.count, one.oldest_age_s, one.oldest_session_id) for one in work] == [
+        ("toolcall", 2, 7.0, "s3"),
+        ("generate", 1, 1.0, "s9"),
+    ]
+    assert oldest[0].session_id == "s3"
+
+
+def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, begin_ns):
+    maker = make()
+    for at, level, message in ((1, 20, "loaded 100% of it"), (2, 40, "Tool FAILED"), (3, 30, "slow")):
+        maker.builder.add_log(
+            time_ns=begin_ns + at, level=level, message=message, session_id=f"s{at}", step=at, lane="l"
+        )
+    maker.builder.add_event(time_ns=begin_ns + 5, name="weights published", attributes='{"version":3}')
+    store.commit([maker.build()])
+
+    def messages(**conditions):
+        with store.reader() as cursor:
+            return [line.message for line in queries.search_logs(cursor, **conditions)]
+
+    assert messages() == ["slow", "Tool FAILED", "loaded 100% of it"]
+    assert messages(newest_first=False, limit=1) == ["loaded 100% of it"]
+    assert messages(text="failed") == ["Tool FAILED"]
+    assert messages(text="100%") == ["loaded 100% of it"]
+    assert messages(text="' OR 1=1 --") == []
+    assert messages(level=30) == ["slow", "Tool FAILED"]
+    assert messages(start_ns=begin_ns + 2, end_ns=begin_ns + 3) == ["Tool FAILED"]
+    assert messages(session_id="s3", step=3, process_id="p1") == ["slow"]
+    assert messages(lane_ids=[99]) == []
+    with store.reader() as cursor:
+        (event,) = queries.search_events(cursor, text="VERSION")
+    assert (event.name, event.attributes) == ("weights published", {"version": 3})
+
+
+def test_metrics_are_listed_with_kinds_labels_and_values(store, make):
+    maker = make(role="rollout", rank=2)
+    maker.sample("tokens", 1.0, kind="counter", labels='{"engine":"vllm"}')
+    maker.sample("tokens", 1.0, kind="counter", labels='{"engine":"sglang","gpu":"0"}')
+    maker.sample("reward", 1.0)
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        listed = queries.metrics(cursor)
+        assert queries.label_values(cursor, "engine") == ["sglang", "vllm"]
+        assert queries.label_values(cursor, "engine", "reward") == []
+        assert queries.label_values(cursor, "rank", "tokens") == ["2"]
+    assert [(one.name, one.kind, one.series, one.labels) for one in listed] == [
+        ("reward", "gauge", 1, []),
+        ("tokens", "counter", 2, ["engine", "gpu"]),
+    ]
+
+
+def _gauges(store, make):
+    for process, rank in (("a", 0), ("b", 1)):
+        maker = make(process, rank=rank)
+        for second in range(4):
+            for gpu in ("0", "1"):
+                value = 100 * rank + 10 * int(gpu) + second
+                maker.sample("util", value, at=second * SECOND, labels=f'{{"gpu":"{gpu}"}}', step=second // 2)
+        store.commit([maker.build()])
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [("avg", [55.5, 57.5]), ("min", [0, 2]), ("max", [111, 113]), ("sum", [224, 232]), ("count", [8, 8])],
+)
+def test_a_gauge_is_aggregated_in_intervals(store, make, begin_ns, aggregation, expected):
+    _gauges(store, make)
+    with store.reader() as cursor:
+        arguments = {"start_ns": begin_ns, "end_ns": begin_ns + 4 * SECOND, "group_by": [], "aggregation": aggregation}
+        (line,) = queries.range_query(cursor, "util", width=2 * SECOND, **arguments)
+        (by_step,) = queries.range_query(cursor, "util", width=1, axis="step", **arguments)
+    assert line.x == [begin_ns, begin_ns + 2 * SECOND]
+    assert line.y == expected
+    assert (by_step.x, by_step.y) == ([0, 1], expected)
+
+
+def test_lines_are_grouped_and_filtered_by_labels(store, make, begin_ns):
+    _gauges(store, make)
+
+    def lines(**arguments):
+        with store.reader() as cursor:
+            found = queries.range_query(
+                cursor,
+                "util",
+                start_ns=begin_ns,
+                end_ns=begin_ns + 4 * SECOND,
+                width=4 * SECOND,
+                aggregation="last",
+                **arguments,
+            )
+        return [(line.labels, line.y) for line in found]
+
+    match = queries.Matcher
+    assert lines(group_by=["rank"], matchers=[match("gpu", "1")]) == [({"rank": "0"}, [13]), ({"rank": "1"}, [113])]
+    assert lines(group_by=["gpu", "no such label"], matchers=[match("rank", "0|7", regex=True)]) == [
+        ({"gpu": "0"}, [3]),
+        ({"gpu": "1"}, [13]),
+    ]
+    assert len(lines()) == 4
+    assert lines(matchers=[match("gpu", "9")]) == []
+    with pytest.raises(QueryError, match="regular expression"):
+        lines(matchers=[match("gpu", "(", regex=True)])
+
+
+def test_nan_reaches_the_answer(store, make, begin_ns):
+    maker = make()
+    maker.sample("loss", math.nan)
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        (line,) = queries.range_query(cursor, "loss", start_ns=begin_ns, end_ns=begin_ns + 10, width=10)
+    assert math.isnan(line.y[0])
+
+
+def test_a_counter_gives_rates_over_processes_and_across_resets(store, make, begin_ns):
+    for process, totals in (("a", [10, 20, 40, 5, 15]), ("b", [100, 100, 100, 100, 101])):
+        maker = make(process)
+        for second, total in enumerate(totals):
+            maker.sample("tokens", float(total), at=second * SECOND, kind="counter", step=second)
+        store.commit([maker.build()])
+    with store.reader() as cursor:
+        arguments = {"width": SECOND, "group_by": []}
+        (whole,) = queries.range_query(cursor, "tokens", start_ns=begin_ns, end_ns=begin_ns + 5 * SECOND, **arguments)
+        (tail,) = queries.range_query(
+            cursor, "tokens", start_ns=begin_ns + 2 * SECOND, end_ns=begin_ns + 5 * SECOND, **arguments
+        )
+        (wide,) = queries.range_query(
+            cursor, "tokens", start_ns=begin_ns, end_ns=begin_ns + 5 * SECOND, width=10**9 * 10**6, aggregation="increase",
+            group_by=[],
+        )  # fmt: skip
+        (by_step,) = queries.range_query(
+            cursor, "tokens", start_ns=begin_ns, end_ns=begin_ns + 5 * SECOND, width=1, axis="step", group_by=[]
+        )
+    assert whole.y == [110, 10, 20, 5, 11]
+    assert tail.y == [20, 5, 11]
+    assert wide.y == [156]
+    assert by_step.y == whole.y
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"width": 0}, {"end_ns": 0}, {"width": 1}, {"aggregation": "median"}, {"axis": "moon"}, {"end_ns": 2**70}],
+    ids=str,
+)
+def test_a_senseless_range_is_refused(store, make, begin_ns, change):
+    _gauges(store, make)
+    arguments = {"start_ns": begin_ns, "end_ns": begin_ns + SECOND, "width": SECOND} | change
+    with store.reader() as cursor, pytest.raises(QueryError):
+        queries.range_query(cursor, "util", **arguments)
+
+
+def _distributions(store, make):
+    """Record values of two processes in two seconds as growing histograms; returns the values of each second."""
+    rng = random.Random(2)
+    seconds = [[], []]
+    for process in ("a", "b"):
+        maker = make(process)
+        buckets = defaultdict(int)
+        for second in range(2):
+            values = [rng.lognormvariate(second * 2, 1.0) for _ in range(800)] + [-rng.random(), 0.0]
+            seconds[second] += values
+            for value in values:
+                buckets[bucket_code(value)] += 1
+            series = maker.builder.add_series("latency", "histogram", "", "{}")
+            total = sum(buckets.values())
+            maker.builder.add_histogram(
+                series, time_ns=1_760_000_000 * SECOND + second * SECOND, count=total, total=0.0, minimum=0.0, maximum=1.0,
+                buckets=buckets, step=second,
+            )  # fmt: skip
+        store.commit([maker.build()])
+    return seconds
+
+
+@pytest.mark.parametrize("axis", ["time", "step"])
+def test_quantiles_over_time_are_within_3_percent(store, make, begin_ns, axis):
+    seconds = _distributions(store, make)
+    shares = [0.1, 0.5, 0.95, 0.99]
+    with store.reader() as cursor:
+        lines = queries.quantiles(
+            cursor, "latency", start_ns=begin_ns, end_ns=begin_ns + 2 * SECOND,
+            width=SECOND if axis == "time" else 1, shares=shares, axis=axis,
+        )  # fmt: skip
+    assert [line.labels for line in lines] == [{"quantile": f"{share:g}"} for share in shares]
+    for line, share in zip(lines, shares, strict=True):
+        for value, values in zip(line.y, seconds, strict=True):
+            exact = sorted(values)[math.ceil(share * len(values)) - 1]
+            assert value == pytest.approx(exact, rel=0.03)
+
+
+def test_only_what_was_recorded_in_the_range_counts(store, make, begin_ns):
+    seconds = _distributions(store, make)
+    with store.reader() as cursor:
+        arguments = {"start_ns": begin_ns + SECOND, "end_ns": begin_ns + 2 * SECOND, "width": SECOND}
+        heat = queries.heat_map(cursor, "latency", **arguments)
+        (median,) = queries.quantiles(cursor, "latency", shares=[0.5], **arguments)
+        assert queries.heat_map(cursor, "nothing", **arguments).x == []
+    assert sum(map(sum, heat.counts)) == len(seconds[1])
+    assert median.y[0] == pytest.approx(statistics.median(seconds[1]), rel=0.03)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40, 1000])
+def test_a_heat_map_files_every_value_into_its_row(store, make, begin_ns, rows):
+    seconds = _distributions(store, make)
+    with store.reader() as cursor:
+        heat = queries.heat_map(
+            cursor, "latency", start_ns=begin_ns, end_ns=begin_ns + 2 * SECOND, width=SECOND, rows=rows
+        )
+    assert len(heat.lower) <= max(rows, 3)
+    for values, counts in zip(seconds, heat.counts, strict=True):
+        for low, high, count in zip(heat.lower, heat.upper, counts, strict=True):
+            assert count == sum(low < value <= high or value == low == high for value in values)
+
+
+def test_processes_show_their_health(store, make, begin_ns):
+    alive, ended, lost = make("alive"), make("ended"), make("lost", heartbeat_s=1.0)
+    alive.span("x", duration=-1)
+    now = begin_ns + 10 * SECOND
+    store.commit([alive.build(), alive.build(sequence=4)], received_ns=[now, now])
+    store.commit([ended.build(final=True)], received_ns=[begin_ns])
+    store.commit([lost.build(losses=[Loss("spans", "full", 4), Loss("logs", "full", 1)])], received_ns=[begin_ns])
+    with store.reader() as cursor:
+        health = {one.process_id: one for one in queries.processes(cursor, now)}
+        losses = queries.losses(cursor)
+    assert {name: one.state for name, one in health.items()} == {"alive": "alive", "ended": "ended", "lost": "lost"}
+    assert (health["alive"].batches, health["alive"].missing_batches, health["alive"].open_spans) == (2, 2, 1)
+    assert health["lost"].lost == 5
+    assert health["lost"].silent_s == 10.0
+    assert [(one.process_id, one.kind, one.count) for one in losses] == [("lost", "spans", 4), ("lost", "logs", 1)]
+
+
+def test_an_empty_run_answers_every_question(store):
+    with store.reader() as cursor:
+        assert queries.summary(cursor).start_ns is None
+        assert (
+            queries.lanes(cursor) == queries.hotspots(cursor) == queries.steps(cursor) == queries.metrics(cursor) == []
+        )
+        assert queries.timeline(cursor, start_ns=0, end_ns=10, pixels=5, now_ns=5).count == []
+        assert queries.search_spans(cursor) == queries.search_logs(cursor) == queries.open_work(cursor, 0) == []
+        assert queries.range_query(cursor, "m", start_ns=0, end_ns=10, width=5) == []
+        assert queries.sessions(cursor) == ([], 0)
+        assert queries.findings(cursor) == queries.losses(cursor) == queries.processes(cursor, 0) == []
+
+
+def test_summary_counts_everything(store, make):
+    _training(store, make)
+    with store.reader() as cursor:
+        found = queries.summary(cursor)
+    assert (found.run_id, found.processes, found.spans, found.open_spans) == ("run", 2, 300, 2)
+    assert (found.first_step, found.last_step) == (0, 2)
+
+
+def test_sessions_are_written_replaced_listed_and_sorted(store):
+    def session(number, **fields):
+        return queries.Session(session_id=f"s{number}", task_id="t", submit_ts=float(number), **fields)
+
+    queries.write_sessions(store, [session(1, status="accepted", total_s=5.0), session(2), session(3, step=7, rank=1)])
+    changed = session(
+        2, status="failed", reason="50% off", reward=math.inf, counters={"turns": 2}, phase_seconds={"my phase": 1.5},
+        phases={"generate": [{"start_ts": 1.0, "outcome": "ok", "payload": {"a": "b"}}]},
+    )  # fmt: skip
+    queries.write_sessions(store, [changed])
+    queries.write_sessions(store, [])
+
+    def ids(**conditions):
+        with store.reader() as cursor:
+            found, total = queries.sessions(cursor, **conditions)
+        return [one.session_id for one in found], total
+
+    with store.reader() as cursor:
+        assert queries.sessions(cursor, session_id="s2") == ([changed], 1)
+    assert ids() == (["s3", "s2", "s1"], 3)
+    assert ids(order="total_s") == (["s1", "s2", "s3"], 3)
+    assert ids(limit=1, offset=1) == (["s2"], 3)
+    assert ids(status=["failed", "accepted"], descending=False) == (["s1", "s2"], 2)
+    assert ids(first_step=7, rank=1) == (["s3"], 1)
+    assert ids(longer_than_s=4) == (["s1"], 1)
+    assert ids(text="50%") == (["s2"], 1)
+    with pytest.raises(QueryError, match="cannot sort"):
+        ids(order="phases; --")
+
+
+def test_findings_are_written_and_replaced(store):
+    def finding(severity):
+        return queries.Finding(
+            finding_id="f",
+            kind="straggler",
+            severity=severity,
+            title="rank 3",
+            start_ns=1,
+            end_ns=2,
+            lanes=[1],
+            evidence={"a": 1},
+        )
+
+    queries.write_findings(store, [finding("info")])
+    queries.write_findings(store, [finding("warning")])
+    with store.reader() as cursor:
+        assert queries.findings(cursor) == [finding("warning")]
+
+
+def test_sql_answers_with_columns_and_rows(store, make):
+    _training(store, make)
+    with store.reader() as cursor:
+        result = queries.run_sql(
+            cursor, "SELECT name, count(*) AS n, [1, NULL] AS l FROM spans GROUP BY name ORDER BY name"
+        )
+    assert result.columns == ["name", "n", "l"]
+    assert [row[0] for row in result.rows] == ["generate", "sync", "update"]
+    assert result.rows[0][2] == [1, None]
+    assert not result.truncated
+    with store.reader() as cursor:
+        assert queries.run_sql(cursor, "FROM range(100)", max_rows=7).truncated
+    with store.reader() as cursor:
+        assert len(queries.run_sql(cursor, "FROM range(100)", max_rows=100).rows) == 100
+
+
+FORBIDDEN = [
+    "DELETE FROM span_data",
+    "INSERT INTO names VALUES (1, 'x')",
+    "WITH x AS (DELETE FROM names RETURNING 1) SELECT * FROM x",
+    "UPDATE names SET name = 'x'",
+    "DROP TABLE names",
+    "CREATE TABLE evil (a INTEGER)",
+    "CREATE TEMP TABLE evil (a INTEGER)",
+    "ATTACH '{directory}/evil.duckdb'",
+    "COPY (SELECT 1) TO '{directory}/evil.csv'",
+    "EXPORT DATABASE '{directory}/evil'",
+    "SELECT * FROM read_text('{directory}/secret.txt')",
+    "SELECT * FROM read_csv('{directory}/secret.txt')",
+    "SELECT * FROM '{directory}/secret.csv'",
+    "SELECT * FROM glob('{directory}/*')",
+    "SELECT * FROM query('SELECT * FROM read_text(''{directory}/secret.txt'')')",
+    "SELECT * FROM secret_in_python",
+    "SET threads = 1",
+    "SET enable_external_access = true",
+    "RESET lock_configuration",
+    "PRAGMA database_list",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "CALL checkpoint()",
+    "CHECKPOINT",
+    "SELECT * FROM force_checkpoint()",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; DROP TABLE names",
+    "COMMIT",
+    "",
+    "   -- nothing",
+    "SELEC 1",
+    "SELECT nonsense FROM spans",
+    "SELECT 1" + " " * 200_000,
+]
+
+
+@pytest.mark.parametrize("sql", FORBIDDEN, ids=[sql[:50] for sql in FORBIDDEN])
+def test_sql_cannot_write_reach_files_or_change_settings(tmp_path, store, make, fetch, sql):
+    secret_in_python = {"secret": [1]}
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "secret.csv").write_text("a\nsecret\n")
+    maker = make()
+    maker.span("kept")
+    store.commit([maker.build()])
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with store.reader() as cursor, pytest.raises(QueryError) as refused:
+        queries.run_sql(cursor, sql.format(directory=tmp_path))
+    assert "secret\n" not in str(refused.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert fetch(store, "SELECT name FROM spans") == [("kept",)]
+    assert secret_in_python
+
+
+def test_a_slow_query_is_interrupted_and_the_store_goes_on(store, make):
+    with store.reader() as cursor, pytest.raises(QueryTimeoutError, match=r"longer than 0\.2 s"):
+        queries.run_sql(cursor, "SELECT count(*) FROM range(10000000) a, range(10000000) b", timeout_s=0.2)
+    assert store.commit([make().build()]) == [True]
+
+
+def test_people_can_open_a_copy_with_duckdb_itself(tmp_path, store, make):
+    _training(store, make)
+    store.copy_to(tmp_path / "copy.duckdb")
+    with duckdb.connect(str(tmp_path / "copy.duckdb"), read_only=True) as connection:
+        rows = connection.execute("SELECT role, name, sum(duration_ns) / 1e9 FROM spans GROUP BY ALL").fetchall()
+    assert len(rows) == 6

@@ -1,0 +1,196 @@
+"""The directory of runs: names, handles, damage, retention, copies."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+from rl_insight.store import (
+    RunDirectory,
+    RunNotFoundError,
+    RunStore,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+)
+from rl_insight.store.runs import file_name
+
+HOSTILE = [
+    "../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    ".",
+    "",
+    "a/b",
+    "a\\b",
+    "nul\x00",
+    "x" * 5000,
+    ".hidden",
+    "日本",
+    "a b",
+    "-rf",
+    "~",
+]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    opened = RunDirectory(tmp_path, min_free_bytes=0)
+    yield opened
+    opened.close()
+
+
+def _write(directory, make, run_id, spans=1):
+    maker = make(run_id=run_id, project="project", experiment_name="experiment")
+    for _ in range(spans):
+        maker.span()
+    with directory.open(run_id, create=True) as store:
+        assert store.commit([maker.build()]) == [True]
+
+
+@pytest.mark.parametrize("run_id", HOSTILE, ids=[repr(name[:20]) for name in HOSTILE])
+def test_no_run_id_reaches_outside_the_directory(directory, make, run_id, tmp_path):
+    _write(directory, make, run_id)
+    (found,) = [path for path in tmp_path.rglob("*.duckdb")]
+    assert found.parent == directory.path
+    assert directory.get(run_id).run_id == run_id
+    directory.close()
+    again = RunDirectory(tmp_path)
+    assert [info.run_id for info in again.list_runs()] == [run_id]
+    again.delete(run_id)
+    assert again.list_runs() == []
+    again.close()
+
+
+def test_different_run_ids_never_share_a_file():
+    names = [file_name(run_id) for run_id in [*HOSTILE, "a-b", "a.b", "a_b", "A", "run", "etc-passwd", "a~b", "a;b"]]
+    assert len(set(names)) == len(names)
+    assert all(len(name) < 128 and "/" not in name and not name.startswith(".") for name in names)
+
+
+def test_a_run_that_is_not_there_is_a_clear_error(directory):
+    for ask in (directory.get, directory.delete, lambda run_id: directory.open(run_id).__enter__()):
+        with pytest.raises(RunNotFoundError, match=r"^there is no run 'nope'"):
+            ask("nope")
+    assert directory.list_runs() == []
+
+
+def test_list_tells_what_the_run_says_about_itself(directory, make):
+    _write(directory, make, "r1")
+    (info,) = directory.list_runs()
+    assert (info.run_id, info.project, info.experiment_name, info.processes) == ("r1", "project", "experiment", 1)
+    assert info.size_bytes > 0
+    assert info.last_seen_ns >= info.started_ns > 0
+
+
+def test_idle_files_are_closed_and_opened_again_when_needed(tmp_path, make):
+    directory = RunDirectory(tmp_path, max_open=2, min_free_bytes=0)
+    for run_id in "abcd":
+        _write(directory, make, run_id)
+    assert directory.open_runs() == ["c", "d"]
+    with directory.open("a") as first, directory.open("b"), directory.open("c"):
+        assert len(directory.open_runs()) == 3
+        with first.reader() as cursor:
+            assert cursor.execute("SELECT count(*) FROM spans").fetchall() == [(1,)]
+    assert len(directory.open_runs()) == 2
+    assert directory.close_idle(0.0) == 2
+    assert directory.open_runs() == []
+    directory.close()
+    with pytest.raises(StoreError, match="closed"), directory.open("a"):
+        pass
+
+
+def test_a_damaged_file_is_set_aside_and_the_run_goes_on_in_a_new_one(directory, make, caplog):
+    _write(directory, make, "bad")
+    directory.close_idle(0.0)
+    path = directory.file_of("bad")
+    os.truncate(path, 5000)
+    with caplog.at_level(logging.ERROR):
+        _write(directory, make, "bad")
+    assert "set the run file" in caplog.text
+    (aside,) = directory.path.glob("bad.duckdb.corrupt-*")
+    assert aside.stat().st_size == 5000
+    assert directory.get("bad").processes == 1
+
+
+def test_a_damaged_file_that_is_only_read_is_set_aside_and_never_stops_the_list(directory, make):
+    for run_id in ("good", "bad", "worse"):
+        _write(directory, make, run_id)
+    directory.close_idle(0.0)
+    directory.file_of("bad").write_bytes(b"rubbish" * 3000)
+    os.truncate(directory.file_of("worse"), 6000)
+    with pytest.raises(StoreCorruptError), directory.open("bad"):
+        pass
+    assert [info.run_id for info in directory.list_runs()] == ["good"]
+    assert len(list(directory.path.glob("*.corrupt-*"))) == 2
+    with pytest.raises(RunNotFoundError), directory.open("bad"):
+        pass
+
+
+def test_damage_found_while_reading_sets_the_file_aside(directory, make):
+    _write(directory, make, "r")
+    with pytest.raises(StoreCorruptError), directory.open("r"):
+        raise StoreCorruptError("as DuckDB would find it in the middle of a query")
+    assert list(directory.path.glob("r.duckdb.corrupt-*"))
+    _write(directory, make, "r")
+    assert directory.get("r").processes == 1
+
+
+def test_a_run_in_use_cannot_be_deleted(directory, make):
+    _write(directory, make, "r")
+    with directory.open("r"), pytest.raises(StoreBusyError, match="in use"):
+        directory.delete("r")
+    directory.delete("r")
+    assert list(directory.path.iterdir()) == []
+
+
+def test_retention_deletes_old_runs_first_and_never_an_open_one(directory, make):
+    for age, run_id in enumerate(["newest", "middle", "oldest", "live"]):
+        _write(directory, make, run_id)
+        directory.close_idle(0.0)
+        path = directory.file_of(run_id)
+        os.utime(path, (path.stat().st_mtime - age * 1000,) * 2)
+    with directory.open("live"):
+        assert directory.apply_retention(max_age_s=1500) == ["oldest"]
+        assert directory.apply_retention(max_age_s=None, max_total_bytes=None) == []
+        size = directory.get("newest").size_bytes
+        assert directory.apply_retention(max_total_bytes=size * 5 // 2) == ["middle"]
+        assert directory.apply_retention(max_total_bytes=0, max_age_s=0.0) == ["newest"]
+    assert [info.run_id for info in directory.list_runs()] == ["live"]
+
+
+def test_an_exported_file_can_be_imported_elsewhere(directory, make, tmp_path):
+    _write(directory, make, "weird/id", spans=3)
+    target = tmp_path / "shared.duckdb"
+    with directory.open("weird/id"):
+        directory.export("weird/id", target)
+    with pytest.raises(StoreError, match="it exists"):
+        directory.export("weird/id", target)
+    other = RunDirectory(tmp_path / "other")
+    assert other.import_file(target).run_id == "weird/id"
+    with pytest.raises(StoreError, match="here already"):
+        other.import_file(target)
+    with other.open("weird/id") as store, store.reader() as cursor:
+        assert cursor.execute("SELECT count(*) FROM spans").fetchall() == [(3,)]
+    other.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "runs", "shared.duckdb"]
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish" * 5000, None], ids=["empty run", "rubbish", "missing"])
+def test_what_is_no_run_is_not_imported(directory, tmp_path, content):
+    source = tmp_path / "source.duckdb"
+    if content == b"":
+        RunStore(source).close()
+    elif content:
+        source.write_bytes(content)
+    with pytest.raises(StoreError, match="cannot (import|read)"):
+        directory.import_file(source)
+    assert list(directory.path.iterdir()) == []
+
+
+def test_export_to_a_place_that_is_not_there_is_a_clear_error(directory, make, tmp_path):
+    _write(directory, make, "r")
+    with pytest.raises(StoreError, match="cannot export"):
+        directory.export("r", tmp_path / "no" / "such" / "place.duckdb")

@@ -1,0 +1,218 @@
+"""The writer: acknowledges after the commit, bounds what waits, survives trouble."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rl_insight.errors import SchemaError
+from rl_insight.store import RunDirectory, RunStore, StoreError, StoreFullError, StoreOverloadedError, StoreWriter
+
+
+@pytest.fixture
+def directory(tmp_path):
+    opened = RunDirectory(tmp_path, min_free_bytes=0)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def writer(directory):
+    started = StoreWriter(directory)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def held(directory, make, monkeypatch):
+    """Hold every commit until the event is set."""
+    gate = threading.Event()
+    commit = RunStore.commit
+
+    def wait_then_commit(self, *args, **kwargs):
+        gate.wait(30)
+        return commit(self, *args, **kwargs)
+
+    monkeypatch.setattr(RunStore, "commit", wait_then_commit)
+    yield gate
+    gate.set()
+
+
+def _count(directory, run_id):
+    with directory.open(run_id) as store, store.reader() as cursor:
+        return cursor.execute("SELECT count(*) FROM spans").fetchall()[0][0]
+
+
+def test_a_future_is_done_only_when_the_batch_is_in_the_file(directory, writer, make):
+    maker = make()
+    maker.span()
+    batch = maker.build()
+    assert writer.submit(batch, 100).result(20) is True
+    assert _count(directory, "run") == 1
+    assert writer.submit(batch, 100).result(20) is False
+    assert _count(directory, "run") == 1
+
+
+def test_batches_of_many_runs_and_threads_all_arrive_once(directory, writer, make):
+    futures = []
+    lock = threading.Lock()
+
+    def produce(number):
+        maker = make(process_id=f"p{number}", run_id=f"run{number % 3}")
+        for _ in range(20):
+            maker.span()
+            batch = maker.build()
+            for _ in range(2):
+                future = writer.submit(batch, 50)
+                with lock:
+                    futures.append(future)
+
+    threads = [threading.Thread(target=produce, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(future.result(30) for future in futures) == 120
+    assert [_count(directory, f"run{number}") for number in range(3)] == [40, 40, 40]
+    status = writer.get_status()
+    assert (status.committed_batches, status.duplicate_batches) == (120, 120)
+    assert status.commits < 240
+
+
+def test_waiting_batches_are_committed_together(directory, held, make):
+    writer = StoreWriter(directory)
+    maker = make()
+    futures = [writer.submit(maker.build(), 10) for _ in range(50)]
+    held.set()
+    assert all(future.result(20) for future in futures)
+    assert writer.get_status().commits <= 3
+    writer.close()
+
+
+def test_past_the_bound_submit_refuses_and_says_when_to_come_back(directory, held, make, wait_until):
+    writer = StoreWriter(directory, max_pending_bytes=1000)
+    maker = make()
+    accepted = []
+    with pytest.raises(StoreOverloadedError) as refused:
+        for _ in range(10):
+            accepted.append(writer.submit(maker.build(), 400))
+    assert refused.value.retry_after_s > 0
+    assert len(accepted) < 10
+    status = writer.get_status()
+    assert status.pending_bytes == 400 * len(accepted)
+    assert status.pending_batches == len(accepted)
+    assert status.refused_batches == 1
+    wait_until(lambda: writer.get_status().lag_s > 0)
+    held.set()
+    assert all(future.result(20) for future in accepted)
+    wait_until(lambda: writer.get_status().pending_bytes == 0)
+    assert writer.submit(maker.build(), 400).result(20)
+    writer.close()
+
+
+def test_a_single_batch_larger_than_the_bound_still_goes_through(directory, make):
+    writer = StoreWriter(directory, max_pending_bytes=10)
+    assert writer.submit(make().build(), 5000).result(20) is True
+    writer.close()
+
+
+def test_close_writes_what_waits_and_then_refuses(directory, make):
+    writer = StoreWriter(directory, linger_s=5.0)
+    maker = make()
+    futures = [writer.submit(maker.build(), 10) for _ in range(5)]
+    assert writer.close() is True
+    assert writer.close() is True
+    assert [future.result(0) for future in futures] == [True] * 5
+    with pytest.raises(StoreError, match="closing"):
+        writer.submit(maker.build(), 10)
+
+
+def test_a_batch_that_cannot_be_stored_is_refused_at_once(writer, make):
+    with pytest.raises(SchemaError):
+        writer.submit(make().build(sequence=2**63), 10)
+
+
+def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, make, monkeypatch):
+    writer = StoreWriter(directory)
+    good, bad = make("good"), make("bad")
+    bad.span("poison")
+    from rl_insight.store import columns
+
+    span_table = columns.span_table
+
+    def fail_on_poison(batch, *args):
+        if "poison" in batch.strings:
+            raise RuntimeError("cannot be converted")
+        return span_table(batch, *args)
+
+    monkeypatch.setattr(columns, "span_table", fail_on_poison)
+    good.span()
+    futures = [writer.submit(good.build(), 10), writer.submit(bad.build(), 10)]
+    good.span()
+    futures.append(writer.submit(good.build(), 10))
+    held.set()
+    assert futures[0].result(20) is True
+    assert futures[2].result(20) is True
+    with pytest.raises(StoreError, match="cannot be converted"):
+        futures[1].result(20)
+    assert writer.get_status().failed_batches == 1
+    assert _count(directory, "run") == 2
+    writer.close()
+
+
+def test_a_full_disk_fails_the_futures_and_the_same_batches_are_taken_later(tmp_path, make):
+    full = RunDirectory(tmp_path, min_free_bytes=2**62)
+    writer = StoreWriter(full)
+    maker = make()
+    maker.span()
+    batch = maker.build()
+    with pytest.raises(StoreFullError, match="Make room"):
+        writer.submit(batch, 10).result(20)
+    assert "free" in writer.get_status().last_error
+    full._min_free_bytes = 0
+    full.close_idle(0.0)
+    assert writer.submit(batch, 10).result(20) is True
+    assert _count(full, "run") == 1
+    writer.close()
+    full.close()
+
+
+def test_a_damaged_file_is_replaced_without_losing_what_arrives(directory, writer, make):
+    maker = make()
+    maker.span()
+    writer.submit(maker.build(), 10).result(20)
+    directory.close_idle(0.0)
+    directory.file_of("run").write_bytes(b"rubbish" * 4000)
+    maker.span()
+    assert writer.submit(maker.build(), 10).result(20) is True
+    assert _count(directory, "run") == 1
+    assert list(directory.path.glob("*.corrupt-*"))
+
+
+def test_a_cancelled_submission_leaves_the_others_alone(directory, held, make):
+    writer = StoreWriter(directory, linger_s=0.3)
+    maker = make()
+    maker.span()
+    first = writer.submit(maker.build(), 10)
+    maker.span()
+    second = writer.submit(maker.build(), 10)
+    assert second.cancel()
+    held.set()
+    assert first.result(20) is True
+    assert writer.close()
+    assert _count(directory, "run") == 1
+    assert writer.get_status().pending_bytes == 0
+
+
+def test_listeners_hear_of_new_batches_only_and_cannot_stop_the_writer(writer, make, wait_until):
+    heard = []
+    writer.add_listener(lambda run_id, batches: 1 / 0)
+    writer.add_listener(lambda run_id, batches: heard.append((run_id, [batch.sequence for batch in batches])))
+    maker = make()
+    batch = maker.build()
+    writer.submit(batch, 10).result(20)
+    writer.submit(batch, 10).result(20)
+    writer.submit(maker.build(), 10).result(20)
+    wait_until(lambda: len(heard) == 2)
+    assert heard == [("run", [1]), ("run", [2])]
