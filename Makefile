@@ -26,7 +26,7 @@ $(STAMPS)/system: scripts/install-system-packages
 	@touch $@
 
 demo: $(STAMPS)/venv ## Run the example training (ARGS="--help" shows its options)
-	@$(BIN)/python -m examples.quickstart $(ARGS)
+	@$(BIN)/python -m examples.async_grpo $(ARGS)
 
 test: $(STAMPS)/venv $(STAMPS)/system ## Run the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)

@@ -106,5 +106,6 @@ def _page(count: int) -> bytes:
         lines.append(f"# TYPE ray_node_{name} gauge\n")
         for gpu in range(GPUS):
             device = f'{_LABELS},GpuDeviceName="NVIDIA H200",GpuIndex="{gpu}",GpuUuid="GPU-{gpu}"'
-            lines.append(f"ray_node_{name}{{{device}}} {(count * 7 + gpu) % 100}\n")
+            value = 60 + gpu if name == "gpu_temperature_celsius" else (count * 7 + gpu) % 100
+            lines.append(f"ray_node_{name}{{{device}}} {value}\n")
     return "".join(lines).encode()

@@ -192,24 +192,30 @@ Loop = Callable[[int], None]
 
 
 def measure_calls(
-    contenders: Mapping[str, Loop], *, calls: int, rounds: int, between: Callable[[], Any] = lambda: None
+    contenders: Mapping[str, Loop], *, rounds: int, turn_s: float = 0.000_4, between: Callable[[], Any] = lambda: None
 ) -> dict[str, float]:
-    """Return what one call of each contender costs in nanoseconds: the median of many short rounds.
+    """Return what one call of each contender costs in nanoseconds: the median of many short turns.
 
-    The contenders take turns, so that a slow moment of the machine meets all of them. `between` runs, unmeasured,
-    after each turn. As with `timeit`, the loop around the call is part of its cost.
+    The contenders take turns of about the same length, so that a slow moment of the machine meets all of them alike.
+    `between` runs, unmeasured, after each turn. As with `timeit`, the loop around the call is part of its cost.
     """
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for loop in contenders.values():
-        loop(calls)
+    calls: dict[str, int] = {}
+    for name, loop in contenders.items():
+        probe_s = min(_timed(loop, 50) for _ in range(10)) / 1e9
+        calls[name] = max(10, int(50 * turn_s / max(probe_s, 1e-9)))
         between()
+    costs: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, loop in contenders.items():
-            start = time.perf_counter_ns()
-            loop(calls)
-            taken[name].append((time.perf_counter_ns() - start) / calls)
+            costs[name].append(_timed(loop, calls[name]) / calls[name])
             between()
-    return {name: statistics.median(costs) for name, costs in taken.items()}
+    return {name: statistics.median(measured) for name, measured in costs.items()}
+
+
+def _timed(loop: Loop, calls: int) -> int:
+    start = time.perf_counter_ns()
+    loop(calls)
+    return time.perf_counter_ns() - start
 
 
 def say(message: str) -> None:

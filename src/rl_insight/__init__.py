@@ -10,6 +10,7 @@ from rl_insight._version import __version__
 from rl_insight.api import (
     attach,
     close,
+    current_session,
     finish,
     flush,
     get_status,
@@ -21,8 +22,11 @@ from rl_insight.api import (
     metric_gauge,
     metric_histogram,
     metric_value,
+    phase,
+    session,
     set_step,
     step,
+    task,
     trace_event,
     trace_op,
     trace_span,
@@ -31,14 +35,17 @@ from rl_insight.api import (
 from rl_insight.logging_handler import InsightHandler
 
 if TYPE_CHECKING:
+    from rl_insight.agent_loop import agent_loop_session
     from rl_insight.integrations.ray import call_remote, traced_remote
 
 __all__ = [
     "InsightHandler",
     "__version__",
+    "agent_loop_session",
     "attach",
     "call_remote",
     "close",
+    "current_session",
     "finish",
     "flush",
     "get_status",
@@ -50,8 +57,11 @@ __all__ = [
     "metric_gauge",
     "metric_histogram",
     "metric_value",
+    "phase",
+    "session",
     "set_step",
     "step",
+    "task",
     "trace_event",
     "trace_op",
     "trace_span",
@@ -59,7 +69,11 @@ __all__ = [
     "traced_remote",
 ]
 
-_LAZY = {"call_remote": "rl_insight.integrations.ray", "traced_remote": "rl_insight.integrations.ray"}
+_LAZY = {
+    "agent_loop_session": "rl_insight.agent_loop",
+    "call_remote": "rl_insight.integrations.ray",
+    "traced_remote": "rl_insight.integrations.ray",
+}
 """Public names that come from modules which most programs do not need."""
 
 

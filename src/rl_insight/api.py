@@ -22,6 +22,11 @@ trace_span = default_monitor.trace_span
 trace_event = default_monitor.trace_event
 log = default_monitor.log
 
+session = default_monitor.session
+phase = default_monitor.phase
+task = default_monitor.task
+current_session = default_monitor.current_session
+
 set_step = default_monitor.set_step
 step = default_monitor.step
 inject = default_monitor.inject

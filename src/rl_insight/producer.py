@@ -12,14 +12,15 @@ from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.operations import traced
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
+from rl_insight.recorder.session_producer import SessionProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
 
 
-class Producer:
-    """Records metrics, states, spans, events and logs; does next to nothing while `_recorder` is None.
+class Producer(SessionProducer):
+    """Records metrics, states, spans, sessions, events and logs; does next to nothing while `_recorder` is None.
 
     No method blocks on I/O, and none raises because of monitoring.
     """

@@ -51,7 +51,7 @@ class Program:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("RL_INSIGHT_") and k != INHERIT_VARIABLE}
         environ |= {"EVENTS": str(self.events), **(env or {})}
         done = subprocess.run(
-            [sys.executable, str(path)], env=environ, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, str(path)], env=environ, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == expect, done.stderr
         return done

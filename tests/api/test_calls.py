@@ -60,7 +60,7 @@ def test_message_of_any_type_becomes_text(insight_capture, message):
 
 @pytest.fixture
 def logger():
-    made = logging.Logger("trainer.loop")
+    made = logging.Logger("test_calls.loop")  # noqa: LOG001  # of no hierarchy, so that no other handler sees its lines
     made.addHandler(insight.InsightHandler())
     return made
 
@@ -69,7 +69,7 @@ def test_handler_records_message_logger_and_extra_fields(insight_capture, logger
     with insight.trace_span("update"), insight.step(3):
         logger.warning("reward is %s", "NaN", extra={"sample": 17})
     line = insight_capture.logs[0]
-    assert (line.message, line.level, line.logger, line.step) == ("reward is NaN", 30, "trainer.loop", 3)
+    assert (line.message, line.level, line.logger, line.step) == ("reward is NaN", 30, "test_calls.loop", 3)
     assert line.span_id == insight_capture.span("update").span_id
     assert line.attributes["sample"] == 17
     assert line.attributes["code.location"].startswith(__file__)
@@ -87,7 +87,7 @@ def test_handler_records_exceptions(insight_capture, logger):
 
 
 def test_handler_survives_exc_info_without_an_exception(insight_capture, logger):
-    logger.error("nothing", exc_info=True)
+    logger.error("nothing", exc_info=True)  # noqa: LOG014  # a mistake that users make
     assert "exception.type" not in insight_capture.logs[0].attributes
 
 
@@ -100,7 +100,13 @@ class NoText:
 
 @pytest.mark.parametrize(
     ("message", "args", "recorded"),
-    [("a %s b", (), "a %s b"), ("%d", ("x",), "%d"), ("%s %s", (1,), "%s %s"), ("%s", (NoText(),), "%s"), (NoText(), (), "<NoText>")],
+    [
+        ("a %s b", (), "a %s b"),
+        ("%d", ("x",), "%d"),
+        ("%s %s", (1,), "%s %s"),
+        ("%s", (NoText(),), "%s"),
+        (NoText(), (), "<NoText>"),
+    ],
 )
 def test_arguments_that_do_not_fit_are_survived(insight_capture, logger, message, args, recorded):
     logger.info(message, *args)

@@ -73,7 +73,12 @@ def test_fifty_tasks_lose_nothing_and_keep_their_parents(monitor):
     asyncio.run(main())
     monitor.finish()
     assert totals(transport) == EXPECTED
-    found = [r for batch in transport.batches for r in records(batch) if type(r).__name__ == "SpanRecord" and r.status == "ok"]
+    found = [
+        r
+        for batch in transport.batches
+        for r in records(batch)
+        if type(r).__name__ == "SpanRecord" and r.status == "ok"
+    ]
     outer = {span.span_id: span.attributes["worker"] for span in found if span.name == "outer"}
     assert all(outer[span.parent_id] == span.attributes["worker"] for span in found if span.name == "busy")
 

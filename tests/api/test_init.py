@@ -75,7 +75,9 @@ def omega(_):
     return OmegaConf.create(MEMORY)
 
 
-@pytest.mark.parametrize("make", [lambda _: MEMORY, lambda _: Settings(), omega, yaml_file, lambda p: str(yaml_file(p))])
+@pytest.mark.parametrize(
+    "make", [lambda _: MEMORY, lambda _: Settings(), omega, yaml_file, lambda p: str(yaml_file(p))]
+)
 def test_configuration_comes_in_each_form(monitor, tmp_path, make):
     monitor.init(config=make(tmp_path))
     assert monitor.get_status()["backend"] == "memory"
@@ -87,7 +89,7 @@ def test_unknown_backend_lists_the_known_ones(monitor):
 
 
 def test_unknown_key_names_the_nearest(monitor):
-    with pytest.raises(ValueError, match="server.url"):
+    with pytest.raises(ValueError, match=r"server\.url"):
         monitor.init(config={"server": {"ur": "x"}})
 
 

@@ -165,18 +165,26 @@ def test_the_project_has_its_benchmarks():
     assert "harness" not in found
 
 
-def test_calls_are_measured_in_turns_with_something_between():
+def test_calls_are_measured_in_turns_of_equal_length():
     from benchmarks.harness import measure_calls
 
-    happened = []
-    costs = measure_calls(
-        {"a": lambda calls: happened.append(("a", calls)), "b": lambda calls: happened.append(("b", calls))},
-        calls=7,
-        rounds=2,
-        between=lambda: happened.append("between"),
-    )
-    assert happened == [("a", 7), "between", ("b", 7), "between"] * 3
-    assert all(cost > 0 for cost in costs.values())
+    turns = []
+
+    def quick(calls):
+        turns.append(("quick", calls))
+        sum(range(calls))
+
+    def slow(calls):
+        turns.append(("slow", calls))
+        for _ in range(calls):
+            sum(range(2_000))
+
+    costs = measure_calls({"quick": quick, "slow": slow}, rounds=3, between=lambda: turns.append("between"))
+    measured = turns[-12:]
+    assert measured == [measured[0], "between", measured[2], "between"] * 3
+    assert [name for name, _ in (measured[0], measured[2])] == ["quick", "slow"]
+    assert measured[0][1] > measured[2][1]
+    assert costs["slow"] > costs["quick"] > 0
 
 
 def test_command_runs_from_the_root():

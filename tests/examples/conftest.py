@@ -62,16 +62,21 @@ class Recording:
 class Demo:
     """One running `python -m examples.async_grpo`."""
 
-    def __init__(self, directory, *arguments):
+    def __init__(self, directory, arguments, *, data_dir=None):
         self.directory = directory / "events"
+        self.data_dir = data_dir or directory / "data"
         self.output_path = directory / "output.txt"
         self.run_id = f"test-{uuid.uuid4().hex}"
         # Every descendant has the run id in its environment, which is how survivors are found.
-        environ = {**os.environ, "RL_INSIGHT_RUN_ID": self.run_id, "RL_INSIGHT_DATA_DIR": str(directory / "data")}
-        command = [sys.executable, "-m", "examples.async_grpo", "--no-server", "--directory", str(self.directory)]
+        environ = {
+            **os.environ,
+            "RL_INSIGHT_RUN_ID": self.run_id,
+            "RL_INSIGHT_DATA_DIR": str(self.data_dir),
+            "TMPDIR": str(directory),  # where a killed run leaves undelivered batches for the next one
+        }
         with self.output_path.open("w") as output:
             self.process = subprocess.Popen(
-                [*command, *arguments],
+                [sys.executable, "-m", "examples.async_grpo", *arguments],
                 cwd=ROOT,
                 env=environ,
                 stdout=output,
@@ -110,11 +115,13 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def start_demo(tmp_path_factory):
-    """Start the demo; whatever a failing test leaves is ended."""
+    """Start the demo, recording to files unless a server is wanted; whatever a failing test leaves is ended."""
     demos = []
 
-    def start(*arguments):
-        demos.append(Demo(tmp_path_factory.mktemp("demo"), *arguments))
+    def start(*arguments, server=False, data_dir=None):
+        directory = tmp_path_factory.mktemp("demo")
+        place = () if server else ("--no-server", "--directory", str(directory / "events"))
+        demos.append(Demo(directory, (*place, *arguments), data_dir=data_dir))
         return demos[-1]
 
     yield start

@@ -1,11 +1,13 @@
 """The training inside the example is a real one: checked in this process, without any waiting."""
 
 import asyncio
+import doctest
 import math
 from statistics import mean
 
 import numpy as np
 import pytest
+from examples.async_grpo import task, tool
 from examples.async_grpo.agent import Agent, ToolError
 from examples.async_grpo.grpo import Optimizer, make_batch
 from examples.async_grpo.pace import SECONDS_PER_TOKEN, Pace
@@ -130,3 +132,10 @@ def test_straggler_and_speed_change_how_long_generation_waits(monkeypatch):
     asyncio.run(Pace(speed=2.0, slowdown=3.0).generate(10))
     asyncio.run(Pace(speed=2.0, slowdown=3.0).wait(1.0))
     assert asked == [pytest.approx(10 * SECONDS_PER_TOKEN * 3 / 2), 0.5]
+
+
+@pytest.mark.parametrize("module", [task, tool])
+def test_examples_in_docstrings_are_true(module):
+    outcome = doctest.testmod(module)
+    assert outcome.attempted
+    assert outcome.failed == 0

@@ -1,15 +1,20 @@
 """The example as users start it: real processes, real files."""
 
+import json
 import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
+import urllib.request
 
 import pytest
 from examples.async_grpo import destination
 from examples.async_grpo.launcher import parse
 from examples.async_grpo.summary import summarise_files
 
+from rl_insight.config.paths import find_local_server
 from rl_insight.schema.records import EventRecord, HistogramRecord, LogRecord, LossRecord, SampleRecord, SpanRecord
 
 STEPS = 3
@@ -146,10 +151,11 @@ def test_ctrl_c_ends_everything_even_while_a_tool_call_hangs(start_demo, wait_un
     wait_until(lambda: not demo.descendants())
 
 
-def test_children_do_not_outlive_a_killed_launcher(start_demo, wait_until):
-    demo = start_demo("--speed", "20")
+@pytest.mark.parametrize("server", [False, True])
+def test_children_do_not_outlive_a_killed_launcher(start_demo, wait_until, server):
+    demo = start_demo("--speed", "20", server=server)
     wait_until(lambda: "step    1 " in demo.output or demo.process.poll() is not None)
-    assert len(demo.descendants()) >= 6
+    assert len(demo.descendants()) >= 6 + server
     demo.process.send_signal(signal.SIGKILL)
     demo.process.wait(30)
     wait_until(lambda: not demo.descendants())
@@ -162,6 +168,44 @@ def test_a_dead_worker_ends_the_run_with_a_clear_message(start_demo, wait_until)
     assert demo.process.wait(60) == 1
     assert "error: rollout_1 ended with exit code -9" in demo.output
     wait_until(lambda: not demo.descendants())
+
+
+def test_own_server_is_asked_for_the_summary_and_stopped(start_demo, wait_until):
+    demo = start_demo("--steps", "2", "--exit", "--speed", "20", server=True)
+    assert demo.process.wait(120) == 0, demo.output
+    assert "Live page: http://127.0.0.1:" in demo.output
+    assert "Processes   3 rollout, 1 tool, 1 trainer\nSteps       2," in demo.output
+    assert "0 events lost, 0 spans never ended" in demo.output
+    assert [file.stem for file in (demo.data_dir / "runs").glob("*.duckdb")] == [demo.run_id]
+    wait_until(lambda: not demo.descendants())
+
+
+def test_page_stays_after_the_last_step_until_ctrl_c(start_demo, wait_until):
+    demo = start_demo("--steps", "1", "--speed", "20", server=True)
+    wait_until(lambda: "Training is done" in demo.output or demo.process.poll() is not None)
+    url = find_local_server(demo.data_dir).url
+    assert f"stays on {url} " in demo.output
+    with urllib.request.urlopen(f"{url}/readyz", timeout=10) as response:
+        assert response.status == 200
+    demo.press_ctrl_c()
+    assert demo.process.wait(60) == 130
+    assert "Steps       1," in demo.output
+    wait_until(lambda: not demo.descendants())
+
+
+def test_a_server_that_runs_already_is_used_and_left_running(start_demo, wait_until, tmp_path):
+    command = [sys.executable, "-m", "rl_insight.cli", "server", "start", "--port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            url = wait_until(lambda: find_local_server(tmp_path)).url
+            demo = start_demo("--steps", "1", "--exit", "--speed", "20", server=True, data_dir=tmp_path)
+            assert demo.process.wait(120) == 0, demo.output
+            assert f"Live page: {url}\n" in demo.output
+            api = f"{url}/api/v1/summary?run={demo.run_id}"
+            with urllib.request.urlopen(api, timeout=10) as response:
+                assert json.load(response)["processes"] == 5
+        finally:
+            server.terminate()
 
 
 @pytest.mark.parametrize(

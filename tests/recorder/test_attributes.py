@@ -3,8 +3,9 @@ from __future__ import annotations
 import enum
 import json
 import math
-from collections import UserDict, namedtuple
+from collections import UserDict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -30,7 +31,9 @@ class Name(str):
     __slots__ = ()
 
 
-Point = namedtuple("Point", "x y")
+class Point(NamedTuple):
+    x: int
+    y: int
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_defect_while_sending_costs_one_batch_and_not_the_thread(caplog):
 
 
 def test_one_strange_event_costs_only_itself_and_fails_a_captured_test(caplog):
-    with pytest.raises(InternalError, match="Traceback"), capture() as captured:
+    with pytest.raises(InternalError, match="Traceback"), capture() as captured:  # noqa: PT012  # raised at the end
         captured._recorder.metrics.append(("no", "such", "tuple"))
         insight.metric_count("c")
         assert captured.value("c") == 1.0

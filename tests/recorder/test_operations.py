@@ -93,7 +93,7 @@ def test_label_maker_gets_none_without_positional_arguments(insight_capture):
     assert seen == [None, 2]
 
 
-class NoText(Exception):
+class NoTextError(Exception):
     def __str__(self):
         raise RuntimeError("no text")
 
@@ -101,10 +101,10 @@ class NoText(Exception):
 
 
 def failing(_):
-    raise NoText
+    raise NoTextError
 
 
-@pytest.mark.parametrize("maker", [failing, lambda _: None, lambda _: 5, lambda: {}, lambda _: [1]])
+@pytest.mark.parametrize("maker", [failing, lambda _: None, lambda _: 5, dict, lambda _: [1]])
 def test_failing_label_maker_warns_once_and_never_reaches_the_caller(insight_capture, caplog, maker):
     @insight.trace_op("f", extra_labels=maker, stage="a")
     def function(x):

@@ -103,7 +103,9 @@ def test_hash_of_a_value_without_text_is_survived():
 
 
 def test_drop_leaves_nothing_behind():
-    got, _ = attributes_of({"password": "x", "t": BEARER, "list": [BEARER, 1], "map": {"password": 1, "b": 2}}, action="drop")
+    got, _ = attributes_of(
+        {"password": "x", "t": BEARER, "list": [BEARER, 1], "map": {"password": 1, "b": 2}}, action="drop"
+    )
     assert got == {"list": [1], "map": {"b": 2}}
 
 
@@ -117,7 +119,9 @@ def test_dropped_log_message_and_label():
 
 def test_own_patterns_replace_the_defaults():
     got, _ = attributes_of(
-        {"customer": "ACME", "password": "x", "t": "id 123-456"}, key_patterns=["^customer$"], value_patterns=[r"\d+-\d+"]
+        {"customer": "ACME", "password": "x", "t": "id 123-456"},
+        key_patterns=["^customer$"],
+        value_patterns=[r"\d+-\d+"],
     )
     assert got == {"customer": "[redacted]", "password": "x", "t": "id [redacted]"}
 
@@ -135,7 +139,8 @@ def test_user_function_sees_each_value_once(user_function):
     import numpy as np
 
     got, _ = attributes_of(
-        {"a": "me@example.org", "n": 1, "f": np.float64(1.5), "list": ["me@example.org"]}, function=user_function(hide_emails)
+        {"a": "me@example.org", "n": 1, "f": np.float64(1.5), "list": ["me@example.org"]},
+        function=user_function(hide_emails),
     )
     assert got == {"a": "***", "n": 2, "f": 2.5, "list": ["***"]}
 

@@ -176,9 +176,7 @@ def test_finished_span_with_swapped_times_has_no_negative_duration(insight_captu
     assert insight_capture.span("over").duration_ns == 0
 
 
-@pytest.mark.parametrize(
-    "times", [(1, None), (None, 1), (1.5, 2.5), ("1", "2"), (-5, 5), (10**30, 10**31), (1, 2**63)]
-)
+@pytest.mark.parametrize("times", [(1, None), (None, 1), (1.5, 2.5), ("1", "2"), (-5, 5), (10**30, 10**31), (1, 2**63)])
 def test_finished_span_with_bad_times_is_refused_and_spoils_nothing(insight_capture, caplog, times):
     insight.trace_span(name="bad", start_time_ns=times[0], end_time_ns=times[1])
     insight.trace_span(name="good", start_time_ns=1, end_time_ns=2)
@@ -217,7 +215,9 @@ class NoText:
     __repr__ = __str__
 
 
-@pytest.mark.parametrize(("name", "recorded"), [(7, "7"), (None, "None"), (NoText(), "<NoText>"), ("x" * 5000, "x" * 1024)])
+@pytest.mark.parametrize(
+    ("name", "recorded"), [(7, "7"), (None, "None"), (NoText(), "<NoText>"), ("x" * 5000, "x" * 1024)]
+)
 def test_odd_names_become_bounded_text(insight_capture, name, recorded):
     with insight.trace_span(name):
         insight.trace_event(name)
@@ -242,10 +242,9 @@ def test_open_span_is_reported_once_and_completed_by_id(insight_capture):
 
 
 def test_span_that_is_still_open_at_the_end_is_reported():
-    monitor = CaptureMonitor()
-    monitor.trace_span("hang").__enter__()
-    monitor.finish()
-    assert [(span.name, span.status) for span in monitor.spans] == [("hang", "open")]
+    with capture() as captured:
+        insight.trace_span("hang").__enter__()
+    assert [(span.name, span.status) for span in captured.spans] == [("hang", "open")]
 
 
 def test_spans_that_never_end_are_bounded():

@@ -150,9 +150,9 @@ def client(services, client_of):
 class RunningServer:
     """A server in a process of its own."""
 
-    def __init__(self, data_dir, words):
+    def __init__(self, data_dir, words, output):
         self.data_dir = Path(data_dir)
-        self.output = self.data_dir.parent / f"output-{time.time_ns()}.txt"
+        self.output = output
         with self.output.open("wb") as stream:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "rl_insight.cli", "server", "start", "--data-dir", str(data_dir), *words],
@@ -188,7 +188,9 @@ def start_server(tmp_path, wait_until):
     servers = []
 
     def start(*words, data_dir=None, wait=True):
-        server = RunningServer(data_dir or tmp_path / "data", [*FREE_PORTS, *words])
+        server = RunningServer(
+            data_dir or tmp_path / "data", [*FREE_PORTS, *words], tmp_path / f"output-{len(servers)}.txt"
+        )
         servers.append(server)
         if wait:
             wait_until(lambda: server.record or server.process.poll() is not None)

@@ -1,5 +1,6 @@
 """Bodies are decompressed within bounds, whatever they claim."""
 
+import contextlib
 import gzip
 import tracemalloc
 import zlib
@@ -59,7 +60,5 @@ def test_what_cannot_be_read_is_refused(body, encoding, status):
 
 @given(st.binary(max_size=300), st.sampled_from(["gzip", "zstd"]))
 def test_nonsense_never_raises_anything_else(body, encoding):
-    try:
-        decompress(body, encoding, 1000)
-    except BodyError as error:
-        assert error.status in {400, 413}
+    with contextlib.suppress(BodyError):
+        assert len(decompress(body, encoding, 1000)) <= 1000

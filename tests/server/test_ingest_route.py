@@ -111,7 +111,9 @@ def test_overload_is_answered_with_429_and_when_to_come_back(client, services, m
     assert post(client, frames(make_batch(1))).json()["accepted"] == 1
 
 
-def test_a_full_disk_is_answered_with_503_and_nothing_is_acknowledged(client, services, make_batch, frames, monkeypatch):
+def test_a_full_disk_is_answered_with_503_and_nothing_is_acknowledged(
+    client, services, make_batch, frames, monkeypatch
+):
     def commit(run_id, group):
         raise StoreFullError("the disk is full.")
 
@@ -152,9 +154,7 @@ def test_any_bytes_give_4xx(client, payload, framed):
     assert post(client, body).status_code == (400 if body else 200)
 
 
-def test_metrics_of_a_stored_batch_and_of_the_server_are_on_the_metrics_page(
-    client, make_batch, frames, wait_until
-):
+def test_metrics_of_a_stored_batch_and_of_the_server_are_on_the_metrics_page(client, make_batch, frames, wait_until):
     batch = make_batch(1)
     assert post(client, frames(batch)).status_code == 200
     post(client, b"nonsense")

@@ -15,7 +15,7 @@ import pytest
 
 from rl_insight.errors import SchemaError
 from rl_insight.schema import Loss
-from rl_insight.store import RunStore, StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreVersionError
+from rl_insight.store import RunStore, StoreCorruptError, StoreError, StoreFullError, StoreVersionError
 from rl_insight.store.tables import MIGRATIONS, ROLLUPS, migrate
 
 HOSTILE = [
@@ -251,7 +251,8 @@ def test_rollups_add_up_to_the_spans_they_cover(store, make, fetch, monkeypatch)
     for table, width in ROLLUPS.items():
         expected = fetch(
             store,
-            "SELECT count(*), sum(duration_ns)::DOUBLE, max(duration_ns) FROM span_data WHERE rowid < $n AND duration_ns < $w",
+            "SELECT count(*), sum(duration_ns)::DOUBLE, max(duration_ns) FROM span_data "
+            "WHERE rowid < $n AND duration_ns < $w",
             {"n": covered, "w": width},
         )
         assert fetch(store, f"SELECT sum(spans), sum(busy_ns), max(longest_ns) FROM {table}") == expected
@@ -338,7 +339,7 @@ def test_a_damaged_file_is_told_apart(tmp_path, make, damage):
     path = tmp_path / "a.duckdb"
     _fill(path, make)
     damage(path)
-    with pytest.raises(StoreCorruptError, match="a.duckdb|not a run file"):
+    with pytest.raises(StoreCorruptError, match=r"a\.duckdb|not a run file"):
         RunStore(path)
 
 
@@ -415,7 +416,8 @@ def batch(sequence):
     rng = random.Random(sequence)
     builder = BatchBuilder()
     for i in range(2000):
-        builder.add_span(span_id=rng.getrandbits(63) + 1, trace=(1, rng.getrandbits(60)), name="n", start_ns=rng.getrandbits(55),
+        builder.add_span(span_id=rng.getrandbits(63) + 1, trace=(1, rng.getrandbits(60)), name="n",
+                         start_ns=rng.getrandbits(55),
                          duration_ns=rng.getrandbits(40), attributes=str(rng.random()))
     return builder.build(process, sequence=sequence, sent_ns=1)
 
@@ -468,7 +470,8 @@ while True:
     sequence += 1
     builder = BatchBuilder()
     for i in range(500):
-        builder.add_span(span_id=sequence * 1000 + i, trace=(1, 1), name=f"n{i % 5}", start_ns=sequence * 1000 + i, duration_ns=5)
+        number = sequence * 1000 + i
+        builder.add_span(span_id=number, trace=(1, 1), name=f"n{i % 5}", start_ns=number, duration_ns=5)
     assert store.commit([builder.build(process, sequence=sequence, sent_ns=1)]) == [True]
     print(sequence, flush=True)
 """

@@ -53,7 +53,7 @@ def _write(directory, make, run_id, spans=1):
 @pytest.mark.parametrize("run_id", HOSTILE, ids=[repr(name[:20]) for name in HOSTILE])
 def test_no_run_id_reaches_outside_the_directory(directory, make, run_id, tmp_path):
     _write(directory, make, run_id)
-    (found,) = [path for path in tmp_path.rglob("*.duckdb")]
+    (found,) = tmp_path.rglob("*.duckdb")
     assert found.parent == directory.path
     assert directory.get(run_id).run_id == run_id
     directory.close()
@@ -185,7 +185,7 @@ def test_what_is_no_run_is_not_imported(directory, tmp_path, content):
         RunStore(source).close()
     elif content:
         source.write_bytes(content)
-    with pytest.raises(StoreError, match="cannot (import|read)"):
+    with pytest.raises(StoreError, match=r"cannot (import|read)"):
         directory.import_file(source)
     assert list(directory.path.iterdir()) == []
 

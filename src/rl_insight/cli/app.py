@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
 from rl_insight.cli import server, version
@@ -45,12 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = typer.main.get_command(app).main(
             args=list(sys.argv[1:] if arguments is None else arguments), prog_name="rl-insight", standalone_mode=False
         )
-    except click.exceptions.Abort:
-        return INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return BAD_CONFIG
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except ConfigError as error:
         return fail(str(error), BAD_CONFIG)
@@ -64,4 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; what is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
+    except Exception as error:
+        # Typer's errors of usage have no public base class; they know how to show themselves.
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
+        return BAD_CONFIG
     return code if isinstance(code, int) else OK

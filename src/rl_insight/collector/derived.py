@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -87,6 +85,12 @@ class Source(NamedTuple):
     rank: str
 
 
+_Entry = TypeVar("_Entry")
+_Key = tuple[Source, LabelItems]
+_OVERFLOW_KEY: _Key = (Source(Run("", "", ""), OVERFLOW_LABEL, ""), ())
+_MAX_OPEN_SERIES = 5_000
+
+
 class DerivedMetrics(Sink):
     """Derives metrics from the batches that a collector hands on.
 
@@ -120,10 +124,10 @@ class DerivedMetrics(Sink):
         self._max_open = max_open
         self._forget_after_ns = int(forget_after_s * _SECOND)
         self._lock = Lock()
-        self._states = _Table[float](max_series)
-        self._spans = _Table[float](max_series)
-        self._seconds = _Table[float](max_series)
-        self._sessions = _Table[float](max_series)
+        self._states = _Totals(max_series)
+        self._spans = _Totals(max_series)
+        self._seconds = _Totals(max_series)
+        self._sessions = _Totals(max_series)
         self._durations = _Table[_Durations](max_histograms)
         self._session_durations = _Table[_Durations](max_histograms)
         self._processes: dict[str, _Tracked] = {}
@@ -189,31 +193,31 @@ class DerivedMetrics(Sink):
         still_open = tracked.open
         # An open span that arrives after its completion, because batches overtook each other, stays closed.
         in_order = batch.sequence > tracked.sequence
-        for span_id, high, low, start_ns, duration_ns, *key in zip(*map(batch.spans.column, columns), strict=True):
+        rows = zip(*(batch.spans.column(column).tolist() for column in columns), strict=True)
+        for span_id, high, low, start_ns, duration_ns, name, segment, status in rows:
             if duration_ns < 0:
                 if in_order and len(still_open) < self._max_open:
-                    name, segment = batch.text(key[0]) or "", batch.text(key[1]) or ""
-                    still_open[span_id] = _OpenSpan(name, segment, start_ns)
+                    still_open[span_id] = _OpenSpan(batch.text(name) or "", batch.text(segment) or "", start_ns)
                 continue
             if still_open:
                 still_open.pop(span_id, None)
-            group = groups.get(tuple(key))  # type: ignore[arg-type]  # three columns, so three numbers
+            group = groups.get((name, segment, status))
             if group is None:
-                group = groups[key[0], key[1], key[2]] = _Group()
+                group = groups[name, segment, status] = _Group()
             group.add(duration_ns, high, low, start_ns)
-        for (name_at, segment_at, status_at), group in groups.items():
-            texts = (batch.text(name_at) or "", batch.text(segment_at) or "", batch.text(status_at) or "ok")
+        for (name, segment, status), group in groups.items():
+            texts = (batch.text(name) or "", batch.text(segment) or "", batch.text(status) or "ok")
             self._file(tracked.source, *texts, group)
 
     def _file(self, source: Source, name: str, segment: str, status: str, group: _Group) -> None:
         seconds = group.total_ns / _SECOND
         if segment == STATE_SEGMENT:
-            self._states.add(source, (("state", name),), seconds)
+            self._states.add(source, (("state", name),), seconds, group.count)
         if segment == SESSION_SEGMENT:
-            self._sessions.add(source, (("status", status),), group.count)
+            self._sessions.add(source, (("status", status),), group.count, group.count)
             self._merge(self._session_durations, source, (), group)
-        self._spans.add(source, (("span_name", name), ("status", status)), group.count)
-        self._seconds.add(source, (("span_name", name),), seconds)
+        self._spans.add(source, (("span_name", name), ("status", status)), group.count, group.count)
+        self._seconds.add(source, (("span_name", name),), seconds, group.count)
         self._merge(self._durations, source, (("segment", segment), ("span_name", name)), group)
 
     @staticmethod
@@ -259,14 +263,170 @@ class DerivedMetrics(Sink):
             "span_seconds": self._seconds.items(),
             "sessions": self._sessions.items(),
             "derived_overflow": [((), overflow)],
-            **gauges.families,
+            **{name: family.items() for name, family in gauges.families.items()},
         }
 
 
-_Entry = Any
-_Key = tuple[Source, LabelItems]
-_OVERFLOW_KEY: _Key = (Source(Run("", "", ""), OVERFLOW_LABEL, ""), ())
+class _Table(Generic[_Entry]):
+    """The series of one metric; past `limit` everything new shares one series."""
+
+    def __init__(self, limit: int) -> None:
+        self.entries: dict[_Key, _Entry] = {}
+        self.overflow = 0
+        self._limit = limit
+
+    def key(self, source: Source, labels: LabelItems, count: int) -> _Key:
+        """Return the key to file `count` spans under."""
+        key = (source, labels)
+        if key in self.entries or len(self.entries) < self._limit:
+            return key
+        self.overflow += count
+        return _OVERFLOW_KEY
+
+    def items(self) -> Iterator[tuple[LabelItems, _Entry]]:
+        """Yield every series with its labels."""
+        return ((_labels(*key), entry) for key, entry in self.entries.items())
+
+    def drop_run(self, run: Run) -> None:
+        """Remove every series of a run."""
+        for key in [key for key in self.entries if key[0].run == run]:
+            del self.entries[key]
 
 
-class _Table(dict[str, Any].__class__ if False else object):  # type: ignore[misc]
-    pass
+class _Totals(_Table[float]):
+    def add(self, source: Source, labels: LabelItems, amount: float, count: int = 1) -> None:
+        key = self.key(source, labels, count)
+        self.entries[key] = self.entries.get(key, 0.0) + amount
+
+
+class _Group:
+    """Completed spans of one name, segment and status in one batch."""
+
+    __slots__ = ("buckets", "count", "exemplars", "total_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ns = 0
+        self.buckets: dict[int, int] = {}
+        self.exemplars: dict[int, tuple[int, int, int, int]] = {}
+
+    def add(self, duration_ns: int, high: int, low: int, start_ns: int) -> None:
+        self.count += 1
+        self.total_ns += duration_ns
+        bucket = bisect_left(_BOUNDS_NS, duration_ns)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+        self.exemplars[bucket] = (high, low, duration_ns, start_ns)
+
+
+class _Durations:
+    """A distribution in the making."""
+
+    __slots__ = ("counts", "exemplars", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BOUNDS_NS) + 1)
+        self.seconds = 0.0
+        self.exemplars: dict[int, Exemplar] = {}
+
+    def merge(self, group: _Group) -> None:
+        self.seconds += group.total_ns / _SECOND
+        for bucket, count in group.buckets.items():
+            self.counts[bucket] += count
+        for bucket, (high, low, duration_ns, start_ns) in group.exemplars.items():
+            if high or low:
+                trace_id = f"{high:016x}{low:016x}"
+                self.exemplars[bucket] = Exemplar(trace_id, duration_ns / _SECOND, start_ns + duration_ns)
+
+    def copy(self) -> Durations:
+        return Durations(self.counts.copy(), self.seconds, self.exemplars.copy())
+
+
+class _OpenSpan(NamedTuple):
+    name: str
+    segment: str
+    start_ns: int
+
+
+class _Tracked:
+    """What is kept about one process."""
+
+    __slots__ = ("host", "open", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
+
+    def __init__(self, process: Process) -> None:
+        run = Run(process.project, process.experiment_name, process.run_id)
+        self.source = Source(run, process.role, "" if process.rank is None else str(process.rank))
+        self.host = process.host
+        self.sequence = 0
+        self.sent_ns = self.received_ns = 0
+        self.step: int | None = None
+        self.step_ns = 0
+        self.open: dict[int, _OpenSpan] = {}
+
+    def note(self, batch: Batch, now_ns: int) -> None:
+        self.sent_ns = max(self.sent_ns, batch.sent_ns)
+        self.received_ns = now_ns
+        step = max(_largest(batch.spans.column("step")), _largest(batch.samples.column("step")))
+        if step != NO_STEP and (self.step is None or step > self.step):
+            self.step, self.step_ns = step, now_ns
+
+    def open_states(self) -> dict[str, float]:
+        """Return how long the states that are open have lasted, by the process's own clock at its last batch."""
+        found: dict[str, float] = {}
+        for span in self.open.values():
+            if span.segment == STATE_SEGMENT:
+                found[span.name] = found.get(span.name, 0.0) + max(self.sent_ns - span.start_ns, 0) / _SECOND
+        return found
+
+    def report(self, gauges: _Gauges, now_ns: int) -> None:
+        source = self.source
+        seen = gauges.families["process_last_seen_timestamp_seconds"]
+        gauges.highest(seen, _labels(source, (("host", self.host),)), self.received_ns / _SECOND)
+        if self.step is not None:
+            gauges.highest(gauges.families["current_step"], _labels(source, ()), self.step)
+            stamps = gauges.families["last_step_timestamp_seconds"]
+            gauges.highest(stamps, _labels(source, ()), self.step_ns / _SECOND)
+        silence_ns = max(now_ns - self.received_ns, 0)
+        for span in self.open.values():
+            age_s = (max(self.sent_ns - span.start_ns, 0) + silence_ns) / _SECOND
+            gauges.open_span(source, span, age_s)
+
+
+class _Gauges:
+    """What is gathered from all processes at one moment."""
+
+    def __init__(self) -> None:
+        names = [name for name, (kind, _) in _FAMILIES.items() if kind == "gauge"]
+        self.families: dict[str, dict[LabelItems, float]] = {name: {} for name in names}
+
+    @staticmethod
+    def highest(family: dict[LabelItems, float], labels: LabelItems, value: float) -> None:
+        family[labels] = max(family.get(labels, value), value)
+
+    def open_span(self, source: Source, span: _OpenSpan, age_s: float) -> None:
+        names = (("span_name", span.name),)
+        counts, oldest = self.families["open_spans"], self.families["open_span_oldest_seconds"]
+        labels = _labels(source, names)
+        if labels not in counts and len(counts) >= _MAX_OPEN_SERIES:
+            labels = _labels(*_OVERFLOW_KEY)
+        counts[labels] = counts.get(labels, 0) + 1
+        self.highest(oldest, labels, age_s)
+        if span.segment == SESSION_SEGMENT:
+            sessions, mine = self.families["open_sessions"], _labels(source, ())
+            sessions[mine] = sessions.get(mine, 0) + 1
+
+
+def _largest(column: memoryview) -> int:
+    return max(column, default=NO_STEP)
+
+
+def _labels(source: Source, labels: LabelItems) -> LabelItems:
+    """Return the labels of a series, those that are empty left out."""
+    run = source.run
+    own = (
+        ("experiment_name", run.experiment_name),
+        ("project", run.project),
+        ("rank", source.rank),
+        ("role", source.role),
+        ("run_id", run.run_id),
+    )
+    return tuple(pair for pair in (*own, *labels) if pair[1])

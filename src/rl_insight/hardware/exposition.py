@@ -7,7 +7,6 @@ everything, and a property test holds both to the same result.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -36,43 +35,30 @@ class SeriesReader:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {name.encode(): name for name in names}
-        self._needle = b"\n" + os.path.commonprefix(list(self._names))
-        """One search for what all names begin with beats one for each name."""
+        self._beginnings = (_common_beginning(list(self._names)), b" ", b"\t", b"{")
+        """What the lines begin with that need a look; most lines of a page do not."""
         self._labels: dict[bytes, dict[str, str]] = {}
         self.bad_lines = 0
         """Lines that no parser could read, over all pages."""
 
     def read(self, page: bytes) -> list[Sample]:
         """Return the samples of the chosen series."""
-        page = b"\n" + page
-        if b"\n " in page or b"\n\t" in page or b"\n{" in page:
-            return self._read_all(page)
         samples = []
-        names, needle, find = self._names, self._needle, page.find
-        start = find(needle)
-        while start >= 0:
-            end = find(b"\n", start + 1)
-            line = page[start + 1 : end] if end >= 0 else page[start + 1 :]
-            head, brace, rest = line.partition(b"{")
-            name = names.get(head) if brace else names.get(head.partition(b" ")[0].partition(b"\t")[0])
-            if name is not None:
-                sample = self._plain(name, rest) if brace else None
-                sample = sample or self._odd(line)
-                if sample is not None:
-                    samples.append(sample)
-            start = find(needle, end) if end >= 0 else -1
-        return samples
-
-    def _read_all(self, page: bytes) -> list[Sample]:
-        """Read a page whose lines begin in an unusual way."""
-        found = []
+        names, beginnings = self._names, self._beginnings
         for line in page.split(b"\n"):
-            stripped = line.strip()
-            if stripped and not stripped.startswith(b"#"):
-                sample = self._odd(stripped)
-                if sample is not None and sample.name.encode() in self._names:
-                    found.append(sample)
-        return found
+            if not line.startswith(beginnings):
+                continue
+            head, brace, rest = line.partition(b"{")
+            name = names.get(head) if brace else None
+            sample = self._plain(name, rest) if name is not None else None
+            if sample is None:
+                words = head.split(None, 1)
+                if words and words[0] not in names:
+                    continue
+                sample = self._odd(line.strip())
+            if sample is not None:
+                samples.append(sample)
+        return samples
 
     def _plain(self, name: str, rest: bytes) -> Sample | None:
         """Read what follows the brace; None for anything but the plain form."""
@@ -90,12 +76,27 @@ class SeriesReader:
         return Sample(name, labels, float(value))
 
     def _odd(self, line: bytes) -> Sample | None:
+        """Read a line of any form with the real parser; None when it is not one of the chosen series."""
+        if not line or line.startswith(b"#"):
+            return None
         from prometheus_client.parser import text_string_to_metric_families
 
         try:
             for family in text_string_to_metric_families(line.decode("utf-8", "replace")):
                 for sample in family.samples:
-                    return Sample(sample.name, sample.labels, float(sample.value))
+                    if sample.name.encode() in self._names:
+                        return Sample(sample.name, sample.labels, float(sample.value))
         except (ValueError, IndexError, KeyError):
             self.bad_lines += 1
         return None
+
+
+def _common_beginning(names: list[bytes]) -> bytes:
+    """Return what all names begin with; every name lies between the first and the last in order."""
+    if not names:
+        return b"#"
+    first, last = min(names), max(names)
+    length = next(
+        (place for place in range(len(first)) if last[place : place + 1] != first[place : place + 1]), len(first)
+    )
+    return first[:length]

@@ -148,9 +148,12 @@ class _Fetch:
 
     def page(self) -> bytes:
         """Return the body of the answer."""
-        head, separator, body = bytes(self.received).partition(b"\r\n\r\n")
+        length_of_head = self.received.find(b"\r\n\r\n")
+        with memoryview(self.received) as received:
+            head = bytes(received[: max(length_of_head, 0)])
+            body = bytes(received[length_of_head + 4 :])
         words = head.split(b" ", 2)
-        if not separator or not head.startswith(b"HTTP/1.") or len(words) < 2:
+        if not head.startswith(b"HTTP/1.") or len(words) < 2:
             raise FetchError("its answer is not HTTP")
         if words[1] != b"200":
             raise FetchError(f"it answered with status {words[1].decode('latin-1')}")

@@ -37,7 +37,7 @@ _ALL = (
     Quantity("gpu", "memory_total_bytes", "Accelerator memory installed", steady=True),
     Quantity("gpu", "power_watts", "Power drawn"),
     Quantity("gpu", "power_limit_watts", "Power limit in force", steady=True),
-    Quantity("gpu", "temperature_celsius", "Temperature of the chip"),
+    Quantity("gpu", "temperature_celsius", "Temperature of the chip", steady=True),
     Quantity("gpu", "sm_clock_hertz", "Clock of the compute units"),
     Quantity("gpu", "pcie_received_bytes_per_second", "PCIe traffic to the accelerator"),
     Quantity("gpu", "pcie_sent_bytes_per_second", "PCIe traffic from the accelerator"),

@@ -18,6 +18,9 @@ class SpanLike(Protocol):
 current_span: ContextVar[SpanLike | None] = ContextVar("rl_insight_span", default=None)
 current_step: ContextVar[int | None] = ContextVar("rl_insight_step", default=None)
 current_session: ContextVar[str | None] = ContextVar("rl_insight_session", default=None)
+current_task: ContextVar[Any] = ContextVar("rl_insight_task", default=None)
+active_session: ContextVar[Any] = ContextVar("rl_insight_active_session", default=None)
+"""The session object of this process whose block is running; `current_session` may also name another process's."""
 
 
 class StepScope:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import is_step
@@ -17,22 +19,27 @@ from rl_insight.recorder.losses import Losses, safe_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
 from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
+from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.schema import NO_STEP, OPEN, BatchBuilder, Process, encode
+from rl_insight.schema.sessions import PENDING
 
 logger = logging.getLogger("rl_insight")
 
 _CHUNK = 64
 """Events handled between two looks at the clock."""
-_HOLD_NS = 1_000_000
-"""How long the interpreter lock is held at a time: a training thread that never lets go of it waits this long, every
-5 ms (the interpreter's switch interval). Shorter, and 50,000 spans a second would come faster than they are taken."""
+_HOLD_NS = 1_200_000
+"""How long the interpreter lock is held at a time. A training thread that never lets go of it gives it to us once in
+5 ms (the interpreter's switch interval) and waits this long; shorter, and 50,000 spans a second pile up."""
 _REST_S = 0.000_2
-_ROWS_PER_BATCH = 2_000
-"""Keeps the single C calls that make a batch's columns around half a millisecond."""
+_ROWS_PER_BATCH = 3_000
+"""The C calls that make a batch's columns take under a millisecond. Smaller batches mean more writes to the spool,
+each of which gives up the lock and waits for it."""
 _ROW_BYTES = 110
 
 _DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
+
+_encode_json = msgspec.json.Encoder().encode
 
 SendFunction = Callable[[bytes, int], None]
 
@@ -153,6 +160,7 @@ class Flusher:
         self._take(recorder.metrics, lambda event: self._metrics.record(event, offset))
         self._take(recorder.spans, self._take_span)
         self._take(recorder.records, self._add_record)
+        self._take(recorder.sessions, self._add_session)
 
     def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
         remaining = len(buffer)
@@ -257,6 +265,21 @@ class Flusher:
         clean = self._attributes.text("message", safe_text(text))
         return MASK if clean is DROPPED else str(clean)
 
+    def _add_session(self, session: Session) -> None:
+        now = self.recorder.now()
+        known, given = session.snapshot(self.recorder.clock.offset_ns)
+        record = _encode_json(known).decode()
+        if text := self._attributes.encode(given):
+            record = f"{record[:-1]},{text[1:]}"
+        task_id = session.task_id
+        self._builder.add_session(
+            session_id=str(session.session_id),
+            task_id=None if task_id is None else self._name(task_id),
+            status=session.final_status or PENDING,
+            time_ns=now + self.recorder.clock.offset_ns,
+            record=record,
+        )
+
     # -- from rows to batches
 
     def flush(self, *, final: bool = False) -> None:
@@ -281,6 +304,7 @@ class Flusher:
         builder = self._builder
         rows = len(builder)
         if rows >= _ROWS_PER_BATCH or rows * _ROW_BYTES + builder.text_bytes > self._max_batch_bytes:
+            time.sleep(_REST_S)  # making a batch takes as long as a hold: a training thread may run in between
             self._send_batch()
 
     def _send_batch(self, *, final: bool = False) -> None:

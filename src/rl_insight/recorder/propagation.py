@@ -30,7 +30,9 @@ class RemoteSpan:
         self.lane: str | None = None
 
 
-def inject(carrier: MutableMapping[str, str] | None = None, *, default_step: int | None = None) -> MutableMapping[str, str]:
+def inject(
+    carrier: MutableMapping[str, str] | None = None, *, default_step: int | None = None
+) -> MutableMapping[str, str]:
     """Write the current context into a carrier; see `rl_insight.inject`."""
     carrier = {} if carrier is None else carrier
     span = current_span.get()

@@ -11,6 +11,7 @@ from rl_insight.recorder.context import SpanLike, current_session, current_span,
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.lanes import Lanes
 from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import Span
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Recorder:
         "next_span_id",
         "now",
         "records",
+        "sessions",
         "spans",
         "step",
         "trace_prefix",
@@ -69,6 +71,7 @@ class Recorder:
         self.metrics: deque[MetricEvent] = deque()
         self.spans: deque[Span] = deque()
         self.records: deque[PointEvent] = deque()
+        self.sessions: deque[Session] = deque()
         self.step: int | None = None
         self.lanes = Lanes()
         self.losses = Losses()

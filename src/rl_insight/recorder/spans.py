@@ -114,7 +114,7 @@ class Span:
         try:
             current_span.reset(self._token)
             del self._token
-        except (AttributeError, ValueError):  # noqa: SIM105  # left twice, or in another context: nothing to reset
+        except (AttributeError, ValueError):  # left twice, or in another context: nothing to reset
             pass
 
     async def __aenter__(self) -> Span:

@@ -172,6 +172,23 @@ class Logs(Table):
     attributes: bytes = b""
 
 
+class Sessions(Table):
+    """Snapshots of sessions by the process that owns them; the newest one of a session wins."""
+
+    TYPES: ClassVar[dict[str, str]] = {
+        "session_id": TEXT,
+        "task_id": TEXT,
+        "status": TEXT,
+        "time_ns": INT,
+        "record": TEXT,
+    }
+    session_id: bytes = b""
+    task_id: bytes = b""
+    status: bytes = b""
+    time_ns: bytes = b""
+    record: bytes = b""
+
+
 class Series(Table):
     """The metrics that this batch's samples and histograms belong to, by position."""
 
@@ -238,6 +255,7 @@ class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
     spans: Spans = msgspec.field(default_factory=Spans)
     events: Events = msgspec.field(default_factory=Events)
     logs: Logs = msgspec.field(default_factory=Logs)
+    sessions: Sessions = msgspec.field(default_factory=Sessions)
     series: Series = msgspec.field(default_factory=Series)
     samples: Samples = msgspec.field(default_factory=Samples)
     histograms: Histograms = msgspec.field(default_factory=Histograms)
@@ -253,6 +271,7 @@ TABLES: Final[dict[str, type[Table]]] = {
     "spans": Spans,
     "events": Events,
     "logs": Logs,
+    "sessions": Sessions,
     "series": Series,
     "samples": Samples,
     "histograms": Histograms,

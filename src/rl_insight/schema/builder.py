@@ -17,6 +17,7 @@ from rl_insight.schema.batch import (
     Process,
     Samples,
     Series,
+    Sessions,
     Spans,
 )
 
@@ -42,6 +43,7 @@ class BatchBuilder:
         "logs",
         "samples",
         "series",
+        "sessions",
         "spans",
         "strings",
         "text_bytes",
@@ -55,6 +57,7 @@ class BatchBuilder:
         self.spans: list[tuple[Any, ...]] = []
         self.events: list[tuple[Any, ...]] = []
         self.logs: list[tuple[Any, ...]] = []
+        self.sessions: list[tuple[Any, ...]] = []
         self.series: list[tuple[Any, ...]] = []
         self.samples: list[tuple[Any, ...]] = []
         self.histograms: list[tuple[Any, ...]] = []
@@ -144,6 +147,13 @@ class BatchBuilder:
         where = self._where(span_id, trace, lane, step, session_id, attributes)
         self.logs.append((time_ns, level, self.text(logger), self.text(message), *where))
 
+    def add_session(
+        self, *, session_id: str, status: str, time_ns: int, record: str, task_id: str | None = None
+    ) -> None:
+        """Add a session's snapshot; `record` is the text of a JSON object, see `rl_insight.schema.sessions`."""
+        text = self.text
+        self.sessions.append((text(session_id), text(task_id), text(status), time_ns, text(record)))
+
     def _where(
         self,
         span_id: int,
@@ -203,6 +213,7 @@ class BatchBuilder:
             spans=Spans.from_rows(self.spans),
             events=Events.from_rows(self.events),
             logs=Logs.from_rows(self.logs),
+            sessions=Sessions.from_rows(self.sessions),
             series=Series.from_rows(self.series),
             samples=Samples.from_rows(self.samples),
             histograms=Histograms.from_rows(self.histograms),
@@ -211,7 +222,8 @@ class BatchBuilder:
         )
 
     def __len__(self) -> int:
-        return len(self.spans) + len(self.events) + len(self.logs) + len(self.samples) + len(self.histograms)
+        instants = len(self.events) + len(self.logs) + len(self.sessions)
+        return len(self.spans) + instants + len(self.samples) + len(self.histograms)
 
 
 def _encodable(value: str) -> str:

@@ -77,6 +77,19 @@ class LogRecord(Record, kw_only=True, tag="log"):
     attributes: dict[str, Any] = {}
 
 
+class SessionSnapshot(Record, kw_only=True, tag="session"):
+    """A session as its owner last told; its phases are spans of the segment `phase` with the same session id."""
+
+    session_id: str
+    task_id: str | None = None
+    status: str
+    """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
+    time_ns: int
+    """When the snapshot was taken: of several, the newest counts."""
+    record: dict[str, Any] = {}
+    """See `rl_insight.schema.sessions.Snapshot`."""
+
+
 class SampleRecord(Record, kw_only=True, tag="sample"):
     """A gauge's value, or a counter's total since its process started."""
 
@@ -130,7 +143,16 @@ class ProcessRecord(Record, kw_only=True, tag="process"):
     heartbeat_s: float = 5.0
 
 
-RECORD_TYPES = (SpanRecord, EventRecord, LogRecord, SampleRecord, HistogramRecord, LossRecord, ProcessRecord)
+RECORD_TYPES = (
+    SpanRecord,
+    EventRecord,
+    LogRecord,
+    SessionSnapshot,
+    SampleRecord,
+    HistogramRecord,
+    LossRecord,
+    ProcessRecord,
+)
 
 UNREADABLE = "unreadable"
 """The key under which attributes or labels that cannot be read are kept, as text."""
@@ -145,6 +167,7 @@ def records(batch: Batch) -> Iterator[Record]:
     yield from _spans(batch)
     yield from _events(batch)
     yield from _logs(batch)
+    yield from _sessions(batch)
     yield from _samples(batch)
     yield from _histograms(batch)
     for loss in batch.losses:
@@ -280,6 +303,19 @@ def _logs(batch: Batch) -> Iterator[LogRecord]:
             logger=batch.text(logger),
             message=batch.text(message) or "",
             **_where(batch, tuple(where)),
+        )
+
+
+def _sessions(batch: Batch) -> Iterator[SessionSnapshot]:
+    text = batch.text
+    for session_id, task_id, status, time_ns, record in _rows(batch.sessions):
+        yield SessionSnapshot(
+            process_id=batch.process.process_id,
+            session_id=text(session_id) or "",
+            task_id=text(task_id),
+            status=text(status) or "",
+            time_ns=time_ns,
+            record=_object(text(record)),
         )
 
 

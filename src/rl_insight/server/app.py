@@ -44,7 +44,7 @@ _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 """What an error of ours means over HTTP; the first that fits."""
 
 
-def create_app(services: Services) -> FastAPI:
+def create_app(services: Services | None) -> FastAPI:
     """Return the application of the main port: page, API, ingest, OTLP.
 
     Routes find the services as ``request.app.state.services``; a new group of routes is a router in `routes.ROUTERS`.
@@ -62,6 +62,11 @@ def create_app(services: Services) -> FastAPI:
 
     add_page(app)
     return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of the main port, without starting anything."""
+    return create_app(None).openapi()
 
 
 def create_otlp_app(services: Services) -> FastAPI:
@@ -82,7 +87,7 @@ def secured(app: ASGIApp, services: Services) -> ASGIApp:
     )
 
 
-def _new_app(services: Services, title: str) -> FastAPI:
+def _new_app(services: Services | None, title: str) -> FastAPI:
     app = FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
     app.state.services = services
     app.add_exception_handler(HTTPException, _http_error)

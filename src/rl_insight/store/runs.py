@@ -62,7 +62,7 @@ def file_name(run_id: str) -> str:
     """Return the file name for a run id: itself where it is harmless, else a readable part and a digest.
 
     >>> file_name("grpo-7b"), file_name("../../etc/passwd")
-    ('grpo-7b.duckdb', 'etc-passwd~7a8a3c1e6a5b0d4f.duckdb')  # doctest: +SKIP
+    ('grpo-7b.duckdb', 'etc-passwd~3754d6cb3a38e118.duckdb')
     """
     if _PLAIN_NAME.fullmatch(run_id):
         return run_id + _SUFFIX

@@ -108,7 +108,8 @@ class StoreWriter:
         with self._arrived:
             if self._closing:
                 raise StoreError("the store is closing: nothing more is written.")
-            if self._queue and self._pending_bytes + payload_bytes > self._max_pending_bytes:
+            # A batch larger than the bound is taken when nothing else waits: refusing it would be for ever.
+            if self._pending_bytes and self._pending_bytes + payload_bytes > self._max_pending_bytes:
                 self._refused += 1
                 raise StoreOverloadedError(
                     f"{self._pending_bytes >> 20} MiB are waiting to be written. Send again later.",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isnan
 
 import msgspec
 
 from rl_insight.collector.collector import InProcessCollector
+from rl_insight.collector.derived import DURATION_BOUNDS, DerivedFamily, DerivedMetrics
 from rl_insight.collector.series import Distribution, Family, SeriesKey
 from rl_insight.collector.status import CollectorStatus
 from rl_insight.schema.histogram import lower_bound, upper_bound
@@ -49,13 +50,17 @@ class PrometheusRenderer:
     `experiment_name` and `run_id`, each where it is not empty. A histogram has a bucket for every bound that any series
     of its metric ever needed, so that `sum by (le)` adds like to like.
 
+    With `derived`, a sink of the same collector, what is derived from spans stands on the page too; its histograms
+    carry trace ids as exemplars in OpenMetrics.
+
     >>> body, content_type = PrometheusRenderer(InProcessCollector()).render("text/plain")
     >>> b"rl_insight_monitor_collector_batches_total 0" in body
     True
     """
 
-    def __init__(self, collector: InProcessCollector) -> None:
+    def __init__(self, collector: InProcessCollector, derived: DerivedMetrics | None = None) -> None:
         self._collector = collector
+        self._derived = derived
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the page and its content type for an HTTP `Accept` header.
@@ -67,7 +72,8 @@ class PrometheusRenderer:
         health = health_families(self._collector.status())
         namespace = self._collector.namespace
         families = sorted(self._collector.series.families(), key=lambda family: family.name)
-        openmetrics = wants_openmetrics(accept) and _fits_openmetrics(families, health)
+        derived = self._derived_families(families)
+        openmetrics = wants_openmetrics(accept) and _fits_openmetrics(families, [*health, *derived])
         lines: list[str] = []
         for family in families:
             name = exposed_name(namespace, family.name, family.kind)
@@ -78,8 +84,19 @@ class PrometheusRenderer:
             name = exposed_name(namespace, own.name, own.kind)
             lines += _header(name, own.kind, own.documentation, openmetrics=openmetrics)
             lines += [f"{name}{_braces(_pairs(labels.items()))} {number(value)}" for labels, value in own.values]
+        for made in derived:
+            name = exposed_name(namespace, made.name, made.kind)
+            lines += _header(name, made.kind, made.documentation, openmetrics=openmetrics)
+            lines += [f"{name}{_braces(_pairs(labels))} {number(value)}" for labels, value in made.values]
+            lines += _duration_lines(name, made, openmetrics=openmetrics)
         lines.append("# EOF\n" if openmetrics else "")
         return "\n".join(lines).encode(), OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+
+    def _derived_families(self, families: list[Family]) -> list[DerivedFamily]:
+        if self._derived is None:
+            return []
+        taken = {family.name for family in families}
+        return [family for family in self._derived.families() if family.name not in taken]
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -185,7 +202,7 @@ def _process_states(status: CollectorStatus) -> dict[str, int]:
     return states
 
 
-def _fits_openmetrics(families: list[Family], health: list[HealthFamily]) -> bool:
+def _fits_openmetrics(families: list[Family], health: Sequence[HealthFamily | DerivedFamily]) -> bool:
     kinds = [(family.name, family.kind) for family in families] + [(own.name, own.kind) for own in health]
     names = Counter(f"{name}{suffix}" for name, kind in kinds for suffix in _OPENMETRICS_SUFFIXES[kind])
     if any(count > 1 for count in names.values()):
@@ -231,6 +248,23 @@ def _bucket_lines(prefix: str, bounds: list[tuple[str, list[int]]], distribution
         for code in codes:
             running += count_of(code, 0)
         yield f"{prefix}{bound} {running}"
+
+
+def _duration_lines(name: str, family: DerivedFamily, *, openmetrics: bool) -> Iterator[str]:
+    for items, durations in family.durations:
+        labels = _pairs(items)
+        prefix = f"{name}_bucket{{{labels}{',' if labels else ''}"
+        running = 0
+        for position, bound in enumerate([*DURATION_BOUNDS, inf]):
+            running += durations.counts[position]
+            line = f'{prefix}le="{number(bound)}"}} {running}'
+            exemplar = durations.exemplars.get(position) if openmetrics else None
+            if exemplar is not None:
+                stamp = number(exemplar.time_ns / 1e9)
+                line += f' # {{trace_id="{exemplar.trace_id}"}} {number(exemplar.seconds)} {stamp}'
+            yield line
+        yield f"{name}_sum{_braces(labels)} {number(durations.seconds)}"
+        yield f"{name}_count{_braces(labels)} {running}"
 
 
 def _labels(key: SeriesKey) -> str:

@@ -63,17 +63,14 @@ _FRAGMENTS = {
 _PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
 # Where no clock is off, which is the common case, millions of rows need not be joined with their offsets.
 _SOURCES = {
-    True: f"JOIN ({_PLACES}) USING (lane_id)",
-    False: "CROSS JOIN (SELECT 0::BIGINT AS clock_offset_ns)",
+    True: f"{{table}} JOIN ({_PLACES}) USING (lane_id)",
+    False: "(SELECT *, 0::BIGINT AS clock_offset_ns FROM {table})",
 }
-_SPANS = """
-    SELECT {lane} name_id, start_ns + clock_offset_ns AS start_ns, duration_ns FROM span_data {offsets} WHERE {where}
-"""
+_SPANS = "SELECT {lane} name_id, start_ns + clock_offset_ns AS start_ns, duration_ns FROM {source} WHERE {where}"
 _ERRORS = """
-    SELECT lane_id, name_id, count(*) FROM span_data {offsets} WHERE status = 'error' AND {where}
-    GROUP BY lane_id, name_id
+    SELECT lane_id, name_id, count(*) FROM {source} WHERE status = 'error' AND {where} GROUP BY lane_id, name_id
 """
-_OPEN = "SELECT lane_id, name_id, count(*) FROM open_span_data {offsets} WHERE {where} GROUP BY lane_id, name_id"
+_OPEN = "SELECT lane_id, name_id, count(*) FROM {source} WHERE {where} GROUP BY lane_id, name_id"
 _LATEST_STEP = (
     "SELECT max(step) FROM (SELECT max(step) AS step FROM span_data UNION ALL SELECT max(step) FROM open_span_data)"
 )
@@ -89,10 +86,12 @@ def hotspots(cursor: Cursor, scope: Scope | None = None, group_by: GroupBy = "na
     where, given = conditions(_FRAGMENTS, _values(cursor, scope or Scope()))
     places = cursor.execute(_PLACES).fetchall()
     roles = {lane_id: role for lane_id, _, role in places}
-    parts = {"where": where, "offsets": _SOURCES[any(offset for _, offset, _ in places)]}
-    found = cursor.execute(_SPANS.format(lane="" if group_by == "name" else "lane_id,", **parts), given).fetchnumpy()
-    errors = _counts(cursor, _ERRORS.format(**parts), given, roles, group_by)
-    running = _counts(cursor, _OPEN.format(**parts), given, roles, group_by)
+    source = _SOURCES[any(offset for _, offset, _ in places)]
+    ended, opened = source.format(table="span_data"), source.format(table="open_span_data")
+    lane = "" if group_by == "name" else "lane_id,"
+    found = cursor.execute(_SPANS.format(lane=lane, source=ended, where=where), given).fetchnumpy()
+    errors = _counts(cursor, _ERRORS.format(source=ended, where=where), given, roles, group_by)
+    running = _counts(cursor, _OPEN.format(source=opened, where=where), given, roles, group_by)
     key_of, groups = _group_numbers(found, roles, group_by)
     rows = by_group(groups)
     with ThreadPoolExecutor(2) as pool:  # NumPy gathers and sorts without the interpreter lock

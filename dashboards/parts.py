@@ -1,0 +1,297 @@
+"""What all dashboards share: variables, selectors, and panels with the settings that we always use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, table, tempo, timeseries
+from grafana_foundation_sdk.builders import statetimeline as state_timeline
+from grafana_foundation_sdk.models import common as common_models
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import tempo as tempo_models
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+NAMESPACE = "rl_insight_monitor_"
+RUN = 'project=~"$project",experiment_name=~"$experiment",run_id=~"$run"'
+"""Selects the chosen runs."""
+PROCESS = f'{RUN},role=~"$role",rank=~"$rank"'
+"""Selects the chosen processes of the chosen runs, for metrics that tell them apart."""
+TRACE = (
+    'resource.project=~"$project" && resource.experiment_name=~"$experiment" && resource.run_id=~"$run" '
+    '&& resource.service.name=~"$role"'
+)
+"""The same for spans; a span's service is its role."""
+
+PROMETHEUS = models.DataSourceRef(type_val="prometheus", uid="prometheus")
+TEMPO = models.DataSourceRef(type_val="tempo", uid="tempo")
+TAG = "rl-insight"
+ALL = models.VariableOption(selected=True, text="All", value="$__all")
+
+Query = tuple[str, str]
+"""An expression and its legend."""
+
+
+def metric(name: str, selector: str = RUN) -> str:
+    """Return a metric of ours with a selector.
+
+    >>> metric("steps_total", 'run_id="r"')
+    'rl_insight_monitor_steps_total{run_id="r"}'
+    """
+    return f"{NAMESPACE}{name}{{{selector}}}"
+
+
+def any_metric(names: str, selector: str = RUN) -> str:
+    """Return whichever of several metrics exists; `names` is a regular expression of names without the namespace."""
+    return f'{{__name__=~"{NAMESPACE}({names})",{selector}}}'
+
+
+def quantiles(bucket: str, by: str = "") -> list[Query]:
+    """Return the quantiles of a histogram, given its buckets."""
+    grouping = f"le, {by}" if by else "le"
+    legend = f"{{{{{by}}}}} " if by else ""
+    return [
+        (f"histogram_quantile({q}, sum by ({grouping}) (rate({bucket}[$__rate_interval])))", f"{legend}p{name}")
+        for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
+    ]
+
+
+def new_dashboard(name: str, title: str, description: str) -> dashboard.Dashboard:
+    """Return an empty dashboard with our variables and links."""
+    made = (
+        dashboard.Dashboard(f"RL-Insight / {title}")
+        .uid(f"rl-insight-{name}")
+        .description(description)
+        .tags([TAG])
+        .refresh("5s")
+        .time("now-30m", "now")
+        .timezone("browser")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .editable()
+        .link(
+            dashboard.DashboardLink("RL-Insight")
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .as_dropdown(True)
+            .include_vars(True)
+            .keep_time(True)
+        )
+    )
+    seen = f"{NAMESPACE}process_last_seen_timestamp_seconds"
+    run = 'project=~"$project",experiment_name=~"$experiment"'
+    made.with_variable(choice("project", "Project", f"label_values({seen}, project)"))
+    made.with_variable(
+        choice("experiment", "Experiment", f'label_values({seen}{{project=~"$project"}}, experiment_name)')
+    )
+    made.with_variable(choice("run", "Run", f"label_values({seen}{{{run}}}, run_id)"))
+    made.with_variable(choice("role", "Role", f"label_values({seen}{{{RUN}}}, role)"))
+    made.with_variable(choice("rank", "Rank", f'label_values({seen}{{{RUN},role=~"$role"}}, rank)'))
+    return made
+
+
+def choice(name: str, label: str, query: str) -> dashboard.QueryVariable:
+    """Return a variable whose values come from Prometheus; all of them are chosen at first."""
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .query(query)
+        .datasource(PROMETHEUS)
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.NATURAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(ALL)
+    )
+
+
+def _targets(queries: Sequence[Query], *, exemplars: bool = False) -> list[Any]:
+    return [
+        prometheus.Dataquery()
+        .expr(expression)
+        .legend_format(legend)
+        .ref_id(chr(ord("A") + position))
+        .exemplar(exemplars)
+        .range()
+        for position, (expression, legend) in enumerate(queries)
+    ]
+
+
+def graph(
+    title: str,
+    queries: Sequence[Query],
+    *,
+    unit: str = "short",
+    width: int = 12,
+    height: int = 8,
+    stacked: bool = False,
+    percent: bool = False,
+    exemplars: bool = False,
+    description: str = "",
+) -> timeseries.Panel:
+    """Return a graph over time."""
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(description)
+        .datasource(PROMETHEUS)
+        .targets(_targets(queries, exemplars=exemplars))
+        .unit(unit)
+        .span(width)
+        .height(height)
+        .line_width(1)
+        .fill_opacity(30 if stacked else 8)
+        .show_points(common_models.VisibilityMode.NEVER)
+        .span_nulls(False)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(common_models.LegendDisplayMode.LIST)
+            .placement(common_models.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(common_models.TooltipDisplayMode.MULTI)
+            .sort(common_models.SortOrder.DESCENDING)
+        )
+    )
+    if percent:
+        panel.min(0).max(1)
+    if stacked:
+        panel.stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL))
+    return panel
+
+
+def number(
+    title: str,
+    expression: str,
+    *,
+    unit: str = "short",
+    width: int = 4,
+    warn: float | None = None,
+    alarm: float | None = None,
+    description: str = "",
+) -> stat.Panel:
+    """Return one large number; yellow from `warn` on, red from `alarm` on."""
+    steps = [models.Threshold(color="green", value=None)]
+    steps += [models.Threshold(color="yellow", value=warn)] if warn is not None else []
+    steps += [models.Threshold(color="red", value=alarm)] if alarm is not None else []
+    return (
+        stat.Panel()
+        .title(title)
+        .description(description)
+        .datasource(PROMETHEUS)
+        .targets(_targets([(expression, "")]))
+        .unit(unit)
+        .span(width)
+        .height(4)
+        .thresholds(dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps))
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+    )
+
+
+def durations_over_time(title: str, bucket: str, *, width: int = 12, height: int = 9) -> heatmap.Panel:
+    """Return a heat map of a histogram, given its buckets; its points lead to traces."""
+    target = (
+        prometheus.Dataquery()
+        .expr(f"sum by (le) (increase({bucket}[$__rate_interval]))")
+        .format(PromQueryFormat.HEATMAP)
+        .legend_format("{{le}}")
+        .ref_id("A")
+        .exemplar(True)
+        .range()
+    )
+    return (
+        heatmap.Panel()
+        .title(title)
+        .datasource(PROMETHEUS)
+        .with_target(target)
+        .span(width)
+        .height(height)
+        .calculate(False)
+        .y_axis(heatmap.YAxisConfig().unit("s"))
+        .filter_values(heatmap.FilterValueRange().le(1e-9))
+    )
+
+
+def listing(
+    title: str,
+    columns: Sequence[tuple[str, str, str]],
+    *,
+    width: int = 24,
+    height: int = 12,
+    hidden: Sequence[str] = (),
+    description: str = "",
+) -> table.Panel:
+    """Return a table with one row for each label set; columns are (title, expression, unit)."""
+    panel = table.Panel().title(title).description(description).datasource(PROMETHEUS).span(width).height(height)
+    names = {}
+    for position, (name, expression, unit) in enumerate(columns):
+        reference = chr(ord("A") + position)
+        names[f"Value #{reference}"] = name
+        panel.with_target(
+            prometheus.Dataquery().expr(expression).ref_id(reference).instant().format(PromQueryFormat.TABLE)
+        )
+        panel.override_by_name(name, [models.DynamicConfigValue(id_val="unit", value=unit)])
+    panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
+    excluded = dict.fromkeys(["Time", "__name__", *hidden], True)
+    organize = {"excludeByName": excluded, "renameByName": names}
+    return panel.with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
+
+
+def spans_target(query: str, limit: int, *, spans_each: int = 100) -> tempo.TempoQuery:
+    """Return a search in Tempo for spans."""
+    return (
+        tempo.TempoQuery()
+        .query(query)
+        .query_type("traceql")
+        .table_type(tempo_models.SearchTableType.SPANS)
+        .limit(limit)
+        .spss(spans_each)
+        .ref_id("A")
+        .datasource(TEMPO)
+    )
+
+
+def spans_table(title: str, query: str, *, limit: int = 100, height: int = 10, description: str = "") -> table.Panel:
+    """Return a table of spans; each leads to its trace."""
+    return (
+        table.Panel()
+        .title(title)
+        .description(description)
+        .datasource(TEMPO)
+        .with_target(spans_target(query, limit))
+        .span(24)
+        .height(height)
+    )
+
+
+def lanes(title: str, query: str, *, height: int = 20, description: str = "") -> state_timeline.Panel:
+    """Return the states of each lane over time, from spans with `state_lane_id` and `state_name`."""
+    keep = {"include": {"names": ["Start time", "time", "state_lane_id", "state_name"]}}
+    split = {"fields": ["state_lane_id"], "keepFields": False, "naming": {"asLabels": False, "frameNameMode": 0}}
+    order = {"sort": [{"field": "Start time", "desc": False}]}
+    return (
+        state_timeline.Panel()
+        .title(title)
+        .description(description)
+        .datasource(TEMPO)
+        .with_target(spans_target(query, 500))
+        .with_transformation(models.DataTransformerConfig(id_val="filterFieldsByName", options=keep))
+        .with_transformation(models.DataTransformerConfig(id_val="sortBy", options=order))
+        .with_transformation(models.DataTransformerConfig(id_val="partitionByValues", options=split))
+        .span(24)
+        .height(height)
+        .merge_values(True)
+        .show_value(common_models.VisibilityMode.AUTO)
+        .row_height(0.9)
+        .per_page(40)
+        .display_name("${__frame.name}")
+        .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(common_models.LegendDisplayMode.LIST)
+            .placement(common_models.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+    )

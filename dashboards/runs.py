@@ -1,0 +1,187 @@
+"""Dashboards about a run: how it goes, where its time goes, what its sessions do."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard
+
+from dashboards.parts import (
+    NAMESPACE,
+    PROCESS,
+    RUN,
+    TRACE,
+    any_metric,
+    choice,
+    durations_over_time,
+    graph,
+    lanes,
+    listing,
+    metric,
+    new_dashboard,
+    number,
+    quantiles,
+    spans_table,
+)
+
+STATE_RATE = f"rate({metric('state_seconds_total', PROCESS)}[$__rate_interval])"
+BUSY_RATE = f"rate({metric('state_seconds_total', PROCESS + ',state!~"idle.*|wait.*"')}[$__rate_interval])"
+STATES = '{span.state_lane_id!="" && span.state_lane_id=~"$lane" && ' + TRACE + "}"
+SESSION_SPANS = "session|agent_session|rollout.*"
+
+
+def overview() -> dashboard.Dashboard:
+    """How the run goes."""
+    made = new_dashboard("overview", "Overview", "How the run goes: steps, reward, throughput, states, open work.")
+    step_time = any_metric("step_time_s|step_time_seconds|timing_s_step|timing_seconds_step|perf_time_per_step")
+    throughput = any_metric(
+        "throughput_tokens_per_s|throughput_tokens_per_second|perf_throughput|tokens_per_second_per_gpu"
+    )
+    share = f"sum by (role, state) ({STATE_RATE}) / on (role) group_left () sum by (role) ({STATE_RATE})"
+    last_step = f"time() - max({metric('last_step_timestamp_seconds', PROCESS)})"
+    lost = f"sum(increase({NAMESPACE}telemetry_lost_total[$__range])) or vector(0)"
+    for panel in (
+        number("Step", f"max({metric('current_step', PROCESS)})"),
+        number("Since the last step", last_step, unit="s", warn=300, alarm=900),
+        number("Processes", f"count({metric('process_last_seen_timestamp_seconds', PROCESS)})"),
+        number("Open spans", f"sum({metric('open_spans', PROCESS)}) or vector(0)"),
+        number("Oldest open span", f"max({metric('open_span_oldest_seconds', PROCESS)}) or vector(0)", unit="s"),
+        number("Telemetry lost", lost, warn=1, description="Recorded, and given up by a process."),
+        graph("Reward", [(any_metric("reward_mean|critic_rewards_mean|critic_score_mean"), "{{run_id}} {{__name__}}")]),
+        graph("Step time", [(step_time, "{{run_id}} {{__name__}}")], unit="s"),
+        graph("Throughput", [(throughput, "{{run_id}} {{__name__}}")], unit="tokens/s"),
+        graph("Step", [(f"max by (run_id, role) ({metric('current_step', PROCESS)})", "{{run_id}} {{role}}")]),
+        graph("Share of time by state", [(share, "{{role}} {{state}}")], unit="percentunit", stacked=True),
+        graph(
+            "GPU utilisation",
+            [(f"avg by (run_id, node) ({metric('gpu_utilization_ratio')})", "{{run_id}} {{node}}")],
+            unit="percentunit",
+            percent=True,
+        ),
+        graph(
+            "Staleness of samples",
+            [(any_metric("staleness_mean|staleness_max|async_staleness_(mean|max)"), "{{run_id}} {{__name__}}")],
+        ),
+        graph("Waiting for the trainer", [(any_metric("queue_depth|rollout_queue_depth"), "{{run_id}} {{__name__}}")]),
+    ):
+        made.with_panel(panel)
+    return made
+
+
+def timeline() -> dashboard.Dashboard:
+    """What each lane does."""
+    made = new_dashboard("timeline", "State timeline", "What each lane does, from the spans in Tempo.")
+    made.with_variable(dashboard.TextBoxVariable("lane").label("Lane (regex)").default_value(".*"))
+    made.with_panel(
+        lanes(
+            "States by lane",
+            STATES + " | select(span.state_lane_id, span.state_name)",
+            description="The newest 500 traces. A state is drawn until the next one of its lane begins.",
+        )
+    )
+    made.with_panel(
+        graph(
+            "Time in states (lanes)",
+            [(f"sum by (role, state) ({STATE_RATE})", "{{role}} {{state}}")],
+            stacked=True,
+            description="How many lanes are in a state at a time.",
+        )
+    )
+    made.with_panel(
+        graph(
+            "Busy lanes by rank",
+            [(f"sum by (role, rank) ({BUSY_RATE})", "{{role}} {{rank}}")],
+            description="Without the states idle and wait: a rank far below the others waits, one far above is slow.",
+        )
+    )
+    made.with_panel(
+        spans_table("States as spans", STATES + " | select(span.state_lane_id, span.state_name, span.step)")
+    )
+    return made
+
+
+def sessions() -> dashboard.Dashboard:
+    """What rollouts and agent sessions do."""
+    made = new_dashboard("sessions", "Rollouts and sessions", "Sessions, their outcome and duration, tools, tokens.")
+    outcome = f"sum by (status) (rate({metric('sessions_total', PROCESS)}[$__rate_interval]))"
+    in_flight = any_metric("running_samples|num_running_requests")
+    tool_errors = f"sum by (tool, type) (rate({metric('tool_errors_total')}[$__rate_interval]))"
+    samples = any_metric("(samples|trajectories)_total")
+    lengths = any_metric("response_length_bucket|response_tokens_bucket")
+    latency = any_metric("sample_latency_(s|seconds)_bucket")
+    tools = any_metric("tool_latency_(s|seconds)_bucket")
+    for panel in (
+        number("Open sessions", f"sum({metric('open_sessions', PROCESS)}) or vector(0)", width=6),
+        number("Sessions ended", f"sum(increase({metric('sessions_total', PROCESS)}[$__range]))", width=6),
+        number("Samples in flight", f"sum({in_flight})", width=6),
+        number("Agent-loop sessions", f"count({metric('agent_loop_session_info')})", width=6),
+        graph("Sessions by outcome", [(outcome, "{{status}}")], unit="ops", stacked=True),
+        graph("Duration of sessions", quantiles(metric("session_duration_seconds_bucket")), unit="s", exemplars=True),
+        durations_over_time("Duration of sessions", metric("session_duration_seconds_bucket")),
+        graph("Latency of samples", quantiles(latency, "rank"), unit="s"),
+        graph("Samples", [(f"sum by (rank) (rate({samples}[$__rate_interval]))", "{{rank}}")], unit="ops"),
+        graph("Tokens of a response", quantiles(lengths)),
+        graph("Latency of tools", quantiles(tools, "tool"), unit="s"),
+        graph("Errors of tools", [(tool_errors, "{{tool}} {{type}}")], unit="ops", stacked=True),
+        graph("Samples in flight", [(in_flight, "{{role}} {{rank}}")], stacked=True),
+        graph(
+            "Oldest open work",
+            [(f"max by (role, span_name) ({metric('open_span_oldest_seconds', PROCESS)})", "{{role}} {{span_name}}")],
+            unit="s",
+        ),
+        spans_table(
+            "Sessions as traces",
+            f'{{name=~"{SESSION_SPANS}" && {TRACE}}} | select(span.reward, span.tokens, span.step)',
+        ),
+    ):
+        made.with_panel(panel)
+    return made
+
+
+def hotspots() -> dashboard.Dashboard:
+    """Where the time goes."""
+    made = new_dashboard("hotspots", "Hotspots", "Where the time goes, by span.")
+    names = f"label_values({metric('span_duration_seconds_count', RUN)}, span_name)"
+    made.with_variable(choice("span", "Span", names))
+    spans = PROCESS + ',span_name=~"$span"'
+    buckets = metric("span_duration_seconds_bucket", RUN + ',role=~"$role",span_name=~"$span"')
+    seconds = f"sum by (role, span_name) (increase({metric('span_seconds_total', spans)}[$__range]))"
+    count = f"sum by (role, span_name) (increase({metric('spans_total', spans)}[$__range]))"
+    failed = metric("spans_total", spans + ',status!="ok"')
+    by = "sum by (le, role, span_name)"
+    made.with_panel(
+        listing(
+            "Spans",
+            [
+                ("Total", seconds, "s"),
+                ("Count", count, "short"),
+                ("Average", f"{seconds} / {count}", "s"),
+                ("p50", f"histogram_quantile(0.5, {by} (increase({buckets}[$__range])))", "s"),
+                ("p95", f"histogram_quantile(0.95, {by} (increase({buckets}[$__range])))", "s"),
+                ("p99", f"histogram_quantile(0.99, {by} (increase({buckets}[$__range])))", "s"),
+                ("Not ok", f"sum by (role, span_name) (increase({failed}[$__range]))", "short"),
+                ("Open", f"sum by (role, span_name) ({metric('open_spans', spans)})", "short"),
+            ],
+            description="Concurrent spans add up: the total may be more than the time that went by.",
+        )
+    )
+    rate = f"rate({metric('span_seconds_total', spans)}[$__rate_interval])"
+    for panel in (
+        graph("Time in spans", [(f"sum by (role, span_name) ({rate})", "{{role}} {{span_name}}")], stacked=True),
+        graph("p95 by span", quantiles(buckets, "span_name")[1:2], unit="s", exemplars=True),
+        durations_over_time("Durations of the chosen spans", buckets),
+        graph(
+            "Time by rank",
+            [(f"sum by (role, rank) ({rate})", "{{role}} {{rank}}")],
+            description="Of the chosen spans: a straggler stands apart.",
+        ),
+        graph(
+            "Not ok",
+            [(f"sum by (span_name, status) (rate({failed}[$__rate_interval]))", "{{span_name}} {{status}}")],
+            unit="ops",
+        ),
+        graph(
+            "Open",
+            [(f"sum by (role, span_name) ({metric('open_spans', spans)})", "{{role}} {{span_name}}")],
+        ),
+    ):
+        made.with_panel(panel)
+    return made

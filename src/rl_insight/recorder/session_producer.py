@@ -1,0 +1,138 @@
+"""The calls that training code makes for sessions, phases and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rl_insight.recorder import context
+from rl_insight.recorder.session_calls import NoSession
+from rl_insight.recorder.sessions import Phase, Session, Task
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.recorder import Recorder
+
+
+class SessionProducer:
+    """The part of a producer that records sessions; does next to nothing while `_recorder` is None."""
+
+    _recorder: Recorder | None
+    _may_inherit: bool
+
+    def _inherit(self) -> Recorder | None:
+        """Start from what a parent process left for its children."""
+        raise NotImplementedError
+
+    def session(
+        self,
+        task_id: Any = None,
+        *,
+        session_id: Any = None,
+        step: int | None = None,
+        model_version: int | str | None = None,
+        rollout_stats: Mapping[str, float] | None = None,
+        lane: str | None = None,
+        **attributes: Any,
+    ) -> Session | NoSession:
+        """Record a session: one sample of a task. A context manager, also asynchronous, and a decorator.
+
+        The block ends accepted, failed by an exception, or cancelled, unless `finalize` says otherwise. Everything
+        recorded inside belongs to the session, in tasks it starts too, and in other processes through `inject`.
+
+        >>> with session(task_id="gsm8k-17", step=7) as s:
+        ...     with phase("generate", tokens=512):
+        ...         s.count("turns")
+        ...     s.finalize("accepted", reward=1.0)
+
+        Args:
+            task_id: The dataset item; that of the enclosing `task` when left out.
+            session_id: An id of your own, unique in the run; one is made when it is left out.
+            step: The training step of everything inside.
+            model_version: The weights that the sample is made with.
+            rollout_stats: The counts of the executor: accepted, enqueued, rejected, running.
+            lane: Where the timeline shows it; a lane of all sessions when left out.
+            attributes: Anything else to keep with the session's span.
+        """
+        recorder = self._recorder
+        facts = None
+        if model_version is not None or rollout_stats is not None:
+            facts = {"model_version": model_version, "rollout_stats": rollout_stats}
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return NoSession("session", self.new_session, (task_id, session_id, step, facts, attributes, lane))
+        return Session(recorder, task_id, session_id, step, facts, attributes, lane, self)
+
+    def new_session(
+        self,
+        task_id: Any,
+        session_id: Any,
+        step: int | None,
+        facts: dict[str, Any] | None,
+        attributes: dict[str, Any] | None,
+        lane: str | None,
+    ) -> Session | None:
+        """Return a session for one call of a decorated function; None while nothing is recorded."""
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return None
+        return Session(recorder, task_id, session_id, step, facts, attributes, lane, self)
+
+    def phase(self, name: str, /, **payload: Any) -> Phase | NoSession:
+        """Record a phase of the current session. A context manager, also asynchronous, and a decorator.
+
+        `execution`, `generate`, `reward` and `toolcall` are known; any other name works the same way. Phases may
+        overlap, also those of one name.
+
+        >>> with phase("toolcall", tool="search"):
+        ...     pass
+        >>> @phase("reward")
+        ... def score(answer): ...
+
+        Args:
+            name: What is done.
+            payload: Kept with the phase, in the session's record.
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return NoSession("phase", self.new_phase, (name, payload))
+        return Phase(recorder, name, payload, self)
+
+    def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
+        """Return a phase for one call of a decorated function; None while nothing is recorded."""
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return None
+        return Phase(recorder, name, payload, self)
+
+    def task(self, task_id: Any = None, /, **attributes: Any) -> Task | NoSession:
+        """Record a task: one dataset item. Sessions that start inside belong to it.
+
+        >>> with task("gsm8k-17"):
+        ...     with session():
+        ...         pass
+
+        Args:
+            task_id: The item's id; one is made when it is left out.
+            attributes: Anything else to keep with the task's span.
+        """
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return NoSession("task", self.new_task, (task_id, attributes))
+        return Task(recorder, task_id, attributes, self)
+
+    def new_task(self, task_id: Any, attributes: dict[str, Any] | None) -> Task | None:
+        """Return a task for one call of a decorated function; None while nothing is recorded."""
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return None
+        return Task(recorder, task_id, attributes, self)
+
+    def current_session(self) -> Session | None:
+        """Return the session of this process whose block is running; None outside of one.
+
+        >>> with session() as s:
+        ...     assert current_session() is s
+        """
+        session: Session | None = context.active_session.get()
+        if session is None or session.session_id != context.current_session.get():
+            return None
+        return session

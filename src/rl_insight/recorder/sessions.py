@@ -1,0 +1,467 @@
+"""Sessions, phases and tasks: spans with a life of their own.
+
+A session is a span that its process also describes in snapshots: the session object itself waits for the flusher,
+which reads it when it gets there, so many changes between two flushes cost one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rl_insight.recorder.context import (
+    SpanLike,
+    active_session,
+    current_session,
+    current_span,
+    current_step,
+    current_task,
+    is_step,
+    reset,
+)
+from rl_insight.recorder.losses import safe_text
+from rl_insight.recorder.session_calls import decorated
+from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
+from rl_insight.schema.sessions import (
+    ACCEPTED,
+    EXECUTION,
+    LOST,
+    PENDING,
+    PHASE_SEGMENT,
+    SESSION_SEGMENT,
+    STATUSES,
+    TASK_SEGMENT,
+    seconds_of,
+)
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.recorder import Recorder
+
+
+class Producer(Protocol):
+    """Whoever makes sessions, phases and tasks; asked again for each call of a decorated function."""
+
+    def new_session(
+        self,
+        task_id: Any,
+        session_id: Any,
+        step: int | None,
+        facts: dict[str, Any] | None,
+        attributes: dict[str, Any] | None,
+        lane: str | None,
+    ) -> Session | None:
+        """Return a session, or None while nothing is recorded."""
+
+    def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
+        """Return a phase, or None while nothing is recorded."""
+
+    def new_task(self, task_id: Any, attributes: dict[str, Any] | None) -> Task | None:
+        """Return a task, or None while nothing is recorded."""
+
+
+def _maker(producer: Producer | None) -> Producer:
+    if producer is None:
+        raise TypeError("only what session(), phase() or task() returned can decorate a function.")
+    return producer
+
+
+LANE = "sessions"
+"""Where sessions and their phases are shown; a lane for each of them would be too many."""
+
+FINAL_STATUSES = tuple(status for status in STATUSES if status not in (PENDING, LOST))
+_STATUS_OF_OUTCOME = {OK: ACCEPTED, ERROR: "failed", CANCELLED: "cancelled"}
+_OUTCOME_OF_STATUS = {"failed": ERROR, "cancelled": CANCELLED}
+
+_MARKS = {
+    "submitted": "submit_ts",
+    "enqueued": "enqueue_ts",
+    "consumed": "wait_return_ts",
+    "wait_return": "wait_return_ts",
+}
+_EXECUTION_MARKS = ("execution_start", "execution_end")
+MARKS = (*_MARKS, *_EXECUTION_MARKS)
+
+
+def _checked_step(recorder: Recorder, step: Any) -> int | None:
+    """Return what can be a step (NumPy's integers, say) as one; None, counted and warned about once, for others."""
+    try:
+        number = int(step.__index__())
+    except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
+        number = -(2**63)
+    if is_step(number):
+        return number
+    recorder.losses.refuse("steps", "bad_step", f"session(step={safe_text(step)}): a step is an integer.")
+    return None
+
+
+class Phase(Span):
+    """An interval of the current session; like any span, but part of the session's record."""
+
+    __slots__ = ("_producer",)
+
+    def __init__(
+        self, recorder: Recorder, name: str, payload: dict[str, Any] | None = None, producer: Producer | None = None
+    ) -> None:
+        super().__init__(recorder, name, payload, PHASE_SEGMENT, LANE)
+        self._producer = producer
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: each call is a phase."""
+        return decorated(function, "phase", _maker(self._producer).new_phase, (self.name, self.attributes))
+
+
+class Session(Span):
+    """One sample of a task, from its submission to its end.
+
+    As a `with` block it starts, is current, and ends: accepted, or failed or cancelled by an exception, unless
+    `finalize` said otherwise. A session that outlives blocks is started with `submit`, made current with `use`, and
+    ended with `finalize`. As a decorator it makes a session of its own for each call.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_dirty",
+        "_entered",
+        "_executions",
+        "_facts",
+        "_given_id",
+        "_producer",
+        "_step_token",
+        "_tokens",
+        "_totals",
+        "final_status",
+        "marks",
+        "reason",
+        "task_id",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        task_id: Any = None,
+        session_id: Any = None,
+        step: int | None = None,
+        facts: dict[str, Any] | None = None,
+        attributes: dict[str, Any] | None = None,
+        lane: str | None = None,
+        producer: Producer | None = None,
+    ) -> None:
+        super().__init__(recorder, "session", attributes, SESSION_SEGMENT, lane or LANE)
+        self._producer = producer
+        self.task_id = task_id
+        self._given_id = session_id
+        self.step = step if step is None or is_step(step) else _checked_step(recorder, step)
+        self._facts = facts
+        self.session_id: str | None = None
+        self.final_status: str | None = None
+        self.reason: str | None = None
+        self.marks: dict[str, int] = {}
+        self._totals: dict[str, float] | None = None
+        self._counts: list[tuple[str, float]] = []
+        self._executions: list[Phase] | None = None
+        self._entered = False
+        self._dirty = False
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: each call is a session."""
+        arguments = (self.task_id, self._given_id, self.step, self._facts, self.attributes, self.lane)
+        return decorated(function, "session", _maker(self._producer).new_session, arguments)
+
+    # -- life
+
+    def submit(self) -> Session:
+        """Start the session without making it current; a second time does nothing."""
+        if self.session_id is not None:
+            return self
+        step = self.step
+        self.begin(current_span.get())
+        if step is not None:
+            self.step = step
+        given = self._given_id
+        self.session_id = f"{self.span_id:x}" if given is None else safe_text(given)
+        if self.task_id is None:
+            self.task_id = current_task.get()
+        self._changed()
+        return self
+
+    def __enter__(self) -> Session:
+        step = self.step
+        self.submit()
+        self._entered = not self.end
+        self._tokens = (current_span.set(self), current_session.set(self.session_id), active_session.set(self))
+        self._step_token = None if step is None else current_step.set(step)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.end:
+            self._end(kind)
+        span_token, session_token, active_token = self._tokens
+        try:
+            active_session.reset(active_token)
+            current_session.reset(session_token)
+            current_span.reset(span_token)
+            if self._step_token is not None:
+                current_step.reset(self._step_token)
+        except ValueError:  # left in another context than it was entered: nothing to reset
+            pass
+        # What waits for the flusher is all the garbage collector has to walk: the tokens lead to more.
+        del self._tokens, self._step_token
+
+    def _end(self, kind: type[BaseException] | None) -> None:
+        if self._executions:
+            self._close_executions(kind)
+        if kind is not None:
+            self.fail(kind)
+        if self.final_status is None:
+            status, reason = (OK, None) if kind is None else outcome(kind)
+            self._finalize(_STATUS_OF_OUTCOME[status], reason)
+            self.end = self.marks["finalized_ts"]
+            return
+        self.end = self._recorder.now()
+
+    def use(self) -> SessionScope:
+        """Make the session current for a `with` block that neither starts nor ends it."""
+        return SessionScope(self.submit())
+
+    # -- what is told about it
+
+    def mark(self, name: str) -> None:
+        """Mark a moment of the session's life: the first time counts.
+
+        `submitted` (its start, unless marked), `enqueued`, `execution_start` and `execution_end` (a phase
+        `execution`), `consumed`.
+        """
+        self.submit()
+        if name in _EXECUTION_MARKS:
+            self._mark_execution(is_start=name == "execution_start")
+            return
+        field = _MARKS.get(name) if name.__class__ is str else None
+        if field is None:
+            self._refuse("bad_mark", f"mark {safe_text(name)!r} was refused: choose one of {', '.join(MARKS)}.")
+            return
+        if field not in self.marks:
+            self.marks[field] = self._recorder.now()
+            self._changed()
+
+    def _mark_execution(self, *, is_start: bool) -> None:
+        if is_start:
+            phase = Phase(self._recorder, EXECUTION)
+            token = current_session.set(self.session_id)
+            phase.begin(self)
+            reset(current_session, token)
+            self._executions = [*(self._executions or ()), phase]
+        elif self._executions:
+            self._executions.pop(0).finish()
+        else:
+            self._refuse("bad_mark", "mark 'execution_end' was refused: no execution had started.")
+
+    def _close_executions(self, kind: type[BaseException] | None = None) -> None:
+        while self._executions:
+            self._executions.pop(0).finish(kind)
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Add to one of the session's counters.
+
+        >>> session.count("turns")  # doctest: +SKIP
+        """
+        if amount.__class__ is not int and amount.__class__ is not float:
+            try:
+                amount = float(amount)
+            except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
+                self._refuse("not_a_number", f"counter {safe_text(name)!r} was given {type(amount).__name__}.")
+                return
+        # An append is atomic: threads may count at once without a lock, the flusher adds up.
+        self._counts.append((name if name.__class__ is str else safe_text(name), amount))
+        self._changed()
+
+    def _add_up(self) -> dict[str, float]:
+        """Add up the counters; called by the flusher alone."""
+        counts = self._counts
+        totals = self._totals or {}
+        fresh = len(counts)
+        for name, amount in counts[:fresh]:
+            totals[name] = totals.get(name, 0) + amount
+        del counts[:fresh]
+        self._totals = totals
+        return totals
+
+    def update(
+        self,
+        *,
+        reward: float | None = None,
+        tokens: int | None = None,
+        model_version: int | str | None = None,
+        rollout_stats: Mapping[str, float] | None = None,
+    ) -> None:
+        """Set what the record says about the sample; what is left out stays as it was."""
+        facts = {**self._facts} if self._facts else {}
+        if reward is not None:
+            facts["reward"] = reward
+        if tokens is not None:
+            facts["tokens"] = tokens
+        if model_version is not None:
+            facts["model_version"] = model_version
+        if rollout_stats is not None:
+            facts["rollout_stats"] = rollout_stats
+        self._facts = facts
+        self._changed()
+
+    def finalize(
+        self,
+        status: str,
+        reason: str | None = None,
+        *,
+        reward: float | None = None,
+        tokens: int | None = None,
+        model_version: int | str | None = None,
+        rollout_stats: Mapping[str, float] | None = None,
+    ) -> None:
+        """Say how the session ended; the first time counts.
+
+        Outside of its `with` block this also ends the session.
+
+        >>> session.finalize("rejected", "reward below the threshold", reward=0.0)  # doctest: +SKIP
+
+        Args:
+            status: `accepted`, `rejected`, `failed`, `dropped` or `cancelled`.
+            reason: Why, in a few words.
+            reward: The sample's reward.
+            tokens: How many tokens it has.
+            model_version: The weights it was made with.
+            rollout_stats: The counts of the executor at this moment: accepted, enqueued, rejected, running.
+        """
+        if status not in FINAL_STATUSES:
+            self._refuse(
+                "bad_status", f"status {safe_text(status)!r} was refused: choose one of {', '.join(FINAL_STATUSES)}."
+            )
+            return
+        self.submit()
+        if self.final_status is not None:
+            self._refuse("finalized_twice", f"a session that was {self.final_status} cannot become {status}: ignored.")
+            return
+        self.update(reward=reward, tokens=tokens, model_version=model_version, rollout_stats=rollout_stats)
+        self._finalize(status, reason)
+        if not self._entered:
+            self._close_executions()
+            self.end = self.marks["finalized_ts"]
+
+    def drop(self, reason: str | None = None) -> None:
+        """Finalize the session as dropped."""
+        self.finalize("dropped", reason)
+
+    def _finalize(self, status: str, reason: str | None) -> None:
+        self.final_status = status
+        self.reason = reason
+        self.marks["finalized_ts"] = self._recorder.now()
+        bad_outcome = _OUTCOME_OF_STATUS.get(status)
+        if bad_outcome is not None and self.status == OK:
+            self.status = bad_outcome
+        self._changed()
+
+    # -- for the flusher
+
+    def snapshot(self, offset_ns: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what is known now: times in seconds since 1970, and what the user gave."""
+        self._dirty = False  # first: a change from here on asks for another snapshot
+        moments = {"submit_ts": self.start, **self.marks}
+        known: dict[str, Any] = {
+            "session_id": self._given_id if self._given_id.__class__ is int else self.session_id,
+            **{name: seconds_of(reading + offset_ns) for name, reading in moments.items()},
+        }
+        if self.step is not None:
+            known["step"] = self.step
+        given = {
+            "task_id": self.task_id,
+            "reason": self.reason,
+            "counters": dict(self._add_up()),
+            **(self._facts or {}),
+        }
+        return known, {name: value for name, value in given.items() if value is not None and value != {}}
+
+    def _changed(self) -> None:
+        if self._dirty:
+            return
+        recorder = self._recorder
+        sessions = recorder.sessions
+        if len(sessions) < recorder.max_spans:
+            self._dirty = True
+            sessions.append(self)
+        else:  # the next change tries again
+            recorder.losses.count("sessions", "buffer_full")
+
+    def _refuse(self, reason: str, message: str) -> None:
+        self._recorder.losses.refuse("sessions", reason, message)
+
+
+class SessionScope:
+    """A session that is current for a `with` block, and goes on after it."""
+
+    __slots__ = ("_session", "_tokens")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> Session:
+        session = self._session
+        self._tokens: tuple[Token[SpanLike | None], Token[str | None], Token[Any]] = (
+            current_span.set(session),
+            current_session.set(session.session_id),
+            active_session.set(session),
+        )
+        return session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        span_token, session_token, active_token = self._tokens
+        reset(active_session, active_token)
+        reset(current_session, session_token)
+        reset(current_span, span_token)
+
+    async def __aenter__(self) -> Session:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+class Task(Span):
+    """One dataset item; sessions that start inside its `with` block belong to it."""
+
+    __slots__ = ("_producer", "_task_token", "task_id")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        task_id: Any = None,
+        attributes: dict[str, Any] | None = None,
+        producer: Producer | None = None,
+    ) -> None:
+        super().__init__(recorder, "task", attributes, TASK_SEGMENT, LANE)
+        self.task_id = task_id
+        self._producer = producer
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: each call is a task."""
+        return decorated(function, "task", _maker(self._producer).new_task, (self.task_id, self.attributes))
+
+    def __enter__(self) -> Task:
+        super().__enter__()
+        if self.task_id is None:
+            self.task_id = f"{self.span_id:x}"
+        self.attributes = {**(self.attributes or {}), "task_id": self.task_id}
+        self._task_token = current_task.set(self.task_id)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        reset(current_task, self._task_token)
+        del self._task_token
+        super().__exit__(kind, error, traceback)

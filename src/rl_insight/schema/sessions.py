@@ -1,0 +1,385 @@
+"""Session records: what the owner of a session knows, plus the phases that any process recorded for it.
+
+The owner sends snapshots; phases are spans that carry the session's id, from whichever process they ran in.
+`build_record` puts both together. Files, the store and importers all use it, so a record means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import isfinite, isinf
+from typing import Any, Final
+
+import msgspec
+
+from rl_insight.schema.batch import NO_STEP, Batch
+
+SESSION_SEGMENT: Final = "session"
+PHASE_SEGMENT: Final = "phase"
+TASK_SEGMENT: Final = "task"
+
+PENDING: Final = "pending"
+ACCEPTED: Final = "accepted"
+LOST: Final = "lost"
+STATUSES: Final = (PENDING, ACCEPTED, "rejected", "failed", "dropped", "cancelled", LOST)
+
+OPEN_PHASE: Final = "open"
+_STATUS_OF_OUTCOME = {"ok": ACCEPTED, "error": "failed", "cancelled": "cancelled"}
+EXECUTION: Final = "execution"
+
+
+class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A session as its owner last told; times are seconds since 1970.
+
+    What users give is of any type that JSON has: one odd value must not cost the rest.
+    """
+
+    session_id: int | str
+    task_id: Any = None
+    rank: int | None = None
+    role: str | None = None
+    status: str | None = None
+    """None: no owner has told yet; the record's status then follows from the phases."""
+    reason: Any = None
+    submit_ts: float | None = None
+    enqueue_ts: float | None = None
+    wait_return_ts: float | None = None
+    finalized_ts: float | None = None
+    rollout_stats: Any = None
+    counters: Any = None
+    step: int | None = None
+    model_version: Any = None
+    reward: Any = None
+    tokens: Any = None
+
+
+class Phase(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One interval of a session; times are seconds since 1970."""
+
+    name: str
+    start_ts: float
+    end_ts: float | None = None
+    """None while it runs."""
+    outcome: str = "ok"
+    """`ok`, `error`, `cancelled`; `open` while it runs."""
+    payload: dict[str, Any] = {}
+    span_id: str = ""
+    """16 hexadecimal digits; empty where the phase was read from a file that has none."""
+
+
+class Update(msgspec.Struct):
+    """What one batch says about one session: a snapshot of its owner, or a phase."""
+
+    session_id: str
+    time_ns: int
+    snapshot: Snapshot | None = None
+    phase: Phase | None = None
+    step: int | None = None
+
+
+class SessionRecord(dict[str, Any]):
+    """The record of a session: absent fields are left out; `reward_calc_s` can be read for `reward_s`.
+
+    >>> SessionRecord(reward_s=0.5)["reward_calc_s"]
+    0.5
+    """
+
+    ALIASES: Final = {"reward_calc_s": "reward_s"}
+
+    def __missing__(self, key: str) -> Any:
+        alias = self.ALIASES.get(key)
+        if alias is None or not super().__contains__(alias):
+            raise KeyError(key)
+        return self[alias]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field, or the default when it is absent."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+
+_FIELDS_BEFORE = ("task_id", "session_id", "rank", "role")
+_MARKS = ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
+_FIELDS_AFTER = ("step", "model_version", "reward", "tokens")
+KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")
+
+
+def build_record(snapshot: Snapshot, phases: Iterable[Phase] = ()) -> SessionRecord:
+    """Return the complete record of a session.
+
+    A phase's seconds are the union of its intervals that have ended, so overlapping phases of one name are not counted
+    twice. A duration that a clock's error would make negative is 0.
+
+    >>> snapshot = Snapshot(session_id="s", status="accepted", submit_ts=10.0, enqueue_ts=10.5, finalized_ts=14.0)
+    >>> record = build_record(snapshot, [Phase(name="execution", start_ts=11.0, end_ts=13.0)])
+    >>> record["queue_wait_s"], record["runner_wait_s"], record["execution_s"], record["total_s"]
+    (0.5, 0.5, 2.0, 4.0)
+    """
+    ordered = sorted(phases, key=lambda phase: (phase.start_ts, phase.span_id))
+    by_name: dict[str, list[Phase]] = {}
+    for phase in ordered:
+        by_name.setdefault(phase.name, []).append(phase)
+    record = SessionRecord()
+    _copy(record, snapshot, _FIELDS_BEFORE)
+    record["status"] = snapshot.status or _status_of_phases(ordered)
+    _copy(record, snapshot, ("reason", *_MARKS))
+    if snapshot.rollout_stats:
+        record["rollout_stats"] = snapshot.rollout_stats
+    durations = _lifecycle(snapshot, by_name.get(EXECUTION, []))
+    for name in sorted(by_name, key=_known_first):
+        durations.setdefault(f"{name}_s", phase_seconds(by_name[name]))
+    record.update({name: value for name, value in durations.items() if value is not None})
+    if by_name:
+        record["phases"] = {name: [_phase_fields(phase) for phase in same] for name, same in by_name.items()}
+    if snapshot.counters:
+        record["counters"] = snapshot.counters
+    _copy(record, snapshot, _FIELDS_AFTER)
+    return record
+
+
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return how long at least one of the intervals runs; one that ends before it starts is empty.
+
+    >>> union_length([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    4.0
+    """
+    total = 0.0
+    reached = float("-inf")
+    for start, end in sorted(intervals):
+        if end > reached:
+            total += end - max(start, reached) if end > start else 0.0
+            reached = end
+    return total
+
+
+def phase_seconds(phases: Iterable[Phase]) -> float | None:
+    """Return how long at least one of these phases ran; None when none has ended."""
+    intervals = [(phase.start_ts, phase.end_ts) for phase in phases if phase.end_ts is not None]
+    return _rounded(union_length(intervals)) if intervals else None
+
+
+def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(snapshot, name)
+        if value is not None:
+            record[name] = value
+
+
+def _lifecycle(snapshot: Snapshot, executions: list[Phase]) -> dict[str, float | None]:
+    ends = [phase.end_ts for phase in executions if phase.end_ts is not None]
+    last = [moment for moment in (snapshot.wait_return_ts, snapshot.finalized_ts) if moment is not None]
+    return {
+        "queue_wait_s": _between(snapshot.submit_ts, snapshot.enqueue_ts),
+        "runner_wait_s": _between(snapshot.enqueue_ts, executions[0].start_ts if executions else None),
+        "execution_s": phase_seconds(executions),
+        "post_wait_s": _between(min(ends, default=None), snapshot.wait_return_ts),
+        "total_s": _between(snapshot.submit_ts, max(last, default=None)),
+    }
+
+
+def _known_first(name: str) -> int:
+    return KNOWN_PHASES.index(name) if name in KNOWN_PHASES else len(KNOWN_PHASES)
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else _rounded(max(0.0, end - start))
+
+
+def seconds_of(time_ns: int) -> float:
+    """Return nanoseconds as seconds, to the microsecond.
+
+    >>> seconds_of(1767225600750000000)
+    1767225600.75
+    """
+    return _rounded(time_ns / 1e9)
+
+
+def _rounded(seconds: float) -> float:
+    """Cut what a double cannot carry: seconds since 1970 are exact to a quarter of a microsecond."""
+    return round(seconds, 6)
+
+
+def _status_of_phases(phases: list[Phase]) -> str:
+    ended = [phase for phase in phases if phase.end_ts is not None]
+    if not ended or len(ended) < len(phases):
+        return PENDING
+    last = max(ended, key=lambda phase: phase.end_ts or 0.0)
+    return _STATUS_OF_OUTCOME.get(last.outcome, ACCEPTED)
+
+
+def _phase_fields(phase: Phase) -> dict[str, Any]:
+    fields: dict[str, Any] = {"start_ts": phase.start_ts}
+    if phase.end_ts is not None:
+        fields["end_ts"] = phase.end_ts
+    fields["outcome"] = phase.outcome
+    if phase.payload:
+        fields["payload"] = phase.payload
+    return fields
+
+
+# -- JSON
+
+
+def record_line(record: SessionRecord) -> bytes:
+    """Return a record as one line of JSON, without the line end; what JSON lacks is spelled as in other records."""
+    return msgspec.json.encode(_json_form(dict(record)))
+
+
+def _json_form(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return ("Infinity" if value > 0 else "-Infinity") if isinf(value) else "NaN"
+    if isinstance(value, dict):
+        return {key: _json_form(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_json_form(inner) for inner in value]
+    return value
+
+
+# -- from batches
+
+
+_snapshot_decoder = msgspec.json.Decoder(Snapshot)
+_payload_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
+    """Yield what a batch says about sessions, in the order in which it was recorded.
+
+    Args:
+        batch: of any process.
+        offset_ns: what to add to the process's times to align them with others.
+    """
+    yield from _phases(batch, offset_ns)
+    text = batch.text
+    table = batch.sessions
+    rows = zip(*(table.column(name).tolist() for name in table.TYPES), strict=True)
+    for session_id, task_id, status, time_ns, record in rows:
+        name = text(session_id) or ""
+        snapshot = _snapshot(name, text(record))
+        snapshot.status = text(status) or PENDING
+        if snapshot.task_id is None:
+            snapshot.task_id = text(task_id)
+        snapshot.rank = batch.process.rank
+        snapshot.role = batch.process.role or None
+        for mark in _MARKS:
+            moment = getattr(snapshot, mark)
+            if moment is not None and offset_ns:
+                setattr(snapshot, mark, _rounded(moment + offset_ns / 1e9))
+        yield Update(name, time_ns, snapshot=snapshot, step=snapshot.step)
+
+
+def _snapshot(session_id: str, record: str | None) -> Snapshot:
+    """Read a snapshot; of one that cannot be read, from a foreign producer, the id is left."""
+    try:
+        snapshot = _snapshot_decoder.decode(record or "")
+    except (msgspec.DecodeError, RecursionError):
+        return Snapshot(session_id=session_id)
+    if str(snapshot.session_id) != session_id:
+        snapshot.session_id = session_id
+    return snapshot
+
+
+def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
+    if PHASE_SEGMENT not in batch.strings:
+        return
+    phase_segment = batch.strings.index(PHASE_SEGMENT) + 1
+    spans, text = batch.spans, batch.text
+    rows = [row for row, segment in enumerate(spans.column("segment").tolist()) if segment == phase_segment]
+    wanted = ("session_id", "span_id", "name", "start_ns", "duration_ns", "status", "step", "attributes")
+    columns = [spans.column(name) for name in wanted]
+    for row in rows:
+        session, span_id, name, start, duration, status, step, attributes = (column[row] for column in columns)
+        session_id = text(session)
+        if session_id is None:
+            continue
+        phase = Phase(
+            name=text(name) or "",
+            start_ts=seconds_of(start + offset_ns),
+            end_ts=None if duration < 0 else seconds_of(start + offset_ns + duration),
+            outcome=text(status) or "ok",
+            payload=_payload(text(attributes)),
+            span_id=f"{span_id:016x}",
+        )
+        yield Update(session_id, start, phase=phase, step=None if step == NO_STEP else step)
+
+
+def _payload(text: str | None) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        return _payload_decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {"unreadable": text}
+
+
+class SessionBook:
+    """Sessions in the making, from batches in any order; for whoever has no store.
+
+    >>> SessionBook().record("unknown") is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, SessionEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, batch: Batch) -> list[str]:
+        """Take over what a batch says; returns the ids of the sessions it says something about."""
+        touched: dict[str, None] = {}
+        for update in session_updates(batch):
+            touched[update.session_id] = None
+            self._entries.setdefault(update.session_id, SessionEntry(update.session_id)).add(update)
+        return list(touched)
+
+    def entry(self, session_id: str) -> SessionEntry | None:
+        """Return what is known about a session."""
+        return self._entries.get(session_id)
+
+    def record(self, session_id: str) -> SessionRecord | None:
+        """Return the record of a session as it is now; None for an unknown one."""
+        entry = self._entries.get(session_id)
+        return None if entry is None else entry.record()
+
+    def records(self) -> list[SessionRecord]:
+        """Return the records of all sessions."""
+        return [entry.record() for entry in self._entries.values()]
+
+    def ids(self) -> list[str]:
+        """Return the ids of the sessions held."""
+        return list(self._entries)
+
+    def forget(self, session_id: str) -> None:
+        """Release a session."""
+        self._entries.pop(session_id, None)
+
+
+class SessionEntry:
+    """One session: the latest snapshot and all phases, whatever the order in which they came."""
+
+    __slots__ = ("phases", "snapshot", "snapshot_ns")
+
+    def __init__(self, session_id: str, snapshot: Snapshot | None = None, snapshot_ns: int | None = None) -> None:
+        self.snapshot = snapshot or Snapshot(session_id=session_id)
+        self.snapshot_ns = snapshot_ns
+        self.phases: dict[str, Phase] = {}
+
+    def add(self, update: Update) -> None:
+        """Take over an update; the newest snapshot wins, and a phase that has ended stays ended."""
+        if update.snapshot is not None and (self.snapshot_ns is None or update.time_ns >= self.snapshot_ns):
+            self.snapshot, self.snapshot_ns = update.snapshot, update.time_ns
+        elif self.snapshot_ns is None and self.snapshot.step is None:
+            self.snapshot.step = update.step
+        phase = update.phase
+        if phase is None:
+            return
+        known = self.phases.get(phase.span_id)
+        if known is None or known.end_ts is None:
+            self.phases[phase.span_id] = phase
+
+    def record(self) -> SessionRecord:
+        """Return the session's record."""
+        return build_record(self.snapshot, self.phases.values())

@@ -1,0 +1,25 @@
+"""Prometheus, Tempo and Grafana beside the server, for teams and for what outgrows one machine. See `docs/stack.md`."""
+
+from __future__ import annotations
+
+from rl_insight.stack.discovery import ray_metrics_addresses
+from rl_insight.stack.errors import MissingProgramError, StackError
+from rl_insight.stack.install import install_programs
+from rl_insight.stack.launch import RunningStack, StackStatus, stack_status, start_stack, stop_stack
+from rl_insight.stack.render import MetricsEndpointOfServer
+from rl_insight.stack.settings import STACK_RANGES, StackSettings
+
+__all__ = [
+    "STACK_RANGES",
+    "MetricsEndpointOfServer",
+    "MissingProgramError",
+    "RunningStack",
+    "StackError",
+    "StackSettings",
+    "StackStatus",
+    "install_programs",
+    "ray_metrics_addresses",
+    "stack_status",
+    "start_stack",
+    "stop_stack",
+]

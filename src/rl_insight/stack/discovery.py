@@ -1,0 +1,134 @@
+"""Scrape targets for Prometheus by file discovery: Prometheus reads changes by itself, nothing has to be reloaded.
+
+The server keeps the registered targets in `targets.json` of its data directory; this module writes them in the form
+that Prometheus reads. A Prometheus of the user's own can read the same file: its configuration is never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+logger = logging.getLogger(__name__)
+
+TARGETS_FILE = "targets.json"
+"""Below the data directory; see `rl_insight.server.targets`."""
+
+
+class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint that shows metrics in Prometheus' format."""
+
+    url: str
+    job_name: str = "targets"
+    labels: dict[str, str] = {}
+    run_id: str = ""
+    project: str = ""
+    experiment_name: str = ""
+
+
+class _Book(msgspec.Struct):
+    targets: list[RegisteredTarget] = []
+
+
+def discovery_entry(target: RegisteredTarget) -> dict[str, Any]:
+    """Return a target as Prometheus' file discovery has it.
+
+    >>> discovery_entry(RegisteredTarget(url="http://node7:8000/metrics", job_name="vllm"))
+    {'targets': ['node7:8000'], 'labels': {'job': 'vllm'}}
+    """
+    parts = urlsplit(target.url)
+    labels = {
+        **target.labels,
+        "project": target.project,
+        "experiment_name": target.experiment_name,
+        "run_id": target.run_id,
+        "job": target.job_name,
+        "__scheme__": "" if parts.scheme == "http" else parts.scheme,
+        "__metrics_path__": "" if parts.path == "/metrics" else parts.path,
+        **{f"__param_{name}": value for name, value in parse_qsl(parts.query)},
+    }
+    return {"targets": [parts.netloc], "labels": {name: value for name, value in labels.items() if value}}
+
+
+def write_discovery(path: Path, targets: Iterable[RegisteredTarget]) -> bool:
+    """Write a discovery file as a whole, under a lock; False when it held the same already."""
+    text = json.dumps([discovery_entry(target) for target in targets], indent=2) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            if path.read_text(encoding="utf-8") == text:
+                return False
+        except OSError:
+            pass
+        partial = path.with_name(f".{path.name}.partial")
+        with partial.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    return True
+
+
+class TargetMirror:
+    """Keeps a discovery file up to date with the targets that the server has registered.
+
+    Args:
+        book: the server's `targets.json`.
+        path: the discovery file.
+    """
+
+    def __init__(self, book: Path, path: Path) -> None:
+        self._book = book
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+
+    def refresh(self) -> None:
+        """Write the discovery file if the registered targets have changed."""
+        try:
+            found = self._book.stat()
+            stamp = (found.st_mtime_ns, found.st_ino)
+        except OSError:
+            stamp = (0, 0)
+        if stamp == self._seen:
+            return
+        write_discovery(self._path, read_targets(self._book))
+        self._seen = stamp
+
+
+def read_targets(book: Path) -> list[RegisteredTarget]:
+    """Return the targets that the server has registered."""
+    try:
+        return msgspec.json.decode(book.read_bytes(), type=_Book).targets
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
+        logger.warning("the registered scrape targets cannot be read from %s: %s", book, error)
+        return []
+
+
+def ray_metrics_addresses(nodes: Iterable[Mapping[str, Any]] | None = None) -> list[str]:
+    """Return the metrics endpoints of all alive nodes of the Ray cluster, as ``host:port``.
+
+    >>> insight.update_prometheus_config(ray_metrics_addresses(), "ray")  # doctest: +SKIP
+
+    Args:
+        nodes: as `ray.nodes()` lists them, which is asked when they are left out.
+    """
+    if nodes is None:
+        import ray
+
+        nodes = ray.nodes()
+    return [
+        f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}"
+        for node in nodes
+        if node.get("Alive") and node.get("MetricsExportPort")
+    ]

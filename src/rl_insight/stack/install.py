@@ -1,0 +1,189 @@
+"""Puts the programs into the data directory: from archives that lie here, or from their publishers when asked to."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_insight.stack.archives import checksum_beside, parse_checksums, unpack, verify
+from rl_insight.stack.download import fetch, fetch_text, forget_partial
+from rl_insight.stack.errors import MissingProgramError, StackError
+from rl_insight.stack.programs import PROGRAMS, FoundProgram, Program, find_program, programs_directory
+
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+ProgressOf = Callable[[str, int, int | None], None]
+"""Called with a program's title, the bytes that are here, and the bytes that there are where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What became of one program."""
+
+    title: str
+    version: str
+    path: Path
+    is_new: bool
+
+
+def platform_words() -> tuple[str, str]:
+    """Return this machine as releases spell it, such as ("linux", "amd64").
+
+    Raises:
+        StackError: there are no releases for it.
+    """
+    machine = _MACHINES.get(platform.machine().lower())
+    if machine is None or sys.platform not in {"linux", "darwin"}:
+        raise StackError(
+            f"there are no archives for {sys.platform} on {platform.machine()}: install the programs yourself and set "
+            "stack.<name>.binary_path."
+        )
+    return sys.platform, machine
+
+
+def install_programs(
+    directory: Path,
+    *,
+    names: Iterable[str] = tuple(PROGRAMS),
+    local_archive: Path | None = None,
+    force: bool = False,
+    versions: Mapping[str, str] | None = None,
+    mirror: str | None = None,
+    allow_unverified: bool = False,
+    progress: ProgressOf | None = None,
+) -> list[Installation]:
+    """Install programs below a data directory; one that is installed already is left alone.
+
+    Args:
+        directory: the server's data directory.
+        names: which of the programs.
+        local_archive: a directory with their archives and checksums; without it they are downloaded.
+        force: install also what is installed already.
+        versions: the version to download, by name, where it is not the usual one.
+        mirror: a URL below which archives and checksum files are found by their names.
+        allow_unverified: also take a local archive that comes without a checksum.
+        progress: told about downloads.
+
+    Raises:
+        MissingProgramError: archives are missing; the message lists all of them.
+        StackError: an archive is broken, or cannot be had.
+    """
+    chosen = [PROGRAMS[name] for name in names]
+    done = {} if force else {program.name: found for program in chosen if (found := _installed(program, directory))}
+    wanted = [program for program in chosen if program.name not in done]
+    archives = _local_archives(wanted, local_archive) if local_archive is not None else {}
+    results = []
+    for program in chosen:
+        if program.name in done:
+            found = done[program.name]
+            results.append(Installation(program.title, found.version_text, found.path, is_new=False))
+            continue
+        if local_archive is not None:
+            archive = archives[program.name]
+            _verify_local(archive, allow_unverified=allow_unverified)
+        else:
+            archive = _download(program, directory, (versions or {}).get(program.name), mirror, progress)
+        results.append(_install(program, archive, directory))
+        if local_archive is None:
+            archive.unlink()
+    return results
+
+
+def _installed(program: Program, directory: Path) -> FoundProgram | None:
+    home = programs_directory(directory) / program.name
+    if not home.is_dir():
+        return None
+    try:
+        found = find_program(program, None, directory)
+    except MissingProgramError:
+        return None
+    return found if found.path.is_relative_to(home) else None
+
+
+def _local_archives(programs: list[Program], place: Path) -> dict[str, Path]:
+    if not place.is_dir():
+        raise MissingProgramError(f"{place} is no directory: name the one that holds the archives.")
+    system, machine = platform_words()
+    found: dict[str, Path] = {}
+    missing = []
+    for program in programs:
+        pattern = re.compile(rf"{program.name}[-_]v?\d.*{system}.{machine}\.(tar\.gz|tgz)")
+        matches = sorted(path for path in place.iterdir() if pattern.fullmatch(path.name) and path.is_file())
+        if matches:
+            found[program.name] = max(matches, key=_version_key)
+        else:
+            missing.append(_expected(program, system, machine))
+    if missing:
+        raise MissingProgramError(
+            f"archives are missing in {place}: {'; '.join(missing)}. Bring them there, each with its checksum file."
+        )
+    return found
+
+
+def _version_key(path: Path) -> tuple[tuple[int, ...], str]:
+    return tuple(int(number) for number in re.findall(r"\d+", path.name)), path.name
+
+
+def _expected(program: Program, system: str, machine: str) -> str:
+    url = program.archive_url.format(version=program.pinned, system=system, machine=machine)
+    return f"{program.title}, such as {url.rpartition('/')[2]} from {url}"
+
+
+def _verify_local(archive: Path, *, allow_unverified: bool) -> None:
+    expected = checksum_beside(archive)
+    if expected is not None:
+        verify(archive, expected)
+    elif not allow_unverified:
+        raise StackError(
+            f"{archive} cannot be verified: no checksum file lies beside it. Bring its publisher's list as "
+            f"{archive.name}.sha256 or SHA256SUMS, or use --allow-unverified if you trust the archive."
+        )
+
+
+def _download(
+    program: Program, directory: Path, version: str | None, mirror: str | None, progress: ProgressOf | None
+) -> Path:
+    system, machine = platform_words()
+    words = {"version": version or program.pinned, "system": system, "machine": machine}
+    url, sums_url = program.archive_url.format(**words), program.checksums_url.format(**words)
+    if mirror is not None:
+        url, sums_url = (f"{mirror.rstrip('/')}/{one.rpartition('/')[2]}" for one in (url, sums_url))
+    archive = programs_directory(directory) / "downloads" / url.rpartition("/")[2]
+    sums = parse_checksums(fetch_text(sums_url))
+    expected = sums.get(archive.name) or sums.get("")
+    if expected is None:
+        raise StackError(f"{archive.name} cannot be verified: {sums_url} does not list it.")
+    fetch(url, archive, progress=None if progress is None else lambda *counts: progress(program.title, *counts))
+    try:
+        verify(archive, expected)
+    except StackError:
+        archive.unlink()
+        forget_partial(archive)
+        raise
+    return archive
+
+
+def _install(program: Program, archive: Path, directory: Path) -> Installation:
+    home = programs_directory(directory)
+    home.mkdir(parents=True, exist_ok=True)
+    fresh = home / f".{program.name}-{uuid.uuid4().hex}"
+    old = fresh.with_name(fresh.name + "-old")
+    target = home / program.name
+    try:
+        unpack(archive, fresh)
+        if not any((fresh / place / name).is_file() for name in program.executables for place in ("", "bin")):
+            raise StackError(f"{archive} holds no {program.title}: there is no {program.executables[0]} in it.")
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    found = find_program(program, None, directory)
+    return Installation(program.title, found.version_text, found.path, is_new=True)

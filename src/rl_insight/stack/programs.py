@@ -1,0 +1,193 @@
+"""The three programs: what they are called, which versions will do, and where they are on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rl_insight.stack.errors import MissingProgramError
+
+Version = tuple[int, int, int]
+
+_VERSION = re.compile(r"version[:\s]*v?(\d+)\.(\d+)(?:\.(\d+))?", re.IGNORECASE)
+_VERSION_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One of the programs."""
+
+    name: str
+    title: str
+    executables: tuple[str, ...]
+    """What it may be called, the best first."""
+    minimum: Version
+    pinned: str
+    """The version that is installed when nobody asks for another."""
+    image: str
+    """The container image, without its tag."""
+    image_tag: str
+    archive_url: str
+    """Where a release is; `{version}`, `{system}` and `{machine}` are filled in."""
+    checksums_url: str
+    """Where its publisher lists the SHA-256 sums of a release."""
+
+
+PROGRAMS: Final[dict[str, Program]] = {
+    program.name: program
+    for program in (
+        Program(
+            "prometheus",
+            "Prometheus",
+            ("prometheus",),
+            (2, 30, 0),
+            "3.5.0",
+            "prom/prometheus",
+            "v3.5.0",
+            "https://github.com/prometheus/prometheus/releases/download/v{version}/"
+            "prometheus-{version}.{system}-{machine}.tar.gz",
+            "https://github.com/prometheus/prometheus/releases/download/v{version}/sha256sums.txt",
+        ),
+        Program(
+            "tempo",
+            "Tempo",
+            ("tempo",),
+            (2, 0, 0),
+            "3.0.3",
+            "grafana/tempo",
+            "3.0.3",
+            "https://github.com/grafana/tempo/releases/download/v{version}/tempo_{version}_{system}_{machine}.tar.gz",
+            "https://github.com/grafana/tempo/releases/download/v{version}/SHA256SUMS",
+        ),
+        Program(
+            "grafana",
+            "Grafana",
+            ("grafana", "grafana-server"),
+            (10, 0, 0),
+            "12.0.2",
+            "grafana/grafana",
+            "12.0.2",
+            "https://dl.grafana.com/oss/release/grafana-{version}.{system}-{machine}.tar.gz",
+            "https://dl.grafana.com/oss/release/grafana-{version}.{system}-{machine}.tar.gz.sha256",
+        ),
+    )
+}
+"""By name, in the order in which they are started."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProgram:
+    """A program on this machine that will do."""
+
+    program: Program
+    path: Path
+    version: Version
+
+    @property
+    def version_text(self) -> str:
+        """The version as people write it."""
+        return ".".join(map(str, self.version))
+
+
+def programs_directory(directory: Path) -> Path:
+    """Return where `server install` puts programs, for a data directory."""
+    return directory / "stack" / "programs"
+
+
+def parse_version(text: str) -> Version | None:
+    """Return the version in what a program prints about itself; None when there is none.
+
+    >>> parse_version("prometheus, version 2.42.0+ds (branch: debian/sid)"), parse_version("Version 10.4.1 (commit: 1)")
+    ((2, 42, 0), (10, 4, 1))
+    """
+    match = _VERSION.search(text)
+    if match is None:
+        return None
+    major, minor, patch = match.groups(default="0")
+    return int(major), int(minor), int(patch)
+
+
+def find_program(program: Program, binary_path: str | None, directory: Path) -> FoundProgram:
+    """Return a program: at `binary_path`, else from the install directory, else from PATH.
+
+    Raises:
+        MissingProgramError: there is none, or it is too old. One that was asked for by path is never replaced.
+    """
+    if binary_path is not None:
+        path = Path(binary_path).expanduser()
+        if not _is_executable(path):
+            raise MissingProgramError(
+                f"{program.title} cannot be started: {path} is no executable file. "
+                f"Correct stack.{program.name}.binary_path, or leave it out."
+            )
+        return _checked(program, path)
+    refusals = []
+    for path in _candidates(program, directory):
+        try:
+            return _checked(program, path)
+        except MissingProgramError as error:
+            refusals.append(str(error))
+    if refusals:
+        raise MissingProgramError(refusals[0])
+    raise MissingProgramError(f"{program.title} {_text(program.minimum)} or newer is missing. {how_to_get(program)}")
+
+
+def how_to_get(program: Program) -> str:
+    """Say how to get a program, also where there is no internet."""
+    archive = program.archive_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
+    sums = program.checksums_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
+    return (
+        f"Run `rl-insight server install`; without internet, bring {archive} and {sums} into a directory and run "
+        f"`rl-insight server install --local-archive DIRECTORY`; or set stack.{program.name}.binary_path."
+    )
+
+
+def _candidates(program: Program, directory: Path) -> list[Path]:
+    installed = programs_directory(directory) / program.name
+    found = [installed / place / name for name in program.executables for place in ("", "bin")]
+    found += [Path(path) for name in program.executables if (path := shutil.which(name)) is not None]
+    return [path for path in found if _is_executable(path)]
+
+
+def _checked(program: Program, path: Path) -> FoundProgram:
+    version = read_version(path)
+    if version is None:
+        raise MissingProgramError(
+            f"{path} cannot be used as {program.title}: it does not tell its version. {how_to_get(program)}"
+        )
+    if version < program.minimum:
+        raise MissingProgramError(
+            f"{path} cannot be used as {program.title}: it has version {_text(version)}, "
+            f"{_text(program.minimum)} or newer is needed. {how_to_get(program)}"
+        )
+    return FoundProgram(program, path, version)
+
+
+def read_version(path: Path) -> Version | None:
+    """Ask a program for its version; None when it does not tell."""
+    try:
+        done = subprocess.run(  # noqa: S603 -- the user's own program
+            [str(path), "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout + done.stderr)
+
+
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))

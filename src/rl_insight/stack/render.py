@@ -1,0 +1,251 @@
+"""Writes the configuration of the three services below the data directory, from the templates of this package."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import urlsplit
+
+from rl_insight.schema.names import DEFAULT_NAMESPACE
+from rl_insight.stack.errors import StackError
+from rl_insight.stack.ports import Ports, address, reachable_host
+from rl_insight.stack.programs import Version
+from rl_insight.stack.settings import StackSettings
+from rl_insight.transport._http_client import is_loopback
+
+MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
+HOME_DASHBOARD = "rl-insight-overview.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsEndpointOfServer:
+    """Where the server shows its metrics, and what it asks for."""
+
+    url: str
+    """The server's, without a path."""
+    token: str | None = None
+    certificate: str | None = None
+    """The path of the certificate, for a server that speaks TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the stack's files are."""
+
+    directory: Path
+    """The data directory of the server."""
+
+    @property
+    def root(self) -> Path:
+        """Everything of the stack."""
+        return self.directory / "stack"
+
+    def config(self, name: str) -> Path:
+        """The main configuration file of a service."""
+        ending = {"prometheus": "prometheus.yml", "tempo": "tempo.yml", "grafana": "grafana.ini"}[name]
+        return self.root / name / ending
+
+    def data(self, name: str) -> Path:
+        """What a service stores."""
+        return self.root / name / "data"
+
+    def log(self, name: str) -> Path:
+        """The output of a service."""
+        return self.root / "logs" / f"{name}.log"
+
+    @property
+    def discovery_file(self) -> Path:
+        """The targets that Prometheus reads besides the server."""
+        return self.root / "prometheus" / "targets" / "registered.json"
+
+    @property
+    def password_file(self) -> Path:
+        """Grafana's administrator's password."""
+        return self.root / "grafana" / "admin-password"
+
+    @property
+    def compose_file(self) -> Path:
+        """The Compose file."""
+        return self.root / "compose.yaml"
+
+
+def render_prometheus(
+    layout: Layout, settings: StackSettings, server: MetricsEndpointOfServer, *, namespace: str
+) -> None:
+    """Write Prometheus' configuration and its alert rules."""
+    own = settings.prometheus
+    parts = urlsplit(server.url)
+    credentials = layout.root / "prometheus" / "server-token"
+    token_file = {"credentials_file": str(credentials)}
+    if server.token is not None:
+        write_private(credentials, server.token)
+    tls: dict[str, Any] = {}
+    if parts.scheme == "https":
+        # A certificate for a public name does not cover 127.0.0.1, which nobody else can answer on.
+        loopback = is_loopback(parts.hostname or "")
+        tls = (
+            {"insecure_skip_verify": True}
+            if loopback
+            else {"ca_file": server.certificate}
+            if server.certificate
+            else {}
+        )
+    rules = layout.root / "prometheus" / "rules.yml"
+    text = package_files("rules").joinpath("rl-insight.yml").read_text(encoding="utf-8")
+    write_marked(rules, renamed(text, namespace))
+    ray_file = own.ray_discovery_file
+    _render(
+        "prometheus.yml",
+        layout.config("prometheus"),
+        # Left out without a token: an empty one would be sent as such.
+        raw={"authorization": "" if server.token is None else f"authorization: {json.dumps(token_file)}"},
+        scrape_interval=duration(own.scrape_interval_s),
+        scrape_timeout=duration(min(own.scrape_interval_s, 10.0)),
+        evaluation_interval=duration(min(max(own.scrape_interval_s, 1.0), 15.0)),
+        rules_file=str(rules),
+        server_scheme=parts.scheme,
+        server_address=parts.netloc,
+        tls_config=tls,
+        discovery_files=[str(layout.discovery_file)],
+        ray_files=[ray_file] if ray_file else [str(layout.discovery_file.with_name("ray.json"))],
+        remote_write=[{"url": url} for url in own.remote_write_urls],
+    )
+    layout.data("prometheus").mkdir(parents=True, exist_ok=True)
+    layout.discovery_file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version: Version) -> None:
+    """Write Tempo's configuration; versions 2 and 3 refuse each other's."""
+    data = layout.data("tempo")
+    for directory in (data / "wal", data / "blocks"):
+        directory.mkdir(parents=True, exist_ok=True)
+    _render(
+        "tempo-2.yml" if version[0] < 3 else "tempo-3.yml",
+        layout.config("tempo"),
+        host=settings.host,
+        port=ports.tempo,
+        grpc_port=ports.tempo_grpc,
+        otlp_http=address(settings.host, ports.tempo_otlp_http),
+        otlp_grpc=address(settings.host, ports.tempo_otlp_grpc),
+        memberlist_port=ports.tempo_memberlist,
+        retention=settings.tempo.retention,
+        wal_directory=str(data / "wal"),
+        blocks_directory=str(data / "blocks"),
+    )
+
+
+def render_grafana(layout: Layout, settings: StackSettings, ports: Ports, *, namespace: str) -> None:
+    """Write Grafana's configuration, its data sources and the dashboards."""
+    home = layout.root / "grafana"
+    provisioning, dashboards = home / "provisioning", home / "dashboards"
+    for directory in (layout.data("grafana"), home / "logs", home / "plugins", dashboards):
+        directory.mkdir(parents=True, exist_ok=True)
+    for kind in ("plugins", "alerting"):
+        # Grafana complains about kinds of provisioning without a directory.
+        (provisioning / kind).mkdir(parents=True, exist_ok=True)
+    if not layout.password_file.is_file():
+        write_private(layout.password_file, secrets.token_urlsafe(18))
+    for name, text in dashboard_files(namespace).items():
+        write(dashboards / name, text)
+    reachable = reachable_host(settings.host)
+    prefix = f"{namespace}_" if namespace else ""
+    _render(
+        "datasources.yml",
+        provisioning / "datasources" / "rl-insight.yml",
+        raw={"namespace": prefix},
+        prometheus_url=f"http://{address(reachable, ports.prometheus)}",
+        tempo_url=f"http://{address(reachable, ports.tempo)}",
+        scrape_interval=duration(settings.prometheus.scrape_interval_s),
+    )
+    _render(
+        "dashboards.yml",
+        provisioning / "dashboards" / "rl-insight.yml",
+        dashboards_directory=str(dashboards),
+    )
+    _render(
+        "grafana.ini",
+        layout.config("grafana"),
+        raw={
+            "data_directory": layout.data("grafana"),
+            "logs_directory": home / "logs",
+            "plugins_directory": home / "plugins",
+            "provisioning_directory": provisioning,
+            "host": settings.host,
+            "port": ports.grafana,
+            "password_file": layout.password_file,
+            "anonymous": "true" if settings.grafana.anonymous and is_loopback(settings.host) else "false",
+            "home_dashboard": dashboards / HOME_DASHBOARD,
+        },
+    )
+
+
+def dashboard_files(namespace: str = DEFAULT_NAMESPACE) -> dict[str, str]:
+    """Return the dashboards that come with this package, by file name, for a namespace of metrics."""
+    found = sorted(package_files("dashboards").iterdir(), key=lambda entry: entry.name)
+    return {
+        entry.name: renamed(entry.read_text(encoding="utf-8"), namespace)
+        for entry in found
+        if entry.name.endswith(".json")
+    }
+
+
+def renamed(text: str, namespace: str) -> str:
+    """Return a text with the metrics of the default namespace under another one."""
+    return text.replace(f"{DEFAULT_NAMESPACE}_", f"{namespace}_" if namespace else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as these programs write it.
+
+    >>> duration(5.0), duration(0.2)
+    ('5s', '200ms')
+    """
+    return f"{seconds:.0f}s" if seconds == int(seconds) else f"{seconds * 1000:.0f}ms"
+
+
+def package_files(kind: str) -> Path:
+    """Return a directory of data files of this package."""
+    return Path(__file__).parent / kind
+
+
+def fill(template: str, raw: dict[str, Any] | None = None, **values: Any) -> str:
+    """Return a template filled in; values become JSON, which is YAML too, so that no text can break the file."""
+    text = package_files("templates").joinpath(template).read_text(encoding="utf-8")
+    quoted = {name: json.dumps(value) for name, value in values.items()}
+    return Template(text).substitute({**quoted, **(raw or {})})
+
+
+def _render(template: str, path: Path, raw: dict[str, Any] | None = None, **values: Any) -> None:
+    write_marked(path, fill(template, raw, **values))
+
+
+def write_marked(path: Path, text: str) -> None:
+    """Write a file of ours; one that somebody else put there is left alone.
+
+    Raises:
+        StackError: the file is there and is not ours.
+    """
+    comment = ";" if path.suffix == ".ini" else "#"
+    if path.is_file() and MARK not in path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]:
+        raise StackError(f"{path} was not written by rl-insight, so it is left alone: move it away, and start again.")
+    write(path, f"{comment} {MARK}\n{text}")
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Replace a file as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    partial.replace(path)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read."""
+    write(path, text, mode=0o600)

@@ -1,0 +1,125 @@
+"""One service: how it is started, when it is ready, how it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rl_insight.stack.state import is_alive
+
+_LOG_LIMIT_BYTES = 20 * 1024 * 1024
+_PROBE_TIMEOUT_S = 2.0
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpec:
+    """What it takes to run a service."""
+
+    name: str
+    title: str
+    command: list[str]
+    url: str
+    """Its page or API."""
+    ready_path: str
+    """Answers 200 once the service can be used."""
+    log: Path
+    directory: Path
+    """Where it is started."""
+    version: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def launch(spec: ServiceSpec) -> subprocess.Popen[bytes]:
+    """Start a service in a process group of its own; its output goes to its log."""
+    spec.log.parent.mkdir(parents=True, exist_ok=True)
+    if spec.log.is_file() and spec.log.stat().st_size > _LOG_LIMIT_BYTES:
+        spec.log.replace(spec.log.with_name(spec.log.name + ".1"))
+    with spec.log.open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 -- a program that the user chose
+            spec.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=spec.directory,
+            env={**os.environ, **spec.environment},
+            # Ctrl+C is for the owner, who then ends the services in order.
+            start_new_session=True,
+        )
+
+
+def is_ready(url: str, path: str) -> bool:
+    """Ask a service once whether it can be used; never through a proxy."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def end_group(pid: int, created: float, timeout_s: float, poll: Callable[[], object] = lambda: None) -> None:
+    """End a process and its group: first politely, after `timeout_s` by force.
+
+    Args:
+        pid: the process, which leads its group.
+        created: when it was made; should another process have its pid by now, nothing happens.
+        timeout_s: how long it may take.
+        poll: called while waiting; a parent collects its child here.
+    """
+    if not is_alive(pid, created):
+        poll()
+        return
+    _signal_group(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while is_alive(pid, created):
+        poll()
+        if time.monotonic() > deadline:
+            _signal_group(pid, signal.SIGKILL)
+            deadline = time.monotonic() + timeout_s
+        time.sleep(_POLL_S)
+    # Children that the service left behind go with it.
+    _signal_group(pid, signal.SIGKILL)
+    poll()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def last_lines(path: Path, count: int = 8) -> str:
+    """Return the end of a log."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(path.stat().st_size - 8192, 0))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(line[:500] for line in lines[-count:])
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended.
+
+    >>> describe_exit(-9), describe_exit(2)
+    ('signal SIGKILL', 'exit code 2')
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,110 @@
+"""The settings of the stack: the section `stack` of the server's settings. `docs/stack.md` describes every key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+MODES: Final = ("auto", "compose", "local")
+"""How the stack can be run: as containers, as local processes, or as containers where an engine answers."""
+
+RAY_DISCOVERY_FILE: Final = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 -- Ray writes it there
+
+
+@dataclass(slots=True)
+class PrometheusSettings:
+    """Prometheus."""
+
+    enabled: bool = True
+    """Whether it is part of the stack."""
+    port: int = 9090
+    """For its page and its API; 0 takes a free one."""
+    binary_path: str | None = None
+    """The program; null looks in the install directory, then on PATH."""
+    scrape_interval_s: float = 5.0
+    """Between two readings of a target."""
+    retention: str = "15d"
+    """How long samples are kept."""
+    remote_write_urls: list[str] = field(default_factory=list)
+    """Where samples are sent on to: VictoriaMetrics, Mimir, another Prometheus."""
+    ray_discovery_file: str | None = RAY_DISCOVERY_FILE
+    """Ray's own list of its nodes' metrics endpoints, read where it exists; null ignores it."""
+
+
+@dataclass(slots=True)
+class TempoSettings:
+    """Tempo."""
+
+    enabled: bool = True
+    """Whether it is part of the stack."""
+    port: int = 3200
+    """For its API; 0 takes a free one."""
+    grpc_port: int = 0
+    """For its parts among themselves; 0 takes a free one."""
+    otlp_http_port: int = 14318
+    """Where the server sends spans to; 4318 is the server's own."""
+    otlp_grpc_port: int = 14317
+    """For those who send spans to Tempo over gRPC themselves."""
+    memberlist_port: int = 0
+    """For its ring of one; 0 takes a free one."""
+    binary_path: str | None = None
+    """The program; null looks in the install directory, then on PATH."""
+    retention: str = "168h"
+    """How long traces are kept."""
+
+
+@dataclass(slots=True)
+class GrafanaSettings:
+    """Grafana."""
+
+    enabled: bool = True
+    """Whether it is part of the stack."""
+    port: int = 3000
+    """For its page; 0 takes a free one."""
+    binary_path: str | None = None
+    """The program; null looks in the install directory, then on PATH."""
+    home_path: str | None = None
+    """Where its own files are; null finds them beside the program."""
+    anonymous: bool = True
+    """Whether everybody who can reach it may look without a password; on loopback only."""
+
+
+@dataclass(slots=True)
+class StackSettings:
+    """Prometheus, Tempo and Grafana beside the server."""
+
+    enabled: bool = False
+    """Whether they are started with the server."""
+    mode: str = "auto"
+    """`compose`, `local`, or `auto`: containers where a container engine answers, else local processes."""
+    host: str = "127.0.0.1"
+    """The address that all three listen on."""
+    ready_timeout_s: float = 90.0
+    """For each of them to become ready."""
+    stop_timeout_s: float = 10.0
+    """For each of them to end, before it is killed."""
+    restart_delay_s: float = 1.0
+    """Before one that crashed is started again; it doubles with each crash."""
+    restart_delay_max_s: float = 60.0
+    """The longest such pause."""
+    prometheus: PrometheusSettings = field(default_factory=PrometheusSettings)
+    tempo: TempoSettings = field(default_factory=TempoSettings)
+    grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
+
+
+STACK_RANGES: Final[dict[str, tuple[float, float]]] = {
+    "ready_timeout_s": (0.1, 3600),
+    "stop_timeout_s": (0.1, 3600),
+    "restart_delay_s": (0.05, 3600),
+    "restart_delay_max_s": (0.05, inf),
+    "prometheus.port": (0, 65535),
+    "prometheus.scrape_interval_s": (0.1, 3600),
+    "tempo.port": (0, 65535),
+    "tempo.grpc_port": (0, 65535),
+    "tempo.otlp_http_port": (0, 65535),
+    "tempo.otlp_grpc_port": (0, 65535),
+    "tempo.memberlist_port": (0, 65535),
+    "grafana.port": (0, 65535),
+}
+"""The smallest and the largest value of each number."""

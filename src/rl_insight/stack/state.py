@@ -1,0 +1,113 @@
+"""What a running stack leaves in its directory, so that other processes can see it and end it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import psutil
+
+from rl_insight.stack.errors import StackError
+
+STATE_FILE = "state.json"
+LOCK_FILE = "lock"
+
+
+class ServiceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One service as it was when the state was last written."""
+
+    name: str
+    title: str
+    state: str
+    """`starting`, `running`, `restarting` or `stopped`."""
+    url: str
+    version: str = ""
+    log: str = ""
+    pid: int | None = None
+    """Also the id of its process group; None in a container, and while it is down."""
+    created: float = 0.0
+    """When the process was made: a pid alone may mean another process by now."""
+    restarts: int = 0
+    last_exit: str = ""
+    """How it ended last, when it ended by itself."""
+
+
+class StackState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A stack that was started and not stopped."""
+
+    mode: str
+    owner_pid: int
+    """The process that looks after it."""
+    owner_created: float
+    project: str = ""
+    """The name of the Compose project, with containers."""
+    services: list[ServiceState] = []
+
+
+def state_path(root: Path) -> Path:
+    """Return where the state of a stack is."""
+    return root / STATE_FILE
+
+
+def read_state(root: Path) -> StackState | None:
+    """Return the state of a stack; None when none was started."""
+    try:
+        return msgspec.json.decode(state_path(root).read_bytes(), type=StackState)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write_state(root: Path, state: StackState) -> None:
+    """Replace the state as a whole."""
+    path = state_path(root)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+    partial.replace(path)
+
+
+def remove_state(root: Path) -> None:
+    """Forget the state; whoever looks after the stack takes that as the order to end it."""
+    with contextlib.suppress(FileNotFoundError):
+        state_path(root).unlink()
+
+
+def created_at(pid: int) -> float:
+    """Return when a process was made; 0 when there is none."""
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return 0.0
+
+
+def is_alive(pid: int | None, created: float) -> bool:
+    """Tell whether the very process that had this pid is still running."""
+    if pid is None:
+        return False
+    try:
+        process = psutil.Process(pid)
+        return bool(abs(process.create_time() - created) < 1.0 and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def take_lock(root: Path) -> IO[bytes]:
+    """Take the right to run a stack in this directory, for as long as the returned file is open.
+
+    Raises:
+        StackError: another process has it.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    stream = (root / LOCK_FILE).open("ab")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        stream.close()
+        raise StackError(
+            f"another process runs the stack in {root}: stop it with `rl-insight server stop`, "
+            "or use another data directory."
+        ) from error
+    return stream

@@ -1,0 +1,216 @@
+"""Looks after the local processes: starts them in order, brings back what crashes, ends them in reverse."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_insight.stack.errors import StackError
+from rl_insight.stack.service import ServiceSpec, describe_exit, end_group, is_ready, last_lines, launch
+from rl_insight.stack.settings import StackSettings
+from rl_insight.stack.state import ServiceState, StackState, created_at, read_state, remove_state, write_state
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_STEADY_S = 60.0
+"""A service that ran this long is taken for healthy: its next crash is its first."""
+
+
+class Supervisor:
+    """Runs services as child processes until it is stopped, or until somebody removes the state file.
+
+    Args:
+        specs: the services, in the order in which they start.
+        root: the stack's directory.
+        settings: times to wait.
+        tasks: called every now and then by the thread that watches.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ServiceSpec],
+        root: Path,
+        settings: StackSettings,
+        tasks: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self._root = root
+        self._settings = settings
+        self._children = [_Child(spec) for spec in specs]
+        self._tasks = list(tasks)
+        self._stopping = threading.Event()
+        self._stop_lock = threading.Lock()
+        self._owner_created = created_at(os.getpid())
+        self._watcher = threading.Thread(target=self._watch, name="rl-insight-stack", daemon=True)
+
+    def start(self) -> None:
+        """Start all services, each once the one before it is ready.
+
+        Raises:
+            StackError: one does not become ready; those that had been started are ended.
+        """
+        try:
+            for child in self._children:
+                child.launch()
+                self._save()
+                self._wait_ready(child)
+                self._save()
+        except BaseException:
+            self.stop()
+            raise
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """End all services, the last one first; idempotent."""
+        self._stopping.set()
+        if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
+            self._watcher.join()
+        with self._stop_lock:
+            for child in reversed(self._children):
+                child.end(self._settings.stop_timeout_s)
+            if self._owns_state():
+                remove_state(self._root)
+
+    @property
+    def is_running(self) -> bool:
+        """False once the services have been ended, by us or on somebody's order."""
+        return not self._stopping.is_set()
+
+    def _wait_ready(self, child: _Child) -> None:
+        spec = child.spec
+        deadline = time.monotonic() + self._settings.ready_timeout_s
+        while not is_ready(spec.url, spec.ready_path):
+            if self._stopping.is_set():
+                raise StackError(f"{spec.title} was stopped before it was ready.")
+            code = child.poll()
+            if code is not None:
+                raise StackError(
+                    f"{spec.title} did not start: it ended with {describe_exit(code)}. Its log {spec.log} ends with:\n"
+                    f"{last_lines(spec.log)}"
+                )
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"{spec.title} did not become ready: {spec.url}{spec.ready_path} did not answer 200 within "
+                    f"{self._settings.ready_timeout_s:.0f} s. See {spec.log}, or raise stack.ready_timeout_s."
+                )
+            time.sleep(_POLL_S)
+        child.state = "running"
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_POLL_S):
+            if not self._owns_state():
+                logger.info("the stack was ordered to stop")
+                self.stop()
+                return
+            for child in self._children:
+                if child.watch(self._settings):
+                    self._save()
+            for task in self._tasks:
+                try:
+                    task()
+                except Exception:
+                    logger.exception("a task of the stack failed: it is tried again")
+
+    def _owns_state(self) -> bool:
+        state = read_state(self._root)
+        return state is not None and state.owner_pid == os.getpid()
+
+    def _save(self) -> None:
+        services = [child.describe() for child in self._children]
+        state = StackState(mode="local", owner_pid=os.getpid(), owner_created=self._owner_created, services=services)
+        write_state(self._root, state)
+
+
+class _Child:
+    """A service and the process it runs in."""
+
+    def __init__(self, spec: ServiceSpec) -> None:
+        self.spec = spec
+        self.state = "stopped"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._created = 0.0
+        self._started_at = 0.0
+        self._restart_at: float | None = None
+        self._restarts = 0
+        self._crashes = 0
+        self._last_exit = ""
+
+    def launch(self) -> None:
+        self._started_at = time.monotonic()
+        self._restart_at = None
+        try:
+            self._process = launch(self.spec)
+        except OSError as error:
+            raise StackError(f"{self.spec.title} cannot be started: {error}.") from error
+        self._created = created_at(self._process.pid)
+        self.state = "starting"
+
+    def poll(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    def end(self, timeout_s: float) -> None:
+        if self._process is not None:
+            end_group(self._process.pid, self._created, timeout_s, self._process.poll)
+            self._process = None
+        self._restart_at = None
+        self.state = "stopped"
+
+    def watch(self, settings: StackSettings) -> bool:
+        """Look after the process once; True when something changed."""
+        if self._restart_at is not None:
+            return self._restart_when_due(settings)
+        code = self.poll()
+        if code is not None:
+            self._note_crash(code, settings)
+            return True
+        if self.state == "starting" and is_ready(self.spec.url, self.spec.ready_path):
+            self.state = "running"
+            return True
+        return False
+
+    def _note_crash(self, code: int, settings: StackSettings) -> None:
+        self._crashes = 1 if time.monotonic() - self._started_at > _STEADY_S else self._crashes + 1
+        self._last_exit = describe_exit(code)
+        pause_s = min(settings.restart_delay_s * 2 ** (self._crashes - 1), settings.restart_delay_max_s)
+        self._restart_at = time.monotonic() + pause_s
+        self._process = None
+        self.state = "restarting"
+        logger.warning(
+            "%s ended with %s: it is started again in %.1f s. See %s.",
+            self.spec.title,
+            self._last_exit,
+            pause_s,
+            self.spec.log,
+        )
+
+    def _restart_when_due(self, settings: StackSettings) -> bool:
+        if self._restart_at is None or time.monotonic() < self._restart_at:
+            return False
+        self._restarts += 1
+        try:
+            self.launch()
+        except StackError as error:
+            logger.warning("%s It is tried again.", error)
+            self._restart_at = time.monotonic() + settings.restart_delay_max_s
+            return False
+        return True
+
+    def describe(self) -> ServiceState:
+        spec = self.spec
+        return ServiceState(
+            name=spec.name,
+            title=spec.title,
+            state=self.state,
+            url=spec.url,
+            version=spec.version,
+            log=str(spec.log),
+            pid=None if self._process is None else self._process.pid,
+            created=self._created,
+            restarts=self._restarts,
+            last_exit=self._last_exit,
+        )

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rl_insight.hardware import ExporterSource
+from rl_insight.hardware.exporter import AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, ExporterMapping, Series
+
+NEVER = threading.Event()
+
+AMD_PAGE = """\
+# HELP gpu_gfx_activity Graphics engine activity, in percent
+# TYPE gpu_gfx_activity gauge
+gpu_gfx_activity{card_model="MI300X",gpu_id="0",gpu_uuid="a0",hostname="mi-1"} 97
+gpu_gfx_activity{card_model="MI300X",gpu_id="1",gpu_uuid="a1",hostname="mi-1"} 12
+gpu_used_vram{card_model="MI300X",gpu_id="0",gpu_uuid="a0",hostname="mi-1"} 1024
+gpu_package_power{card_model="MI300X",gpu_id="0",gpu_uuid="a0",hostname="mi-1"} 612.5
+"""
+ASCEND_PAGE = """\
+# TYPE npu_chip_info_utilization gauge
+npu_chip_info_utilization{id="3",model_name="910B",vdie_id="d3"} 45 1700000000000
+npu_chip_info_hbm_used_memory{id="3",model_name="910B",vdie_id="d3"} 2048 1700000000000
+npu_chip_info_temperature{id="3",model_name="910B",vdie_id="d3"} 51 1700000000000
+"""
+
+
+def devices(readings):
+    return {(reading.host, reading.index): reading for reading in readings if reading.kind == "gpu"}
+
+
+def test_amd_gpus(page_server):
+    readings = ExporterSource(page_server(AMD_PAGE).url, AMD_GPU).read(NEVER)
+    gpu = devices(readings)["mi-1", "0"]
+    assert (gpu.uuid, gpu.model) == ("a0", "MI300X")
+    assert gpu.values == {"utilization_ratio": 0.97, "memory_used_bytes": 2.0**30, "power_watts": 612.5}
+    assert devices(readings)["mi-1", "1"].values == {"utilization_ratio": 0.12}
+
+
+def test_ascend_npus_with_time_stamps_on_their_lines(page_server):
+    npu = devices(ExporterSource(page_server(ASCEND_PAGE).url, ASCEND_NPU).read(NEVER))["127.0.0.1", "3"]
+    assert npu.values == {"utilization_ratio": 0.45, "memory_used_bytes": 2.0**31, "temperature_celsius": 51.0}
+    assert npu.uuid == "d3"
+
+
+def test_dcgm_energy_is_in_joules(page_server):
+    page = 'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-0",Hostname="h"} 5000\n'
+    assert devices(ExporterSource(page_server(page).url, NVIDIA_DCGM).read(NEVER))["h", "0"].values == {
+        "energy_joules": 5.0
+    }
+
+
+def test_exporter_that_is_away_is_down_and_the_others_are_read(page_server):
+    away, good = page_server(), page_server(AMD_PAGE)
+    url = away.url
+    away.stop()
+    readings = ExporterSource([url, good.url], AMD_GPU).read(NEVER)
+    ups = {reading.host: reading.values["up"] for reading in readings if "up" in reading.values}
+    assert ups == {"127.0.0.1": 0.0, "mi-1": 1.0}
+    assert len(devices(readings)) == 2
+
+
+def test_node_series_can_be_mapped(page_server):
+    mapping = ExporterMapping({"node_load": Series("cpu_utilization_ratio", 0.01, kind="node")})
+    (reading,) = ExporterSource(page_server("node_load 50\n").url, mapping).read(NEVER)
+    assert reading.values == {"cpu_utilization_ratio": 0.5, "up": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("url", "series", "message"),
+    [
+        ("10.0.0.7:9400", Series("power_watts"), "address of an exporter"),
+        ("ftp://host/metrics", Series("power_watts"), "address of an exporter"),
+        ("http://host/metrics", Series("horsepower"), "no such quantity"),
+        ("http://host/metrics", Series("threads", kind="process"), "no such quantity"),
+    ],
+)
+def test_wrong_use_is_refused(url, series, message):
+    with pytest.raises(ValueError, match=message):
+        ExporterSource(url, ExporterMapping({"x": series}))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from rl_insight.hardware.exposition import SeriesReader
+
+NAMES = ["ray_node_gpus_utilization", "ray_node_gram_used", "ray_node_mem_used"]
+OTHERS = ["ray_node_mem_used_host", "ray_component_rss_mb", "go_info", "ray_node", "ray_node_mem"]
+
+text = st.text(alphabet=st.sampled_from(list('aZ0 _-.:/{}=,"\\\né€')), max_size=8)
+label_names = st.sampled_from(["GpuIndex", "ip", "a_b", "_x", "Version"])
+numbers = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.integers(-(10**18), 10**18),
+)
+
+
+def escaped(value):
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def number_text(value):
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, float) and math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+@st.composite
+def sample_lines(draw):
+    name = draw(st.sampled_from(NAMES + OTHERS))
+    labels = draw(st.dictionaries(label_names, text, max_size=4))
+    blank = draw(st.sampled_from(["", "", "", " ", "\t"]))
+    separator = draw(st.sampled_from([",", ",", ", ", " ,"]))
+    pairs = separator.join(f'{key}="{escaped(value)}"' for key, value in labels.items())
+    trailing = "," if labels and draw(st.booleans()) else ""
+    braces = f"{{{pairs}{trailing}}}" if labels or draw(st.booleans()) else ""
+    gap = draw(st.sampled_from([" ", " ", "  ", "\t"]))
+    timestamp = draw(st.sampled_from(["", "", "", " 1700000000000"]))
+    return f"{blank}{name}{braces}{gap}{number_text(draw(numbers))}{timestamp}{draw(st.sampled_from(['', '', ' ']))}"
+
+
+comments = st.sampled_from(["# TYPE go_info gauge", "# HELP ray_node_mem_used ray_node_mem_used 5", "", "#"])
+
+
+def comparable(samples):
+    return sorted((name, sorted(labels.items()), repr(float(value))) for name, labels, value in samples)
+
+
+def parsed_by_the_real_parser(page):
+    found = []
+    for line in page.split("\n"):
+        for family in text_string_to_metric_families(line):
+            found.extend((s.name, s.labels, s.value) for s in family.samples if s.name in NAMES)
+    return found
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(sample_lines(), comments), max_size=12), st.booleans())
+def test_agrees_with_the_real_parser(lines, ends_with_newline):
+    page = "\n".join(lines) + ("\n" if ends_with_newline else "")
+    reader = SeriesReader(NAMES)
+    first = reader.read(page.encode())
+    assert comparable(first) == comparable(parsed_by_the_real_parser(page))
+    assert comparable(reader.read(page.encode())) == comparable(first)
+    assert reader.bad_lines == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'ray_node_mem_used{a="b" 5',
+        "ray_node_mem_used{} five",
+        "ray_node_mem_used",
+        'ray_node_mem_used{a="b"} 1_000',
+        'ray_node_mem_used{a="b"}',
+        'ray_node_mem_used{="b"} 1',
+        "ray_node_mem_used{\xff} 1",
+    ],
+)
+def test_bad_line_costs_that_line_alone(line):
+    reader = SeriesReader(NAMES)
+    page = f"ray_node_mem_used 1\n{line}\nray_node_gram_used 2\n"
+    samples = reader.read(page.encode("latin-1"))
+    assert [(sample.name, sample.value) for sample in samples] == [
+        ("ray_node_mem_used", 1.0),
+        ("ray_node_gram_used", 2.0),
+    ]
+    assert reader.bad_lines == 1
+
+
+def test_label_sets_of_many_pages_stay_bounded():
+    reader = SeriesReader(NAMES)
+    for place in range(25_000):
+        reader.read(b'ray_node_mem_used{ip="%d"} 1' % place)
+    assert len(reader._labels) <= 20_000

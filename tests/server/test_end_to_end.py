@@ -1,0 +1,250 @@
+"""Real senders, a real server, the real store."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import pytest
+
+from rl_insight.schema import encode, frame
+from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.http import HttpTransport
+
+PRODUCER = """
+import rl_insight as insight
+insight.init("math", "grpo", run_id="r1", role="trainer", rank=0)
+for step in range(20):
+    with insight.step(step), insight.trace_state("train"):
+        with insight.trace_span("forward", {"tokens": 7}):
+            pass
+    insight.metric_count("samples", 2, worker="0")
+    insight.metric_histogram("latency_ms", 12.5)
+insight.log("INFO", "done")
+insight.finish()
+"""
+
+OTEL_APP = """
+import logging, sys
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+if sys.argv[1] == "grpc":
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+else:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+resource = Resource.create({"service.name": "agent", "run_id": "otel"})
+tracing = TracerProvider(resource=resource)
+tracing.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+metering = MeterProvider(resource=resource, metric_readers=[PeriodicExportingMetricReader(OTLPMetricExporter())])
+logs = LoggerProvider(resource=resource)
+logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+log = logging.getLogger("agent.loop")
+log.addHandler(LoggingHandler(logger_provider=logs))
+tracer = tracing.get_tracer("app")
+meter = metering.get_meter("app")
+calls = meter.create_counter("tool.calls")
+latency = meter.create_histogram("latency")
+try:
+    with tracer.start_as_current_span("episode", attributes={"task": "gsm8k"}):
+        with tracer.start_as_current_span("tool", attributes={"turns": 3}):
+            calls.add(2, {"tool": "python"})
+            latency.record(12.0)
+            log.error("tool failed")
+            raise KeyError("x")
+except KeyError:
+    pass
+for provider in (tracing, metering, logs):
+    provider.shutdown()
+"""
+
+
+def run(code, *arguments, **environment):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_training_process_finds_the_server_and_everything_it_recorded_is_stored(start_server, query, tmp_path):
+    server = start_server()
+    run(PRODUCER, RL_INSIGHT_DATA_DIR=str(server.data_dir), TMPDIR=str(tmp_path))
+    metrics = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    labels = 'worker="0",experiment_name="grpo",project="math",run_id="r1"'
+    assert f"rl_insight_monitor_samples_total{{{labels}}} 40.0" in metrics
+    assert server.signal() == 0
+    names = query(server.data_dir, "r1", "SELECT name, segment, count(*) FROM spans GROUP BY ALL ORDER BY 1")
+    assert names == [("forward", "duration", 20), ("train", "state_interval", 20)]
+    assert query(server.data_dir, "r1", "SELECT max(value) FROM samples WHERE name = 'samples'") == [(40.0,)]
+    assert query(server.data_dir, "r1", "SELECT max(count) FROM histograms") == [(20,)]
+    assert query(server.data_dir, "r1", "SELECT message FROM logs") == [("done",)]
+    assert query(server.data_dir, "r1", "SELECT role, rank, final FROM processes") == [("trainer", 0, True)]
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_an_unmodified_opentelemetry_application_shows_up(start_server, query, protocol):
+    server = start_server()
+    record = server.record
+    endpoint = f"http://{record.otlp_grpc_address}" if protocol == "grpc" else record.otlp_http_url
+    run(OTEL_APP, protocol, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+    assert server.signal() == 0
+
+    def ask(sql):
+        return query(server.data_dir, "otel", sql)
+
+    spans = ask(
+        "SELECT name, span_id, parent_id, status, error, attributes, duration_ns > 0 FROM spans ORDER BY start_ns"
+    )
+    assert [row[0] for row in spans] == ["episode", "tool"]
+    assert spans[0][2] is None
+    assert spans[1][2] == spans[0][1]
+    assert spans[1][3:5] == ("error", "KeyError")
+    assert json.loads(spans[1][5])["turns"] == 3
+    assert all(row[6] for row in spans)
+    assert ask("SELECT name, span_id FROM events WHERE span_id = '" + spans[1][1] + "'") == [("exception", spans[1][1])]
+    assert ask("SELECT DISTINCT name, kind, labels, value FROM samples") == [
+        ("tool_calls", "counter", '{"tool":"python"}', 2.0)
+    ]
+    assert ask("SELECT DISTINCT name, count, sum, min, max FROM histograms") == [("latency", 1, 12.0, 12.0, 12.0)]
+    assert ask("SELECT level, logger, message, span_id FROM logs") == [(40, "agent.loop", "tool failed", spans[1][1])]
+    assert ask("SELECT role FROM processes") == [("agent",)]
+
+
+def test_curl_with_otlp_json_on_the_main_port(start_server, query):
+    server = start_server()
+    request = {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": [{"key": "run_id", "value": {"stringValue": "curl"}}]},
+                "scopeSpans": [
+                    {
+                        "spans": [
+                            {
+                                "traceId": "5b8efff798038103d269b633813fc60c",
+                                "spanId": "eee19b7ec3c1b174",
+                                "parentSpanId": "eee19b7ec3c1b173",
+                                "name": "from curl",
+                                "startTimeUnixNano": "1700000000000000000",
+                                "endTimeUnixNano": "1700000000500000000",
+                                "kind": 2,
+                                "attributes": [{"key": "my.attr", "value": {"intValue": "3"}}],
+                            }
+                        ]
+                    }
+                ],
+            }
+        ]
+    }
+    done = subprocess.run(
+        ["curl", "-sS", "-H", "Content-Type: application/json", "-d", json.dumps(request), f"{server.url}/v1/traces"],
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {}
+    assert server.signal() == 0
+    assert query(
+        server.data_dir,
+        "curl",
+        "SELECT name, trace_id, span_id, parent_id, start_ns, duration_ns, attributes FROM spans",
+    ) == [
+        (
+            "from curl",
+            "5b8efff798038103d269b633813fc60c",
+            "eee19b7ec3c1b174",
+            "eee19b7ec3c1b173",
+            1700000000000000000,
+            500000000,
+            '{"my.attr":3,"span.kind":"server"}',
+        )
+    ]
+
+
+def test_a_client_slows_down_under_overload_and_loses_nothing(start_server, make_batch, query, tmp_path):
+    server = start_server("store.max_pending_bytes=200000")
+    transports = [
+        HttpTransport(server.url, process_id=f"p{number}", spool_dir=tmp_path / "spool", retry_initial_s=0.01)
+        for number in range(3)
+    ]
+    losses = []
+    for number, transport in enumerate(transports):
+        transport.on_loss = lambda *loss: losses.append(loss)
+        for sequence in range(1, 41):
+            transport.send(encode(make_batch(sequence, process_id=f"p{number}", spans=100)), sequence)
+    assert all(transport.flush(120) for transport in transports)
+    slowed = sum(transport.get_status()["retries"] for transport in transports)
+    for transport in transports:
+        transport.close()
+    assert server.signal() == 0
+    assert slowed > 0
+    assert losses == []
+    assert query(server.data_dir, "r1", "SELECT count(*), count(DISTINCT process_id || span_id) FROM spans") == [
+        (12_000, 12_000)
+    ]
+
+
+def send_until_dead(url, make_batch, first, acknowledged):
+    """Send batches one by one; every number that was acknowledged is noted."""
+    sequence = first
+    while True:
+        body = frame(encode(make_batch(sequence, spans=200)))
+        request = urllib.request.Request(
+            f"{url}/api/v1/ingest", data=body, headers={"Content-Type": CONTENT_TYPE}, method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                answer.read()
+        except OSError:
+            return
+        acknowledged.append(sequence)
+        sequence += 1
+
+
+def kill_under_load(start_server, make_batch, query, wait_until, rounds):
+    acknowledged = []
+    first = 1
+    for _ in range(rounds):
+        server = start_server()
+        before = len(acknowledged)
+        sender = threading.Thread(
+            target=send_until_dead, args=(server.url, make_batch, first, acknowledged), daemon=True
+        )
+        sender.start()
+        wait_until(lambda enough=before + 15: len(acknowledged) >= enough)
+        server.signal(signal.SIGKILL)
+        sender.join(20)
+        # The batch that was under way is sent again, as a client would: it may be in the store or not.
+        first = acknowledged[-1] + 1
+    server = start_server()
+    assert server.signal() == 0
+    rows = query(server.data_dir, "r1", "SELECT span_id, count(*) FROM spans GROUP BY 1")
+    stored = {(int(span_id, 16) // 1_000_000) for span_id, _ in rows}
+    assert all(count == 1 for _, count in rows)
+    assert set(acknowledged) <= stored
+    assert len(rows) == 200 * len(stored)
+
+
+def test_what_was_acknowledged_survives_kill_9_exactly_once(start_server, make_batch, query, wait_until):
+    kill_under_load(start_server, make_batch, query, wait_until, rounds=2)
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_survives_kill_9_ten_times_over(start_server, make_batch, query, wait_until):
+    kill_under_load(start_server, make_batch, query, wait_until, rounds=10)

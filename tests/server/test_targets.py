@@ -1,0 +1,232 @@
+"""Registered targets: kept across restarts, read each on its own, one bad one spoils nothing."""
+
+import asyncio
+import gzip
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from rl_insight.errors import ConfigError
+from rl_insight.server.targets import MAX_TARGETS, Target, TargetBook, make_targets, target_url
+
+PAGE = b"""# HELP requests_total Requests.
+# TYPE requests_total counter
+requests_total{code="200",job="inner"} 7
+# TYPE running gauge
+running 3
+# TYPE latency histogram
+latency_bucket{le="1.0"} 1
+latency_bucket{le="4.0"} 3
+latency_bucket{le="+Inf"} 3
+latency_sum 5.5
+latency_count 3
+"""
+
+
+class Endpoint:
+    """An HTTP server that shows a page, or misbehaves."""
+
+    def __init__(self):
+        endpoint = self
+        self.pages = {"/metrics": (200, PAGE, {})}
+        self.hang = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.path == "/hang":
+                    endpoint.hang.wait(20)
+                    return
+                status, body, headers = endpoint.pages.get(self.path, (404, b"", {}))
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self.hang.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def endpoint():
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.close()
+
+
+def scrape(services, address, **options):
+    (target,) = make_targets([address], **options)
+    services.targets.add([target])
+    return asyncio.run(services.scraper.scrape(target))
+
+
+def test_a_target_is_read_into_its_run(services, endpoint, query):
+    health = scrape(services, endpoint.address, job_name="vllm", labels={"role": "rollout"}, run_id="r9")
+    assert (health.is_up, health.problem) == (True, "")
+    labels = f'"instance":"{endpoint.address}","job":"vllm","role":"rollout"'
+    rows = query(
+        services, "r9", "SELECT name, kind, labels, value FROM samples WHERE name != 'scrape_duration_seconds'"
+    )
+    assert sorted(rows) == [
+        ("requests", "counter", '{"code":"200","exported_job":"inner",' + labels + "}", 7.0),
+        ("running", "gauge", "{" + labels + "}", 3.0),
+        ("up", "gauge", "{" + labels + "}", 1.0),
+    ]
+    assert query(services, "r9", "SELECT name, count, sum, list_sum(counts) FROM histograms") == [
+        ("latency", 3, 5.5, 3)
+    ]
+    assert query(services, "r9", "SELECT role, process_id FROM processes") == [
+        ("vllm", f"scrape-{endpoint.address}-vllm")
+    ]
+
+
+def test_a_counter_goes_on_when_its_target_starts_again(services, endpoint, query):
+    for value in (7, 2):
+        endpoint.pages["/metrics"] = (200, b"# TYPE done_total counter\ndone_total %d\n" % value, {})
+        scrape(services, endpoint.address)
+    rows = query(services, "targets", "SELECT value FROM samples WHERE name = 'done' ORDER BY time_ns")
+    assert rows == [(7.0,), (9.0,)]
+
+
+def test_gzip_and_openmetrics_are_read(services, endpoint):
+    page = b"# TYPE done counter\ndone_total 4\n# EOF\n"
+    headers = {"Content-Type": "application/openmetrics-text; version=1.0.0", "Content-Encoding": "gzip"}
+    endpoint.pages["/metrics"] = (200, gzip.compress(page), headers)
+    assert scrape(services, endpoint.address).samples == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ((500, b"", {}), "answered 500"),
+        ((302, b"", {"Location": "/metrics"}), "answered 302"),
+        ((200, b"<html>not metrics", {}), "not in Prometheus' format"),
+        ((200, b"x" * 5000, {}), "longer than 2048 bytes"),
+        ((200, gzip.compress(bytes(1_000_000)), {"Content-Encoding": "gzip"}), "too large"),
+    ],
+)
+def test_a_bad_page_is_a_target_that_is_down_with_the_reason(make_services, endpoint, query, page, said):
+    services = make_services("scrape.max_body_bytes=2048")
+    endpoint.pages["/metrics"] = page
+    health = scrape(services, endpoint.address)
+    assert not health.is_up
+    assert said in health.problem
+    assert query(services, "targets", "SELECT value FROM samples WHERE name = 'up'") == [(0.0,)]
+
+
+def test_a_hanging_and_an_absent_target_cost_the_others_nothing(make_services, endpoint, wait_until):
+    services = make_services("scrape.interval_s=0.1", "scrape.timeout_s=0.3")
+    endpoint.pages["/other"] = (200, PAGE, {})
+    addresses = [f"http://{endpoint.address}/hang", "127.0.0.1:1", endpoint.address, f"http://{endpoint.address}/other"]
+    services.targets.add(make_targets(addresses))
+
+    async def watch():
+        task = asyncio.create_task(services.scraper.run())
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if len(services.scraper.health()) == 4:
+                break
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+    states = [services.scraper.health()[target_url(address)].is_up for address in addresses]
+    assert states == [False, False, True, True]
+    assert "longer than 0.3 s" in services.scraper.health()[addresses[0]].problem
+
+
+def test_targets_are_kept_and_replaced(tmp_path):
+    path = tmp_path / "targets.json"
+    book = TargetBook(path)
+    assert book.add(make_targets(["a:1", "b:2"], job_name="vllm")) == 2
+    assert book.add(make_targets(["http://a:1/metrics"], job_name="sglang")) == 0
+    assert [(target.url, target.job_name) for target in TargetBook(path).list()] == [
+        ("http://a:1/metrics", "sglang"),
+        ("http://b:2/metrics", "vllm"),
+    ]
+    assert TargetBook(path).remove(["http://a:1/metrics", "http://c:3/metrics"]) == 1
+    assert [target.url for target in TargetBook(path).list()] == ["http://b:2/metrics"]
+
+
+def test_an_unreadable_list_is_set_aside(tmp_path):
+    path = tmp_path / "targets.json"
+    path.write_text('{"targets": [')
+    assert TargetBook(path).list() == []
+    assert list(tmp_path.glob("targets.json.unreadable-*"))
+
+
+def test_a_list_that_cannot_be_written_changes_nothing(tmp_path):
+    book = TargetBook(tmp_path / "absent" / "targets.json")
+    with pytest.raises(OSError):
+        book.add(make_targets(["a:1"]))
+    assert book.list() == []
+
+
+def test_the_number_of_targets_is_bounded(tmp_path):
+    book = TargetBook(tmp_path / "targets.json")
+    with pytest.raises(ConfigError, match="too many"):
+        book.add([Target(url=f"http://a:1/{number}") for number in range(MAX_TARGETS + 1)])
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        " ",
+        "ftp://a:1",
+        "http://",
+        "a:0",
+        "a:99999",
+        "a b:1",
+        "http://me:pw@a:1",
+        "http://a:1/x#y",
+        "a:1\r\nX: y",
+        "é:1",
+        "-:1",
+        "h" * 600,
+        "file:///etc/passwd",
+        "http://[::1",
+    ],
+)
+def test_what_is_no_target_is_refused(client, address):
+    answer = client.post("/api/v1/targets", json={"addresses": [address]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("registration", "status"),
+    [
+        ({"addresses": ["a:1", "b:2"], "labels": [{"x": "1"}]}, 400),
+        ({"addresses": []}, 422),
+        ({"addresses": "a:1"}, 422),
+        ({"addresses": ["a:1"], "unknown": 1}, 422),
+        ({}, 422),
+    ],
+)
+def test_a_registration_that_cannot_be_used_is_a_sentence(client, registration, status):
+    answer = client.post("/api/v1/targets", json=registration)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+def test_targets_are_added_listed_and_removed_over_http(client):
+    answer = client.post("/api/v1/targets", json={"addresses": ["a:1", "b:2"], "labels": [{"x": "1"}, {"x": "2"}]})
+    assert answer.json() == {"added": 2, "targets": 2}
+    listed = client.get("/api/v1/targets").json()["targets"]
+    assert [(entry["url"], entry["labels"], entry["health"]) for entry in listed] == [
+        ("http://a:1/metrics", {"x": "1"}, None),
+        ("http://b:2/metrics", {"x": "2"}, None),
+    ]
+    assert client.request("DELETE", "/api/v1/targets", params={"address": "a:1"}).json() == {"removed": 1}

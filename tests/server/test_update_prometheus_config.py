@@ -1,0 +1,101 @@
+"""`update_prometheus_config` from a training process: both forms, off the caller's thread, never an error of I/O."""
+
+import pytest
+
+import rl_insight.targets as subject
+from rl_insight.targets import update_prometheus_config
+
+
+@pytest.fixture(autouse=True)
+def no_server_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "nothing"))
+    for name in ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_TOKEN", "RL_INSIGHT_CONFIG", "RL_INSIGHT_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What would be posted, instead of posting it."""
+    posts = []
+
+    def post(url, token, registration):
+        posts.append((url, token, registration))
+        return 200, ""
+
+    monkeypatch.setattr(subject, "_post", post)
+    return posts
+
+
+CONFIG = {"server": {"url": "http://node:1", "token": "secret"}, "run_id": "r1", "project": "p", "experiment_name": "e"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (([["a:1", "b:2"], "vllm", {"rank": 0}]), {"config": CONFIG}),
+        (([["a:1", "b:2"]]), {"job_name": "vllm", "labels": {"rank": 0}, "config": CONFIG}),
+        (([CONFIG, ["a:1", "b:2"], "vllm", {"rank": 0}]), {}),
+        (([CONFIG]), {"server_addresses": ("a:1", "b:2"), "job_name": "vllm", "labels": {"rank": 0}}),
+    ],
+)
+def test_both_forms_register_the_same(sent, arguments, named):
+    update_prometheus_config(*arguments, **named).join(5)
+    expected = {
+        "addresses": ["a:1", "b:2"],
+        "job_name": "vllm",
+        "labels": {"rank": "0"},
+        "run_id": "r1",
+        "project": "p",
+        "experiment_name": "e",
+    }
+    assert sent == [("http://node:1", "secret", expected)]
+
+
+def test_a_list_of_labels_goes_with_the_addresses(sent):
+    update_prometheus_config(["a:1", "b:2"], labels=[{"x": 1}, {"x": 2}], config=CONFIG).join(5)
+    assert sent[0][2]["labels"] == [{"x": "1"}, {"x": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error"),
+    [
+        ((["a:1", "b:2"],), {"labels": [{"x": 1}]}, ValueError),
+        (([],), {}, ValueError),
+        ((), {}, ValueError),
+        (([""],), {}, ValueError),
+        (([3],), {}, ValueError),
+        (({}, ["a:1"]), {"config": {}}, TypeError),
+        ((["a:1"], "job", {}, "more"), {}, TypeError),
+        ((["a:1"],), {"server_addresses": ["b:2"]}, TypeError),
+        (({"sever": {}}, ["a:1"]), {}, ValueError),
+    ],
+)
+def test_wrong_use_is_a_clear_error(sent, arguments, named, error):
+    with pytest.raises(error):
+        update_prometheus_config(*arguments, **named)
+    assert sent == []
+
+
+def test_a_server_that_is_away_is_one_line_in_the_log(caplog, monkeypatch):
+    monkeypatch.setattr(subject, "_FIRST_PAUSE_S", 0.001)
+    update_prometheus_config(["a:1"], config={"server": {"url": "http://127.0.0.1:1"}}).join(10)
+    update_prometheus_config("a:1").join(10)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert "cannot be reached" in lines[0]
+    assert "no server is known" in lines[1]
+
+
+def test_the_targets_arrive_at_a_real_server(start_server, monkeypatch):
+    import json
+    import urllib.request
+
+    server = start_server()
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(server.data_dir))
+    update_prometheus_config(["a:1"], "vllm").join(10)
+    with urllib.request.urlopen(f"{server.url}/api/v1/targets") as answer:
+        assert [target["job_name"] for target in json.load(answer)["targets"]] == ["vllm"]
+    assert server.signal() == 0
+    again = start_server(data_dir=server.data_dir)
+    with urllib.request.urlopen(f"{again.url}/api/v1/targets") as answer:
+        assert [target["url"] for target in json.load(answer)["targets"]] == ["http://a:1/metrics"]
