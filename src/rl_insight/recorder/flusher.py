@@ -21,7 +21,7 @@ from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
 from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import STILL_OPEN, Span
-from rl_insight.schema import NO_STEP, OPEN, BatchBuilder, Process, encode
+from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
 from rl_insight.schema.sessions import PENDING
 
 logger = logging.getLogger("rl_insight")
@@ -42,6 +42,8 @@ _DEFECT = "internal error while flushing: what was being encoded is lost. Please
 _encode_json = msgspec.json.Encoder().encode
 
 SendFunction = Callable[[bytes, int], None]
+BatchListener = Callable[[Batch], None]
+"""Called with each batch before it is sent, in the flusher's thread; it must return soon."""
 
 
 class Flusher:
@@ -74,6 +76,7 @@ class Flusher:
         self._metrics = MetricTable(self._attributes, losses, max_series=config.recorder.max_series_per_metric)
         self._resend_metrics = False
         self._sent_losses: list[Any] = []
+        self._listeners: list[BatchListener] = []
         self._last_sent = 0
         self._stop = threading.Event()
         self._flushed = threading.Condition()
@@ -109,6 +112,14 @@ class Flusher:
         """Take note that the transport gave up batches; cumulative metrics are sent again to heal it."""
         self.recorder.losses.count(kind, reason, count)
         self.resend_metrics()
+
+    def add_listener(self, listener: BatchListener) -> None:
+        """Have every batch shown to a function of this process too."""
+        self._listeners = [*self._listeners, listener]
+
+    def remove_listener(self, listener: BatchListener) -> None:
+        """Stop showing batches to a function; one that was never added is no error."""
+        self._listeners = [known for known in self._listeners if known != listener]
 
     def resend_metrics(self) -> None:
         """Have every series sent again with the next flush."""
@@ -319,6 +330,11 @@ class Flusher:
             losses=self._sent_losses,
             final=final,
         )
+        for listener in self._listeners:
+            try:
+                listener(batch)
+            except Exception:  # what it writes to may be full or gone; the batch goes on its way
+                logger.exception("a listener to batches failed.")
         self._send(encode(batch), self._sequence)
 
 

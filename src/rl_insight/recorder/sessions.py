@@ -124,9 +124,9 @@ class Session(Span):
         "_counts",
         "_dirty",
         "_entered",
-        "_executions",
         "_facts",
         "_given_id",
+        "_open_phases",
         "_producer",
         "_step_token",
         "_tokens",
@@ -160,7 +160,7 @@ class Session(Span):
         self.marks: dict[str, int] = {}
         self._totals: dict[str, float] | None = None
         self._counts: list[tuple[str, float]] = []
-        self._executions: list[Phase] | None = None
+        self._open_phases: list[Phase] | None = None
         self._entered = False
         self._dirty = False
 
@@ -212,8 +212,8 @@ class Session(Span):
         del self._tokens, self._step_token
 
     def _end(self, kind: type[BaseException] | None) -> None:
-        if self._executions:
-            self._close_executions(kind)
+        if self._open_phases is not None:
+            self._close_phases(kind)
         if kind is not None:
             self.fail(kind)
         if self.final_status is None:
@@ -237,7 +237,10 @@ class Session(Span):
         """
         self.submit()
         if name in _EXECUTION_MARKS:
-            self._mark_execution(is_start=name == "execution_start")
+            if name == "execution_start":
+                self.open_phase(EXECUTION)
+            else:
+                self.close_phase(EXECUTION)
             return
         field = _MARKS.get(name) if name.__class__ is str else None
         if field is None:
@@ -247,21 +250,34 @@ class Session(Span):
             self.marks[field] = self._recorder.now()
             self._changed()
 
-    def _mark_execution(self, *, is_start: bool) -> None:
-        if is_start:
-            phase = Phase(self._recorder, EXECUTION)
-            token = current_session.set(self.session_id)
-            phase.begin(self)
-            reset(current_session, token)
-            self._executions = [*(self._executions or ()), phase]
-        elif self._executions:
-            self._executions.pop(0).finish()
-        else:
-            self._refuse("bad_mark", "mark 'execution_end' was refused: no execution had started.")
+    def open_phase(self, name: str, payload: Mapping[str, Any] | None = None) -> Phase:
+        """Begin a phase that no block covers; `close_phase`, or the session's end, ends it.
 
-    def _close_executions(self, kind: type[BaseException] | None = None) -> None:
-        while self._executions:
-            self._executions.pop(0).finish(kind)
+        Of several open phases of one name, the oldest is closed first.
+        """
+        self.submit()
+        phase = Phase(self._recorder, name, {**payload} if payload else None)
+        token = current_session.set(self.session_id)
+        phase.begin(self)
+        reset(current_session, token)
+        self._open_phases = [*(self._open_phases or ()), phase]
+        return phase
+
+    def close_phase(self, name: str, payload: Mapping[str, Any] | None = None) -> None:
+        """End a phase that `open_phase` began; the payload is added to that of its beginning."""
+        found = next((phase for phase in self._open_phases or () if phase.name == name), None)
+        if found is None:
+            self._refuse("phase_not_open", f"phase {safe_text(name)!r} of a session was ended, but had not begun.")
+            return
+        self._open_phases = [phase for phase in self._open_phases or () if phase is not found]
+        for key, value in (payload or {}).items():
+            found.set_attribute(key, value)
+        found.finish()
+
+    def _close_phases(self, kind: type[BaseException] | None = None) -> None:
+        phases, self._open_phases = self._open_phases, None
+        for phase in phases or ():
+            phase.finish(kind)
 
     def count(self, name: str, amount: float = 1) -> None:
         """Add to one of the session's counters.
@@ -346,7 +362,7 @@ class Session(Span):
         self.update(reward=reward, tokens=tokens, model_version=model_version, rollout_stats=rollout_stats)
         self._finalize(status, reason)
         if not self._entered:
-            self._close_executions()
+            self._close_phases()
             self.end = self.marks["finalized_ts"]
 
     def drop(self, reason: str | None = None) -> None:
