@@ -1,0 +1,173 @@
+import { useEffect, useMemo, useRef, useState } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { token, useTheme } from "../theme";
+import { type Formatter, formatCount, formatNumber } from "../units";
+
+export interface ChartSeries {
+  label: string;
+  /** As many as there are x values; null leaves a gap. */
+  values: readonly (number | null)[];
+  colour: string;
+  isDashed?: boolean;
+  /** Thinner and paler: for many lines behind one that matters. */
+  isFaint?: boolean;
+}
+
+interface Props {
+  /** Seconds since 1970, or steps; ascending. */
+  x: readonly number[];
+  series: readonly ChartSeries[];
+  xKind?: "time" | "step";
+  kind?: "line" | "points" | "stacked";
+  format?: Formatter;
+  height?: number;
+  isLogarithmic?: boolean;
+  /** Fixes the y axis; by default it fits the values. */
+  range?: readonly [number, number];
+  /** Charts with the same key share their cursor. */
+  syncKey?: string;
+  /** Told a range of x that was dragged. */
+  onSelect?: ((from: number, to: number) => void) | undefined;
+  /** Told the x that was clicked. */
+  onPick?: ((x: number) => void) | undefined;
+  label: string;
+}
+
+/** A chart over time or steps. The drawing is uPlot's; this keeps it in step with React, the theme and the size. */
+export function Chart(props: Props) {
+  const { x, series, kind = "line", format = formatNumber, xKind = "time", height = 160, label } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const [theme] = useTheme();
+  const [hovered, setHovered] = useState<number | null>(null);
+  const callbacks = useRef(props);
+  callbacks.current = props;
+  const data = useMemo(() => plotData(x, series, kind), [x, series, kind]);
+  const latestData = useRef(data);
+  latestData.current = data;
+  // What needs a new plot; new values alone do not.
+  const shape = JSON.stringify([
+    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint]), kind, xKind, height, props.isLogarithmic, props.range, props.syncKey, theme,
+  ]);
+
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return undefined;
+    const plot = new uPlot(
+      options(callbacks, element.clientWidth, setHovered),
+      latestData.current,
+      element,
+    );
+    chart.current = plot;
+    const observer = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: callbacks.current.height ?? 160 }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      plot.destroy();
+      chart.current = null;
+    };
+  }, [shape]);
+
+  useEffect(() => chart.current?.setData(data), [data]);
+
+  const index = hovered !== null && hovered < x.length ? hovered : null;
+  return (
+    <figure className="chart" aria-label={label}>
+      <div ref={box} style={{ height }} />
+      <figcaption className="legend">
+        {series.map((one) => (
+          <span key={one.label} title={one.label}>
+            <i style={{ background: one.colour }} />
+            {one.label}
+            <b>{legendValue(one, index, format)}</b>
+          </span>
+        ))}
+        {index !== null && <span className="muted">{xKind === "step" ? `step ${formatCount(x[index])}` : new Date((x[index] ?? 0) * 1000).toLocaleTimeString()}</span>}
+      </figcaption>
+    </figure>
+  );
+}
+
+function legendValue(series: ChartSeries, index: number | null, format: Formatter): string {
+  if (index !== null) return format(series.values[index]);
+  for (let last = series.values.length - 1; last >= 0; last -= 1) {
+    const value = series.values[last];
+    if (value !== null && value !== undefined) return format(value);
+  }
+  return "–";
+}
+
+function plotData(x: readonly number[], series: readonly ChartSeries[], kind: Props["kind"]): uPlot.AlignedData {
+  const columns = series.map((one) => [...one.values] as (number | null)[]);
+  if (kind === "stacked") {
+    // Drawn from the back: the first column is the sum of all, the last stands at the bottom.
+    for (let index = columns.length - 2; index >= 0; index -= 1) {
+      const above = columns[index]!;
+      const below = columns[index + 1]!;
+      for (let place = 0; place < above.length; place += 1) above[place] = (above[place] ?? 0) + (below[place] ?? 0);
+    }
+  }
+  return [[...x], ...columns] as uPlot.AlignedData;
+}
+
+function options(
+  callbacks: { current: Props },
+  width: number,
+  setHovered: (index: number | null) => void,
+): uPlot.Options {
+  const { series, kind = "line", xKind = "time", height = 160, isLogarithmic = false, range, syncKey } = callbacks.current;
+  const axis = { stroke: token("--text-muted"), font: `11px ${token("--font")}`, grid: { stroke: token("--grid"), width: 1 }, ticks: { show: false } };
+  const isBars = kind === "stacked";
+  return {
+    width,
+    height,
+    padding: [8, 8, 0, 0],
+    legend: { show: false },
+    cursor: {
+      y: false,
+      points: { size: 6 },
+      drag: { x: callbacks.current.onSelect !== undefined, y: false, setScale: false },
+      ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
+    },
+    scales: {
+      x: { time: xKind === "time", ...(isBars ? { range: (_plot, from, to) => [from - 0.6, to + 0.6] } : {}) },
+      y: {
+        distr: isLogarithmic ? 3 : 1,
+        ...(range ? { range: [range[0], range[1]] } : isBars ? { range: (_plot, _from, to) => [0, to > 0 ? to * 1.05 : 1] } : {}),
+      },
+    },
+    axes: [
+      { ...axis, grid: { show: false }, space: 60, ...(xKind === "step" ? { values: (_plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? formatCount(tick) : "")) } : {}) },
+      { ...axis, size: 62, space: 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
+    ],
+    series: [{}, ...series.map((one) => plotSeries(one, kind))],
+    hooks: {
+      setCursor: [(plot) => setHovered(plot.cursor.idx ?? null)],
+      setSelect: [(plot) => {
+        if (plot.select.width < 4) return;
+        callbacks.current.onSelect?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+        plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      }],
+      ready: [(plot) => plot.over.addEventListener("click", () => {
+        const found = plot.cursor.idx;
+        const x = found === null || found === undefined ? undefined : plot.data[0][found];
+        if (x !== undefined) callbacks.current.onPick?.(x);
+      })],
+    },
+  };
+}
+
+function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
+  if (kind === "stacked") {
+    return { label: series.label, fill: series.colour, stroke: series.colour, width: 0, points: { show: false }, paths: uPlot.paths.bars!({ size: [0.82, 48] }) };
+  }
+  return {
+    label: series.label,
+    stroke: series.isFaint === true ? `${series.colour}88` : series.colour,
+    width: series.isFaint === true ? 1 : 1.6,
+    dash: series.isDashed === true ? [5, 4] : [],
+    spanGaps: true,
+    ...(kind === "points" ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } } : { points: { show: false } }),
+  };
+}

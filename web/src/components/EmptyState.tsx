@@ -1,0 +1,21 @@
+import type { ReactNode } from "react";
+
+interface Props {
+  title: string;
+  text?: string;
+  /** An example to copy. */
+  code?: string;
+  children?: ReactNode;
+}
+
+/** Says why there is nothing to see, and what to do about it. */
+export function EmptyState({ title, text, code, children }: Props) {
+  return (
+    <div className="empty" role="status">
+      <strong>{title}</strong>
+      {text !== undefined && <p>{text}</p>}
+      {code !== undefined && <pre>{code}</pre>}
+      {children}
+    </div>
+  );
+}

@@ -1,0 +1,188 @@
+import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+
+export interface Column<Row> {
+  key: string;
+  title: ReactNode;
+  /** What the cell shows. */
+  render: (row: Row) => ReactNode;
+  /** What the column is sorted by; a column without it cannot be sorted in `Table`. */
+  value?: (row: Row) => number | string | null | undefined;
+  /** A CSS grid width such as `120px` or `minmax(160px, 2fr)`. */
+  width?: string;
+  align?: "left" | "right";
+  /** Sorting on the server: the column can be sorted although it has no `value`. */
+  isSortable?: boolean;
+  /** The text of the column's tooltip. */
+  hint?: string;
+}
+
+export interface Sort {
+  key: string;
+  descending: boolean;
+}
+
+/** `key` or `-key`, as it stands in the address. */
+export function parseSort(text: string): Sort {
+  return text.startsWith("-") ? { key: text.slice(1), descending: true } : { key: text, descending: false };
+}
+
+export function sortText(sort: Sort): string {
+  return sort.descending ? `-${sort.key}` : sort.key;
+}
+
+interface VirtualProps<Row> {
+  columns: readonly Column<Row>[];
+  /** How many rows there are, also those not loaded. */
+  count: number;
+  /** The row at a place; undefined while it is not loaded. */
+  rowAt: (index: number) => Row | undefined;
+  rowKey: (row: Row) => string;
+  sort?: Sort | undefined;
+  onSort?: ((sort: Sort) => void) | undefined;
+  onOpen?: ((row: Row) => void) | undefined;
+  selected?: string | null | undefined;
+  /** Told which rows are in view, so that they can be loaded. */
+  onVisible?: ((first: number, last: number) => void) | undefined;
+  rowClass?: ((row: Row) => string | undefined) | undefined;
+  label: string;
+  empty?: ReactNode;
+  /** The table's height; by default it fills its parent. */
+  height?: number | string;
+}
+
+const ROW_HEIGHT = 28;
+const SPARE_ROWS = 8;
+
+/** A table of any length: only the rows in view are in the document. */
+export function VirtualTable<Row>(props: VirtualProps<Row>) {
+  const { columns, count, rowAt, rowKey, onOpen, selected, onVisible, rowClass, label, empty, height = "100%" } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [scroll, setScroll] = useState({ top: 0, height: 400 });
+  const [cursor, setCursor] = useState(-1);
+  const template = columns.map((column) => column.width ?? "minmax(80px, 1fr)").join(" ");
+
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return undefined;
+    const measure = () => setScroll({ top: element.scrollTop, height: element.clientHeight });
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+
+  const first = Math.max(0, Math.floor(scroll.top / ROW_HEIGHT) - SPARE_ROWS);
+  const last = Math.min(count, Math.ceil((scroll.top + scroll.height) / ROW_HEIGHT) + SPARE_ROWS);
+  useEffect(() => onVisible?.(first, last), [onVisible, first, last]);
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const move = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15 }[event.key];
+    const row = cursor >= 0 ? rowAt(cursor) : undefined;
+    if (event.key === "Enter" && row !== undefined) onOpen?.(row);
+    if (move === undefined || count === 0) return;
+    event.preventDefault();
+    const next = Math.min(count - 1, Math.max(0, cursor + move));
+    setCursor(next);
+    const element = box.current;
+    if (element === null) return;
+    const top = next * ROW_HEIGHT;
+    if (top < element.scrollTop) element.scrollTop = top;
+    const room = element.clientHeight - 2 * ROW_HEIGHT;
+    if (top > element.scrollTop + room) element.scrollTop = top - room;
+  };
+
+  const rows: ReactNode[] = [];
+  for (let index = first; index < last; index += 1) {
+    const row = rowAt(index);
+    const key = row === undefined ? `unloaded ${index}` : rowKey(row);
+    const classes = ["table-row", index === cursor ? "is-cursor" : "", row !== undefined && key === selected ? "is-selected" : ""];
+    rows.push(
+      <div
+        key={key}
+        role="row"
+        aria-rowindex={index + 2}
+        className={[...classes, (row !== undefined && rowClass?.(row)) || "", onOpen ? "is-clickable" : ""].filter(Boolean).join(" ")}
+        style={{ gridTemplateColumns: template, transform: `translateY(${index * ROW_HEIGHT}px)` }}
+        onClick={() => {
+          setCursor(index);
+          if (row !== undefined) onOpen?.(row);
+        }}
+      >
+        {columns.map((column) => (
+          <div key={column.key} role="cell" className={column.align === "right" ? "cell is-right" : "cell"}>
+            {row === undefined ? "…" : column.render(row)}
+          </div>
+        ))}
+      </div>,
+    );
+  }
+  return (
+    <div
+      ref={box}
+      className="table"
+      role="table"
+      aria-label={label}
+      aria-rowcount={count + 1}
+      tabIndex={0}
+      style={{ height }}
+      onScroll={(event) => setScroll({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
+      onKeyDown={onKeyDown}
+    >
+      <TableHead {...props} template={template} />
+      <div className="table-body" style={{ height: count * ROW_HEIGHT }}>{rows}</div>
+      {count === 0 && empty}
+    </div>
+  );
+}
+
+function TableHead<Row>({ columns, sort, onSort, template }: VirtualProps<Row> & { template: string }) {
+  return (
+    <div className="table-head" role="row" style={{ gridTemplateColumns: template }}>
+      {columns.map((column) => {
+        const isSorted = sort?.key === column.key;
+        const canSort = onSort !== undefined && (column.value !== undefined || column.isSortable === true);
+        const className = column.align === "right" ? "cell is-right" : "cell";
+        const order = isSorted ? (sort.descending ? "descending" : "ascending") : "none";
+        return (
+          <div key={column.key} role="columnheader" className={className} aria-sort={canSort ? order : undefined} title={column.hint}>
+            {canSort ? (
+              <button
+                type="button"
+                onClick={() => onSort({ key: column.key, descending: isSorted ? !sort.descending : column.align === "right" })}
+              >
+                {column.title}
+                <span className="sort-mark">{isSorted ? (sort.descending ? "▾" : "▴") : ""}</span>
+              </button>
+            ) : (
+              column.title
+            )}
+          </div>
+        );
+      })}
+    </div>
+  );
+}
+
+type TableProps<Row> = Omit<VirtualProps<Row>, "count" | "rowAt" | "onVisible"> & { rows: readonly Row[] };
+
+/** A table over rows that are all here; sorts them itself. */
+export function Table<Row>({ rows, ...rest }: TableProps<Row>) {
+  const { columns, sort } = rest;
+  const value = columns.find((column) => column.key === sort?.key)?.value;
+  const descending = sort?.descending ?? false;
+  const sorted = useMemo(
+    () => (value === undefined ? rows : [...rows].sort((one, other) => compare(value(one), value(other), descending))),
+    [rows, value, descending],
+  );
+  return <VirtualTable {...rest} count={sorted.length} rowAt={(index) => sorted[index]} />;
+}
+
+type Sortable = number | string | null | undefined;
+
+/** Orders numbers by size and text by the alphabet; what is missing stands last either way. */
+export function compare(one: Sortable, other: Sortable, descending: boolean): number {
+  const isOneMissing = one === null || one === undefined || Number.isNaN(one);
+  const isOtherMissing = other === null || other === undefined || Number.isNaN(other);
+  if (isOneMissing || isOtherMissing) return Number(isOneMissing) - Number(isOtherMissing);
+  const order = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+  return descending ? -order : order;
+}

@@ -1,0 +1,110 @@
+import { useEffect, useState } from "react";
+import { type RunInfo, api } from "../api";
+import { useLive } from "../live";
+import { useTheme } from "../theme";
+import { formatAgo, formatCount, formatDuration, shorten } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+
+interface Props {
+  runs: readonly RunInfo[];
+  run: string | undefined;
+  /** True when no run was chosen, so the latest is on show. */
+  isFollowing: boolean;
+  onHelp: () => void;
+}
+
+/** Which run is on show, how it is doing in a line, and whether the page is live. */
+export function TopBar({ runs, run, isFollowing, onHelp }: Props) {
+  const [theme, toggleTheme] = useTheme();
+  return (
+    <header className="top-bar">
+      <RunPicker runs={runs} run={run} isFollowing={isFollowing} />
+      {run !== undefined && <RunLine run={run} />}
+      <div className="top-bar-end">
+        <LiveBadge />
+        <button type="button" className="icon-button" onClick={toggleTheme} aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`} title="Dark or light">
+          {theme === "dark" ? "☀" : "☾"}
+        </button>
+        <button type="button" className="icon-button" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+      </div>
+    </header>
+  );
+}
+
+function RunPicker({ runs, run, isFollowing }: Omit<Props, "onHelp">) {
+  const [, setRun] = useUrlState("run", "");
+  const isListed = runs.some((one) => one.run_id === run);
+  return (
+    <label className="field run-picker">
+      <span className="visually-hidden">Run</span>
+      <select value={isFollowing ? "" : run} onChange={(event) => setRun(event.target.value, "push")}>
+        <option value="">{`Latest run${isFollowing && run !== undefined ? `: ${shorten(run, 60)}` : ""}`}</option>
+        {!isListed && !isFollowing && run !== undefined && <option value={run}>{shorten(run, 70)}</option>}
+        {runs.map((one) => (
+          <option key={one.run_id} value={one.run_id} disabled={Boolean(one.problem)}>
+            {shorten(one.run_id, 70)}
+            {one.last_seen_ns ? ` · ${formatAgo(one.last_seen_ns)}` : ""}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function RunLine({ run }: { run: string }) {
+  const { step } = useLive();
+  const { data } = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  if (data === undefined) return null;
+  const latest = Math.max(data.last_step ?? -1, step ?? -1);
+  const facts = [
+    latest >= 0 ? `step ${formatCount(latest)}` : null,
+    data.start_ns !== null && data.end_ns !== null ? formatDuration(data.end_ns - data.start_ns) : null,
+    `${formatCount(data.processes)} processes`,
+    `${formatCount(data.lanes)} lanes`,
+  ];
+  return (
+    <div className="run-line">
+      <span className="run-name" title={`${data.project} / ${data.experiment_name}`}>
+        {shorten([data.project, data.experiment_name].filter(Boolean).join(" / "), 60)}
+      </span>
+      <span className="muted">{facts.filter((fact) => fact !== null).join(" · ")}</span>
+    </div>
+  );
+}
+
+const TITLES = {
+  live: "Connected: new data shows up by itself. Click to pause.",
+  paused: "Paused: the page shows what it had. Click to go on.",
+  disconnected: "The server is away; the page keeps what it had and tries again by itself.",
+} as const;
+
+function LiveBadge() {
+  const { state, latestNs, pause, resume } = useLive();
+  const age = useAge(latestNs);
+  return (
+    <button
+      type="button"
+      className={`live-badge live-${state}`}
+      onClick={() => (state === "paused" ? resume() : pause())}
+      title={TITLES[state]}
+      aria-label={`${state}. ${TITLES[state]}`}
+      data-live={state}
+    >
+      <span className="dot" />
+      {state}
+      {state === "live" && age !== null && <span className="muted">{age}</span>}
+    </button>
+  );
+}
+
+/** How old the newest data is, once that is worth a word. */
+function useAge(latestNs: number): string | null {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = window.setInterval(() => setNow(Date.now()), 1000);
+    return () => window.clearInterval(timer);
+  }, []);
+  const ageMs = now - latestNs / 1e6;
+  return latestNs === 0 || ageMs < 5000 ? null : `last data ${formatAgo(latestNs, now * 1e6)}`;
+}

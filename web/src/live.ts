@@ -1,0 +1,214 @@
+// The live stream: tells the page that something changed, never what it looks like now.
+// The connection is a plain class, so that its reconnecting can be tested without a browser; `useLive` shows it to React.
+import { createContext, useContext } from "react";
+
+export type LiveState = "live" | "paused" | "disconnected";
+
+/** What `EventSource` offers, as far as it is used here. */
+export interface Stream {
+  addEventListener(type: string, listener: (event: { data?: string; lastEventId?: string }) => void): void;
+  close(): void;
+}
+
+/** The world outside, so that a test can turn its clock. */
+export interface Surroundings {
+  open(address: string): Stream;
+  now(): number;
+  later(callback: () => void, ms: number): number;
+  cancel(timer: number): void;
+}
+
+export interface LiveSnapshot {
+  state: LiveState;
+  /** Grows by one, at most once a second, when there is something new to show. */
+  version: number;
+  /** The newest training step heard of. */
+  step: number | null;
+  /** When the newest data was sent, by the sender's clock, in nanoseconds; 0 when nothing was heard yet. */
+  latestNs: number;
+}
+
+export const REFRESH_MS = 1000;
+const FIRST_RETRY_MS = 500;
+const LONGEST_RETRY_MS = 8000;
+const HEARTBEAT_MS = 5000;
+/** A heartbeat this late means that the machine slept: the connection is likely dead without anybody having said so. */
+const ASLEEP_MS = 20_000;
+
+interface Change {
+  version?: number;
+  step?: number | null;
+  latest_ns?: number;
+}
+
+const browser: Surroundings = {
+  open: (address) => new EventSource(address) as unknown as Stream,
+  now: () => Date.now(),
+  later: (callback, ms) => window.setTimeout(callback, ms),
+  cancel: (timer) => window.clearTimeout(timer),
+};
+
+/** Keeps a stream open, reopens it after the server or the network was away, and resumes after what it has seen. */
+export class LiveConnection {
+  private snapshot: LiveSnapshot = { state: "disconnected", version: 0, step: null, latestNs: 0 };
+  private readonly listeners = new Set<() => void>();
+  private stream: Stream | null = null;
+  private seen: number | null = null;
+  private retryMs = FIRST_RETRY_MS;
+  private retryTimer: number | null = null;
+  private refreshTimer: number | null = null;
+  private heartbeatTimer: number | null = null;
+  private lastHeartbeat = 0;
+  private lastRefresh = -Infinity;
+
+  constructor(
+    private readonly run: string | null,
+    private readonly world: Surroundings = browser,
+  ) {}
+
+  start(): void {
+    this.connect();
+    this.beat();
+  }
+
+  /** Ends everything; the connection cannot be used again. */
+  stop(): void {
+    this.disconnect();
+    if (this.refreshTimer !== null) this.world.cancel(this.refreshTimer);
+    if (this.heartbeatTimer !== null) this.world.cancel(this.heartbeatTimer);
+    this.refreshTimer = this.heartbeatTimer = null;
+    this.listeners.clear();
+  }
+
+  pause(): void {
+    this.disconnect();
+    this.update({ state: "paused" });
+  }
+
+  resume(): void {
+    if (this.snapshot.state !== "paused") return;
+    this.update({ state: "disconnected" });
+    this.connect();
+  }
+
+  /** Closes the stream while nobody looks: browsers allow only a few connections to one server, for all tabs together. */
+  rest(): void {
+    if (this.snapshot.state !== "paused") this.disconnect();
+  }
+
+  /** Reopens at once: the page was hidden or the network came back. */
+  reconnect(): void {
+    if (this.snapshot.state === "paused") return;
+    this.disconnect();
+    this.retryMs = FIRST_RETRY_MS;
+    this.connect();
+  }
+
+  readonly subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  readonly getSnapshot = (): LiveSnapshot => this.snapshot;
+
+  private connect(): void {
+    const query = new URLSearchParams();
+    if (this.run !== null) query.set("run", this.run);
+    if (this.seen !== null) query.set("after", String(this.seen));
+    const stream = this.world.open(`/api/v1/live?${query.toString()}`);
+    this.stream = stream;
+    const ifCurrent = (action: (event: { data?: string; lastEventId?: string }) => void) =>
+      (event: { data?: string; lastEventId?: string }) => {
+        if (this.stream === stream) action(event);
+      };
+    stream.addEventListener("hello", ifCurrent((event) => this.onHello(event.lastEventId)));
+    stream.addEventListener("change", ifCurrent((event) => this.onChange(event.data ?? "{}")));
+    stream.addEventListener("error", ifCurrent(() => this.onError()));
+  }
+
+  private onHello(id: string | undefined): void {
+    this.retryMs = FIRST_RETRY_MS;
+    if (id) this.seen = Number(id);
+    this.update({ state: "live" });
+    // Whatever happened while away is seen by looking again.
+    this.refreshSoon();
+  }
+
+  private onChange(data: string): void {
+    let change: Change;
+    try {
+      change = JSON.parse(data) as Change;
+    } catch {
+      return;
+    }
+    if (typeof change.version === "number") this.seen = change.version;
+    if (typeof change.step === "number" && change.step > (this.snapshot.step ?? -Infinity)) {
+      this.snapshot = { ...this.snapshot, step: change.step };
+    }
+    if (typeof change.latest_ns === "number" && change.latest_ns > this.snapshot.latestNs) {
+      this.snapshot = { ...this.snapshot, latestNs: change.latest_ns };
+    }
+    this.refreshSoon();
+  }
+
+  private onError(): void {
+    // Browsers retry by themselves only after some failures; closing and opening again treats all of them alike.
+    this.disconnect();
+    this.update({ state: "disconnected" });
+    this.retryTimer = this.world.later(() => {
+      this.retryTimer = null;
+      this.connect();
+    }, this.retryMs);
+    this.retryMs = Math.min(LONGEST_RETRY_MS, this.retryMs * 2);
+  }
+
+  private disconnect(): void {
+    this.stream?.close();
+    this.stream = null;
+    if (this.retryTimer !== null) this.world.cancel(this.retryTimer);
+    this.retryTimer = null;
+  }
+
+  private refreshSoon(): void {
+    if (this.refreshTimer !== null) return;
+    const wait = Math.max(0, this.lastRefresh + REFRESH_MS - this.world.now());
+    this.refreshTimer = this.world.later(() => {
+      this.refreshTimer = null;
+      this.lastRefresh = this.world.now();
+      this.update({ version: this.snapshot.version + 1 });
+    }, wait);
+  }
+
+  private beat(): void {
+    this.lastHeartbeat = this.world.now();
+    this.heartbeatTimer = this.world.later(() => {
+      const isAwake = this.world.now() - this.lastHeartbeat < ASLEEP_MS;
+      if (!isAwake && this.stream !== null) this.reconnect();
+      this.beat();
+    }, HEARTBEAT_MS);
+  }
+
+  private update(change: Partial<LiveSnapshot>): void {
+    this.snapshot = { ...this.snapshot, ...change };
+    for (const listener of this.listeners) listener();
+  }
+}
+
+export interface Live extends LiveSnapshot {
+  pause(): void;
+  resume(): void;
+}
+
+export const LiveContext = createContext<Live>({
+  state: "disconnected",
+  version: 0,
+  step: null,
+  latestNs: 0,
+  pause: () => undefined,
+  resume: () => undefined,
+});
+
+/** The live state of the run on show; `version` grows at most once a second when there is something new. */
+export function useLive(): Live {
+  return useContext(LiveContext);
+}

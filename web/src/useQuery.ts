@@ -1,0 +1,109 @@
+// Asks the server and keeps asking while there is news; the old answer stays until the new one is here.
+import { useEffect, useRef, useState, useSyncExternalStore } from "react";
+import { useLive } from "./live";
+
+export interface Query<T> {
+  /** The latest answer; undefined before the first. With another key, the old key's answer until the new one comes. */
+  data: T | undefined;
+  /** A sentence; undefined while all is well. */
+  error: string | undefined;
+  /** True while an answer for this key is awaited for the first time. */
+  isLoading: boolean;
+}
+
+export interface QueryOptions {
+  /** Ask again when the run has something new (default true). */
+  live?: boolean;
+  /** False: do not ask at all. */
+  enabled?: boolean;
+  /** At least this long between two questions (default 1000 ms); slow answers stretch it further. */
+  everyMs?: number;
+  /** False: another key shows nothing until its answer is here (default true: the old answer stays). */
+  keep?: boolean;
+}
+
+/** A share of the time at most is spent waiting for one query, so that a large run is not asked without pause. */
+const PATIENCE = 3;
+
+function subscribeToVisibility(listener: () => void): () => void {
+  document.addEventListener("visibilitychange", listener);
+  return () => document.removeEventListener("visibilitychange", listener);
+}
+
+/** Tells whether somebody can see the page. */
+export function useIsVisible(): boolean {
+  return useSyncExternalStore(subscribeToVisibility, () => !document.hidden);
+}
+
+interface Answer<T> {
+  key: string;
+  data: T | undefined;
+  error: string | undefined;
+}
+
+/** Asks for data: `const { data } = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal))`.
+ *
+ * The key says what is asked for: everything that `ask` depends on must stand in it.
+ */
+export function useQuery<T>(
+  key: string,
+  ask: (signal: AbortSignal) => Promise<T>,
+  { live = true, enabled = true, everyMs = 1000, keep = true }: QueryOptions = {},
+): Query<T> {
+  const { version } = useLive();
+  const isVisible = useIsVisible();
+  const [answer, setAnswer] = useState<Answer<T>>({ key: "", data: undefined, error: undefined });
+  const asking = useRef<{ key: string; controller: AbortController } | null>(null);
+  const pace = useRef({ key: "", askedAt: 0, restMs: 0, isWanted: false });
+  const latestAsk = useRef(ask);
+  latestAsk.current = ask;
+  const [turn, setTurn] = useState(0);
+  const news = live ? version : 0;
+
+  useEffect(() => {
+    if (!enabled || !isVisible) return undefined;
+    const state = pace.current;
+    if (asking.current !== null) {
+      if (asking.current.key === key) {
+        state.isWanted = true;
+        return undefined;
+      }
+      asking.current.controller.abort();
+      asking.current = null;
+    }
+    const isSameKey = state.key === key;
+    const wait = isSameKey ? Math.max(0, state.askedAt + Math.max(everyMs, state.restMs) - performance.now()) : 0;
+    const timer = window.setTimeout(() => {
+      const controller = new AbortController();
+      asking.current = { key, controller };
+      Object.assign(state, { key, askedAt: performance.now(), isWanted: false });
+      const settle = (found: Partial<Answer<T>>) => {
+        if (asking.current?.controller !== controller) return;
+        asking.current = null;
+        state.restMs = (performance.now() - state.askedAt) * PATIENCE;
+        setAnswer((old) => ({ key, data: found.error !== undefined && old.key === key ? old.data : found.data, error: found.error }));
+        if (state.isWanted) setTurn((count) => count + 1);
+      };
+      latestAsk.current(controller.signal).then(
+        (data) => settle({ data }),
+        (error: unknown) => settle({ error: error instanceof Error ? error.message : String(error) }),
+      );
+    }, wait);
+    return () => window.clearTimeout(timer);
+  }, [key, news, enabled, isVisible, everyMs, turn]);
+
+  useEffect(
+    () => () => {
+      asking.current?.controller.abort();
+      asking.current = null;
+    },
+    [],
+  );
+
+  const isCurrent = answer.key === key;
+  return {
+    data: isCurrent || keep ? answer.data : undefined,
+    error: isCurrent ? answer.error : undefined,
+    isLoading: enabled && !isCurrent,
+  };
+}
