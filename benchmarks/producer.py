@@ -298,23 +298,40 @@ def _check_nothing_lost(monitor: Monitor) -> None:
 def _pauses(sink: Sink, *, seconds: float, rounds: int) -> Iterator[Figure]:
     """Measure how long a thread that never waits is kept from running, with and without recording.
 
-    A machine that does other work pauses the thread too, so each is worth its quietest round: what the flusher does, it
-    does in every round.
+    A machine that does other work pauses the thread too. The budget is held against the median round; the quietest
+    round stands beside it, and so does the same loop without recording.
     """
     alone: list[float] = []
-    recorded: dict[str, list[float]] = {"metric events": [], "spans": []}
+    recorded: dict[str, list[float]] = {what: [] for what in _EVENT_MIXES}
     for _ in range(rounds):
         alone.append(_worst_gaps(lambda _calls: None, seconds))
-        for what, results in recorded.items():
+        for what, make_loop in _EVENT_MIXES.items():
             with recording({"backend": "http", "url": sink.url}) as monitor:
-                loop = _span_loops(monitor)["trace_span"] if what == "spans" else _metric_loop(monitor)
-                results.append(_worst_gaps(loop, seconds))
+                recorded[what].append(_worst_gaps(make_loop(monitor), seconds))
                 _check_nothing_lost(monitor)
             sink.take_totals()
-    yield Figure("pause of a busy thread without recording, p99.9", min(alone), "ms")
-    for what, results in recorded.items():
-        name = f"pause of a busy thread at 50,000 {what}/s, p99.9"
-        yield Figure(name, min(results), "ms", budget=2.0)
+    for what, results in {"without recording": alone, **recorded}.items():
+        name = f"pause of a busy thread, {what}, p99.9"
+        yield Figure(name, statistics.median(results), "ms", budget=None if results is alone else 2.0)
+        yield Figure(f"{name}, quietest round", min(results), "ms")
+
+
+def _mixed_loop(monitor: Monitor) -> Loop:
+    """One event in ten is a span, as where states and operations are traced and their parts are counted."""
+    metric, span = _metric_loop(monitor), _span_loops(monitor)["trace_span"]
+    turn = itertools.cycle([metric] * 9 + [span]).__next__
+
+    def loop(calls: int) -> None:
+        turn()(calls)
+
+    return loop
+
+
+_EVENT_MIXES: dict[str, Callable[[Monitor], Loop]] = {
+    "50,000/s metric events": _metric_loop,
+    "50,000/s events (1 in 10 a span)": _mixed_loop,
+    "50,000/s spans": lambda monitor: _span_loops(monitor)["trace_span"],
+}
 
 
 def _worst_gaps(record: Loop, seconds: float) -> float:

@@ -40,6 +40,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 def _measure(options: Options) -> Iterator[Figure]:
     import rl_insight
+    from rl_insight.collector.ray_hub import find_hub
 
     rounds = 1 if options.quick else 3
     spans, calls = (4_000, 100) if options.quick else (40_000, 500)
@@ -50,7 +51,7 @@ def _measure(options: Options) -> Iterator[Figure]:
         for number in range(rounds):
             say(f"ray_hub: round {number + 1} of {rounds}")
             single.append(_one_event_a_call(workers, calls))
-            batched.append(_in_batches(workers, spans))
+            batched.append(_in_batches(find_hub(), workers, spans))
     finally:
         rl_insight.finish()
     rate, sender_us = (statistics.median(values) for values in zip(*batched, strict=True))
@@ -134,12 +135,10 @@ def _start_workers() -> list[Any]:
     return workers
 
 
-def _in_batches(workers: list[Any], spans: int) -> tuple[float, float]:
+def _in_batches(hub: Any, workers: list[Any], spans: int) -> tuple[float, float]:
     """Return spans a second from the first call until the hub has them all, and a call's processor microseconds."""
     import ray
-    from rl_insight.collector.ray_hub import find_hub
 
-    hub = find_hub()
     before = _spans_seen(hub)
     begun = time.perf_counter()
     spent = ray.get([worker.record.remote(spans) for worker in workers])

@@ -1,1 +1,1 @@
-"""The Grafana dashboards as code. `make dashboards` writes them as JSON into the package, where the stack reads them."""
+"""The Grafana dashboards as code; `make dashboards` writes them as JSON into the package."""

@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python -m dashboards`, or `python -m dashboards --check` to see whether they are up to date."""
+"""Writes the dashboards: `python -m dashboards`; with `--check` it tells whether they are up to date."""
 
 from __future__ import annotations
 

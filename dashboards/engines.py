@@ -23,7 +23,8 @@ class Engine:
     generated: str
     prompt: str
     first_token: str
-    between_tokens: str
+    between_tokens: tuple[str, ...]
+    """The newer name first; some versions show both."""
     request: str
 
 
@@ -36,7 +37,7 @@ VLLM = Engine(
     "vllm:generation_tokens_total",
     "vllm:prompt_tokens_total",
     "vllm:time_to_first_token_seconds_bucket",
-    "vllm:(inter_token_latency|time_per_output_token)_seconds_bucket",
+    ("vllm:inter_token_latency_seconds_bucket", "vllm:time_per_output_token_seconds_bucket"),
     "vllm:e2e_request_latency_seconds_bucket",
 )
 SGLANG = Engine(
@@ -48,7 +49,7 @@ SGLANG = Engine(
     "sglang:generation_tokens_total",
     "sglang:prompt_tokens_total",
     "sglang:time_to_first_token_seconds_bucket",
-    "sglang:(inter_token_latency|time_per_output_token)_seconds_bucket",
+    ("sglang:inter_token_latency_seconds_bucket", "sglang:time_per_output_token_seconds_bucket"),
     "sglang:e2e_request_latency_seconds_bucket",
 )
 
@@ -92,7 +93,7 @@ def engine_dashboard(engine: Engine, own: list[tuple[str, list[Query], str]]) ->
             unit="tokens/s",
         ),
         graph("Time to the first token", quantiles(named(engine.first_token)), unit="s"),
-        graph("Time between tokens", quantiles(named(engine.between_tokens)), unit="s"),
+        graph("Time between tokens", quantiles([named(name) for name in engine.between_tokens]), unit="s"),
         graph("Time of a request", quantiles(named(engine.request)), unit="s"),
     ):
         made.with_panel(panel)

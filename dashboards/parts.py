@@ -46,12 +46,14 @@ def any_metric(names: str, selector: str = RUN) -> str:
     return f'{{__name__=~"{NAMESPACE}({names})",{selector}}}'
 
 
-def quantiles(bucket: str, by: str = "") -> list[Query]:
-    """Return the quantiles of a histogram, given its buckets."""
+def quantiles(buckets: str | Sequence[str], by: str = "") -> list[Query]:
+    """Return the quantiles of a histogram, given its buckets; of several histograms the first that exists counts."""
     grouping = f"le, {by}" if by else "le"
     legend = f"{{{{{by}}}}} " if by else ""
+    choices = [buckets] if isinstance(buckets, str) else buckets
+    rates = " or ".join(f"sum by ({grouping}) (rate({bucket}[$__rate_interval]))" for bucket in choices)
     return [
-        (f"histogram_quantile({q}, sum by ({grouping}) (rate({bucket}[$__rate_interval])))", f"{legend}p{name}")
+        (f"histogram_quantile({q}, {rates})", f"{legend}p{name}")
         for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
     ]
 
@@ -269,7 +271,7 @@ def spans_table(title: str, query: str, *, limit: int = 100, height: int = 10, d
 def lanes(title: str, query: str, *, height: int = 20, description: str = "") -> state_timeline.Panel:
     """Return the states of each lane over time, from spans with `state_lane_id` and `state_name`."""
     keep = {"include": {"names": ["Start time", "time", "state_lane_id", "state_name"]}}
-    split = {"fields": ["state_lane_id"], "keepFields": False, "naming": {"asLabels": False, "frameNameMode": 0}}
+    split = {"fields": ["state_lane_id"], "keepFields": False, "naming": {"asLabels": True}}
     order = {"sort": [{"field": "Start time", "desc": False}]}
     return (
         state_timeline.Panel()
@@ -286,7 +288,7 @@ def lanes(title: str, query: str, *, height: int = 20, description: str = "") ->
         .show_value(common_models.VisibilityMode.AUTO)
         .row_height(0.9)
         .per_page(40)
-        .display_name("${__frame.name}")
+        .display_name("${__field.labels.state_lane_id}")
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         .legend(
             common.VizLegendOptions()

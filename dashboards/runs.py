@@ -23,7 +23,8 @@ from dashboards.parts import (
 )
 
 STATE_RATE = f"rate({metric('state_seconds_total', PROCESS)}[$__rate_interval])"
-BUSY_RATE = f"rate({metric('state_seconds_total', PROCESS + ',state!~"idle.*|wait.*"')}[$__rate_interval])"
+BUSY = PROCESS + ',state!~"idle.*|wait.*"'
+BUSY_RATE = f"rate({metric('state_seconds_total', BUSY)}[$__rate_interval])"
 STATES = '{span.state_lane_id!="" && span.state_lane_id=~"$lane" && ' + TRACE + "}"
 SESSION_SPANS = "session|agent_session|rollout.*"
 
@@ -102,12 +103,12 @@ def sessions() -> dashboard.Dashboard:
     """What rollouts and agent sessions do."""
     made = new_dashboard("sessions", "Rollouts and sessions", "Sessions, their outcome and duration, tools, tokens.")
     outcome = f"sum by (status) (rate({metric('sessions_total', PROCESS)}[$__rate_interval]))"
+    samples = f"sum by (rank) (rate({metric('samples_total')}[$__rate_interval]))"
     in_flight = any_metric("running_samples|num_running_requests")
     tool_errors = f"sum by (tool, type) (rate({metric('tool_errors_total')}[$__rate_interval]))"
-    samples = any_metric("(samples|trajectories)_total")
-    lengths = any_metric("response_length_bucket|response_tokens_bucket")
-    latency = any_metric("sample_latency_(s|seconds)_bucket")
-    tools = any_metric("tool_latency_(s|seconds)_bucket")
+    lengths = metric("response_length_bucket")
+    latency = [metric(f"sample_latency_{unit}_bucket") for unit in ("s", "seconds")]
+    tools = [metric(f"tool_latency_{unit}_bucket") for unit in ("s", "seconds")]
     for panel in (
         number("Open sessions", f"sum({metric('open_sessions', PROCESS)}) or vector(0)", width=6),
         number("Sessions ended", f"sum(increase({metric('sessions_total', PROCESS)}[$__range]))", width=6),
@@ -117,7 +118,7 @@ def sessions() -> dashboard.Dashboard:
         graph("Duration of sessions", quantiles(metric("session_duration_seconds_bucket")), unit="s", exemplars=True),
         durations_over_time("Duration of sessions", metric("session_duration_seconds_bucket")),
         graph("Latency of samples", quantiles(latency, "rank"), unit="s"),
-        graph("Samples", [(f"sum by (rank) (rate({samples}[$__rate_interval]))", "{{rank}}")], unit="ops"),
+        graph("Samples", [(samples, "{{rank}}")], unit="ops"),
         graph("Tokens of a response", quantiles(lengths)),
         graph("Latency of tools", quantiles(tools, "tool"), unit="s"),
         graph("Errors of tools", [(tool_errors, "{{tool}} {{type}}")], unit="ops", stacked=True),

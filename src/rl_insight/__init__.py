@@ -35,8 +35,11 @@ from rl_insight.api import (
 from rl_insight.logging_handler import InsightHandler
 
 if TYPE_CHECKING:
+    from rl_insight import hardware
     from rl_insight.agent_loop import agent_loop_session
+    from rl_insight.hardware import monitor_hardware
     from rl_insight.integrations.ray import call_remote, traced_remote
+    from rl_insight.targets import update_prometheus_config
 
 __all__ = [
     "InsightHandler",
@@ -49,6 +52,7 @@ __all__ = [
     "finish",
     "flush",
     "get_status",
+    "hardware",
     "init",
     "inject",
     "log",
@@ -57,6 +61,7 @@ __all__ = [
     "metric_gauge",
     "metric_histogram",
     "metric_value",
+    "monitor_hardware",
     "phase",
     "session",
     "set_step",
@@ -67,19 +72,27 @@ __all__ = [
     "trace_span",
     "trace_state",
     "traced_remote",
+    "update_prometheus_config",
 ]
 
 _LAZY = {
     "agent_loop_session": "rl_insight.agent_loop",
     "call_remote": "rl_insight.integrations.ray",
+    "hardware": "rl_insight.hardware",
+    "monitor_hardware": "rl_insight.hardware",
     "traced_remote": "rl_insight.integrations.ray",
+    "update_prometheus_config": "rl_insight.targets",
 }
 """Public names that come from modules which most programs do not need."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'rl_insight' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # a type checker must know these names, and only these
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    def __getattr__(name: str) -> Any:
+        """Import a public name on its first use."""
+        if name not in _LAZY:
+            raise AttributeError(f"module 'rl_insight' has no attribute {name!r}")
+        import importlib
+
+        module = importlib.import_module(_LAZY[name])
+        return getattr(module, name, module)

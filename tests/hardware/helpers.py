@@ -50,6 +50,7 @@ class PageServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_args: None  # a client that stopped reading
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/metrics"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

@@ -43,7 +43,8 @@ SECRET_VALUES = (
     r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
     # the user and password of a URL
     r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    # the whole key, also one that was cut short
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
 """Pieces of text that are secrets wherever they stand."""
 

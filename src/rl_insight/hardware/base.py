@@ -11,7 +11,7 @@ import msgspec
 Kind = Literal["gpu", "gpu_process", "node", "process"]
 
 
-class Reading(msgspec.Struct, frozen=True):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """What one device, node or process showed at one moment.
 
     >>> Reading(node="a1", host="gpu-1", kind="gpu", index="0", values={"utilization_ratio": 0.31}).values

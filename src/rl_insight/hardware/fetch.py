@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -107,7 +108,7 @@ def _end(fetch: _Fetch, selector: selectors.BaseSelector, running: set[_Fetch]) 
 class _Fetch:
     """One request. HTTP/1.0, so the answer ends with the connection and comes in one piece."""
 
-    __slots__ = ("deadline", "received", "socket", "target", "unsent")
+    __slots__ = ("deadline", "length", "received", "socket", "target", "unsent")
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
@@ -117,9 +118,8 @@ class _Fetch:
             "Accept: text/plain;version=0.0.4\r\nConnection: close\r\n\r\n"
         ).encode()
         self.received = bytearray()
-        family, _kind, _protocol, _name, address = socket.getaddrinfo(
-            target.host, target.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICSERV
-        )[0]
+        self.length = -1
+        family, address = _resolve(target)
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         problem = self.socket.connect_ex(address)
@@ -141,10 +141,19 @@ class _Fetch:
             data = self.socket.recv(65_536)
         except BlockingIOError:
             return False
+        if not self.received:
+            self._learn_length(data)
         self.received += data
         if len(self.received) > MAX_PAGE_BYTES:
             raise FetchError(f"its page is longer than {MAX_PAGE_BYTES} bytes")
-        return not data
+        return not data or len(self.received) == self.length
+
+    def _learn_length(self, data: bytes) -> None:
+        """Find out how long the answer is, where it says so: the end need not be waited for then."""
+        head = data.partition(b"\r\n\r\n")[0]
+        length = _headers(head).get(b"content-length", b"")
+        if length.isdigit():
+            self.length = len(head) + 4 + int(length)
 
     def page(self) -> bytes:
         """Return the body of the answer."""
@@ -164,6 +173,16 @@ class _Fetch:
         if length.isdigit() and int(length) != len(body):
             raise FetchError(f"its page broke off after {len(body)} of {int(length)} bytes")
         return body
+
+
+def _resolve(target: Target) -> tuple[int, Any]:
+    """Return the address family and the address; an IPv4 address is taken as it is, which saves a tenth of a fetch."""
+    try:
+        socket.inet_pton(socket.AF_INET, target.host)
+    except OSError:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICSERV)[0]
+        return found[0], found[4]
+    return socket.AF_INET, (target.host, target.port)
 
 
 def _headers(head: bytes) -> dict[bytes, bytes]:

@@ -82,6 +82,9 @@ class HardwareMonitor:
                     "Start Ray first, or install rl-insight[nvml]."
                 )
                 return self
+            if not any(source.is_available() for source in self._sources):
+                names = ", ".join(source.name for source in self._sources)
+                logger.warning("there is no hardware to watch yet: %s shows none. It is asked again.", names)
             self._run = _Run(self)
             self._run.thread.start()
         return self

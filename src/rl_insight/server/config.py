@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -265,6 +266,13 @@ def _check_tls(settings: ServerSettings) -> None:
         path = getattr(settings, key)
         if path is not None and not Path(path).expanduser().is_file():
             raise ConfigError(f"{key} cannot be {path!r}: there is no such file.")
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(Path(settings.tls_cert).expanduser(), Path(settings.tls_key).expanduser())
+    except OSError as error:  # ssl's own errors are of this type too
+        raise ConfigError(f"tls_cert and tls_key cannot be used: {_first_line(error)}.") from error
 
 
 def _first_line(error: Exception) -> str:

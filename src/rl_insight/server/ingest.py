@@ -50,6 +50,8 @@ class Submission:
 
     def __init__(self) -> None:
         self.futures: list[Future[bool]] = []
+        self.duplicates = 0
+        """Batches that are known to be stored without asking the store."""
         self._problems: list[str] = []
         self._refused = self._failed = 0
         self._retry_after_s: float | None = None
@@ -89,7 +91,7 @@ class Submission:
     def _outcome(self) -> Outcome:
         if self._settled is not None:
             return self._settled
-        accepted = duplicates = 0
+        accepted, duplicates = 0, self.duplicates
         for future in self.futures:
             error = _error_of(future)
             if error is None:
@@ -162,6 +164,12 @@ class Ingest:
         except SchemaError as error:
             self._counters.refuse("native", "schema")
             submission.refuse(str(error))
+            return
+        if batch.sequence <= self._collector.ledger.low_water(batch.process.process_id):
+            # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
+            # larger than the queue would never come to its end.
+            self._collector.claim(batch)
+            submission.duplicates += 1
             return
         self._submit(submission, batch, len(payload), "native")
 

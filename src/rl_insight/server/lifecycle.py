@@ -10,16 +10,15 @@ import secrets
 import shutil
 import signal
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
-from rl_insight.errors import ConfigError
 from rl_insight.server.app import create_app, create_otlp_app, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
 from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
@@ -176,21 +175,8 @@ def _run(
     services: Services, settings: ServerSettings, listeners: list[socket.socket], ready: Callable[[], None]
 ) -> int:
     apps: list[ASGIApp] = [secured(create_app(services), services), secured(create_otlp_app(services), services)]
-    try:
-        servers = [_Server(_uvicorn_config(app, settings)) for app, _ in zip(apps, listeners, strict=False)]
-        for server in servers:
-            server.config.load()
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"tls_cert and tls_key cannot be used: {error}.") from error
-    return uvicorn_run(_main(services, servers, listeners, ready))
-
-
-def uvicorn_run(main: object) -> int:
-    """Run the main coroutine on uvloop."""
-    import uvloop
-
-    code: int = uvloop.run(main)  # type: ignore[arg-type]
-    return code
+    servers = [_Server(_uvicorn_config(app, settings)) for app, _ in zip(apps, listeners, strict=False)]
+    return uvloop.run(_main(services, servers, listeners, ready))
 
 
 async def _main(

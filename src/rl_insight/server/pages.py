@@ -27,7 +27,8 @@ h2 {{ font-size: 1rem; margin: 1.5rem 0 .2rem }}
 
 _NOT_BUILT = """<h1>RL-Insight is running</h1>
 <p>The web page was not built into this installation. Everything else works: ingest, the API and the metrics.</p>
-<p>To build it in a source checkout: <code>make web</code>. A release installed with <code>pip</code> carries it.</p>
+<p>A release installed with <code>pip</code> carries it. In a source checkout it is built from the folder
+<code>web</code>.</p>
 <ul><li><a href="/docs">What the API offers</a></li><li><a href="/metrics">Metrics</a></li>
 <li><a href="/openapi.json">OpenAPI document</a></li></ul>"""
 

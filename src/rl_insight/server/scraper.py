@@ -66,13 +66,18 @@ class Scraper:
                 wanted = {target.url: target for target in self._targets.list()}
                 for url in [url for url in tasks if url not in wanted]:
                     tasks.pop(url).cancel()
-                    self._health.pop(url, None)
+                    self._forget(url)
                 for url in [url for url in wanted if url not in tasks]:
                     tasks[url] = asyncio.create_task(self._follow(url))
                 await asyncio.sleep(min(1.0, self._settings.interval_s))
         finally:
             for task in tasks.values():
                 task.cancel()
+
+    def _forget(self, url: str) -> None:
+        self._health.pop(url, None)
+        for key in [key for key in self._feeds if key[0] == url]:
+            del self._feeds[key]
 
     async def _follow(self, url: str) -> None:
         while True:

@@ -21,6 +21,7 @@ from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog, ProcessState, arriving
 from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
 from rl_insight.store.rollup import roll_up, rolled_up_rows
+from rl_insight.store.sessions import SessionWriter
 from rl_insight.store.tables import LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
 
 logger = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class RunStore:
             check(batch)
         now = time.time_ns()
         arrivals = [now] * len(batches) if received_ns is None else received_ns
-        with self._writing() as connection:
+        with self.writing() as connection:
             if self._span_rows - self._rolled_up >= ROLLUP_ROWS:
                 # Before this commit's own rows: they get their row ids only when it is through.
                 self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
@@ -149,7 +150,7 @@ class RunStore:
         return new
 
     @contextmanager
-    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Hold the write lock and a transaction; whatever fails inside leaves no trace, here or in the file."""
         with self._write_lock:
             self._check_usable()
@@ -189,6 +190,7 @@ class RunStore:
     ) -> list[bool]:
         tables: dict[str, list[pa.Table]] = {name: [] for name in ("span_data", *_DATA_TABLES)}
         processes: list[ProcessState] = []
+        sessions = SessionWriter()
         new = []
         for batch, arrived in zip(batches, arrivals, strict=True):
             state = self._catalog.process_of(batch, arrived)
@@ -200,12 +202,14 @@ class RunStore:
             if len(batch.spans):
                 processes.append(state)
             self._convert(batch, state, tables)
+            sessions.gather(batch, state)
         if tables["span_data"]:
             self._write_spans(connection, tables["span_data"], processes)
         for name in _DATA_TABLES:
             if tables[name]:
                 with arriving(connection, pa.concat_tables(tables[name])):
                     connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
+        sessions.write(connection)
         return new
 
     def _convert(self, batch: Batch, state: ProcessState, tables: dict[str, list[pa.Table]]) -> None:
@@ -310,7 +314,7 @@ class RunStore:
         if (table, key) not in {("sessions", "session_id"), ("findings", "finding_id")}:
             raise ValueError(f"{table} is not a table whose rows can be replaced.")
         names = ", ".join(field.name for field in rows.schema)
-        with self._writing() as connection, arriving(connection, rows):
+        with self.writing() as connection, arriving(connection, rows):
             connection.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM arriving)")  # noqa: S608
             connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM arriving")  # noqa: S608
 

@@ -99,6 +99,7 @@ _CREATE: Final[tuple[str, ...]] = (
         series_id INTEGER, time_ns BIGINT, step BIGINT, count UBIGINT, sum DOUBLE, min DOUBLE, max DOUBLE,
         codes INTEGER[], counts UBIGINT[]
     )""",
+    # One row a session; snapshot_ns is the time of the owner's latest word, NULL where only phases are known.
     """
     CREATE TABLE sessions (
         session_id VARCHAR, task_id VARCHAR, process_id VARCHAR, rank BIGINT, role VARCHAR, status VARCHAR,
@@ -106,7 +107,7 @@ _CREATE: Final[tuple[str, ...]] = (
         submit_ts DOUBLE, enqueue_ts DOUBLE, wait_return_ts DOUBLE, finalized_ts DOUBLE,
         queue_wait_s DOUBLE, runner_wait_s DOUBLE, execution_s DOUBLE, post_wait_s DOUBLE, total_s DOUBLE,
         generate_s DOUBLE, reward_s DOUBLE, toolcall_s DOUBLE,
-        rollout_stats VARCHAR, phase_seconds VARCHAR, phases VARCHAR, counters VARCHAR
+        rollout_stats VARCHAR, phase_seconds VARCHAR, phases VARCHAR, counters VARCHAR, snapshot_ns BIGINT
     )""",
     """
     CREATE TABLE findings (

@@ -10,7 +10,6 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from rl_insight.schema.framing import MAX_PAYLOAD_BYTES
 from rl_insight.server.bodies import BodyError, decompress, read_body
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
 from rl_insight.transport._http_client import CONTENT_TYPE
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["ingest"])
 
 _ACCEPTED_TYPES = frozenset({CONTENT_TYPE, "application/octet-stream"})
-_SENTENCE: dict[str, Any] = {"type": "object", "properties": {"error": {"type": "string"}}}
 _OPENAPI: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -88,8 +86,7 @@ async def receive(request: Request, services: Services, route: str) -> bytes:
 
 
 def _submit(services: Services, body: bytes, encoding: str) -> Submission:
-    limit = max(services.settings.max_decompressed_bytes, MAX_PAYLOAD_BYTES)
-    return services.ingest.submit_frames(decompress(body, encoding, limit))
+    return services.ingest.submit_frames(decompress(body, encoding, services.settings.max_decompressed_bytes))
 
 
 def _answer(outcome: Outcome) -> Response:

@@ -9,7 +9,17 @@ from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, Scope, hotspots
 from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, range_query
-from rl_insight.store.queries.sessions import Finding, Session, findings, sessions, write_findings, write_sessions
+from rl_insight.store.queries.sessions import (
+    Finding,
+    SessionInFlight,
+    close_lost_sessions,
+    findings,
+    session_record,
+    sessions,
+    sessions_in_flight,
+    write_findings,
+    write_sessions,
+)
 from rl_insight.store.queries.spans import (
     OpenWork,
     Span,
@@ -24,6 +34,7 @@ from rl_insight.store.queries.sql import SqlResult, run_sql
 from rl_insight.store.queries.steps import Step, StepMetric, StepTime, step_metrics, step_times, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
+from rl_insight.store.sessions import Session
 
 __all__ = [
     "Cursor",
@@ -42,6 +53,7 @@ __all__ = [
     "RunSummary",
     "Scope",
     "Session",
+    "SessionInFlight",
     "Span",
     "SpanDetail",
     "SqlResult",
@@ -49,6 +61,7 @@ __all__ = [
     "StepMetric",
     "StepTime",
     "Timeline",
+    "close_lost_sessions",
     "findings",
     "heat_map",
     "hotspots",
@@ -65,7 +78,9 @@ __all__ = [
     "search_events",
     "search_logs",
     "search_spans",
+    "session_record",
     "sessions",
+    "sessions_in_flight",
     "span",
     "span_detail",
     "step_metrics",

@@ -1,4 +1,4 @@
-"""Sessions and findings: written by the analysis, listed here."""
+"""Sessions and findings, listed; what is in flight; sessions whose process is gone."""
 
 from __future__ import annotations
 
@@ -7,43 +7,21 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from rl_insight.schema.sessions import LOST, SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
+from rl_insight.store.queries.summary import SILENT_HEARTBEATS
 from rl_insight.store.run_store import RunStore
-
-
-class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One sample of one task; `_ts` are aligned seconds since 1970, `_s` durations in seconds."""
-
-    session_id: str
-    task_id: str | None = None
-    process_id: str | None = None
-    rank: int | None = None
-    role: str | None = None
-    status: str = "pending"
-    """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
-    reason: str | None = None
-    step: int | None = None
-    model_version: str | None = None
-    reward: float | None = None
-    tokens: int | None = None
-    submit_ts: float | None = None
-    enqueue_ts: float | None = None
-    wait_return_ts: float | None = None
-    finalized_ts: float | None = None
-    queue_wait_s: float | None = None
-    runner_wait_s: float | None = None
-    execution_s: float | None = None
-    post_wait_s: float | None = None
-    total_s: float | None = None
-    generate_s: float | None = None
-    reward_s: float | None = None
-    toolcall_s: float | None = None
-    rollout_stats: dict[str, int] = {}
-    phase_seconds: dict[str, float] = {}
-    """Every phase by name, the ones above too."""
-    phases: dict[str, list[dict[str, Any]]] = {}
-    counters: dict[str, float] = {}
+from rl_insight.store.sessions import (
+    JSON_FIELDS,
+    Session,
+    read_entries,
+    record_of,
+    session_of_row,
+    session_table,
+    write_entries,
+)
+from rl_insight.store.tables import SECOND
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,16 +39,30 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     updated_ns: int = 0
 
 
+class SessionInFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that has not ended, and what it is doing."""
+
+    session_id: str
+    task_id: str | None
+    process_id: str | None
+    role: str | None
+    rank: int | None
+    step: int | None
+    age_s: float
+    """Since it was submitted."""
+    phase: str | None
+    """The open phase that began last; None between phases, or while one is younger than a flush."""
+    phase_age_s: float | None
+    open_phases: int
+
+
 _TYPES: dict[str, pa.DataType] = {
-    "rank": pa.int64(),
     "step": pa.int64(),
-    "tokens": pa.int64(),
-    "reward": pa.float64(),
     "start_ns": pa.int64(),
     "end_ns": pa.int64(),
     "updated_ns": pa.int64(),
 }
-_JSON = {"rollout_stats", "phase_seconds", "phases", "counters", "lanes", "evidence"}
+_JSON = {"lanes", "evidence"}
 _COLUMNS = ", ".join(Session.__struct_fields__)
 _SESSIONS = f"""
     SELECT {_COLUMNS} FROM sessions WHERE {{where}}
@@ -88,13 +80,32 @@ _FRAGMENTS = {
     "longer": "total_s >= $longer",
     "text": "(session_id ILIKE $text ESCAPE '!' OR task_id ILIKE $text ESCAPE '!' OR reason ILIKE $text ESCAPE '!')",
 }
-SORTABLE = tuple(name for name in Session.__struct_fields__ if name not in _JSON)
+SORTABLE = tuple(name for name in Session.__struct_fields__ if name not in JSON_FIELDS)
+
+_IN_FLIGHT = """
+    WITH open_phases AS (
+        SELECT session_id, count(*) AS running, max(start_ns + clock_offset_ns) AS began_ns,
+            arg_max(name, start_ns + clock_offset_ns) AS phase
+        FROM open_span_data JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)
+        WHERE segment = 'phase' AND session_id IS NOT NULL GROUP BY session_id
+    )
+    SELECT session_id, task_id, process_id, role, rank, step, coalesce(submit_ts, began_ns / 1e9), phase, began_ns,
+        coalesce(running, 0)
+    FROM sessions LEFT JOIN open_phases USING (session_id) WHERE status = 'pending'
+    ORDER BY 7 LIMIT $limit
+"""
+_ABANDONED = """
+    SELECT session_id, final, last_seen_ns FROM sessions JOIN processes USING (process_id)
+    WHERE status = 'pending'
+        AND last_seen_ns + ((CASE WHEN final THEN 0 ELSE $heartbeats * heartbeat_s END + $grace_s) * 1e9)::BIGINT
+            < $now_ns
+"""
 
 
 def write_sessions(store: RunStore, sessions: list[Session]) -> None:
     """Write sessions, in place of those with the same ids."""
     if sessions:
-        store.replace_rows("sessions", "session_id", _rows(sessions))
+        store.replace_rows("sessions", "session_id", session_table(sessions))
 
 
 def write_findings(store: RunStore, findings: list[Finding]) -> None:
@@ -142,7 +153,66 @@ def sessions(
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
     sql = _SESSIONS.format(where=where, order=order, direction="DESC" if descending else "ASC")
     rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()
-    return [_struct(Session, row) for row in rows], total
+    return [session_of_row(row) for row in rows], total
+
+
+def session_record(cursor: Cursor, session_id: str) -> SessionRecord | None:
+    """Return the record of a session, as files hold it; None for an unknown one."""
+    found, _ = sessions(cursor, session_id=session_id, limit=1)
+    return record_of(found[0]) if found else None
+
+
+def sessions_in_flight(cursor: Cursor, now_ns: int, limit: int = 1_000) -> list[SessionInFlight]:
+    """Return the sessions that have not ended, the oldest first, with the phase each of them is in."""
+    found = []
+    for *place, began_s, phase, phase_ns, running in cursor.execute(
+        _IN_FLIGHT, {"limit": checked_limit(limit)}
+    ).fetchall():
+        session_id, task_id, process_id, role, rank, step = place
+        now_s = now_ns / SECOND
+        found.append(
+            SessionInFlight(
+                session_id=session_id,
+                task_id=task_id,
+                process_id=process_id,
+                role=role,
+                rank=rank,
+                step=step,
+                age_s=0.0 if began_s is None else max(0.0, now_s - began_s),
+                phase=phase,
+                phase_age_s=None if phase_ns is None else max(0, now_ns - phase_ns) / SECOND,
+                open_phases=running,
+            )
+        )
+    return found
+
+
+def close_lost_sessions(store: RunStore, now_ns: int, grace_s: float = 30.0) -> list[str]:
+    """Close the sessions whose process ended or fell silent without finishing them; returns their ids.
+
+    Should the process come back and say more about a session, its word counts.
+
+    Args:
+        store: of the run.
+        now_ns: the server's time.
+        grace_s: how long to wait beyond the heartbeats of a silent process, or after the goodbye of one that ended:
+            its last batches may still be on the way.
+    """
+    given = {"heartbeats": SILENT_HEARTBEATS, "grace_s": grace_s, "now_ns": now_ns}
+    with store.reader() as cursor:
+        if not cursor.execute(_ABANDONED, given).fetchall():
+            return []
+    with store.writing() as connection:
+        abandoned = {row[0]: row[1:] for row in connection.execute(_ABANDONED, given).fetchall()}
+        entries, owners, rows = read_entries(connection, list(abandoned))
+        for session_id, entry in entries.items():
+            ended, last_seen_ns = abandoned[session_id]
+            entry.snapshot.status = LOST
+            entry.snapshot.reason = "its process ended" if ended else "its process fell silent"
+            entry.snapshot.finalized_ts = round(last_seen_ns / SECOND, 6)
+            entry.snapshot_ns = entry.snapshot_ns or 0
+        write_entries(connection, entries, owners, rows)
+    return list(entries)
 
 
 def findings(cursor: Cursor) -> list[Finding]:

@@ -1,0 +1,13 @@
+"""OTLP out: spans, metrics and logs to any OpenTelemetry receiver, over HTTP or gRPC."""
+
+from rl_insight.collector.sinks.otlp.sink import (
+    PROTOCOLS,
+    SIGNALS,
+    OtlpLogSink,
+    OtlpMetricSink,
+    OtlpSink,
+    OtlpTraceSink,
+    otlp_sinks,
+)
+
+__all__ = ["PROTOCOLS", "SIGNALS", "OtlpLogSink", "OtlpMetricSink", "OtlpSink", "OtlpTraceSink", "otlp_sinks"]

@@ -1,0 +1,98 @@
+"""What the adapters share: recording through the default monitor, and files written from its batches."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_insight.api import default_monitor
+from rl_insight.config import load_config
+from rl_insight.config.paths import find_local_server
+from rl_insight.schema import Batch
+from rl_insight.startup import ray_is_initialized
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.flusher import Flusher
+
+_START_TIMEOUT_S = 30.0
+
+
+def is_recording() -> bool:
+    """Tell whether the default monitor records, by its own `init` or by that of a parent process."""
+    if default_monitor._recorder is None and default_monitor._may_inherit:
+        default_monitor._inherit()
+    return default_monitor._recorder is not None
+
+
+def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Flusher | None:
+    """Have the default monitor record, if it does not yet; None where recording is turned off.
+
+    A program that never called `init` records to a server that is known, and otherwise into the adapter's files alone.
+    """
+    monitor = default_monitor
+    if not is_recording():
+        server = load_config(config).server
+        has_receiver = server.backend != "auto" or server.url or find_local_server() or ray_is_initialized()
+        if not has_receiver:
+            config = {**(config or {}), "server": {"backend": "none"}}
+        monitor.init(config=config, **{name: value for name, value in identity.items() if value is not None})
+    starting = monitor._starting
+    if starting is not None:
+        starting.join(_START_TIMEOUT_S)
+    return None if monitor._pipeline is None else monitor._pipeline.flusher
+
+
+class BatchFiles:
+    """Lines for files, made from batches in the flusher's thread and appended there or in a thread of `save`.
+
+    A subclass turns a batch into lines with `take`, which puts them into `lines`.
+    """
+
+    MAX_LINES = 10_000
+    """Lines that may wait in memory."""
+
+    def __init__(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+        self._lock = threading.Lock()
+        self.lines: dict[Path, list[bytes]] = {}
+        flusher.add_listener(self._listen)
+
+    def take(self, batch: Batch) -> bool:
+        """Turn a batch into lines; True when they are to be written now."""
+        raise NotImplementedError
+
+    def gather(self, *, everything: bool) -> None:
+        """Add the lines that were held back and are ready; with `everything`, also those that are not."""
+
+    def _listen(self, batch: Batch) -> None:
+        with self._lock:
+            is_due = self.take(batch)
+            if batch.final:
+                self.gather(everything=True)
+            if is_due or batch.final or sum(map(len, self.lines.values())) >= self.MAX_LINES:
+                self._write()
+
+    def _write(self) -> None:
+        waiting, self.lines = self.lines, {}
+        for path, lines in waiting.items():
+            if lines:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("ab") as stream:
+                    stream.write(b"".join(line + b"\n" for line in lines))
+
+    def save(self, *, everything: bool = False, timeout_s: float = 5.0) -> None:
+        """Write what was recorded so far, within a bounded time."""
+        default_monitor.flush(timeout_s)
+        with self._lock:
+            self.gather(everything=everything)
+            self._write()
+
+    def save_soon(self) -> None:
+        """Write what was recorded so far, in the background."""
+        threading.Thread(target=self.save, name="rl-insight-save", daemon=True).start()
+
+    def close(self) -> None:
+        """Write everything and stop listening."""
+        self.save(everything=True)
+        self._flusher.remove_listener(self._listen)

@@ -1,0 +1,103 @@
+"""The page for XTuner's trainer: a server that runs already, or one that is started beside the trainer."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+import msgspec
+
+from rl_insight.api import default_monitor
+from rl_insight.compat._recording import is_recording
+from rl_insight.compat.xtuner.config import TraceConfig
+from rl_insight.config import load_config
+from rl_insight.config.paths import STATE_FILE, ServerState, data_dir, find_local_server
+
+logger = logging.getLogger("rl_insight")
+
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 10.0
+
+
+class Viewer:
+    """A server whose page shows the run; one that was started here ends with `close`."""
+
+    def __init__(self, url: str, token: str | None = None, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.url = url
+        self.token = token
+        self._child = child
+
+    def page(self, config: TraceConfig) -> str:
+        """Return the address of the page."""
+        query = {"scope": config.viewer_scope, "refresh_s": f"{config.viewer_refresh_interval_s:g}"}
+        if self.token:
+            query["token"] = self.token
+        return f"{self.url}/?{urlencode(query)}"
+
+    def close(self) -> None:
+        """Stop the server, if it was started here; what it has accepted is stored."""
+        child, self._child = self._child, None
+        if child is None or child.poll() is not None:
+            return
+        child.terminate()
+        try:
+            child.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def open_viewer(config: TraceConfig) -> Viewer | None:
+    """Return the server that this process sends to, or that is known, or a new one; None when none can start."""
+    if is_recording():
+        pipeline = default_monitor._pipeline
+        server = None if pipeline is None else pipeline.config.server
+        return Viewer(server.url, server.token) if server is not None and server.url else None
+    configured = load_config(None).server
+    if configured.url:
+        return Viewer(configured.url, configured.token)
+    local = find_local_server()
+    if local is not None:
+        return Viewer(local.url, local.token)
+    return _start(config)
+
+
+def _start(config: TraceConfig) -> Viewer | None:
+    directory = Path(config.output_dir) / "rl-insight" if config.output_dir else data_dir()
+    words = [f"--host={config.viewer_host}", f"--port={config.viewer_port}", f"--data-dir={directory}"]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / "viewer.out").open("wb") as output:
+            child = subprocess.Popen(  # noqa: S603  # our own program
+                [sys.executable, "-m", "rl_insight.cli", "server", "start", *words]
+                + ["otlp_http_port=null", "otlp_grpc_port=null"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+    except OSError as error:
+        logger.warning("the trace viewer did not start: %s.", error)
+        return None
+    state = _wait_for_state(child, directory / STATE_FILE)
+    if state is None:
+        logger.warning("the trace viewer did not start: see %s.", directory / "viewer.out")
+        Viewer("", child=child).close()
+        return None
+    return Viewer(state.url, state.token, child)
+
+
+def _wait_for_state(child: subprocess.Popen[bytes], path: Path) -> ServerState | None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and child.poll() is None:
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=ServerState)
+        except (OSError, msgspec.DecodeError):
+            state = None
+        if state is not None and state.pid == child.pid:
+            return state
+        time.sleep(0.05)
+    return None

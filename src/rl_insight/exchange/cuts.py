@@ -1,0 +1,58 @@
+"""Where growing files ended when they were read: needed to read them again, longer, without doubling anything."""
+
+from __future__ import annotations
+
+from bisect import insort
+from pathlib import Path
+
+import msgspec
+
+from rl_insight.store.runs import file_name
+
+
+class _Line(msgspec.Struct):
+    file: str
+    offset: int
+
+
+class CutBook:
+    """The cuts of all files imported into one run, in a small file beside the runs.
+
+    >>> import tempfile
+    >>> directory = Path(tempfile.mkdtemp())
+    >>> CutBook(directory, "grpo-7b").add("9f3a", 120)
+    >>> CutBook(directory, "grpo-7b").of("9f3a")
+    [120]
+    """
+
+    def __init__(self, data_dir: Path, run_id: str) -> None:
+        self._path = data_dir / "imports" / f"{file_name(run_id)}.jsonl"
+        self._cuts: dict[str, list[int]] = {}
+        if not self._path.exists():
+            return
+        for raw in self._path.read_bytes().splitlines():
+            try:
+                line = msgspec.json.decode(raw, type=_Line)
+            except msgspec.DecodeError:
+                continue  # the last line of a program that was killed
+            self._insert(line)
+
+    def of(self, file: str) -> list[int]:
+        """Return the cuts of a file, by its identity, in order."""
+        return self._cuts.get(file, [])
+
+    def add(self, file: str, offset: int) -> None:
+        """Write a cut down; called before what ends there is sent."""
+        line = _Line(file, offset)
+        if not self._insert(line):
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as stream:
+            stream.write(msgspec.json.encode(line) + b"\n")
+
+    def _insert(self, line: _Line) -> bool:
+        known = self._cuts.setdefault(line.file, [])
+        if line.offset in known:
+            return False
+        insort(known, line.offset)
+        return True

@@ -1,0 +1,127 @@
+"""Reading files that may be huge, compressed, cut short, or still growing.
+
+A file is read in portions whose ends depend on its content alone, and each portion becomes batches with fixed sequence
+numbers. So the same file always gives the same batches, and a store that has seen one takes it for what it is.
+Where a file ended while it was still growing, the end of the last portion is a *cut*: it is written down (see
+`rl_insight.exchange.cuts`), and the next reading ends a portion there too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+PORTION_BYTES = 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
+_HEAD_BYTES = 64 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a damaged or unfinished gzip file raises."""
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """Some whole lines of a file."""
+
+    data: bytes
+    end: int
+    """The offset after the last line, in the uncompressed file."""
+    is_last: bool = False
+    """The file ended here: what follows later is a portion of its own."""
+    is_partial: bool = False
+    """The data is a last line without a line end, which may be half of one."""
+    skipped: int = 0
+    """Lines left out because they are too long."""
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading, through gzip where its content is."""
+    stream = path.open("rb")
+    magic = stream.read(2)
+    stream.seek(0)
+    if magic != _GZIP_MAGIC:
+        return stream
+    return cast("BinaryIO", gzip.GzipFile(fileobj=stream, mode="rb"))
+
+
+def is_compressed(path: Path) -> bool:
+    """Tell whether a file's content is gzip."""
+    with path.open("rb") as stream:
+        return stream.read(2) == _GZIP_MAGIC
+
+
+def read_head(path: Path, size: int = _HEAD_BYTES) -> bytes:
+    """Return the first bytes of a file, uncompressed; what a damaged gzip file does not give is missing."""
+    with open_file(path) as stream:
+        try:
+            return stream.read(size)
+        except DAMAGED_GZIP:
+            return b""
+
+
+def identity_of(head: bytes, *, by_line: bool) -> str:
+    """Return a short name for a file's content that stays when the file grows, moves or is renamed.
+
+    >>> identity_of(b'{"a":1}\\n', by_line=True) == identity_of(b'{"a":1}\\n{"a":2}\\n', by_line=True)
+    True
+    """
+    kept = head.split(b"\n", 1)[0] if by_line else head
+    return hashlib.blake2b(kept, digest_size=6).hexdigest()
+
+
+def portions(stream: BinaryIO, start: int = 0, cuts: Sequence[int] = ()) -> Iterator[Portion]:
+    """Yield the lines of a stream from an offset on, in portions of about `PORTION_BYTES`.
+
+    Args:
+        stream: read from where it stands, which is `start`.
+        start: the offset of the first byte.
+        cuts: offsets, in order, at which earlier readings ended.
+    """
+    offset = start
+    while True:
+        limit = _next_cut(cuts, offset)
+        data = stream.read(PORTION_BYTES if limit is None else min(PORTION_BYTES, limit - offset))
+        if not data:
+            return
+        skipped = 0
+        end = offset + len(data)
+        if not data.endswith(b"\n") and end != limit:
+            rest, consumed = _rest_of_line(stream)
+            end += consumed
+            if rest is None:
+                data, skipped = data[: data.rfind(b"\n") + 1], 1
+            else:
+                data += rest
+        offset = end
+        is_short = len(data) < PORTION_BYTES and limit is None and not skipped
+        if data.endswith(b"\n") or skipped or end == limit:
+            yield Portion(data, end, is_last=is_short, skipped=skipped)
+            continue
+        whole = data.rfind(b"\n") + 1
+        if whole:
+            yield Portion(data[:whole], end - len(data) + whole, is_last=True)
+        yield Portion(data[whole:], end, is_last=True, is_partial=True)
+
+
+def _next_cut(cuts: Sequence[int], offset: int) -> int | None:
+    place = bisect_right(cuts, offset)
+    return cuts[place] if place < len(cuts) else None
+
+
+def _rest_of_line(stream: BinaryIO) -> tuple[bytes | None, int]:
+    """Return the rest of a line and how many bytes were read; None for a line that is too long to be held."""
+    rest = stream.readline(MAX_LINE_BYTES)
+    consumed = len(rest)
+    if len(rest) < MAX_LINE_BYTES or rest.endswith(b"\n"):
+        return rest, consumed
+    while True:
+        more = stream.readline(PORTION_BYTES)
+        consumed += len(more)
+        if not more or more.endswith(b"\n"):
+            return None, consumed

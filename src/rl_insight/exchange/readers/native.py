@@ -1,0 +1,194 @@
+"""RL-Insight's own files: records as JSON Lines. (Frames are read by `rl_insight.exchange.frames`.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rl_insight.errors import SchemaError
+from rl_insight.exchange.readers.base import HEARTBEAT_S, FileContext, Reader, decoded_lines, json_text
+from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.schema.records import (
+    EventRecord,
+    HistogramRecord,
+    LogRecord,
+    LossRecord,
+    ProcessRecord,
+    Record,
+    SampleRecord,
+    SessionSnapshot,
+    SpanRecord,
+)
+
+AnyRecord = (
+    SpanRecord | EventRecord | LogRecord | SessionSnapshot | SampleRecord | HistogramRecord | LossRecord | ProcessRecord
+)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyRecord, strict=False)
+
+
+class RecordReader(Reader):
+    """Reads records; each process of the file becomes a process of the run, under its id and the file's."""
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._processes: dict[str, Process] = {}
+        self._losses: dict[str, dict[tuple[str, str], int]] = {}
+
+    def convert(self, data: bytes) -> Iterator[Batch]:
+        """Yield a batch for each process that the lines tell about."""
+        builders: dict[str, _Rows] = {}
+        counts = self.context.counts
+        for record in decoded_lines(data, _decoder, counts):
+            if isinstance(record, ProcessRecord):
+                self._processes[record.process_id] = self._introduced(record)
+                continue
+            rows = builders.setdefault(record.process_id, _Rows())
+            try:
+                self._add(rows, record)
+            except (ValueError, OverflowError) as error:
+                counts.records -= 1
+                counts.note_bad(f"{error} in a {type(record).__name__}")
+        for process_id, rows in builders.items():
+            batch = self.context.build(rows.builder, self._process(process_id))
+            told = self._losses.get(process_id, {})
+            batch.losses += [Loss(kind, reason, count) for (kind, reason), count in told.items()]
+            yield batch
+
+    def _introduced(self, record: ProcessRecord) -> Process:
+        fields = msgspec.structs.asdict(record)
+        fields["process_id"] = self._name(record.process_id)
+        fields["heartbeat_s"] = HEARTBEAT_S
+        if self.context.force_run or not record.run_id:
+            fields["run_id"] = self.context.run_id
+        return Process(**fields)
+
+    def _process(self, process_id: str) -> Process:
+        known = self._processes.get(process_id)
+        if known is None:
+            known = Process(
+                process_id=self._name(process_id),
+                run_id=self.context.run_id,
+                host="imported",
+                pid=0,
+                heartbeat_s=HEARTBEAT_S,
+            )
+            self._processes[process_id] = known
+        return known
+
+    def _name(self, process_id: str) -> str:
+        """Return an id that two files never share: their sequence numbers would collide."""
+        return f"{process_id.partition('@')[0]}@{self.context.identity}"
+
+    def _add(self, rows: _Rows, record: Record) -> None:
+        if isinstance(record, LossRecord):
+            self._losses.setdefault(record.process_id, {})[record.kind, record.reason] = record.count
+        else:
+            rows.add(record)
+
+
+class _Rows:
+    """Writes records into a builder."""
+
+    def __init__(self) -> None:
+        self.builder = BatchBuilder()
+        self._series: dict[tuple[str, str, str], int] = {}
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, SpanRecord):
+            self._add_span(record)
+        elif isinstance(record, (EventRecord, LogRecord)):
+            self._add_instant(record)
+        elif isinstance(record, SessionSnapshot):
+            self.builder.add_session(
+                session_id=record.session_id,
+                task_id=record.task_id,
+                status=record.status,
+                time_ns=_int64(record.time_ns),
+                record=json_text(record.record) or "{}",
+            )
+        elif isinstance(record, SampleRecord):
+            series = self._series_of(record.metric, record.kind, record.documentation, record.labels)
+            value = float(record.value)
+            self.builder.add_sample(series, time_ns=_int64(record.time_ns), value=value, step=_step(record.step))
+        elif isinstance(record, HistogramRecord):
+            self.builder.add_histogram(
+                self._series_of(record.metric, "histogram", record.documentation, record.labels),
+                time_ns=_int64(record.time_ns),
+                count=_unsigned(record.count),
+                total=float(record.sum),
+                minimum=float(record.min),
+                maximum=float(record.max),
+                buckets={_int32(code): _unsigned(count) for code, count in record.buckets.items()},
+                step=_step(record.step),
+            )
+
+    def _add_span(self, record: SpanRecord) -> None:
+        self.builder.add_span(
+            span_id=_id(record.span_id),
+            trace=_trace(record.trace_id),
+            parent_id=_id(record.parent_id),
+            name=record.name,
+            start_ns=_int64(record.start_ns),
+            duration_ns=-1 if record.duration_ns is None else _int64(record.duration_ns),
+            segment=record.segment,
+            lane=record.lane,
+            status=record.status,
+            error=record.error,
+            step=_step(record.step),
+            session_id=record.session_id,
+            attributes=json_text(record.attributes),
+        )
+
+    def _add_instant(self, record: EventRecord | LogRecord) -> None:
+        where: dict[str, Any] = {
+            "time_ns": _int64(record.time_ns),
+            "span_id": _id(record.span_id),
+            "trace": _trace(record.trace_id),
+            "lane": record.lane,
+            "step": _step(record.step),
+            "session_id": record.session_id,
+            "attributes": json_text(record.attributes),
+        }
+        if isinstance(record, EventRecord):
+            self.builder.add_event(name=record.name, **where)
+        else:
+            self.builder.add_log(level=_int64(record.level), message=record.message, logger=record.logger, **where)
+
+    def _series_of(self, name: str, kind: str, documentation: str, labels: dict[str, str]) -> int:
+        text = json_text(labels) or "{}"
+        key = (name, kind, text)
+        if key not in self._series:
+            self._series[key] = self.builder.add_series(name, kind, documentation, text)
+        return self._series[key]
+
+
+def _id(text: str | None) -> int:
+    return _unsigned(int(text, 16)) if text else 0
+
+
+def _trace(text: str | None) -> tuple[int, int]:
+    return (_id(text[:-16]), _id(text[-16:])) if text else (0, 0)
+
+
+def _int64(number: int) -> int:
+    return _within(number, -(2**63), 2**63)
+
+
+def _unsigned(number: int) -> int:
+    return _within(number, 0, 2**64)
+
+
+def _int32(number: int) -> int:
+    return _within(number, -(2**31), 2**31)
+
+
+def _step(step: int | None) -> int | None:
+    return None if step is None else _int64(step)
+
+
+def _within(number: int, low: int, high: int) -> int:
+    if not low <= number < high:
+        raise SchemaError(f"{number} is out of range")
+    return number

@@ -1,0 +1,144 @@
+"""XTuner producer traces as JSON Lines: one line for each start, end, error or instant of a stage of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
+from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.schema.sessions import PHASE_SEGMENT
+
+_STEP_LIMIT = 2**62
+_CANCELLED = frozenset({"cancelled", "canceled", "aborted"})
+_FAILED = frozenset({"error", "failed"})
+
+
+class _Line(msgspec.Struct):
+    trace_id: str
+    stage: str
+    timestamp_s: float
+    status: Any = None
+    task_name: Any = None
+    uid: Any = None
+    session_uid: Any = None
+    train_step: int | None = None
+    model_step: int | None = None
+    producer_future_step: int | None = None
+    produce_batch_id: str | None = None
+    worker_rank: int | None = None
+    elapsed_s: float | None = None
+    error_msg: Any = None
+
+
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
+_KEPT = (
+    "task_name", "uid", "model_step", "producer_future_step", "produce_batch_id", "error_msg",
+)  # fmt: skip
+
+
+class XtunerReader(Reader):
+    """Reads producer traces; a stage that has not ended is an open span, so hung tasks are visible."""
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._processes: dict[int | None, Process] = {}
+        # Of each task, the stages that run: name, span id, start.
+        self._running: dict[str, list[tuple[str, int, int]]] = {}
+        self._lines = 0
+
+    def convert(self, data: bytes) -> Iterator[Batch]:
+        """Yield a batch for each worker that the lines tell about."""
+        builders: dict[int | None, BatchBuilder] = {}
+        for line in decoded_lines(data, _decoder, self.context.counts):
+            self._lines += 1
+            rank = line.worker_rank if line.worker_rank is None or abs(line.worker_rank) < _STEP_LIMIT else None
+            try:
+                self._add(builders.setdefault(rank, BatchBuilder()), line)
+            except (ValueError, OverflowError) as error:
+                self.context.counts.records -= 1
+                self.context.counts.note_bad(f"{error} in {line.trace_id[:60]!r}")
+        for rank, builder in builders.items():
+            if len(builder):
+                yield self.context.build(builder, self._process(rank))
+
+    def _process(self, rank: int | None) -> Process:
+        found = self._processes.get(rank)
+        if found is None:
+            part = "" if rank is None else f"worker{rank}"
+            found = self._processes[rank] = self.context.process(part, role="producer", rank=rank)
+        return found
+
+    def _add(self, builder: BatchBuilder, line: _Line) -> None:
+        name, dot, kind = line.stage.rpartition(".")
+        time_ns = self.context.wall_ns(line.timestamp_s)
+        if not dot or kind not in {"start", "end", "error"}:
+            builder.add_event(time_ns=time_ns, name=line.stage, **self._where(line), attributes=_attributes(line))
+            return
+        running = self._running.setdefault(line.trace_id, [])
+        if kind == "start":
+            span_id = number_of(self.context.identity, self._lines)
+            parent = running[-1][1] if running else 0
+            running.append((name, span_id, time_ns))
+            self._write(builder, line, name, span_id, parent, time_ns, -1)
+            return
+        span_id, start = self._finish(line.trace_id, name)
+        if start is None:
+            start = time_ns - round((line.elapsed_s or 0.0) * 1e9)
+        parent = running[-1][1] if running else 0
+        self._write(builder, line, name, span_id, parent, start, max(time_ns - start, 0))
+
+    def _finish(self, trace_id: str, name: str) -> tuple[int, int | None]:
+        """Return the id and the start of the youngest running stage of a name; a new id for an end without a start."""
+        running = self._running[trace_id]
+        found: tuple[int, int | None] = (number_of(self.context.identity, self._lines), None)
+        for place in range(len(running) - 1, -1, -1):
+            if running[place][0] == name:
+                _, *rest = running.pop(place)
+                found = (rest[0], rest[1])
+                break
+        if not running:
+            del self._running[trace_id]
+        return found
+
+    def _write(
+        self, builder: BatchBuilder, line: _Line, name: str, span_id: int, parent: int, start: int, duration: int
+    ) -> None:
+        status = "open" if duration < 0 else _outcome(line)
+        where = self._where(line)
+        builder.add_span(
+            span_id=span_id,
+            trace=(number_of(self.context.identity), number_of(line.trace_id)),
+            parent_id=parent,
+            name=name,
+            start_ns=start,
+            duration_ns=duration,
+            segment=PHASE_SEGMENT if where["session_id"] is not None else "duration",
+            status=status,
+            error=str(line.error_msg).partition(":")[0][:200] if line.error_msg and status != "ok" else None,
+            attributes=_attributes(line),
+            **where,
+        )
+
+    @staticmethod
+    def _where(line: _Line) -> dict[str, Any]:
+        session = line.session_uid if line.session_uid is not None else line.uid
+        step = line.train_step
+        return {
+            "lane": None if line.task_name is None else str(line.task_name),
+            "step": step if step is not None and abs(step) < _STEP_LIMIT else None,
+            "session_id": line.trace_id if session is None else str(session),
+        }
+
+
+def _outcome(line: _Line) -> str:
+    said = str(line.status or "").lower()
+    if said in _CANCELLED or "cancelled" in str(line.error_msg or "").lower():
+        return "cancelled"
+    return "error" if line.stage.endswith(".error") or said in _FAILED else "ok"
+
+
+def _attributes(line: _Line) -> str | None:
+    return json_text({name: value for name in _KEPT if (value := getattr(line, name)) is not None})

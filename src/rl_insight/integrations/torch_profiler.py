@@ -1,0 +1,158 @@
+"""PyTorch's profiler on chosen steps, merged into the timeline of the process.
+
+>>> profiler = TorchProfiler(steps=[10, 200])  # doctest: +SKIP
+>>> for step in range(1000):  # doctest: +SKIP
+...     profiler.begin_step(step)
+...     train(step)
+>>> profiler.close()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rl_insight.api import default_monitor
+from rl_insight.monitor import Monitor
+
+logger = logging.getLogger("rl_insight")
+
+_MAX_SPANS = 50_000
+"""Spans of one capture that are merged, the longest first: kernels come by the million."""
+
+
+class TorchProfiler:
+    """Profiles chosen steps, and records what the profiler saw as spans on lanes of this process.
+
+    Where PyTorch is not installed it says so once and does nothing.
+
+    Args:
+        steps: Which steps to profile; a profiled step is slower.
+        monitor: Where to record; the default monitor when left out.
+    """
+
+    def __init__(self, steps: Iterable[int], monitor: Monitor | None = None) -> None:
+        self._steps = frozenset(steps)
+        self._monitor = monitor or default_monitor
+        self._profile: Any = None
+        self._step: int | None = None
+
+    def begin_step(self, step: int) -> None:
+        """Say that a step begins: what the one before captured is merged, and a chosen one is captured."""
+        self.close()
+        if step not in self._steps:
+            return
+        try:
+            self._profile = _new_profile()
+            self._profile.__enter__()
+        except Exception as error:  # noqa: BLE001  # no torch, no CUPTI, another profiler at work: go on without
+            self._profile = None
+            logger.warning("step %d is not profiled: %s: %s.", step, type(error).__name__, error)
+        self._step = step
+
+    def close(self) -> None:
+        """End a capture that runs, and merge it; idempotent."""
+        profile, self._profile = self._profile, None
+        if profile is None:
+            return
+        try:
+            profile.__exit__(None, None, None)
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory) / "trace.json"
+                profile.export_chrome_trace(str(path))
+                merge_chrome_trace(path, monitor=self._monitor, step=self._step)
+        except Exception:  # training goes on without the profile
+            logger.exception("the profile of step %s is lost.", self._step)
+
+
+def merge_chrome_trace(
+    path: str | Path, *, monitor: Monitor | None = None, step: int | None = None, max_spans: int = _MAX_SPANS
+) -> int:
+    """Record the complete events of a Chrome trace as finished spans; returns how many.
+
+    Each thread or stream of the trace gets the lane ``torch/<process>/<thread>``. Times of PyTorch's traces are wall
+    time; those of a trace that says nothing about its origin end now.
+
+    Args:
+        path: A trace, also compressed with gzip.
+        monitor: Where to record; the default monitor when left out.
+        step: The training step of the spans.
+        max_spans: Of more than these, the longest are recorded.
+    """
+    monitor = monitor or default_monitor
+    document = msgspec.json.decode(_read(Path(path)))
+    events = document.get("traceEvents", []) if isinstance(document, dict) else document
+    found = [event for event in events if isinstance(event, dict) and _is_interval(event)]
+    if not found:
+        return 0
+    lanes = _lane_names(events)
+    origin_ns = _origin_ns(document, found)
+    chosen = sorted(found, key=lambda event: -float(event["dur"]))[:max_spans]
+    if len(chosen) < len(found):
+        logger.warning("%d of %d spans of a profile are merged: the longest.", len(chosen), len(found))
+    for event in sorted(chosen, key=lambda event: float(event["ts"])):
+        start_ns = origin_ns + round(float(event["ts"]) * 1000)
+        place = (event.get("pid"), event.get("tid"))
+        arguments = event.get("args")
+        attributes = dict(arguments) if isinstance(arguments, dict) else {}
+        if event.get("cat"):
+            attributes["category"] = event["cat"]
+        with monitor.step(step) if step is not None else monitor.attach({}):
+            monitor.trace_span(
+                str(event.get("name", "")),
+                attributes,
+                start_time_ns=start_ns,
+                end_time_ns=start_ns + round(float(event["dur"]) * 1000),
+                lane=f"torch/{lanes.get((place[0], None), place[0])}/{lanes.get(place, place[1])}",
+            )
+    return len(chosen)
+
+
+def _new_profile() -> Any:
+    if "torch" not in sys.modules:
+        raise ImportError("torch is not imported here")
+    from torch import profiler  # type: ignore[import-not-found]
+
+    return profiler.profile()
+
+
+def _read(path: Path) -> bytes:
+    raw = path.read_bytes()
+    return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+
+
+def _is_interval(event: dict[str, Any]) -> bool:
+    timing = (event.get("ts"), event.get("dur"))
+    return event.get("ph") == "X" and all(isinstance(value, (int, float)) and value >= 0 for value in timing)
+
+
+def _lane_names(events: list[Any]) -> dict[tuple[Any, Any], str]:
+    """Return the names that metadata events give: (pid, None) to a process, (pid, tid) to a thread."""
+    names: dict[tuple[Any, Any], str] = {}
+    for event in events:
+        if not isinstance(event, dict) or event.get("ph") != "M" or not isinstance(event.get("args"), dict):
+            continue
+        name = event["args"].get("name")
+        if event.get("name") == "process_name" and name:
+            names[event.get("pid"), None] = str(name)
+        elif event.get("name") == "thread_name" and name:
+            names[event.get("pid"), event.get("tid")] = str(name)
+    return names
+
+
+def _origin_ns(document: Any, events: list[dict[str, Any]]) -> int:
+    base = document.get("baseTimeNanoseconds") if isinstance(document, dict) else None
+    if isinstance(base, int) and not isinstance(base, bool):
+        return base
+    last_us = max(float(event["ts"]) + float(event["dur"]) for event in events)
+    now_ns = time.time_ns()
+    is_wall_time = abs(last_us * 1000 - now_ns) < 365 * 86_400 * 1e9
+    return 0 if is_wall_time else now_ns - round(last_us * 1000)
