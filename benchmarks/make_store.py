@@ -3,12 +3,18 @@
     python -m benchmarks.make_store big.duckdb --spans 10000000
 
 The run looks like a training: one trainer and many rollout workers, steps of ten seconds, states that follow one
-another, operations inside them, now and then a long session, some errors, a few spans left open.
+another, operations inside them, now and then a long session, some errors, a few spans left open; and what comes with
+spans: metrics, distributions, log lines, events, sessions.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +23,20 @@ import numpy as np
 
 from rl_insight.schema import NO_STEP, VERSION, Batch, BatchBuilder, Process
 from rl_insight.schema.batch import Spans
+from rl_insight.schema.histogram import bucket_code
+from rl_insight.store import tables
 from rl_insight.store.run_store import RunStore
 
 SECOND = 1_000_000_000
 BEGIN_NS = 1_760_000_000 * SECOND
+STEP_NS = 10 * SECOND
 BATCH_SPANS = 10_000
+RUN_ID = "synthetic"
+CACHE_VARIABLE = "RL_INSIGHT_BENCHMARK_DIR"
+"""Where made stores are kept for the next run; the folder for temporary files, if it is not set."""
+GAUGES = tuple(f"gauge_{number:02d}" for number in range(12))
+COUNTERS = ("samples", "tokens", "errors")
+DISTRIBUTIONS = ("latency_ms", "response_tokens")
 NAMES = (
     "generate",
     "toolcall",
@@ -53,7 +68,7 @@ def span_batch(
     rng = np.random.default_rng((seed, process.pid, sequence))
     strings = [*NAMES, *_SEGMENTS, *_STATUSES]
     sessions = len(strings) + 1
-    strings += [f"session-{process.pid}-{sequence}-{i}" for i in range(100)]
+    strings += [session_id(process, sequence, i) for i in range(100)]
     attributes = len(strings) + 1
     strings += [
         f'{{"tokens":{i * 7 % 4096},"model":"policy-{sequence % 50}","worker":"{process.pid}"}}' for i in range(500)
@@ -75,7 +90,7 @@ def span_batch(
         "lane": np.zeros(spans, np.uint32),
         "status": np.where(rng.random(spans) < 0.002, len(NAMES) + 4, len(NAMES) + 3).astype(np.uint32),
         "error": np.zeros(spans, np.uint32),
-        "step": (starts - BEGIN_NS) // (10 * SECOND),
+        "step": (starts - BEGIN_NS) // STEP_NS,
         "session_id": (rng.integers(0, 100, spans) + sessions).astype(np.uint32),
         "attributes": (rng.integers(0, 500, spans) + attributes).astype(np.uint32),
     }
@@ -106,12 +121,85 @@ def open_batch(process: Process, sequence: int, start_ns: int, spans: int = 20) 
     return builder.build(process, sequence=sequence, sent_ns=start_ns)
 
 
-def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000) -> Iterator[Batch]:
+def session_id(process: Process, sequence: int, number: int) -> str:
+    """Return the id of one of the hundred sessions that the spans of a batch belong to."""
+    return f"session-{process.pid}-{sequence}-{number}"
+
+
+def company_batch(process: Process, sequence: int, *, start_ns: int, length_ns: int) -> Batch:
+    """Return what a process records beside the spans of the batch before."""
+    rng = np.random.default_rng((1, process.pid, sequence))
+    builder = BatchBuilder()
+    moments = [start_ns + number * 2 * SECOND for number in range(max(1, length_ns // (2 * SECOND)))]
+    _add_metrics(builder, rng, moments, sequence)
+    _add_distributions(builder, rng, moments[::5], sequence)
+    for number, moment in enumerate(np.sort(rng.integers(start_ns, start_ns + length_ns, 400)).tolist()):
+        where = {"step": (moment - BEGIN_NS) // STEP_NS, "session_id": session_id(process, sequence - 1, number % 100)}
+        level = 40 if number % 97 == 0 else 20
+        message = f"rollout {number} of worker {process.pid} took {number % 37} turns"
+        builder.add_log(time_ns=moment, level=level, message=message, logger="rollout", **where)
+        if number % 2:
+            builder.add_event(time_ns=moment, name="weights_arrived" if number % 5 else "preempted", **where)
+    for number in range(100):
+        _add_session(builder, rng, session_id(process, sequence - 1, number), start_ns + number * length_ns // 100)
+    return builder.build(process, sequence=sequence, sent_ns=start_ns + length_ns)
+
+
+def _add_metrics(builder: BatchBuilder, rng: np.random.Generator, moments: list[int], sequence: int) -> None:
+    for name in GAUGES:
+        series = builder.add_series(name, "gauge", "", '{"worker":"0"}')
+        for moment, value in zip(moments, rng.random(len(moments)).tolist(), strict=True):
+            builder.add_sample(series, time_ns=moment, value=value, step=(moment - BEGIN_NS) // STEP_NS)
+    for name in COUNTERS:
+        series = builder.add_series(name, "counter", "", "{}")
+        for number, moment in enumerate(moments):
+            builder.add_sample(series, time_ns=moment, value=(sequence * len(moments) + number) * 7.0)
+
+
+def _add_distributions(builder: BatchBuilder, rng: np.random.Generator, moments: list[int], sequence: int) -> None:
+    for name in DISTRIBUTIONS:
+        series = builder.add_series(name, "histogram", "", "{}")
+        for number, moment in enumerate(moments):
+            values = rng.lognormal(3.0, 1.0, 40)
+            total = (sequence * len(moments) + number + 1) * len(values)
+            codes, counts = np.unique([bucket_code(value) for value in values], return_counts=True)
+            builder.add_histogram(
+                series,
+                time_ns=moment,
+                step=(moment - BEGIN_NS) // STEP_NS,
+                count=total,
+                total=float(values.sum()) * total / len(values),
+                minimum=float(values.min()),
+                maximum=float(values.max()),
+                buckets=dict(zip(codes.tolist(), (counts * (total // len(values))).tolist(), strict=True)),
+            )
+
+
+def _add_session(builder: BatchBuilder, rng: np.random.Generator, name: str, start_ns: int) -> None:
+    began = start_ns / 1e9
+    took = float(rng.lognormal(1.5, 0.8))
+    status = "rejected" if rng.random() < 0.1 else "accepted"
+    record = {
+        "status": status,
+        "submit_ts": began,
+        "enqueue_ts": began + 0.05,
+        "finalized_ts": began + took,
+        "step": (start_ns - BEGIN_NS) // STEP_NS,
+        "reward": round(float(rng.random()), 3),
+        "tokens": int(rng.integers(10, 4000)),
+        "counters": {"turns": int(rng.integers(1, 9))},
+    }
+    task = f"task-{int(rng.integers(0, 5000))}"
+    time_ns = int((began + took) * 1e9)
+    builder.add_session(session_id=name, status=status, time_ns=time_ns, record=json.dumps(record), task_id=task)
+
+
+def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000, *, spans_only: bool = False) -> Iterator[Batch]:
     """Yield the batches of a run in the order in which they would arrive."""
     workers = [
         Process(
             process_id=f"node{i // 8}-{1000 + i}",
-            run_id="synthetic",
+            run_id=RUN_ID,
             host=f"node{i // 8}",
             pid=1000 + i,
             project="benchmark",
@@ -123,31 +211,49 @@ def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000) -> Iterat
     ]
     length_ns = BATCH_SPANS * processes * SECOND // spans_per_s
     made = 0
-    sequence = 0
+    sequence = round_number = 0
     while made < spans:
-        sequence += 1
+        sequence, round_number = sequence + 2, round_number + 1
+        start_ns = BEGIN_NS + (round_number - 1) * length_ns
         for process in workers:
             if made >= spans:
                 break
             count = min(BATCH_SPANS, spans - made)
-            yield span_batch(
-                process, sequence, start_ns=BEGIN_NS + (sequence - 1) * length_ns, length_ns=length_ns, spans=count
-            )
+            yield span_batch(process, sequence - 1, start_ns=start_ns, length_ns=length_ns, spans=count)
+            if not spans_only:
+                yield company_batch(process, sequence, start_ns=start_ns, length_ns=length_ns)
             made += count
-    yield open_batch(workers[-1], sequence + 1, BEGIN_NS + sequence * length_ns)
+    yield open_batch(workers[-1], sequence + 1, BEGIN_NS + round_number * length_ns)
 
 
-def make_store(path: Path, spans: int, *, processes: int = 64) -> dict[str, float]:
-    """Write a run file and return what it took: seconds in commits, the longest one, bytes on disk."""
+def make_store(path: Path, spans: int, *, processes: int = 64, spans_only: bool = False) -> dict[str, float]:
+    """Write a run file and return what it took: seconds in commits of spans, the longest one, bytes on disk."""
     in_commits = longest = 0.0
     with RunStore(path) as store:
-        for batch in batches(spans, processes):
+        for batch in batches(spans, processes, spans_only=spans_only):
             began = time.perf_counter()
             store.commit([batch], live=False)
             took = time.perf_counter() - began
-            in_commits += took
             longest = max(longest, took)
+            if len(batch.spans):
+                in_commits += took
     return {"commit_s": in_commits, "longest_commit_s": longest, "bytes": path.stat().st_size}
+
+
+def cached_data_dir(spans: int) -> Path:
+    """Return a data directory whose only run, `RUN_ID`, has this many spans; it is made once and kept."""
+    folder = Path(os.environ.get(CACHE_VARIABLE) or Path(tempfile.gettempdir()) / "rl-insight-benchmarks")
+    made_by = Path(__file__).read_bytes() + Path(tables.__file__).read_bytes()
+    place = folder / f"spans-{spans}-{hashlib.sha256(made_by).hexdigest()[:12]}"
+    if (place / "runs").is_dir():
+        return place
+    # Under another name until it is whole: a run that was broken off leaves nothing that looks finished.
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "runs").mkdir(parents=True)
+    make_store(partial / "runs" / f"{RUN_ID}.duckdb", spans)
+    partial.rename(place)
+    return place
 
 
 def main() -> None:
@@ -155,11 +261,12 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("--spans", type=int, default=10_000_000)
     parser.add_argument("--processes", type=int, default=64)
-    arguments = parser.parse_args()
-    figures = make_store(arguments.path, arguments.spans, processes=arguments.processes)
-    print(f"{arguments.spans / figures['commit_s']:,.0f} spans/s in commits of {BATCH_SPANS:,}")
+    parser.add_argument("--spans-only", action="store_true", help="without metrics, logs, events and sessions")
+    options = parser.parse_args()
+    figures = make_store(options.path, options.spans, processes=options.processes, spans_only=options.spans_only)
+    print(f"{options.spans / figures['commit_s']:,.0f} spans/s in commits of {BATCH_SPANS:,}")
     print(f"longest commit {figures['longest_commit_s'] * 1000:.0f} ms")
-    print(f"{figures['bytes'] / arguments.spans * 1_000_000 / 1e6:.1f} MB per million spans")
+    print(f"{figures['bytes'] / options.spans * 1_000_000 / 1e6:.1f} MB per million spans")
 
 
 if __name__ == "__main__":

@@ -42,40 +42,48 @@ def _get(url):
 
 
 class PrometheusServer:
-    """A running Prometheus that scrapes the given targets every 200 ms."""
+    """A running Prometheus that scrapes the given targets every 200 ms; it can be stopped and started again."""
 
-    def __init__(self, directory: Path, targets: list[str]):
-        config = directory / "prometheus.yml"
-        scrape = {"job_name": "test", "scrape_interval": "200ms", "static_configs": [{"targets": targets}]}
-        config.write_text(json.dumps({"scrape_configs": [scrape]}))
+    program_name = "prometheus"
+    ready_path = "/-/ready"
+
+    def __init__(self, directory: Path, targets: list[str], arguments: tuple[str, ...] = ()):
+        self.directory = directory
         self.port = _free_port()
-        self.log = directory / "prometheus.log"
-        with self.log.open("wb") as log:
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = directory / f"{self.program_name}.log"
+        self.program = None
+        self.command = [shutil.which(self.program_name), *self.options(targets), *arguments]
+        self.start()
+
+    def options(self, targets):
+        config = self.directory / "prometheus.yml"
+        scrape = {"job_name": "test", "scrape_interval": "200ms", "static_configs": [{"targets": targets}]}
+        config.write_text(json.dumps({"scrape_configs": [scrape] if targets else []}))
+        return [
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self.directory / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+
+    def start(self):
+        with self.log.open("ab") as log:
             self.program = subprocess.Popen(
-                [
-                    shutil.which("prometheus"),
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={directory / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self.port}",
-                ],
-                stdout=log,
-                stderr=log,
-                cwd=directory,
-                env={**os.environ, "GOMAXPROCS": "1"},
+                self.command, stdout=log, stderr=log, cwd=self.directory, env={**os.environ, "GOMAXPROCS": "1"}
             )
         _wait_until(self._ready, 60.0)
 
     def _ready(self):
         if self.program.poll() is not None:
-            pytest.fail(f"prometheus ended: {self.log.read_text()[-2000:]}")
+            pytest.fail(f"{self.program_name} ended: {self.log.read_text()[-2000:]}")
         try:
-            return _get(f"http://127.0.0.1:{self.port}/-/ready")
+            return _get(f"{self.url}{self.ready_path}")
         except OSError:
             return False
 
     def api(self, path, **parameters):
         query = urllib.parse.urlencode(parameters)
-        return json.loads(_get(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}"))["data"]
+        return json.loads(_get(f"{self.url}/api/v1/{path}?{query}"))["data"]
 
     def query(self, expression):
         """Return ``[(labels, value)]`` of an instant query."""
@@ -93,24 +101,59 @@ class PrometheusServer:
             lambda: any(value > now for _, value in self.query("timestamp(up) - scrape_duration_seconds")), 30.0
         )
 
-    def close(self):
+    def stop(self):
         self.program.terminate()
         self.program.wait(30)
 
+    def close(self):
+        self.stop()
 
-@pytest.fixture
-def start_prometheus(tmp_path):
-    """Start a real Prometheus: `start_prometheus(["127.0.0.1:1234"])` returns a `PrometheusServer`."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("the program prometheus is not installed")
+
+class VictoriaMetricsServer(PrometheusServer):
+    """A running VictoriaMetrics, which answers the same queries and takes remote-write."""
+
+    program_name = "victoria-metrics"
+    ready_path = "/health"
+
+    def options(self, targets):
+        return [
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            f"-storageDataPath={self.directory / 'data'}",
+            "-retentionPeriod=100y",
+            "-search.latencyOffset=0s",
+            "-search.disableCache",
+            "-memory.allowedBytes=256MiB",
+        ]
+
+    def query(self, expression):
+        # What has just arrived becomes visible at once.
+        _get(f"{self.url}/internal/force_flush")
+        return super().query(expression)
+
+
+def _starter(kind, tmp_path):
+    if shutil.which(kind.program_name) is None:
+        pytest.skip(f"the program {kind.program_name} is not installed")
     started = []
 
-    def start(targets):
-        directory = tmp_path / f"prometheus{len(started)}"
+    def start(targets=(), *arguments):
+        directory = tmp_path / f"{kind.program_name}{len(started)}"
         directory.mkdir()
-        started.append(PrometheusServer(directory, targets))
+        started.append(kind(directory, list(targets), arguments))
         return started[-1]
 
     yield start
     for server in started:
         server.close()
+
+
+@pytest.fixture
+def start_prometheus(tmp_path):
+    """Start a real Prometheus: `start_prometheus(["127.0.0.1:1234"], "--flag")` returns a `PrometheusServer`."""
+    yield from _starter(PrometheusServer, tmp_path)
+
+
+@pytest.fixture
+def start_victoria_metrics(tmp_path):
+    """Start a real VictoriaMetrics: `start_victoria_metrics()` returns a `VictoriaMetricsServer`."""
+    yield from _starter(VictoriaMetricsServer, tmp_path)

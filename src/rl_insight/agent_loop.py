@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_insight.api import default_monitor
+from rl_insight.monitor import default_monitor
 from rl_insight.recorder.context import current_session, current_span, is_step, reset
 from rl_insight.recorder.losses import safe_text
 

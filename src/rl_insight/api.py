@@ -1,8 +1,6 @@
 """The public functions: the bound methods of one default monitor."""
 
-from rl_insight.monitor import Monitor
-
-default_monitor = Monitor()
+from rl_insight.monitor import default_monitor
 
 init = default_monitor.init
 finish = default_monitor.finish

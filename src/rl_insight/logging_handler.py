@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from rl_insight.monitor import default_monitor
 from rl_insight.producer import Producer
 from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.recorder import LOG
@@ -28,7 +29,7 @@ class InsightHandler(logging.Handler):
         """Record one line; RL-Insight's own lines are left out, so that a problem of ours cannot feed itself."""
         if record.name == "rl_insight" or record.name.startswith("rl_insight."):
             return
-        monitor = self._monitor or _default_monitor()
+        monitor = self._monitor or default_monitor
         recorder = monitor._recorder or (monitor._inherit() if monitor._may_inherit else None)
         if recorder is None:
             return
@@ -45,9 +46,3 @@ class InsightHandler(logging.Handler):
 
 
 _formatter = logging.Formatter()
-
-
-def _default_monitor() -> Producer:
-    from rl_insight.api import default_monitor
-
-    return default_monitor

@@ -180,7 +180,7 @@ class Monitor(Producer):
 
     def _export_to_children(self) -> None:
         """Let child processes that are started afresh join the run without an `init()` of their own."""
-        if self is not _default() or self._pipeline is None:
+        if self is not default_monitor or self._pipeline is None:
             return
         import msgspec
 
@@ -206,7 +206,7 @@ class Monitor(Producer):
             self._may_inherit = False
         if pipeline is None:
             return
-        if self is _default():
+        if self is default_monitor:
             os.environ.pop(INHERIT_VARIABLE, None)
         try:
             if not pipeline.finish(pipeline.config.recorder.finish_timeout_s):
@@ -347,15 +347,7 @@ def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfi
 _monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
 
 
-def _default() -> Monitor | None:
-    """Return the monitor behind `rl_insight`'s functions."""
-    api = sys.modules.get("rl_insight.api")
-    return getattr(api, "default_monitor", None)
-
-
 def _monitor_of_this_process() -> Monitor:
-    from rl_insight.api import default_monitor
-
     return default_monitor
 
 
@@ -369,3 +361,7 @@ def _restart_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_restart_in_child)
+
+
+default_monitor = Monitor()
+"""The monitor behind `rl_insight`'s functions."""

@@ -262,7 +262,7 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
     Raises:
         InternalError: an event was lost to a defect of RL-Insight.
     """
-    from rl_insight.api import default_monitor
+    from rl_insight.monitor import default_monitor
 
     monitor = CaptureMonitor(config, clock=clock)
     before = default_monitor._stand_in(monitor)

@@ -165,7 +165,7 @@ def write_stand_in(directory: Path, name: str, version: str, *, stubborn: bool =
             name=name,
             title=titles[name],
             version_line=f"{name}, version {version} (branch: HEAD)",
-            port_pattern=r"http_port = (\\d+)" if name == "grafana" else r"http_listen_port: (\\d+)",
+            port_pattern=r"http_port = (\d+)" if name == "grafana" else r"http_listen_port: (\d+)",
             ready="/api/health" if name == "grafana" else "/ready",
             on_term="signal.SIG_IGN" if stubborn else "end",
         )

@@ -239,7 +239,7 @@ def test_a_service_that_ends_at_once_is_told_with_its_log_and_nothing_is_left(
     program = stand_in(tmp_path / "tempo", "tempo", "3.0.3")
     (tmp_path / "tempo" / "tempo-crashes").touch()
     chosen = settings(tempo__enabled=True, tempo__binary_path=str(program))
-    with pytest.raises(StackError, match=r"Tempo did not start: it ended with exit code 3.*no space left") as caught:
+    with pytest.raises(StackError, match=r"(?s)Tempo did not start: it ended with exit code 3.*no space left") as caught:
         start_stack(chosen, tmp_path / "data", NOWHERE)
     assert str(Layout(tmp_path / "data").log("tempo")) in str(caught.value)
     assert not stack_status(tmp_path / "data").services

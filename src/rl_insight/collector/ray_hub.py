@@ -137,9 +137,8 @@ _node_hubs: list[Any] = []
 
 
 def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: str | None = None) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     node = node_id or ray.get_runtime_context().get_node_id()
     actor = ray.remote(MonitorHub).options(

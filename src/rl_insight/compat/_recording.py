@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_insight.api import default_monitor
 from rl_insight.config import load_config
 from rl_insight.config.paths import find_local_server
+from rl_insight.monitor import default_monitor
 from rl_insight.schema import Batch
 from rl_insight.startup import ray_is_initialized
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -65,14 +66,30 @@ def read_head(path: Path, size: int = _HEAD_BYTES) -> bytes:
             return b""
 
 
-def identity_of(head: bytes, *, by_line: bool) -> str:
-    """Return a short name for a file's content that stays when the file grows, moves or is renamed.
+_ROTATION = re.compile(r"\.\d+$")
+_METADATA = re.compile(rb'"ph"\s*:\s*"M"')
 
-    >>> identity_of(b'{"a":1}\\n', by_line=True) == identity_of(b'{"a":1}\\n{"a":2}\\n', by_line=True)
+
+def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
+    """Return a short name for a file that stays when the file grows, moves or is rotated.
+
+    It is made from the file's name and its first line that says something of its own; metadata lines of traces are the
+    same in many files. None where that line has not been written to its end yet.
+
+    >>> first = identity_of("a.jsonl", b'{"a":1}\\n', by_line=True)
+    >>> first == identity_of("a.jsonl.1", b'{"a":1}\\n{"a":2}\\n', by_line=True)
     True
     """
-    kept = head.split(b"\n", 1)[0] if by_line else head
-    return hashlib.blake2b(kept, digest_size=6).hexdigest()
+    kept: bytes | None = head
+    if by_line:
+        *lines, rest = head.split(b"\n")
+        kept = next((line for line in lines if line.strip() and not _METADATA.search(line)), None)
+        if kept is None and len(head) >= _HEAD_BYTES:
+            kept = rest
+    if kept is None:
+        return None
+    plain = _ROTATION.sub("", name.removesuffix(".gz"))
+    return hashlib.blake2b(plain.encode("utf-8", "surrogateescape") + b"\n" + kept, digest_size=6).hexdigest()
 
 
 def portions(stream: BinaryIO, start: int = 0, cuts: Sequence[int] = ()) -> Iterator[Portion]:

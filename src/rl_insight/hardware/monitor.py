@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from rl_insight.api import default_monitor
 from rl_insight.hardware.base import Source
 from rl_insight.hardware.means import StepMean, StepMeans
 from rl_insight.hardware.recording import ReadingRecorder
 from rl_insight.hardware.selection import choose_sources
 from rl_insight.hardware.tracker_keys import tracker_values
+from rl_insight.monitor import default_monitor
 from rl_insight.producer import Producer
 
 logger = logging.getLogger("rl_insight")

@@ -35,7 +35,7 @@ class NvmlSource(Source):
     A driver that goes away is started anew, with growing pauses between the tries.
 
     Args:
-        pcie: Read the PCIe traffic too: NVML takes 40 ms a GPU for it, asleep.
+        pcie: Read the PCIe traffic too: NVML counts it for 20 ms in each direction, asleep.
     """
 
     name = "nvml"

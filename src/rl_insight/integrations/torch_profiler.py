@@ -20,8 +20,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.api import default_monitor
-from rl_insight.monitor import Monitor
+from rl_insight.monitor import Monitor, default_monitor
 
 logger = logging.getLogger("rl_insight")
 

@@ -384,10 +384,9 @@ class Session(Span):
         """Return what is known now: times in seconds since 1970, and what the user gave."""
         self._dirty = False  # first: a change from here on asks for another snapshot
         moments = {"submit_ts": self.start, **self.marks}
-        known: dict[str, Any] = {
-            "session_id": self._given_id if self._given_id.__class__ is int else self.session_id,
-            **{name: seconds_of(reading + offset_ns) for name, reading in moments.items()},
-        }
+        known: dict[str, Any] = {name: seconds_of(reading + offset_ns) for name, reading in moments.items()}
+        if self._given_id.__class__ is int:  # text stands in a column of its own
+            known["session_id"] = self._given_id
         if self.step is not None:
             known["step"] = self.step
         given = {

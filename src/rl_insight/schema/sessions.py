@@ -34,7 +34,8 @@ class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
     What users give is of any type that JSON has: one odd value must not cost the rest.
     """
 
-    session_id: int | str
+    session_id: int | str = ""
+    """The id as its owner gave it; in a batch, text stands in the column alone."""
     task_id: Any = None
     rank: int | None = None
     role: str | None = None

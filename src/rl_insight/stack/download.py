@@ -116,7 +116,8 @@ def _open(url: str, headers: dict[str, str]) -> Any:
     # identity: a resumed file must be made of the same bytes.
     common = {"User-Agent": f"rl-insight/{__version__}", "Accept-Encoding": "identity"}
     request = urllib.request.Request(url, headers={**common, **headers})
-    return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
+    # A new opener: the shared one keeps the proxies that were set when it was first used.
+    return urllib.request.build_opener().open(request, timeout=_TIMEOUT_S)
 
 
 def forget_partial(target: Path) -> None:

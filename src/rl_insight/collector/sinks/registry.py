@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -11,6 +12,16 @@ from rl_insight.errors import ConfigError
 
 GROUP = "rl_insight.sinks"
 """The entry-point group: a name for the configuration, and a callable that returns a `Sink`."""
+
+_BUILT_IN = {
+    "jsonl": ("jsonl", "JsonlSink"),
+    "memory": ("memory", "MemorySink"),
+    "otlp": ("otlp", "OtlpTraceSink"),
+    "otlp_logs": ("otlp", "OtlpLogSink"),
+    "otlp_metrics": ("otlp", "OtlpMetricSink"),
+    "remote_write": ("remote_write", "RemoteWriteSink"),
+}
+"""By name: the module and what makes the sink."""
 
 
 def create_sink(name: str, options: Mapping[str, Any]) -> Sink:
@@ -23,7 +34,7 @@ def create_sink(name: str, options: Mapping[str, Any]) -> Sink:
     if factory is None:
         others = {point.name: point for point in entry_points(group=GROUP)}
         if name not in others:
-            known = ", ".join(sorted({"jsonl", "memory", "otlp", *others}))
+            known = ", ".join(sorted({*_BUILT_IN, *others}))
             raise ConfigError(f"unknown sink {name!r}: known are {known}. Install the package that provides it.")
         factory = others[name].load()
     try:
@@ -36,17 +47,8 @@ def create_sink(name: str, options: Mapping[str, Any]) -> Sink:
 
 
 def _built_in(name: str) -> Any:
-    # Imported here: a collector without OTLP does not load protobuf.
-    if name == "jsonl":
-        from rl_insight.collector.sinks.jsonl import JsonlSink
-
-        return JsonlSink
-    if name == "memory":
-        from rl_insight.collector.sinks.memory import MemorySink
-
-        return MemorySink
-    if name == "otlp":
-        from rl_insight.collector.sinks.otlp import OtlpTraceSink
-
-        return OtlpTraceSink
-    return None
+    # Imported here: a collector loads only the sinks it has.
+    if name not in _BUILT_IN:
+        return None
+    module, factory = _BUILT_IN[name]
+    return getattr(import_module(f"rl_insight.collector.sinks.{module}"), factory)

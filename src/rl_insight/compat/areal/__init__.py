@@ -17,9 +17,9 @@ from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from rl_insight.api import default_monitor
 from rl_insight.compat.areal.config import read_config
 from rl_insight.compat.areal.tracer import PerfTracer, SessionTracer
+from rl_insight.monitor import default_monitor
 from rl_insight.recorder import context
 from rl_insight.recorder.session_calls import NoSession
 from rl_insight.recorder.sessions import Phase

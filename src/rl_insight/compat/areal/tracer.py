@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from rl_insight.api import default_monitor
 from rl_insight.compat._recording import start_recording
 from rl_insight.compat.areal.config import AReaLConfig
 from rl_insight.compat.areal.files import ArealFiles
 from rl_insight.integrations.torch_profiler import TorchProfiler
+from rl_insight.monitor import default_monitor
 from rl_insight.recorder.session_calls import NoSession
 from rl_insight.recorder.sessions import Session
 
@@ -161,7 +161,7 @@ class PerfTracer:
 
     def _start(self) -> None:
         config, role, rank = self.config, self.role, self.rank
-        run = {}
+        run: dict[str, Any] = {}
         if config.experiment_name:
             run = {"project": config.experiment_name, "experiment_name": config.trial_name or config.experiment_name}
         flusher = start_recording(role=role, rank=rank, **run)

@@ -22,12 +22,12 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.api import default_monitor
 from rl_insight.compat._recording import is_recording, start_recording
 from rl_insight.compat.xtuner.config import TraceConfig, read_config
 from rl_insight.compat.xtuner.files import ProducerTraceFile
 from rl_insight.compat.xtuner.targets import STEPS, describe, has_identity, steps_in_context
 from rl_insight.compat.xtuner.viewer import Viewer, open_viewer
+from rl_insight.monitor import default_monitor
 from rl_insight.recorder import context
 from rl_insight.recorder.ids import host_name
 from rl_insight.recorder.spans import NO_SPAN
@@ -120,12 +120,11 @@ def close_trace() -> None:
     """Deliver and write everything, stop a viewer that was started here, and trace nothing more; idempotent."""
     file, viewer = _state.file, _state.viewer
     owns_monitor, _state.owns_monitor = _state.owns_monitor, False
-    _state.config = _state.file = _state.viewer = None
+    _state.config, _state.file, _state.viewer = TraceConfig(), None, None
     if file is not None:
         file.close()
     if owns_monitor:
         default_monitor.finish()
-        default_monitor._may_inherit = True
     if viewer is not None:
         viewer.close()
 

@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rl_insight.api import default_monitor
 from rl_insight.compat._recording import is_recording
 from rl_insight.compat.xtuner.config import TraceConfig
 from rl_insight.config import load_config
 from rl_insight.config.paths import STATE_FILE, ServerState, data_dir, find_local_server
+from rl_insight.monitor import default_monitor
 
 logger = logging.getLogger("rl_insight")
 
@@ -69,12 +69,12 @@ def open_viewer(config: TraceConfig) -> Viewer | None:
 def _start(config: TraceConfig) -> Viewer | None:
     directory = Path(config.output_dir) / "rl-insight" if config.output_dir else data_dir()
     words = [f"--host={config.viewer_host}", f"--port={config.viewer_port}", f"--data-dir={directory}"]
+    words += ["otlp_http_port=null", "otlp_grpc_port=null"]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "viewer.out").open("wb") as output:
             child = subprocess.Popen(  # noqa: S603  # our own program
-                [sys.executable, "-m", "rl_insight.cli", "server", "start", *words]
-                + ["otlp_http_port=null", "otlp_grpc_port=null"],
+                [sys.executable, "-m", "rl_insight.cli", "server", "start", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

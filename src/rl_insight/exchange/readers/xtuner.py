@@ -39,14 +39,21 @@ _KEPT = (
 )  # fmt: skip
 
 
+class _Stage(msgspec.Struct, frozen=True):
+    name: str
+    span_id: int
+    parent: int
+    start_ns: int
+
+
 class XtunerReader(Reader):
     """Reads producer traces; a stage that has not ended is an open span, so hung tasks are visible."""
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._processes: dict[int | None, Process] = {}
-        # Of each task, the stages that run: name, span id, start.
-        self._running: dict[str, list[tuple[str, int, int]]] = {}
+        self._running: dict[str, list[_Stage]] = {}
+        """Of each task, the stages that run."""
         self._lines = 0
 
     def convert(self, data: bytes) -> Iterator[Batch]:
@@ -77,43 +84,39 @@ class XtunerReader(Reader):
         if not dot or kind not in {"start", "end", "error"}:
             builder.add_event(time_ns=time_ns, name=line.stage, **self._where(line), attributes=_attributes(line))
             return
-        running = self._running.setdefault(line.trace_id, [])
         if kind == "start":
-            span_id = number_of(self.context.identity, self._lines)
-            parent = running[-1][1] if running else 0
-            running.append((name, span_id, time_ns))
-            self._write(builder, line, name, span_id, parent, time_ns, -1)
+            running = self._running.setdefault(line.trace_id, [])
+            parent = running[-1].span_id if running else 0
+            stage = _Stage(name, number_of(self.context.identity, self._lines), parent, time_ns)
+            running.append(stage)
+            self._write(builder, line, stage, -1)
             return
-        span_id, start = self._finish(line.trace_id, name)
-        if start is None:
+        begun = self._finish(line.trace_id, name)
+        if begun is None:
             start = time_ns - round((line.elapsed_s or 0.0) * 1e9)
-        parent = running[-1][1] if running else 0
-        self._write(builder, line, name, span_id, parent, start, max(time_ns - start, 0))
+            begun = _Stage(name, number_of(self.context.identity, self._lines), 0, start)
+        self._write(builder, line, begun, max(time_ns - begun.start_ns, 0))
 
-    def _finish(self, trace_id: str, name: str) -> tuple[int, int | None]:
-        """Return the id and the start of the youngest running stage of a name; a new id for an end without a start."""
-        running = self._running[trace_id]
-        found: tuple[int, int | None] = (number_of(self.context.identity, self._lines), None)
+    def _finish(self, trace_id: str, name: str) -> _Stage | None:
+        """Return the youngest running stage of a name, which runs no longer; None for an end without a start."""
+        running = self._running.get(trace_id, [])
         for place in range(len(running) - 1, -1, -1):
-            if running[place][0] == name:
-                _, *rest = running.pop(place)
-                found = (rest[0], rest[1])
-                break
-        if not running:
-            del self._running[trace_id]
-        return found
+            if running[place].name == name:
+                found = running.pop(place)
+                if not running:
+                    del self._running[trace_id]
+                return found
+        return None
 
-    def _write(
-        self, builder: BatchBuilder, line: _Line, name: str, span_id: int, parent: int, start: int, duration: int
-    ) -> None:
+    def _write(self, builder: BatchBuilder, line: _Line, stage: _Stage, duration: int) -> None:
         status = "open" if duration < 0 else _outcome(line)
         where = self._where(line)
         builder.add_span(
-            span_id=span_id,
+            span_id=stage.span_id,
             trace=(number_of(self.context.identity), number_of(line.trace_id)),
-            parent_id=parent,
-            name=name,
-            start_ns=start,
+            parent_id=stage.parent,
+            name=stage.name,
+            start_ns=stage.start_ns,
             duration_ns=duration,
             segment=PHASE_SEGMENT if where["session_id"] is not None else "duration",
             status=status,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_insight.api import default_monitor
+from rl_insight.monitor import default_monitor
 from rl_insight.producer import Producer
 from rl_insight.schema.names import metric_name
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rl_insight.api import default_monitor
 from rl_insight.collector import InProcessCollector
 from rl_insight.collector.base import Collector, Sink
 from rl_insight.integrations.trackers.base import Tracker
-from rl_insight.monitor import Monitor
+from rl_insight.monitor import Monitor, default_monitor
 from rl_insight.schema import Batch
 from rl_insight.schema.records import HistogramRecord, SampleRecord, _histograms, _samples
 from rl_insight.transport.base import Transport

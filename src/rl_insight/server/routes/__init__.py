@@ -2,9 +2,21 @@
 
 from fastapi import APIRouter
 
-from rl_insight.server.routes import analysis, health, ingest, live, logs, metrics, runs, sql, targets, timeline
+from rl_insight.server.routes import (
+    analysis,
+    hardware,
+    health,
+    ingest,
+    live,
+    logs,
+    metrics,
+    runs,
+    sql,
+    targets,
+    timeline,
+)
 
 ROUTERS: tuple[APIRouter, ...] = tuple(
-    module.router for module in (health, runs, timeline, analysis, metrics, logs, live, sql, targets, ingest)
+    module.router for module in (health, runs, timeline, analysis, metrics, hardware, logs, live, sql, targets, ingest)
 )
 """Every group of the main port, in the order of the documentation."""

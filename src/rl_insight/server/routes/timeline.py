@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
@@ -42,9 +43,13 @@ def timeline(
     pixels: Annotated[int, Query(ge=1, le=MAX_PIXELS)] = 1000,
     lane: LaneIds = None,
     max_blocks: Annotated[int, Query(ge=100, le=MAX_BLOCKS)] = MAX_BLOCKS,
+    origin_ns: Annotated[int, Query(ge=0, lt=2**62, description="Times in the answer count from here.")] = 0,
     run: RunParameter = None,
 ) -> Response:
-    """Show what happened in a window, with spans shorter than a pixel merged."""
+    """Show what happened in a window, with spans shorter than a pixel merged.
+
+    JavaScript has no room for nanoseconds since 1970: with an `origin_ns` near the window, its numbers are exact.
+    """
     with reading(request, run) as cursor:
         found = queries.timeline(
             cursor,
@@ -55,7 +60,19 @@ def timeline(
             lane_ids=lane,
             max_blocks=max_blocks,
         )
-        return json_answer(found)
+        return json_answer(_counted_from(found, origin_ns))
+
+
+def _counted_from(found: queries.Timeline, origin_ns: int) -> queries.Timeline:
+    if origin_ns == 0:
+        return found
+    return msgspec.structs.replace(
+        found,
+        start_ns=found.start_ns - origin_ns,
+        end_ns=found.end_ns - origin_ns,
+        block_start_ns=[moment - origin_ns for moment in found.block_start_ns],
+        block_end_ns=[moment - origin_ns for moment in found.block_end_ns],
+    )
 
 
 @router.get("/span", responses=answers(queries.SpanDetail))

@@ -11,7 +11,18 @@ from math import isfinite
 from typing import NamedTuple
 
 from rl_insight.collector.sinks.otlp.values import ITEM, attributes
-from rl_insight.collector.sinks.protobuf import BYTES, FIXED64, VARINT, double, fixed64, sized, tag, text, varint, zigzag
+from rl_insight.collector.sinks.protobuf import (
+    BYTES,
+    FIXED64,
+    VARINT,
+    double,
+    fixed64,
+    sized,
+    tag,
+    text,
+    varint,
+    zigzag,
+)
 from rl_insight.schema import Batch
 from rl_insight.schema.records import _object, _rows
 

@@ -42,7 +42,6 @@ def encode_logs(batch: Batch) -> list[tuple[str, bytes]]:
 def _encode_log(batch: Batch, row: tuple[int, ...]) -> tuple[str, bytes]:
     time_ns, level, logger, message, span_id, high, low, lane, step, session, values = row
     found = _object(batch.text(values))
-    found["process_id"] = batch.process.process_id
     if lane:
         found["lane"] = batch.text(lane)
     found |= place(step, batch.text(session))

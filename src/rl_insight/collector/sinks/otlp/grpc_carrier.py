@@ -1,0 +1,113 @@
+"""OTLP over gRPC; apart from HTTP, because loading gRPC takes longer than all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc  # type: ignore[import-untyped]  # it has no types of its own
+
+from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
+from rl_insight.collector.sinks.protobuf import fields
+from rl_insight.transport._http_client import without_credentials
+
+_METHODS = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+}
+_PASSING_CODES = frozenset(
+    {
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNAVAILABLE,
+    }
+)
+_RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
+
+
+class OtlpGrpcCarrier:
+    """Calls an OTLP service over gRPC; TLS when the endpoint is an https URL.
+
+    A receiver that is exhausted is asked again only if it says when, as OTLP wants it: otherwise the request itself
+    may be what is too much.
+    """
+
+    def __init__(self, endpoint: str, signal: str, *, headers: Mapping[str, str], timeout_s: float) -> None:
+        url = endpoint if "://" in endpoint else f"http://{endpoint}"
+        parts = urlsplit(checked_url(url, "OTLP endpoint"))
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        self.address = without_credentials(url)
+        self._target = f"{host}:{parts.port or 4317}"
+        self._is_secure = parts.scheme == "https"
+        self._method = _METHODS[signal]
+        self._metadata = [(name.lower(), value) for name, value in headers.items()]
+        self._timeout_s = timeout_s
+        self._channel: Any = None
+        self._export: Any = None
+
+    def send(self, body: bytes) -> bytes:
+        """Make one call and return the answer."""
+        try:
+            answer: bytes = self._call()(
+                body, timeout=self._timeout_s, metadata=self._metadata, compression=grpc.Compression.Gzip
+            )
+        except grpc.RpcError as error:
+            raise self._judged(error) from error
+        return answer
+
+    def close(self) -> None:
+        """Close the channel; the next `send` opens another one."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = self._export = None
+
+    def _call(self) -> Any:
+        if self._export is None:
+            options = [("grpc.primary_user_agent", USER_AGENT)]
+            if self._is_secure:
+                self._channel = grpc.secure_channel(self._target, grpc.ssl_channel_credentials(), options)
+            else:
+                self._channel = grpc.insecure_channel(self._target, options)
+            # Without serializers the bytes pass as they are.
+            self._export = self._channel.unary_unary(self._method)
+        return self._export
+
+    def _judged(self, error: Any) -> TryAgainError | RefusedError:
+        code, sentence = error.code(), " ".join((error.details() or "").split())[:300]
+        delay_s = _retry_delay(error)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            # A channel keeps growing pauses of its own between attempts to connect; a fresh one connects at once.
+            self.close()
+        if code in _PASSING_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
+            return TryAgainError(f"{self.address} answered {code.name} {sentence}.", retry_after_s=delay_s)
+        return RefusedError(f"{self.address} refused the request: {code.name} {sentence}.")
+
+
+def _retry_delay(error: Any) -> float | None:
+    """Return how long the receiver asks to wait, from the `google.rpc.Status` behind its answer."""
+    details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    if not isinstance(details, bytes):
+        return None
+    try:
+        for number, detail in fields(details):
+            packed = dict(fields(detail)) if number == 3 and isinstance(detail, bytes) else {}
+            if packed.get(1) == _RETRY_INFO:
+                return _duration(packed.get(2, b""))
+    except ValueError:
+        pass
+    return None
+
+
+def _duration(retry_info: int | bytes) -> float:
+    """Return the seconds in a `google.rpc.RetryInfo`."""
+    inner = dict(fields(retry_info)).get(1, b"") if isinstance(retry_info, bytes) else b""
+    parts = dict(fields(inner)) if isinstance(inner, bytes) else {}
+    seconds, nanoseconds = parts.get(1, 0), parts.get(2, 0)
+    if not isinstance(seconds, int) or not isinstance(nanoseconds, int):
+        raise ValueError("not a duration.")  # noqa: TRY004 -- it is the content of a message that is wrong
+    return min(seconds + nanoseconds / 1e9, 300.0)

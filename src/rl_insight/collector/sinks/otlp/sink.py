@@ -1,0 +1,243 @@
+"""Sinks that send spans, metrics and logs to a tracing system, a collector or another server as OTLP."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from rl_insight.collector.base import Sink
+from rl_insight.collector.sinks.delivery import Retries
+from rl_insight.collector.sinks.otlp.carriers import make_carrier
+from rl_insight.collector.sinks.otlp.logs import encode_logs
+from rl_insight.collector.sinks.otlp.metrics import encode_metrics
+from rl_insight.collector.sinks.otlp.spans import encode_spans
+from rl_insight.collector.sinks.otlp.values import SCOPE, request_part
+from rl_insight.collector.sinks.protobuf import BYTES, fields, sized, tag
+from rl_insight.errors import ConfigError
+from rl_insight.schema import Batch, Process
+
+SIGNALS = ("traces", "metrics", "logs")
+PROTOCOLS = ("http", "grpc")
+
+_REQUEST_PART = tag(1, BYTES)
+_MAX_REQUEST_BYTES = 3 * 1024 * 1024
+"""Below the 4 MiB that a gRPC receiver takes by default."""
+
+
+class OtlpSink(Sink):
+    """Base of the OTLP sinks: gathers what several batches hold, and sends it with its process as the resource.
+
+    A request that fails in passing is retried with growing pauses for at most `retry_for_s`. One that is refused, or
+    given up, is counted as lost in the status, and the collector counts and logs the failure.
+
+    Args:
+        endpoint: over HTTP a URL, used as it is; only one without a path gets OTLP's own, such as ``/v1/traces``.
+            Over gRPC ``host:port``, or an http or https URL.
+        protocol: `http` (protobuf, compressed) or `grpc`.
+        headers: sent with each request, for instance a token.
+        timeout_s: how long one request may take.
+        retry_for_s: how long a request is retried.
+        max_items: a request is sent when this much is gathered, or `flush_interval_s` after the first.
+        flush_interval_s: the longest that something waits for others.
+        name: the sink's name in status and metrics.
+    """
+
+    signal: ClassVar[str]
+    items: ClassVar[str]
+    """What the signal's items are called in the status."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        protocol: str = "http",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        retry_for_s: float = 30.0,
+        max_items: int = 2_000,
+        flush_interval_s: float = 1.0,
+        name: str | None = None,
+    ) -> None:
+        if protocol not in PROTOCOLS:
+            raise ConfigError(f"unknown OTLP protocol {protocol!r}: it must be {' or '.join(PROTOCOLS)}.")
+        self.name = name or f"otlp_{self.signal}"
+        self.flush_interval_s = flush_interval_s
+        self._carrier = make_carrier(endpoint, self.signal, protocol, headers=headers or {}, timeout_s=timeout_s)
+        self._attempts = Retries(retry_for_s)
+        self._max_items = max_items
+        self._pending: dict[str, _Pending] = {}
+        self._pending_items = self._pending_bytes = 0
+        self._sent = self._lost = self._rejected = 0
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
+        """Yield what a batch holds for the signal: its scope, its bytes, and how many items they are."""
+
+    def write(self, batch: Batch) -> None:
+        """Gather what a batch holds for the signal."""
+        items = list(self.encode(batch))
+        remaining = sum(count for _, _, count in items)
+        try:
+            for scope, encoded, count in items:
+                if self._pending_items >= self._max_items or self._pending_bytes + len(encoded) > _MAX_REQUEST_BYTES:
+                    self.flush()
+                self._gather(batch.process, scope, encoded, count)
+                remaining -= count
+        except Exception:
+            self._lost += remaining
+            raise
+        if self._pending_items >= self._max_items:
+            self.flush()
+
+    def _gather(self, process: Process, scope: str, encoded: bytes, count: int) -> None:
+        pending = self._pending.get(process.process_id)
+        if pending is None:
+            pending = self._pending[process.process_id] = _Pending(process)
+        pending.scopes.setdefault(scope, []).append(encoded)
+        self._pending_items += count
+        self._pending_bytes += len(encoded)
+
+    def flush(self) -> None:
+        """Send what has been gathered."""
+        if not self._pending:
+            return
+        parts = [_REQUEST_PART + sized(request_part(one.process, one.scopes)) for one in self._pending.values()]
+        count = self._pending_items
+        self._pending, self._pending_items, self._pending_bytes = {}, 0, 0
+        body = b"".join(parts)
+        try:
+            answer = self._attempts.run(lambda: self._carrier.send(body))
+        except Exception:
+            self._lost += count
+            raise
+        self._sent += count
+        self._rejected += _rejected(answer)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._carrier.close()
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell what was sent, rejected and lost."""
+        return {
+            "endpoint": self._carrier.address,
+            "requests": self._attempts.requests,
+            "retries": self._attempts.retries,
+            f"pending_{self.items}": self._pending_items,
+            f"sent_{self.items}": self._sent,
+            f"rejected_{self.items}": self._rejected,
+            f"lost_{self.items}": self._lost,
+        }
+
+
+class OtlpTraceSink(OtlpSink):
+    """Exports completed spans.
+
+    - A span that is still open is left to its completion, which comes in a later batch.
+    - An instant is attached to its span when the span completes in the same batch. Otherwise it becomes a span of no
+      length with `monitor.trace_segment="event"`, a child of its span, because a span already sent cannot be amended.
+
+    Args:
+        endpoint: see `OtlpSink`.
+        max_spans: how many spans make a request.
+        name: the sink's name in status and metrics.
+        options: the other options of `OtlpSink`.
+    """
+
+    signal = "traces"
+    items = "spans"
+
+    def __init__(self, endpoint: str, *, max_spans: int = 2_000, name: str = "otlp", **options: Any) -> None:
+        super().__init__(endpoint, max_items=max_spans, name=name, **options)
+
+    def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
+        """Return the completed spans and the instants."""
+        return [(SCOPE, span, 1) for span in encode_spans(batch)]
+
+
+class OtlpMetricSink(OtlpSink):
+    """Exports metrics, each process's own under its own resource.
+
+    Counters are cumulative monotonic sums, histograms exponential ones of scale 4, whose buckets are exactly ours.
+    """
+
+    signal = "metrics"
+    items = "points"
+
+    def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
+        """Return the metrics with their points."""
+        return [(SCOPE, encoded, points) for encoded, points in encode_metrics(batch)]
+
+
+class OtlpLogSink(OtlpSink):
+    """Exports log lines with their logger as the scope, and with the span they belong to."""
+
+    signal = "logs"
+    items = "records"
+
+    def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
+        """Return the log lines by logger."""
+        return [(scope, encoded, 1) for scope, encoded in encode_logs(batch)]
+
+
+_SINKS: dict[str, type[OtlpSink]] = {"traces": OtlpTraceSink, "metrics": OtlpMetricSink, "logs": OtlpLogSink}
+
+
+def otlp_sinks(
+    endpoint: str, *, protocol: str = "http", signals: Collection[str] = SIGNALS, **options: Any
+) -> list[OtlpSink]:
+    """Return a sink for each signal to one receiver; each has a thread and a queue of its own behind a collector.
+
+    Over HTTP `endpoint` is the base, as in `OTEL_EXPORTER_OTLP_ENDPOINT`: ``/v1/traces`` and so on are appended.
+
+    >>> [sink.name for sink in otlp_sinks("http://127.0.0.1:4318", signals=["traces", "logs"])]
+    ['otlp_traces', 'otlp_logs']
+
+    Raises:
+        ConfigError: an unknown signal or protocol, or no URL.
+    """
+    unknown = [signal for signal in signals if signal not in SIGNALS]
+    if unknown or not signals:
+        given = f"unknown OTLP signal {unknown[0]!r}" if unknown else "no OTLP signal is given"
+        raise ConfigError(f"{given}: choose from {', '.join(SIGNALS)}.")
+    return [
+        _SINKS[signal](
+            _signal_url(endpoint, signal) if protocol == "http" else endpoint,
+            protocol=protocol,
+            name=f"otlp_{signal}",
+            **options,
+        )
+        for signal in SIGNALS
+        if signal in signals
+    ]
+
+
+def _signal_url(endpoint: str, signal: str) -> str:
+    """Return the URL for a signal; an endpoint that was given for one signal stands for the base of all."""
+    parts = urlsplit(endpoint)
+    path = parts.path.rstrip("/")
+    for other in SIGNALS:
+        path = path.removesuffix(f"/v1/{other}")
+    return parts._replace(path=f"{path}/v1/{signal}").geturl()
+
+
+class _Pending:
+    """What is gathered of one process."""
+
+    __slots__ = ("process", "scopes")
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.scopes: dict[str, list[bytes]] = {}
+
+
+def _rejected(answer: bytes) -> int:
+    """Return how many items the receiver did not take; its answer need not be protobuf."""
+    try:
+        partial = dict(fields(answer)).get(1, b"")
+        count = dict(fields(partial)).get(1, 0) if isinstance(partial, bytes) else 0
+    except ValueError:
+        return 0
+    return count if isinstance(count, int) else 0

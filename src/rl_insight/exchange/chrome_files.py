@@ -1,0 +1,148 @@
+"""Chrome traces that are one JSON document: taken apart event by event, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from rl_insight.exchange.files import DAMAGED_GZIP, open_file
+from rl_insight.exchange.readers.base import Counts, FileContext
+from rl_insight.exchange.readers.chrome import ChromeEvent, ChromeReader, Names
+from rl_insight.schema import Batch
+
+_BLOCK_BYTES = 1024 * 1024
+_MAX_EVENT_BYTES = 64 * 1024 * 1024
+_PORTION_EVENTS = 5_000
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE_KEY = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+# Strings are one token each, so that brackets inside of them do not count; a lone quote is a string that goes on.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
+_decoder = msgspec.json.Decoder(ChromeEvent)
+
+
+def read_chrome_file(path: Path, context: FileContext) -> Iterator[tuple[list[Batch], int]]:
+    """Yield the batches of a trace in portions, each with how many bytes of the document have been read.
+
+    The file is read twice: names of processes and threads may stand behind the events that need them.
+    """
+    names = Names()
+    base_ns = 0
+    with open_file(path) as stream:
+        document = _Document(stream, Counts())
+        for raw in document.events():
+            if b'"M"' in raw:
+                _note_name(raw, names)
+        base_ns = document.base_ns
+    reader = ChromeReader(context, names, base_ns)
+    with open_file(path) as stream:
+        document = _Document(stream, context.counts)
+        portion: list[ChromeEvent] = []
+        for raw in document.events():
+            try:
+                portion.append(_decoder.decode(raw))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                context.counts.note_bad(f"{error} in {raw[:80].decode('utf-8', 'replace')!r}")
+            if len(portion) >= _PORTION_EVENTS:
+                context.counts.records += len(portion)
+                yield list(reader.convert_events(portion)), document.consumed
+                portion = []
+        context.counts.records += len(portion)
+        yield list(reader.convert_events(portion)), document.consumed
+
+
+def _note_name(raw: bytes, names: Names) -> None:
+    try:
+        event = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if event.ph == "M":
+        names.note(event)
+
+
+class _Document:
+    """A document being read."""
+
+    def __init__(self, stream: BinaryIO, counts: Counts) -> None:
+        self._stream = stream
+        self._counts = counts
+        self.consumed = 0
+        self.base_ns = 0
+
+    def events(self) -> Iterator[bytes]:
+        """Yield the text of each event; a document that is cut short gives those before the cut."""
+        buffer = self._find_events()
+        if buffer is None:
+            return
+        position = 0
+        while True:
+            found = _next_object(buffer, position)
+            if found is None:
+                self._note_base(buffer)
+                return
+            start, end = found
+            if end:
+                yield buffer[start:end]
+                position = end
+                continue
+            block = self._read()
+            if not block or len(buffer) - start > _MAX_EVENT_BYTES:
+                if buffer[start:].strip(b" \t\r\n,"):
+                    self._counts.partial += 1
+                return
+            buffer, position = buffer[start:] + block, 0
+
+    def _find_events(self) -> bytes | None:
+        """Read up to the array of events; None when there is none."""
+        buffer = self._read()
+        head = buffer.lstrip()
+        if head.startswith(b"["):
+            return head[1:]
+        while True:
+            self._note_base(buffer)
+            match = _EVENTS_KEY.search(buffer)
+            if match:
+                return buffer[match.end() :]
+            block = self._read()
+            if not block:
+                self._counts.note_bad("the document has no traceEvents")
+                return None
+            # The key, or the number before it, may lie across two blocks.
+            buffer = buffer[-256:] + block
+
+    def _note_base(self, buffer: bytes) -> None:
+        match = _BASE_KEY.search(buffer)
+        if match:
+            self.base_ns = min(int(match[1]), 2**62)
+
+    def _read(self) -> bytes:
+        try:
+            block = self._stream.read(_BLOCK_BYTES)
+        except DAMAGED_GZIP:
+            return b""
+        self.consumed += len(block)
+        return block
+
+
+def _next_object(buffer: bytes, position: int) -> tuple[int, int] | None:
+    """Find the next object of an array: its start and end; end 0 where more is needed, None where the array ends."""
+    depth = 0
+    start = position
+    for match in _TOKEN.finditer(buffer, position):
+        token = buffer[match.start()]
+        if token in b"{[":
+            if depth == 0:
+                start = match.start()
+            depth += 1
+        elif token in b"}]":
+            depth -= 1
+            if depth < 0:
+                return None
+            if depth == 0:
+                return start, match.end()
+        elif match.end() - match.start() == 1:
+            break
+    return start, 0

@@ -1,0 +1,103 @@
+"""Where imported batches go: a store of this process, or a running server."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from rl_insight.exchange.errors import ExchangeError
+from rl_insight.schema import Batch, encode, frame
+from rl_insight.store.runs import RunDirectory
+
+_MAX_BODY_BYTES = 8 * 1024 * 1024
+_GIVE_UP_S = 120.0
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of some batches."""
+
+    new: int = 0
+    duplicates: int = 0
+    """Batches that the run had already."""
+
+
+class Destination(ABC):
+    """Takes batches; they are stored when `send` returns."""
+
+    @abstractmethod
+    def send(self, batches: Sequence[Batch]) -> Receipt:
+        """Store batches, each once.
+
+        Raises:
+            InsightError: they could not be stored.
+        """
+
+
+class StoreDestination(Destination):
+    """Writes into the run files of a data directory that no server uses."""
+
+    def __init__(self, runs: RunDirectory) -> None:
+        self._runs = runs
+
+    def send(self, batches: Sequence[Batch]) -> Receipt:
+        """Commit batches to their runs."""
+        by_run: dict[str, list[Batch]] = {}
+        for batch in batches:
+            by_run.setdefault(batch.process.run_id, []).append(batch)
+        new = 0
+        for run_id, some in by_run.items():
+            with self._runs.open(run_id, create=True) as store:
+                new += sum(store.commit(some, live=False))
+        return Receipt(new, len(batches) - new)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a server said to one request of frames."""
+
+    status: int
+    accepted: int = 0
+    duplicates: int = 0
+    error: str = ""
+    retry_after_s: float | None = None
+
+
+class ServerDestination(Destination):
+    """Posts frames to a server, at the speed it asks for.
+
+    Args:
+        post: sends one body of frames to the ingest route.
+        pause: how to wait.
+    """
+
+    def __init__(self, post: Callable[[bytes], Answer], pause: Callable[[float], None] = time.sleep) -> None:
+        self._post = post
+        self._pause = pause
+
+    def send(self, batches: Sequence[Batch]) -> Receipt:
+        """Post batches in as few requests as their size allows."""
+        new = duplicates = 0
+        body = bytearray()
+        for batch in batches:
+            framed = frame(encode(batch))
+            if body and len(body) + len(framed) > _MAX_BODY_BYTES:
+                answer = self._deliver(bytes(body))
+                new, duplicates = new + answer.accepted, duplicates + answer.duplicates
+                body.clear()
+            body += framed
+        if body:
+            answer = self._deliver(bytes(body))
+            new, duplicates = new + answer.accepted, duplicates + answer.duplicates
+        return Receipt(new, duplicates)
+
+    def _deliver(self, body: bytes) -> Answer:
+        deadline = time.monotonic() + _GIVE_UP_S
+        while True:
+            answer = self._post(body)
+            if 200 <= answer.status < 300:
+                return answer
+            if answer.status not in {429, 503} or time.monotonic() > deadline:
+                raise ExchangeError(f"the server did not take the records: {answer.error or answer.status}")
+            self._pause(answer.retry_after_s or 1.0)

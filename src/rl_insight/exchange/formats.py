@@ -1,0 +1,107 @@
+"""The formats that can be imported, and how a file's format is told from its content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from rl_insight.exchange.errors import ExchangeError
+from rl_insight.exchange.frames import is_frame_file
+from rl_insight.exchange.readers.areal import ArealSessionReader
+from rl_insight.exchange.readers.base import FileContext, Reader
+from rl_insight.exchange.readers.chrome import ChromeReader
+from rl_insight.exchange.readers.native import RecordReader
+from rl_insight.exchange.readers.xtuner import XtunerReader
+from rl_insight.schema.records import RECORD_TYPES
+
+FRAMES: Final = "rli"
+RECORDS: Final = "jsonl"
+AREAL_SESSIONS: Final = "areal-sessions"
+AREAL_TRACE: Final = "areal-trace"
+XTUNER: Final = "xtuner"
+OTLP: Final = "otlp"
+CHROME: Final = "chrome"
+FORMATS: Final = (FRAMES, RECORDS, AREAL_SESSIONS, AREAL_TRACE, XTUNER, OTLP, CHROME)
+
+ReaderFactory = Callable[[FileContext], Reader]
+LINE_READERS: Final[dict[str, ReaderFactory]] = {
+    RECORDS: RecordReader,
+    AREAL_SESSIONS: ArealSessionReader,
+    AREAL_TRACE: ChromeReader,
+    XTUNER: XtunerReader,
+}
+"""The formats of one record a line. The reader of OTLP needs the server's parts; the command line adds it."""
+
+SUFFIXES: Final = (".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".trace")
+"""What is looked at below a directory; a single file may have any name."""
+_ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
+_OTLP_KEYS = frozenset({"resourceSpans", "resourceMetrics", "resourceLogs"})
+_OTLP_START = re.compile(rb'^\s*\{\s*"resource(Spans|Metrics|Logs)"')
+_RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
+
+
+def has_known_suffix(name: str) -> bool:
+    """Tell whether a file of a directory is worth looking at."""
+    return name.endswith(SUFFIXES) or _ROTATED.search(name) is not None
+
+
+def checked_format(name: str) -> str:
+    """Return a format's name.
+
+    Raises:
+        ExchangeError: there is no such format.
+    """
+    if name not in FORMATS:
+        raise ExchangeError(f"format {name!r} is unknown: it must be auto or one of {', '.join(FORMATS)}.")
+    return name
+
+
+def detect(head: bytes) -> str | None:
+    """Return the format of a file that begins with these bytes; None when it is none that is known.
+
+    >>> detect(b'{"traceEvents": [')
+    'chrome'
+    >>> detect(b'{"session_id":0,"rank":0,"status":"accepted","submit_ts":1.5}')
+    'areal-sessions'
+    """
+    if is_frame_file(head):
+        return FRAMES
+    text = head.lstrip()
+    if text.startswith(b"["):
+        return CHROME if b'"ph"' in text or not text.strip(b"[] \t\r\n") else None
+    if not text.startswith(b"{"):
+        return None
+    # The first lines may be damaged: the first that can be read decides.
+    for line in text.splitlines()[:20]:
+        found = _of_line(line)
+        if found is not None:
+            return found
+    if _OTLP_START.match(text):
+        return OTLP
+    if b'"traceEvents"' in text or b'"baseTimeNanoseconds"' in text or b'"schemaVersion"' in text:
+        return CHROME
+    return None
+
+
+def _of_line(line: bytes) -> str | None:
+    try:
+        record = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    keys = record.keys()
+    if "traceEvents" in keys:
+        return CHROME
+    if keys & _OTLP_KEYS:
+        return OTLP
+    if record.get("type") in _RECORD_TYPES and "process_id" in keys:
+        return RECORDS
+    if {"trace_id", "stage", "timestamp_s"} <= keys:
+        return XTUNER
+    if "ph" in keys and "name" in keys:
+        return AREAL_TRACE
+    if "session_id" in keys and keys & {"submit_ts", "phases", "status"}:
+        return AREAL_SESSIONS
+    return None

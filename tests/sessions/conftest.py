@@ -1,0 +1,44 @@
+"""Helpers for the tests of sessions: the records of what a captured monitor has sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rl_insight.schema.sessions import SessionBook, SessionRecord
+
+
+@pytest.fixture
+def records() -> Callable[..., dict[str, SessionRecord]]:
+    """Return the records of all sessions of a capture, by their ids."""
+
+    def read(capture) -> dict[str, SessionRecord]:
+        capture.flush()
+        book = SessionBook()
+        for batch in capture._transport.batches:
+            book.add(batch)
+        return {str(record["session_id"]): record for record in book.records()}
+
+    return read
+
+
+@pytest.fixture
+def only_record(records) -> Callable[..., SessionRecord]:
+    def read(capture) -> SessionRecord:
+        (record,) = records(capture).values()
+        return record
+
+    return read
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    def wait(predicate: Callable[[], bool], timeout_s: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not predicate():
+            assert time.monotonic() < deadline, "the condition never held"
+            time.sleep(0.005)
+
+    return wait

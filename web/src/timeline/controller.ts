@@ -1,0 +1,481 @@
+// Holds the window on show and the pointer, turns gestures into movements, and draws when something changed.
+// Lives outside React: sixty pictures a second need no rendering of components.
+import { api, type Lane } from "../api";
+import { token } from "../theme";
+import { type Block, type Blocks, blockAt, depths } from "./blocks";
+import { drawMap, drawTimeline } from "./draw";
+import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
+import { type Density, type Layout, type LaneRow, arrangeLanes, depthAt, rowAt } from "./layout";
+import { Loader } from "./loader";
+import { AXIS_HEIGHT, type ColourBy, GUTTER, type Scene, type StepMark, type Strip, lanesTop } from "./scene";
+
+/** What React knows and the pictures depend on. */
+export interface Inputs {
+  lanes: readonly Lane[];
+  whole: Window;
+  steps: readonly StepMark[];
+  strips: readonly Strip[];
+  colourBy: ColourBy;
+  density: Density;
+  collapsed: ReadonlySet<string>;
+  search: string;
+  hits: ReadonlySet<string>;
+  selectedSpanId: string | null;
+  range: Window | null;
+  isFollowing: boolean;
+  isLive: boolean;
+  version: number;
+}
+
+export interface Hover {
+  block: Block;
+  row: LaneRow;
+  clientX: number;
+  clientY: number;
+}
+
+export interface Callbacks {
+  onHover: (hover: Hover | null) => void;
+  onPick: (block: Block | null) => void;
+  onWindow: (window: Window) => void;
+  onRange: (range: Window | null) => void;
+  onFollow: (isFollowing: boolean) => void;
+  onGroup: (key: string) => void;
+  onError: (message: string | null) => void;
+}
+
+type Drag = { kind: "pan" | "range" | "map"; pointer: number; x: number; y: number; window: Window; scrollTop: number; hasMoved: boolean };
+
+const WHEEL_SPEED = 0.0016;
+const CLICK_PIXELS = 4;
+/** Following shows a little of what is to come, so that the newest data does not stick to the edge. */
+const AHEAD = 0.03;
+/** Without news for this long, the clock of the picture stops. */
+const GROWTH_LIMIT_NS = 4e9;
+const FOLLOW_FRAME_MS = 33;
+
+export class TimelineController {
+  private inputs: Inputs;
+  private window: Window = { start: 0, end: 1e9 };
+  private scrollTop = 0;
+  private layout: Layout = { rows: [], height: 0 };
+  private readonly deepest = new Map<number, number>();
+  private readonly fine: Loader;
+  private readonly coarse: Loader;
+  private horizon = { time: 0, at: 0 };
+  private drag: Drag | null = null;
+  private readonly pinch = new Map<number, number>();
+  private pointerX: number | null = null;
+  private hovered: Block | null = null;
+  private isDirty = true;
+  private frame = 0;
+  private lastDrawn = 0;
+  private windowTimer = 0;
+  private readonly cleanup: (() => void)[] = [];
+  /** How long the last pictures took, in ms; the end-to-end tests and benchmarks read it. */
+  readonly frames: number[] = [];
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly map: HTMLCanvasElement,
+    private readonly run: string,
+    private readonly origin: number,
+    inputs: Inputs,
+    private readonly callbacks: Callbacks,
+  ) {
+    this.inputs = inputs;
+    this.horizon = { time: inputs.whole.end, at: performance.now() };
+    this.fine = this.loader(0.5, 250);
+    this.coarse = this.loader(0, 5000);
+    this.relayout();
+    this.listen();
+    const tick = () => {
+      this.frame = requestAnimationFrame(tick);
+      this.onFrame();
+    };
+    this.frame = requestAnimationFrame(tick);
+  }
+
+  destroy(): void {
+    cancelAnimationFrame(this.frame);
+    window.clearTimeout(this.windowTimer);
+    this.fine.stop();
+    this.coarse.stop();
+    for (const undo of this.cleanup) undo();
+  }
+
+  update(change: Partial<Inputs>): void {
+    const old = this.inputs;
+    this.inputs = { ...old, ...change };
+    const { lanes, collapsed, density } = this.inputs;
+    if (lanes !== old.lanes || collapsed !== old.collapsed || density !== old.density) this.relayout();
+    if (this.inputs.whole.end > this.horizon.time) this.hearOf(this.inputs.whole.end, performance.now());
+    this.isDirty = true;
+  }
+
+  /** Shows a window; by hand, so following ends. */
+  show(window: Window, keepsFollowing = false): void {
+    if (!keepsFollowing && this.inputs.isFollowing) this.callbacks.onFollow(false);
+    this.window = clamp(window, this.whole());
+    this.tellWindow();
+    this.isDirty = true;
+  }
+
+  fit(): void {
+    this.show(around(this.whole().start, this.whole().end, 0.02));
+  }
+
+  zoom(factor: number): void {
+    const pixels = this.lanePixels();
+    // Following keeps the newest data where it is.
+    const x = this.inputs.isFollowing ? pixels * (1 - AHEAD) : (this.pointerX ?? pixels / 2);
+    this.show(zoomAt(this.window, xToTime(x, this.window, pixels), factor, this.whole()), true);
+  }
+
+  pan(share: number): void {
+    this.show(panBy(this.window, width(this.window) * share));
+  }
+
+  scrollBy(pixels: number): void {
+    this.scrollTop = this.clampedScroll(this.scrollTop + pixels);
+    this.isDirty = true;
+  }
+
+  /** Brings a lane into view. */
+  scrollToLane(laneId: number): void {
+    const row = this.layout.rows.find((one) => one.kind === "lane" && one.lane.lane_id === laneId);
+    if (row === undefined) return;
+    const room = this.canvas.clientHeight - lanesTop(this.inputs.strips.length);
+    if (row.y < this.scrollTop || row.y + row.height > this.scrollTop + room) {
+      this.scrollTop = this.clampedScroll(row.y - room / 3);
+      this.isDirty = true;
+    }
+  }
+
+  currentWindow(): Window {
+    return this.window;
+  }
+
+  /** Makes a picture with the current state; for measurements. */
+  draw(): void {
+    const started = performance.now();
+    const context = prepared(this.canvas);
+    const scene = this.scene(started);
+    if (context !== null) drawTimeline(context, scene);
+    const mapContext = prepared(this.map);
+    if (mapContext !== null) drawMap(mapContext, { ...scene, width: this.map.clientWidth }, this.mapWindow(), this.map.clientHeight);
+    this.frames.push(performance.now() - started);
+    if (this.frames.length > 240) this.frames.shift();
+  }
+
+  private loader(margin: number, everyMs: number): Loader {
+    return new Loader({
+      margin,
+      everyMs,
+      ask: (part, pixels, signal) =>
+        api.timeline(
+          {
+            run: this.run,
+            start_ns: this.absolute(part.start),
+            end_ns: this.absolute(part.end),
+            pixels,
+            origin_ns: this.origin,
+            max_blocks: margin === 0 ? 12_000 : 40_000,
+          },
+          signal,
+        ),
+      onBlocks: (blocks) => this.onBlocks(blocks),
+      onError: (message) => this.callbacks.onError(message),
+    });
+  }
+
+  private absolute(time: number): bigint {
+    const moment = BigInt(this.origin) + BigInt(Math.round(time));
+    return moment < 0n ? 0n : moment;
+  }
+
+  private onBlocks(blocks: Blocks): void {
+    this.hearOf(blocks.latest, blocks.fetchedAt);
+    let isDeeper = false;
+    for (const [lane, depth] of depths(blocks)) {
+      if (depth > (this.deepest.get(lane) ?? -1)) {
+        this.deepest.set(lane, depth);
+        isDeeper = true;
+      }
+    }
+    if (isDeeper) this.relayout();
+    this.isDirty = true;
+  }
+
+  private hearOf(latest: number, at: number): void {
+    // The picture's clock never runs backwards: of all that was heard, what is furthest by now counts.
+    if (Number.isFinite(latest) && latest > this.horizonAt(at)) this.horizon = { time: latest, at };
+    else if (latest > this.horizon.time) this.horizon = { time: this.horizonAt(at), at };
+  }
+
+  private horizonAt(now: number): number {
+    if (!this.inputs.isLive) return this.horizon.time;
+    return this.horizon.time + Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - this.horizon.at) * 1e6));
+  }
+
+  private whole(): Window {
+    return { start: this.inputs.whole.start, end: Math.max(this.inputs.whole.end, this.horizon.time) };
+  }
+
+  private mapWindow(): Window {
+    return around(this.whole().start, this.horizonAt(performance.now()), 0.005);
+  }
+
+  private relayout(): void {
+    const { lanes, collapsed, density } = this.inputs;
+    this.layout = arrangeLanes(lanes, this.deepest, collapsed, density);
+    this.scrollTop = this.clampedScroll(this.scrollTop);
+  }
+
+  private clampedScroll(scrollTop: number): number {
+    const room = this.canvas.clientHeight - lanesTop(this.inputs.strips.length);
+    return Math.max(0, Math.min(scrollTop, this.layout.height - room + 8));
+  }
+
+  private lanePixels(): number {
+    return Math.max(1, this.canvas.clientWidth - GUTTER);
+  }
+
+  private onFrame(): void {
+    const now = performance.now();
+    const { isFollowing, isLive, version } = this.inputs;
+    if (document.hidden) return;
+    if (isFollowing && this.drag === null) {
+      const end = this.horizonAt(now) + width(this.window) * AHEAD;
+      if (end !== this.window.end) {
+        this.window = panBy(this.window, end - this.window.end);
+        if (now - this.lastDrawn >= FOLLOW_FRAME_MS) this.isDirty = true;
+        this.tellWindow();
+      }
+    } else if (isLive && this.window.end > this.horizon.time && now - this.lastDrawn > 200) {
+      this.isDirty = true; // open spans grow
+    }
+    const isGrowing = this.window.end >= this.horizon.time - 10e9;
+    this.fine.want(this.window, this.lanePixels(), version, isGrowing, now);
+    this.coarse.want(this.whole(), 900, version, true, now);
+    if (!this.isDirty) return;
+    this.isDirty = false;
+    this.lastDrawn = now;
+    this.draw();
+  }
+
+  private scene(now: number): Scene {
+    const growth = (blocks: Blocks | null) =>
+      blocks === null || !this.inputs.isLive ? 0 : Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - blocks.fetchedAt) * 1e6));
+    return {
+      width: this.canvas.clientWidth,
+      height: this.canvas.clientHeight,
+      window: this.window,
+      scrollTop: this.scrollTop,
+      layout: this.layout,
+      coarse: this.coarse.blocks,
+      fine: this.fine.blocks,
+      coarseGrowth: growth(this.coarse.blocks),
+      fineGrowth: growth(this.fine.blocks),
+      colourBy: this.inputs.colourBy,
+      steps: this.inputs.steps,
+      strips: this.inputs.strips,
+      search: this.inputs.search.toLowerCase(),
+      hits: this.inputs.hits,
+      selectedSpanId: this.inputs.selectedSpanId,
+      hoveredSpanId: this.hovered?.spanId ?? null,
+      range: this.inputs.range,
+      pointerX: this.pointerX,
+      horizon: this.horizonAt(now),
+      origin: this.origin,
+      colours: readColours(),
+    };
+  }
+
+  private tellWindow(): void {
+    if (this.windowTimer !== 0) return;
+    this.windowTimer = window.setTimeout(() => {
+      this.windowTimer = 0;
+      this.callbacks.onWindow(this.window);
+    }, 300);
+  }
+
+  // Gestures
+
+  private listen(): void {
+    const on = <K extends keyof HTMLElementEventMap>(target: HTMLElement, type: K, listener: (event: HTMLElementEventMap[K]) => void) => {
+      target.addEventListener(type, listener, { passive: false });
+      this.cleanup.push(() => target.removeEventListener(type, listener));
+    };
+    on(this.canvas, "wheel", (event) => this.onWheel(event));
+    on(this.canvas, "pointerdown", (event) => this.onDown(event));
+    on(this.canvas, "pointermove", (event) => this.onMove(event));
+    on(this.canvas, "pointerup", (event) => this.onUp(event));
+    on(this.canvas, "pointercancel", (event) => this.onUp(event));
+    on(this.canvas, "pointerleave", () => this.setHover(null));
+    on(this.canvas, "dblclick", (event) => this.onDoubleClick(event));
+    on(this.map, "pointerdown", (event) => this.onMapDown(event));
+    on(this.map, "pointermove", (event) => this.onMapMove(event));
+    on(this.map, "pointerup", (event) => this.onUp(event));
+    const observer = new ResizeObserver(() => {
+      this.scrollTop = this.clampedScroll(this.scrollTop);
+      this.isDirty = true;
+    });
+    observer.observe(this.canvas);
+    this.cleanup.push(() => observer.disconnect());
+  }
+
+  private onWheel(event: WheelEvent): void {
+    event.preventDefault();
+    const unit = event.deltaMode === 1 ? 20 : 1;
+    const { offsetX } = event;
+    if (offsetX < GUTTER || event.altKey) return this.scrollBy(event.deltaY * unit);
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || (event.shiftKey && !event.ctrlKey)) {
+      const distance = (event.deltaX === 0 ? event.deltaY : event.deltaX) * unit;
+      return this.show(panBy(this.window, (distance / this.lanePixels()) * width(this.window)));
+    }
+    // Trackpads report a pinch as a wheel with Ctrl and small steps.
+    const factor = Math.exp(event.deltaY * unit * (event.ctrlKey ? WHEEL_SPEED * 5 : WHEEL_SPEED));
+    this.pointerX = offsetX - GUTTER;
+    this.zoom(factor);
+  }
+
+  private onDown(event: PointerEvent): void {
+    this.pinch.set(event.pointerId, event.offsetX);
+    if (event.button !== 0) return;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.drag = {
+      kind: event.shiftKey ? "range" : "pan", pointer: event.pointerId, x: event.offsetX, y: event.offsetY,
+      window: this.window, scrollTop: this.scrollTop, hasMoved: false,
+    };
+  }
+
+  private onMove(event: PointerEvent): void {
+    if (this.pinch.size === 2 && this.pinch.has(event.pointerId)) return this.onPinch(event);
+    const drag = this.drag;
+    if (drag === null || drag.pointer !== event.pointerId) return this.onHover(event);
+    const distance = event.offsetX - drag.x;
+    if (!drag.hasMoved && Math.hypot(distance, event.offsetY - drag.y) < CLICK_PIXELS) return;
+    drag.hasMoved = true;
+    if (drag.kind === "range") {
+      const [one, other] = [drag.x, event.offsetX].map((x) => xToTime(x - GUTTER, this.window, this.lanePixels()));
+      this.callbacks.onRange({ start: Math.min(one!, other!), end: Math.max(one!, other!) });
+      return;
+    }
+    this.setHover(null);
+    this.scrollTop = this.clampedScroll(drag.scrollTop - (event.offsetY - drag.y));
+    this.show(panBy(drag.window, (-distance / this.lanePixels()) * width(drag.window)), distance === 0);
+  }
+
+  private onPinch(event: PointerEvent): void {
+    const others = [...this.pinch].filter(([pointer]) => pointer !== event.pointerId).map(([, x]) => x);
+    const other = others[0] ?? 0;
+    const before = Math.abs((this.pinch.get(event.pointerId) ?? 0) - other);
+    const after = Math.abs(event.offsetX - other);
+    this.pinch.set(event.pointerId, event.offsetX);
+    if (this.drag !== null) this.drag.hasMoved = true;
+    if (before < 8 || after < 8) return;
+    const middle = xToTime((event.offsetX + other) / 2 - GUTTER, this.window, this.lanePixels());
+    this.show(zoomAt(this.window, middle, before / after, this.whole()), true);
+  }
+
+  private onUp(event: PointerEvent): void {
+    this.pinch.delete(event.pointerId);
+    const drag = this.drag;
+    this.drag = null;
+    if (drag === null || drag.hasMoved || drag.kind === "map" || event.type === "pointercancel") return;
+    const row = this.rowUnder(event.offsetY);
+    if (row?.kind === "group") return this.callbacks.onGroup(row.key);
+    if (event.offsetY < AXIS_HEIGHT && event.offsetX > GUTTER) return this.showStepAt(xToTime(event.offsetX - GUTTER, this.window, this.lanePixels()));
+    this.callbacks.onPick(this.blockUnder(event)?.block ?? null);
+  }
+
+  private onDoubleClick(event: MouseEvent): void {
+    const found = this.blockUnder(event);
+    if (found !== null) this.show(around(found.block.start, found.block.end));
+  }
+
+  private showStepAt(moment: number): void {
+    const { steps } = this.inputs;
+    const next = steps.findIndex((mark) => mark.start > moment);
+    const mark = steps[(next === -1 ? steps.length : next) - 1];
+    if (mark !== undefined) this.show(around(mark.start, steps[next]?.start ?? this.horizon.time, 0.05));
+  }
+
+  private onHover(event: PointerEvent): void {
+    this.pointerX = event.offsetX >= GUTTER ? event.offsetX - GUTTER : null;
+    this.isDirty = true;
+    const found = this.blockUnder(event);
+    this.canvas.style.cursor = found !== null || this.rowUnder(event.offsetY)?.kind === "group" ? "pointer" : "default";
+    this.setHover(found === null ? null : { ...found, clientX: event.clientX, clientY: event.clientY });
+    if (found === null) this.pointerX = event.offsetX >= GUTTER ? event.offsetX - GUTTER : null;
+  }
+
+  private setHover(hover: Hover | null): void {
+    if (hover === null && this.hovered === null) return;
+    this.hovered = hover?.block ?? null;
+    this.isDirty = true;
+    this.callbacks.onHover(hover);
+  }
+
+  private rowUnder(offsetY: number) {
+    const y = offsetY - lanesTop(this.inputs.strips.length);
+    return y < 0 ? null : rowAt(this.layout, y + this.scrollTop);
+  }
+
+  private blockUnder(event: MouseEvent): { block: Block; row: LaneRow } | null {
+    const row = this.rowUnder(event.offsetY);
+    if (row?.kind !== "lane" || event.offsetX < GUTTER) return null;
+    const moment = xToTime(event.offsetX - GUTTER, this.window, this.lanePixels());
+    const depth = depthAt(row, event.offsetY - lanesTop(this.inputs.strips.length) + this.scrollTop);
+    const blocks = this.fine.blocks !== null && covers(this.fine.blocks.window, { start: moment, end: moment }) ? this.fine.blocks : this.coarse.blocks;
+    if (blocks === null) return null;
+    const tolerance = (width(this.window) / this.lanePixels()) * 2;
+    const growth = this.inputs.isLive ? Math.min(GROWTH_LIMIT_NS, (performance.now() - blocks.fetchedAt) * 1e6) : 0;
+    const block = blockAt(blocks, row.lane.lane_id, depth, moment, tolerance, growth);
+    return block === null ? null : { block, row };
+  }
+
+  private onMapDown(event: PointerEvent): void {
+    this.map.setPointerCapture(event.pointerId);
+    this.drag = { kind: "map", pointer: event.pointerId, x: event.offsetX, y: 0, window: this.window, scrollTop: 0, hasMoved: true };
+    this.onMapMove(event);
+  }
+
+  private onMapMove(event: PointerEvent): void {
+    if (this.drag?.kind !== "map") return;
+    const middle = xToTime(event.offsetX, this.mapWindow(), this.map.clientWidth);
+    this.show(panBy(this.window, middle - (this.window.start + this.window.end) / 2));
+  }
+}
+
+/** Fits a canvas to its box and the screen's resolution. */
+function prepared(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
+  const ratio = window.devicePixelRatio || 1;
+  const [w, h] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
+  const context = canvas.getContext("2d");
+  context?.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+let colours: { theme: string | undefined; found: Scene["colours"] } | null = null;
+
+/** The theme's colours; reading them from the document on each picture would be slow. */
+function readColours(): Scene["colours"] {
+  const theme = document.documentElement.dataset["theme"];
+  if (colours === null || colours.theme !== theme) {
+    colours = {
+      theme,
+      found: {
+        background: token("--background"), surface: token("--surface"), sunken: token("--surface-sunken"),
+        border: token("--border"), grid: token("--grid"), text: token("--text"), muted: token("--text-muted"),
+        accent: token("--accent"), bad: token("--bad"), font: token("--font"),
+      },
+    };
+  }
+  return colours.found;
+}

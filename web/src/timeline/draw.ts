@@ -1,0 +1,398 @@
+// Draws a scene. Knows nothing of React, the server or the pointer.
+import { colourOfName, colourOfStatus, colourOfStep, textOn } from "../colours";
+import { formatClock, formatDuration } from "../units";
+import { type Blocks, endOf, firstAfter } from "./blocks";
+import { type Window, ticks, timeToX, width } from "./geometry";
+import { type GroupRow, type LaneRow, firstRowBelow } from "./layout";
+import { AXIS_HEIGHT, GUTTER, STRIP_HEIGHT, type Scene, type StepMark, lanesTop } from "./scene";
+
+type Context = CanvasRenderingContext2D;
+
+const CHARACTER = 6.1;
+const DIMMED = 0.16;
+
+/** Draws everything. */
+export function drawTimeline(context: Context, scene: Scene): void {
+  const { width: pixels, height, colours } = scene;
+  context.globalAlpha = 1;
+  context.fillStyle = colours.surface;
+  context.fillRect(0, 0, pixels, height);
+  context.textBaseline = "middle";
+  const top = lanesTop(scene.strips.length);
+  drawLanes(context, scene, top);
+  drawStrips(context, scene);
+  drawAxis(context, scene);
+  drawRange(context, scene);
+  drawPointer(context, scene);
+  drawScrollBar(context, scene, top);
+}
+
+function clip(context: Context, x: number, y: number, w: number, h: number, draw: () => void): void {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, w, h);
+  context.clip();
+  draw();
+  context.restore();
+}
+
+function drawLanes(context: Context, scene: Scene, top: number): void {
+  const { layout, scrollTop, width: pixels, height } = scene;
+  const rows = layout.rows;
+  const first = firstRowBelow(layout, scrollTop);
+  const bottom = scrollTop + height - top;
+  const inView: (GroupRow | LaneRow)[] = [];
+  for (let index = first; index < rows.length && rows[index]!.y < bottom; index += 1) inView.push(rows[index]!);
+  const offset = top - scrollTop;
+
+  clip(context, GUTTER, top, pixels - GUTTER, height - top, () => {
+    drawStepLines(context, scene, top);
+    for (const row of inView) if (row.kind === "lane") drawLane(context, scene, row, row.y + offset);
+    drawHorizon(context, scene, top);
+  });
+  clip(context, 0, top, pixels, height - top, () => {
+    for (const row of inView) drawTitle(context, scene, row, row.y + offset);
+  });
+}
+
+function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void {
+  const { fine, coarse } = scene;
+  context.globalAlpha = 1;
+  context.fillStyle = scene.colours.grid;
+  context.fillRect(GUTTER, y + row.height - 1, scene.width - GUTTER, 1);
+  if (fine === null) {
+    if (coarse !== null) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, scene.window);
+    return;
+  }
+  if (coarse !== null) {
+    // Where the exact blocks are not here yet, coarse ones stand in for them.
+    const { start, end } = fine.window;
+    if (scene.window.start < start) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, { start: scene.window.start, end: Math.min(start, scene.window.end) });
+    if (scene.window.end > end) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, { start: Math.max(end, scene.window.start), end: scene.window.end });
+  }
+  drawBlocks(context, scene, row, y, fine, scene.fineGrowth, scene.window);
+}
+
+const paintOf = new WeakMap<Blocks, string[]>();
+
+function namePaint(blocks: Blocks): string[] {
+  let paint = paintOf.get(blocks);
+  if (paint === undefined) {
+    paint = blocks.names.map(colourOfName);
+    paintOf.set(blocks, paint);
+  }
+  return paint;
+}
+
+/** The step that was running at a moment. */
+export function stepAt(steps: readonly StepMark[], moment: number): number | null {
+  let low = 0;
+  let high = steps.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (steps[middle]!.start <= moment) low = middle + 1;
+    else high = middle;
+  }
+  return low === 0 ? null : steps[low - 1]!.step;
+}
+
+function blockColour(scene: Scene, blocks: Blocks, index: number): string {
+  if (scene.colourBy === "name") return namePaint(blocks)[blocks.name[index]!] ?? "#888888";
+  if (scene.colourBy === "step") return colourOfStep(stepAt(scene.steps, blocks.start[index]!));
+  return colourOfStatus(blocks.errors[index]! > 0 ? "error" : blocks.isOpen[index] === 1 ? "open" : "ok");
+}
+
+function isMatch(scene: Scene, blocks: Blocks, index: number): boolean {
+  return scene.hits.has(blocks.spanId[index] ?? "") || (blocks.names[blocks.name[index]!] ?? "").toLowerCase().includes(scene.search);
+}
+
+function drawBlocks(context: Context, scene: Scene, row: LaneRow, y: number, blocks: Blocks, growth: number, part: Window): void {
+  const lane = blocks.lanes.get(row.lane.lane_id);
+  if (lane === undefined) return;
+  const pixels = scene.width - GUTTER;
+  const scale = pixels / width(scene.window);
+  const left = GUTTER + (part.start - scene.window.start) * scale;
+  const right = GUTTER + (part.end - scene.window.start) * scale;
+  const isSearching = scene.search !== "";
+  for (const line of lane.rows) {
+    const depth = Math.min(line.depth, row.depths - 1);
+    if (line.depth >= row.depths && row.depths === 1 && row.lineHeight <= 3) continue;
+    const lineTop = y + depth * row.lineHeight + 1;
+    const lineHeight = Math.max(2, row.lineHeight - 1);
+    const last = firstAfter(blocks.start, line.first, line.end, part.end);
+    for (let index = line.first; index < last; index += 1) {
+      const end = endOf(blocks, index, growth);
+      if (end < part.start) continue;
+      const from = Math.max(left, GUTTER + (blocks.start[index]! - scene.window.start) * scale);
+      const to = Math.min(right, GUTTER + (end - scene.window.start) * scale);
+      const size = Math.max(1, to - from - (to - from > 4 ? 1 : 0));
+      const colour = blockColour(scene, blocks, index);
+      const duration = end - blocks.start[index]!;
+      const isMerged = blocks.count[index]! > 1 && size < 6;
+      const share = isMerged && duration > 0 ? Math.min(1, blocks.busy[index]! / duration) : 1;
+      const matches = !isSearching || isMatch(scene, blocks, index);
+      context.globalAlpha = matches ? 0.45 + 0.55 * share : DIMMED;
+      context.fillStyle = colour;
+      context.fillRect(from, lineTop, size, lineHeight);
+      if (blocks.isOpen[index] === 1 && matches) drawOpen(context, from, to, lineTop, lineHeight, scene.colours.text);
+      if (blocks.errors[index]! > 0 && scene.colourBy !== "status" && matches) {
+        context.globalAlpha = 1;
+        context.fillStyle = scene.colours.bad;
+        context.fillRect(from, lineTop + lineHeight - 3, Math.max(2, size), 3);
+      }
+      if (size > 34 && lineHeight >= 11) drawLabel(context, blocks, index, from, size, lineTop + lineHeight / 2, colour, duration, matches);
+      const id = blocks.spanId[index];
+      if (id === scene.selectedSpanId || id === scene.hoveredSpanId) {
+        context.globalAlpha = 1;
+        context.strokeStyle = scene.colours.text;
+        context.lineWidth = id === scene.selectedSpanId ? 2 : 1;
+        context.strokeRect(from + 0.5, lineTop + 0.5, Math.max(2, size - 1), lineHeight - 1);
+      }
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+/** Open spans are striped and have no right edge: they go on. */
+function drawOpen(context: Context, from: number, to: number, top: number, height: number, ink: string): void {
+  clip(context, from, top, Math.max(3, to - from), height, () => {
+    context.globalAlpha = 0.28;
+    context.strokeStyle = ink;
+    context.lineWidth = 2;
+    context.beginPath();
+    for (let x = Math.max(from, to - 4000) - height; x < to; x += 8) {
+      context.moveTo(x, top + height);
+      context.lineTo(x + height, top);
+    }
+    context.stroke();
+  });
+  context.globalAlpha = 0.95;
+  context.fillStyle = ink;
+  context.beginPath();
+  context.moveTo(to, top);
+  context.lineTo(to + Math.min(5, height / 2), top + height / 2);
+  context.lineTo(to, top + height);
+  context.fill();
+}
+
+function drawLabel(context: Context, blocks: Blocks, index: number, from: number, size: number, middle: number, colour: string, duration: number, isClear: boolean): void {
+  const name = blocks.names[blocks.name[index]!] ?? "";
+  const room = Math.floor((size - 8) / CHARACTER);
+  const time = formatDuration(duration);
+  const text = name.length + time.length + 2 <= room ? `${name}  ${time}` : name.length <= room ? name : room > 4 ? `${name.slice(0, room - 1)}…` : "";
+  if (text === "") return;
+  context.globalAlpha = isClear ? 1 : 0.35;
+  context.fillStyle = isClear ? textOn(colour) : "#888888";
+  context.fillText(text, from + 4, middle + 0.5);
+}
+
+function drawTitle(context: Context, scene: Scene, row: GroupRow | LaneRow, y: number): void {
+  const { colours } = scene;
+  context.globalAlpha = 1;
+  if (row.kind === "group") {
+    context.fillStyle = colours.sunken;
+    context.fillRect(0, y, scene.width, row.height);
+    context.fillStyle = colours.border;
+    context.fillRect(0, y, scene.width, 1);
+    context.fillStyle = colours.text;
+    context.font = `600 11.5px ${colours.font}`;
+    context.fillText(`${row.isCollapsed ? "▸" : "▾"} ${fitted(row.title, 22)}`, 8, y + row.height / 2 + 0.5);
+    context.fillStyle = colours.muted;
+    context.font = `11px ${colours.font}`;
+    context.fillText(fitted(row.detail, 90), GUTTER + 6, y + row.height / 2 + 0.5);
+    return;
+  }
+  context.fillStyle = colours.surface;
+  context.fillRect(0, y, GUTTER, row.height);
+  context.fillStyle = colours.border;
+  context.fillRect(GUTTER - 1, y, 1, row.height);
+  context.font = `11px ${colours.font}`;
+  if (row.height < 11) return;
+  context.fillStyle = row.lane.open_spans > 0 ? colours.text : colours.muted;
+  context.fillText(fitted(row.title, 20), 20, y + Math.min(row.height / 2, row.lineHeight / 2 + 1));
+}
+
+function fitted(text: string, characters: number): string {
+  return text.length <= characters ? text : `${text.slice(0, characters - 1)}…`;
+}
+
+/** Where the steps begin, as far as there is room for lines. */
+function visibleSteps(scene: Scene, apart: number): StepMark[] {
+  const pixels = scene.width - GUTTER;
+  const found = scene.steps.filter((mark) => mark.start >= scene.window.start && mark.start <= scene.window.end);
+  const before = scene.steps.filter((mark) => mark.start < scene.window.start).at(-1);
+  return found.length * apart > pixels ? [] : before === undefined ? found : [before, ...found];
+}
+
+function drawStepLines(context: Context, scene: Scene, top: number): void {
+  const pixels = scene.width - GUTTER;
+  context.fillStyle = scene.colours.border;
+  for (const mark of visibleSteps(scene, 6)) {
+    context.fillRect(Math.round(GUTTER + timeToX(mark.start, scene.window, pixels)), top, 1, scene.height - top);
+  }
+}
+
+function drawHorizon(context: Context, scene: Scene, top: number): void {
+  const x = GUTTER + timeToX(scene.horizon, scene.window, scene.width - GUTTER);
+  if (x < GUTTER || x > scene.width) return;
+  context.globalAlpha = 0.55;
+  context.fillStyle = scene.colours.sunken;
+  context.fillRect(x, top, scene.width - x, scene.height - top);
+  context.globalAlpha = 1;
+  context.fillStyle = scene.colours.accent;
+  context.fillRect(Math.round(x), top, 1, scene.height - top);
+}
+
+function drawAxis(context: Context, scene: Scene): void {
+  const { colours, width: pixels, window, origin } = scene;
+  const lanes = pixels - GUTTER;
+  context.globalAlpha = 1;
+  context.fillStyle = colours.surface;
+  context.fillRect(0, 0, pixels, AXIS_HEIGHT);
+  context.font = `11px ${colours.font}`;
+  context.fillStyle = colours.muted;
+  context.fillText(`${formatDuration(width(window))} in view`, 8, 10);
+  clip(context, GUTTER, 0, lanes, AXIS_HEIGHT, () => {
+    const { distance, moments } = ticks(window, lanes);
+    for (const moment of moments) {
+      const x = GUTTER + timeToX(moment, window, lanes);
+      context.fillStyle = colours.border;
+      context.fillRect(Math.round(x), 4, 1, 14);
+      context.fillStyle = colours.muted;
+      context.fillText(distance >= 1e9 ? formatClock(origin + moment) : tickText(origin, moment, distance), x + 4, 10);
+    }
+    drawStepBand(context, scene, lanes);
+  });
+  context.fillStyle = colours.border;
+  context.fillRect(0, AXIS_HEIGHT - 1, pixels, 1);
+}
+
+/** Below a second the clock stands still: the fraction is what matters. */
+function tickText(origin: number, moment: number, distance: number): string {
+  if (distance >= 1e6) return formatClock(origin + moment, true);
+  const second = Math.floor(moment / 1e9) * 1e9;
+  return `${formatClock(origin + second)} +${formatDuration(moment - second)}`;
+}
+
+function drawStepBand(context: Context, scene: Scene, lanes: number): void {
+  const marks = visibleSteps(scene, 6);
+  marks.forEach((mark, place) => {
+    const from = Math.max(GUTTER, GUTTER + timeToX(mark.start, scene.window, lanes));
+    const next = marks[place + 1]?.start ?? scene.horizon;
+    const to = Math.min(scene.width, GUTTER + timeToX(next, scene.window, lanes));
+    if (to <= from) return;
+    context.fillStyle = scene.colours.sunken;
+    context.fillRect(from + 1, 21, to - from - 2, 14);
+    const text = to - from > 50 ? `step ${mark.step}` : String(mark.step);
+    if (text.length * CHARACTER + 6 > to - from) return;
+    context.fillStyle = scene.colours.text;
+    context.fillText(text, from + 5, 28.5);
+  });
+}
+
+function drawStrips(context: Context, scene: Scene): void {
+  const { colours, width: pixels } = scene;
+  const lanes = pixels - GUTTER;
+  scene.strips.forEach((strip, place) => {
+    const top = AXIS_HEIGHT + place * STRIP_HEIGHT;
+    context.globalAlpha = 1;
+    context.fillStyle = colours.surface;
+    context.fillRect(0, top, pixels, STRIP_HEIGHT);
+    context.fillStyle = colours.text;
+    context.font = `11px ${colours.font}`;
+    context.fillText(fitted(strip.title, 22), 8, top + 11);
+    context.fillStyle = colours.muted;
+    context.fillText(`${strip.format(strip.low)} – ${strip.format(strip.high)}`, 8, top + 26);
+    const room = strip.high > strip.low ? strip.high - strip.low : 1;
+    clip(context, GUTTER, top, lanes, STRIP_HEIGHT, () => {
+      for (const line of strip.lines) {
+        context.strokeStyle = line.colour;
+        context.lineWidth = 1.4;
+        context.beginPath();
+        for (let index = 0; index < line.x.length; index += 1) {
+          const x = GUTTER + timeToX(line.x[index]!, scene.window, lanes);
+          const y = top + STRIP_HEIGHT - 5 - ((line.y[index]! - strip.low) / room) * (STRIP_HEIGHT - 10);
+          if (index === 0) context.moveTo(x, y);
+          else context.lineTo(x, y);
+        }
+        context.stroke();
+      }
+    });
+    context.fillStyle = colours.border;
+    context.fillRect(0, top + STRIP_HEIGHT - 1, pixels, 1);
+  });
+}
+
+function drawRange(context: Context, scene: Scene): void {
+  if (scene.range === null) return;
+  const lanes = scene.width - GUTTER;
+  const from = Math.max(GUTTER, GUTTER + timeToX(scene.range.start, scene.window, lanes));
+  const to = Math.min(scene.width, GUTTER + timeToX(scene.range.end, scene.window, lanes));
+  if (to <= from) return;
+  context.fillStyle = scene.colours.accent;
+  context.globalAlpha = 0.13;
+  context.fillRect(from, 0, to - from, scene.height);
+  context.globalAlpha = 0.9;
+  context.fillRect(from, 0, 1, scene.height);
+  context.fillRect(to - 1, 0, 1, scene.height);
+  context.globalAlpha = 1;
+}
+
+function drawPointer(context: Context, scene: Scene): void {
+  if (scene.pointerX === null) return;
+  context.globalAlpha = 0.35;
+  context.fillStyle = scene.colours.text;
+  context.fillRect(GUTTER + Math.round(scene.pointerX), AXIS_HEIGHT, 1, scene.height - AXIS_HEIGHT);
+  context.globalAlpha = 1;
+}
+
+function drawScrollBar(context: Context, scene: Scene, top: number): void {
+  const room = scene.height - top;
+  if (scene.layout.height <= room) return;
+  const size = Math.max(24, (room * room) / scene.layout.height);
+  const y = top + ((room - size) * scene.scrollTop) / (scene.layout.height - room);
+  context.globalAlpha = 0.4;
+  context.fillStyle = scene.colours.muted;
+  context.fillRect(scene.width - 7, y, 5, size);
+  context.globalAlpha = 1;
+}
+
+/** Draws the whole run, small, with the window on show. */
+export function drawMap(context: Context, scene: Scene, whole: Window, height: number): void {
+  const { colours, coarse, layout } = scene;
+  const pixels = scene.width;
+  context.globalAlpha = 1;
+  context.fillStyle = colours.sunken;
+  context.fillRect(0, 0, pixels, height);
+  const lanes = layout.rows.filter((row): row is LaneRow => row.kind === "lane");
+  if (coarse !== null && lanes.length > 0) {
+    const lineHeight = height / lanes.length;
+    lanes.forEach((row, place) => drawMapLane(context, scene, coarse, row, whole, place * lineHeight, Math.max(1, lineHeight - (lineHeight > 3 ? 1 : 0))));
+  }
+  const from = Math.max(0, timeToX(scene.window.start, whole, pixels));
+  const to = Math.min(pixels, Math.max(from + 3, timeToX(scene.window.end, whole, pixels)));
+  context.globalAlpha = 0.62;
+  context.fillStyle = colours.sunken;
+  context.fillRect(0, 0, from, height);
+  context.fillRect(to, 0, pixels - to, height);
+  context.globalAlpha = 1;
+  context.strokeStyle = colours.accent;
+  context.lineWidth = 1.5;
+  context.strokeRect(from + 0.75, 0.75, to - from - 1.5, height - 1.5);
+}
+
+function drawMapLane(context: Context, scene: Scene, blocks: Blocks, row: LaneRow, whole: Window, y: number, height: number): void {
+  const lane = blocks.lanes.get(row.lane.lane_id);
+  if (lane === undefined) return;
+  // What runs innermost says most about a lane; deeper lines are drawn over the outer ones.
+  for (const line of lane.rows) {
+    for (let index = line.first; index < line.end; index += 1) {
+      const from = timeToX(blocks.start[index]!, whole, scene.width);
+      const to = timeToX(endOf(blocks, index, scene.coarseGrowth), whole, scene.width);
+      context.globalAlpha = 0.85;
+      context.fillStyle = blocks.errors[index]! > 0 && scene.colourBy === "status" ? colourOfStatus("error") : blockColour(scene, blocks, index);
+      context.fillRect(from, y, Math.max(1, to - from), height);
+    }
+  }
+  context.globalAlpha = 1;
+}

@@ -1,0 +1,114 @@
+// Lanes in groups, from top to bottom: by role, then by rank or process.
+import type { Lane } from "../api";
+
+export type Density = "normal" | "compact";
+
+export interface GroupRow {
+  kind: "group";
+  key: string;
+  title: string;
+  detail: string;
+  isCollapsed: boolean;
+  y: number;
+  height: number;
+}
+
+export interface LaneRow {
+  kind: "lane";
+  lane: Lane;
+  title: string;
+  /** Rows of nested spans that have room; deeper ones are drawn on the last. */
+  depths: number;
+  lineHeight: number;
+  y: number;
+  height: number;
+}
+
+export type Row = GroupRow | LaneRow;
+
+export interface Layout {
+  rows: readonly Row[];
+  height: number;
+}
+
+const GROUP_HEIGHT = 22;
+const LINE_HEIGHTS: Record<Density, number> = { normal: 16, compact: 8 };
+const COLLAPSED_HEIGHT = 3;
+const PADDING = 3;
+const MAX_DEPTHS = 12;
+
+/** What a lane is called beside its group: without the parts that the group's title says already. */
+export function laneTitle(lane: Lane): string {
+  if (lane.lane === null || lane.lane === "") return "process";
+  const rank = lane.rank === null ? "" : String(lane.rank);
+  for (const prefix of [`${lane.role}_${rank}/`, `${lane.role}/${rank}/`, `${lane.role}-${rank}/`, `${lane.role}/`]) {
+    if (rank !== "" && lane.lane.startsWith(prefix) && lane.lane.length > prefix.length) return lane.lane.slice(prefix.length);
+  }
+  return lane.lane;
+}
+
+function groupKey(lane: Lane): string {
+  return lane.process_id;
+}
+
+function groupTitle(lane: Lane): string {
+  const role = lane.role === "" ? lane.process_id : lane.role;
+  return lane.rank === null ? role : `${role} ${lane.rank}`;
+}
+
+/** Places every lane; lanes come sorted by role, rank, process and name from the server. */
+export function arrangeLanes(
+  lanes: readonly Lane[], deepest: ReadonlyMap<number, number>, collapsed: ReadonlySet<string>, density: Density,
+): Layout {
+  const rows: Row[] = [];
+  let y = 0;
+  let current: string | null = null;
+  const lineHeight = LINE_HEIGHTS[density];
+  for (const lane of lanes) {
+    const key = groupKey(lane);
+    const isCollapsed = collapsed.has(key);
+    if (key !== current) {
+      current = key;
+      const detail = `${lane.host} · ${lane.process_id}`;
+      rows.push({ kind: "group", key, title: groupTitle(lane), detail, isCollapsed, y, height: GROUP_HEIGHT });
+      y += GROUP_HEIGHT;
+    }
+    const count = isCollapsed ? 1 : Math.min(MAX_DEPTHS, (deepest.get(lane.lane_id) ?? 0) + 1);
+    const height = isCollapsed ? COLLAPSED_HEIGHT + 1 : count * lineHeight + PADDING;
+    rows.push({ kind: "lane", lane, title: laneTitle(lane), depths: count, lineHeight: isCollapsed ? COLLAPSED_HEIGHT : lineHeight, y, height });
+    y += height;
+  }
+  return { rows, height: y };
+}
+
+/** Returns the row at a height, by halving. */
+export function rowAt(layout: Layout, y: number): Row | null {
+  let low = 0;
+  let high = layout.rows.length - 1;
+  while (low <= high) {
+    const middle = (low + high) >> 1;
+    const row = layout.rows[middle]!;
+    if (y < row.y) high = middle - 1;
+    else if (y >= row.y + row.height) low = middle + 1;
+    else return row;
+  }
+  return null;
+}
+
+/** The first row that reaches below a height. */
+export function firstRowBelow(layout: Layout, y: number): number {
+  let low = 0;
+  let high = layout.rows.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const row = layout.rows[middle]!;
+    if (row.y + row.height <= y) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Which line of nested spans of a lane is at a height. */
+export function depthAt(row: LaneRow, y: number): number {
+  return Math.min(row.depths - 1, Math.max(0, Math.floor((y - row.y) / row.lineHeight)));
+}

@@ -1,0 +1,73 @@
+// Everything that a picture of the timeline depends on.
+import type { Blocks } from "./blocks";
+import type { Window } from "./geometry";
+import type { Layout } from "./layout";
+
+export type ColourBy = "name" | "status" | "step";
+export const COLOURINGS: readonly ColourBy[] = ["name", "status", "step"];
+
+export interface StepMark {
+  step: number;
+  start: number;
+}
+
+/** A metric on the same time axis. */
+export interface Strip {
+  title: string;
+  format: (value: number | null | undefined) => string;
+  lines: readonly { label: string; colour: string; x: Float64Array; y: Float64Array }[];
+  low: number;
+  high: number;
+}
+
+export interface Colours {
+  background: string;
+  surface: string;
+  sunken: string;
+  border: string;
+  grid: string;
+  text: string;
+  muted: string;
+  accent: string;
+  bad: string;
+  font: string;
+}
+
+export interface Scene {
+  width: number;
+  height: number;
+  window: Window;
+  scrollTop: number;
+  layout: Layout;
+  /** The whole run in a few blocks: drawn where the exact ones are not here yet, and in the small map. */
+  coarse: Blocks | null;
+  fine: Blocks | null;
+  /** How far open blocks have grown since each answer, in nanoseconds. */
+  coarseGrowth: number;
+  fineGrowth: number;
+  colourBy: ColourBy;
+  steps: readonly StepMark[];
+  strips: readonly Strip[];
+  /** Lower case; empty for none. */
+  search: string;
+  hits: ReadonlySet<string>;
+  selectedSpanId: string | null;
+  hoveredSpanId: string | null;
+  range: Window | null;
+  /** Where the pointer is, in pixels from the left of the lanes. */
+  pointerX: number | null;
+  /** Where the newest data ends. */
+  horizon: number;
+  /** The wall-clock time of the origin, in nanoseconds. */
+  origin: number;
+  colours: Colours;
+}
+
+export const GUTTER = 148;
+export const AXIS_HEIGHT = 38;
+export const STRIP_HEIGHT = 46;
+
+/** Where the lanes begin. */
+export function lanesTop(strips: number): number {
+  return AXIS_HEIGHT + strips * STRIP_HEIGHT;
+}
