@@ -10,8 +10,6 @@ from rl_insight.monitor import Monitor
 
 NAME = "sessions"
 
-_SESSIONS = 200
-"""In one turn: four spans each, less than wakes the flusher early."""
 _PHASES = ("execution", "generate", "reward")
 
 
@@ -22,14 +20,13 @@ def run(options: Options) -> Iterator[Figure]:
     with recording({"backend": "none"}) as monitor:
         costs = measure_calls(
             {"ours": _sessions(monitor), "marks": _marked_sessions(monitor)},
-            calls=_SESSIONS,
             rounds=rounds,
             between=monitor.flush,
         )
         losses = monitor.get_status()["losses"]
         if losses:
             raise RuntimeError(f"events were lost, the figures are worth nothing: {losses}")
-    off = measure_calls({"off": _sessions(Monitor())}, calls=_SESSIONS, rounds=rounds)
+    off = measure_calls({"off": _sessions(Monitor())}, rounds=rounds)
     yield Figure("session with 3 phases", costs["ours"] / 1000, "µs", budget=12.0)
     yield Figure("session with 3 phases, 2 marks, a counter", costs["marks"] / 1000, "µs")
     yield Figure("session with 3 phases, disabled", off["off"] / 1000, "µs")

@@ -9,6 +9,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from rl_insight.schema import BatchBuilder, Process, encode
@@ -68,8 +70,8 @@ class FakeProcess:
         self.builder.add_event(name=name, **({"time_ns": 1_000_500} | fields))
         return self
 
-    def log(self, message="hello"):
-        self.builder.add_log(time_ns=1, level=20, message=message)
+    def log(self, message="hello", **fields):
+        self.builder.add_log(message=message, **({"time_ns": 1, "level": 20} | fields))
         return self
 
     def batch(self, *, sent_ns=None, losses=(), final=False):
@@ -89,14 +91,16 @@ def fake_process():
     return FakeProcess
 
 
-class OtlpReceiver:
-    """An HTTP server that takes OTLP traces; `answers` is what it replies, 200 once they are used up."""
+class HttpReceiver:
+    """An HTTP server that keeps what is posted; `answers` is what it replies, 200 once they are used up."""
 
     def __init__(self):
         self.requests = []
         self.headers = []
         self.paths = []
         self.answers = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -104,13 +108,12 @@ class OtlpReceiver:
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                code, headers, answer = receiver.answers.pop(0) if receiver.answers else (200, {}, b"")
                 receiver.paths.append(self.path)
                 receiver.headers.append(dict(self.headers))
+                receiver.may_answer.wait(30)
+                code, headers, answer = receiver.answers.pop(0) if receiver.answers else (200, {}, b"")
                 if code == 200:
-                    receiver.requests.append(ExportTraceServiceRequest.FromString(body))
+                    receiver.requests.append(receiver.decode(self.path, self.headers.get("Content-Encoding"), body))
                 self.send_response(code)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -127,20 +130,44 @@ class OtlpReceiver:
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
         self.thread.start()
 
+    def decode(self, path, encoding, body):
+        """Return what a request keeps of a body."""
+        return body
+
+    def close(self):
+        self.may_answer.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class OtlpReceiver(HttpReceiver):
+    """Takes OTLP of all three signals."""
+
+    def decode(self, path, encoding, body):
+        body = gzip.decompress(body) if encoding == "gzip" else body
+        kinds = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/logs": ExportLogsServiceRequest}
+        suffix = next((suffix for suffix in kinds if suffix in path), "")
+        return kinds.get(suffix, ExportTraceServiceRequest).FromString(body)
+
     @property
     def spans(self):
         return [
             span
             for request in self.requests
+            if isinstance(request, ExportTraceServiceRequest)
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
         ]
 
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+
+@pytest.fixture
+def http_receiver():
+    """A receiver of plain HTTP posts on a free port."""
+    receiver = HttpReceiver()
+    yield receiver
+    receiver.close()
 
 
 @pytest.fixture

@@ -182,13 +182,32 @@ def test_a_duration_stands_at_the_first_bound_that_holds_it(derived, fake_proces
     assert position == 0 or DURATION_BOUNDS[position - 1] < seconds
 
 
-def test_sessions_are_counted_by_outcome(derived, fake_process):
+def add_session(process, session_id, status):
+    process.builder.add_session(session_id=session_id, task_id="t", status=status, time_ns=1, record="{}")
+    return process
+
+
+def test_sessions_are_counted_once_by_outcome(derived, fake_process):
+    process = fake_process("a", role="rollout")
+    for session_id in ("s1", "s2", "s3"):
+        add_session(process, session_id, "pending")
+    derived.write(process.batch())
+    assert values(derived, "open_sessions") == {"role=rollout": 3}
+    add_session(process, "s1", "accepted")
+    add_session(process, "s2", "failed")
+    derived.write(process.batch())
+    add_session(process, "s1", "accepted")
+    add_session(process, "s2", "pending")
+    derived.write(process.batch())
+    assert values(derived, "sessions") == {"role=rollout,status=accepted": 1, "role=rollout,status=failed": 1}
+    assert values(derived, "open_sessions") == {"role=rollout": 1}
+
+
+def test_the_span_of_a_session_tells_how_long_it_took(derived, fake_process):
     process = fake_process("a", role="rollout")
     process.span("session", 1, SECOND, segment="session").span("session", 2, SECOND, segment="session", status="error")
     process.span("session", 3, OPEN, segment="session")
     derived.write(process.batch())
-    assert values(derived, "sessions") == {"role=rollout,status=ok": 1, "role=rollout,status=error": 1}
-    assert values(derived, "open_sessions") == {"role=rollout": 1}
     assert sum(durations(derived, "session_duration_seconds")["role=rollout"].counts) == 2
 
 
@@ -262,6 +281,7 @@ def test_names_are_those_that_are_exposed(derived, fake_process):
     process = fake_process("a")
     process.span("s", 1, SECOND, segment="session", step=1).span("w", 2, SECOND, **STATE)
     process.span("s", 3, OPEN, segment="session")
+    add_session(add_session(process, "s1", "pending"), "s2", "accepted")
     derived.write(process.batch())
     shown = {f"{family.name}_total" if family.kind == "counter" else family.name for family in derived.families()}
     assert shown == DERIVED_NAMES

@@ -123,7 +123,7 @@ class TestLife:
             profile_steps: list[int] | None = None
             session_tracer: Sessions = dataclasses.field(default_factory=Sessions)
 
-        for config in (Config(), OmegaConf.structured(Config)):
+        for config in (Config(), OmegaConf.create(dataclasses.asdict(Config()))):
             read = areal.configure(config, rank=0).config
             assert (read.save_interval, read.flush_threshold, read.sessions_enabled) == (3, 5, True)
             areal.reset()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import grpc
 import pytest
 
 from rl_insight.collector import InProcessCollector, SinkRunner
 from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.collector.sinks.memory import MemorySink
-from rl_insight.collector.sinks.otlp import OtlpTraceSink
+from rl_insight.collector.sinks.otlp import OtlpLogSink, OtlpMetricSink, OtlpTraceSink
+from rl_insight.collector.sinks.remote_write import RemoteWriteSink
 from rl_insight.schema import OPEN, BatchBuilder, Loss, Process, encode
 from rl_insight.schema.histogram import bucket_code
 
@@ -39,11 +44,28 @@ def receiver():
     thread.join()
 
 
+@cache
+def _grpc_receiver():
+    """A gRPC server that takes any call, for as long as the tests run."""
+    server = grpc.server(ThreadPoolExecutor(2))
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+    service = "opentelemetry.proto.collector.logs.v1.LogsService"
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    atexit.register(server.stop, None)
+    return f"127.0.0.1:{port}"
+
+
 FACTORIES = {
     "memory": lambda tmp_path, receiver: MemorySink(),
     "jsonl": lambda tmp_path, receiver: JsonlSink(tmp_path / "events.jsonl"),
     "jsonl per run": lambda tmp_path, receiver: JsonlSink(tmp_path, per_run=True),
     "otlp": lambda tmp_path, receiver: OtlpTraceSink(receiver),
+    "otlp metrics": lambda tmp_path, receiver: OtlpMetricSink(receiver),
+    "otlp logs": lambda tmp_path, receiver: OtlpLogSink(receiver),
+    "otlp over grpc": lambda tmp_path, receiver: OtlpLogSink(_grpc_receiver(), protocol="grpc"),
+    "remote write": lambda tmp_path, receiver: RemoteWriteSink(receiver),
 }
 
 

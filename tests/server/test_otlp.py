@@ -16,9 +16,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from rl_insight.collector.sinks import otlp as own_export
+from rl_insight.collector.sinks.otlp.spans import encode_spans
+from rl_insight.collector.sinks.otlp.values import SCOPE, request_part
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.server.otlp.payloads import Signal
 from rl_insight.store.errors import StoreError
@@ -28,8 +31,27 @@ NOW = 1_700_000_000_000_000_000
 RESOURCE = {"service.name": "rollout", "run_id": "r1", "process.pid": 7, "host.name": "n1"}
 
 
+def key_values(values):
+    return [KeyValue(key=key, value=any_value(value)) for key, value in values.items()]
+
+
+def any_value(value):
+    match value:
+        case bool():
+            return AnyValue(bool_value=value)
+        case int():
+            return AnyValue(int_value=value)
+        case float():
+            return AnyValue(double_value=value)
+        case list():
+            return AnyValue(array_value=ArrayValue(values=map(any_value, value)))
+        case dict():
+            return AnyValue(kvlist_value=KeyValueList(values=key_values(value)))
+    return AnyValue(string_value=value)
+
+
 def resource(into, attributes=RESOURCE):
-    into.resource.attributes.extend(own_export._attributes(attributes))
+    into.resource.attributes.extend(key_values(attributes))
     return into
 
 
@@ -44,7 +66,7 @@ def span_request(*, name="generate", span_id=b"\1" * 8, trace_id=b"\2" * 16, att
         end_time_unix_nano=NOW + 500,
         **fields,
     )
-    span.attributes.extend(own_export._attributes(attributes or {}))
+    span.attributes.extend(key_values(attributes or {}))
     return request
 
 
@@ -123,7 +145,7 @@ def test_an_error_and_its_exception_event_are_kept(client, services, query):
     span = request.resource_spans[0].scope_spans[0].spans[0]
     span.status.code, span.status.message = 2, "it broke"
     event = span.events.add(name="exception", time_unix_nano=NOW + 7)
-    event.attributes.extend(own_export._attributes({"exception.type": "ValueError"}))
+    event.attributes.extend(key_values({"exception.type": "ValueError"}))
     post(client, "traces", request)
     assert query(services, "r1", "SELECT status, error, attributes FROM spans") == [
         ("error", "ValueError", '{"status.message":"it broke"}')
@@ -224,7 +246,7 @@ def add_sum(metric, temporality, *points, monotonic=True):
     metric.sum.aggregation_temporality = temporality
     for time_ns, start, value in points:
         point = metric.sum.data_points.add(as_double=value, start_time_unix_nano=start, time_unix_nano=time_ns)
-        point.attributes.extend(own_export._attributes({"worker.id": 3}))
+        point.attributes.extend(key_values({"worker.id": 3}))
 
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
@@ -343,7 +365,7 @@ def test_log_records_keep_level_span_and_attributes(client, services, query):
         time_unix_nano=NOW, severity_number=17, span_id=b"\1" * 8, trace_id=b"\2" * 16, event_name="oom"
     )
     record.body.string_value = "out of memory"
-    record.attributes.extend(own_export._attributes({"gpu": 3, "step": 9}))
+    record.attributes.extend(key_values({"gpu": 3, "step": 9}))
     structured = scope.log_records.add(observed_time_unix_nano=NOW + 1, severity_text="warn")
     structured.body.kvlist_value.values.add(key="a").value.int_value = 1
     post(client, "logs", request)
@@ -439,8 +461,7 @@ def test_own_states_survive_export_and_return(services, query):
     )
     process = Process(process_id="p1", run_id="r2", host="n", pid=3, role="trainer", rank=1, project="x")
     batch = builder.build(process, sequence=1, sent_ns=NOW)
-    message = own_export._resource_spans(process)
-    message.scope_spans[0].spans.extend(own_export._spans(batch))
+    message = ResourceSpans.FromString(request_part(process, {SCOPE: encode_spans(batch)}))
     body = ExportTraceServiceRequest(resource_spans=[message]).SerializeToString()
     services.otlp.submit(Signal.TRACES, body, is_json=False, peer="", route="otlp_http").settle()
     rows = query(services, "r2", "SELECT name, segment, lane, status, error, step, process_id, role, rank FROM spans")

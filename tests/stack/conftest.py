@@ -246,6 +246,11 @@ class FakeRun:
             **fields,
         )  # fmt: skip
 
+    def _session(self, builder, session_id, status):
+        builder.add_session(
+            session_id=session_id, task_id="t", status=status, time_ns=time.time_ns(), record="{}"
+        )  # fmt: skip
+
     def _trainer_batch(self):
         builder = BatchBuilder()
         step = self.ticks
@@ -273,6 +278,8 @@ class FakeRun:
             self._span(builder, state, seconds, "state_interval", lane=f"rollout_{rank}/slot_0", step=self.ticks)
         self._span(builder, "rollout.sample", 0.5, lane=f"rollout_{rank}/slot_0")
         self._span(builder, "session", 0.5, "session", session_id=f"s{self.ticks}", status="ok")
+        self._session(builder, f"{rank}-{self.ticks}", "accepted")
+        self._session(builder, f"{rank}-{self.ticks}-open", "pending")
         self._span(builder, "session", 0.7, "session", status="error", error="ToolError")
         if self.ticks == 1:
             long_ago = time.time_ns() - 60 * SECOND

@@ -134,6 +134,8 @@ export interface SessionQuery extends OfRun {
   first_step?: number | undefined;
   last_step?: number | undefined;
   longer_than_s?: number | undefined;
+  /** Only sessions that have this phase. */
+  phase?: string | undefined;
   text?: string | undefined;
   order?: string | undefined;
   descending?: boolean | undefined;

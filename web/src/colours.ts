@@ -8,15 +8,21 @@ export const PALETTE: readonly string[] = [
 ];
 
 const WAITING = "#9aa3af";
+const WAITING_NAME = /(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)/i;
+
+/** Tells whether a name stands for doing nothing. */
+export function isWaiting(name: string): boolean {
+  return WAITING_NAME.test(name);
+}
 
 /** Words of this field whose colour should never depend on chance; the first that fits counts. */
 const KNOWN: readonly (readonly [RegExp, string])[] = [
-  [/(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)|(_wait|\.wait)/i, WAITING],
+  [WAITING_NAME, WAITING],
   [/tool/i, "#d55e00"],
   [/(reward|score|verif|judge)/i, "#cc79a7"],
   [/(weight|sync|broadcast|checkpoint|load|save)/i, "#7a6fd0"],
-  [/(generat|decode|prefill|infer|sampl)/i, "#56b4e9"],
   [/(rollout|produce|agent)/i, "#0072b2"],
+  [/(generat|decode|prefill|infer|sampl)/i, "#56b4e9"],
   [/(backward)/i, "#b35a00"],
   [/(forward|log_?prob|advantage)/i, "#b5a642"],
   [/(train|update|optim|actor|policy)/i, "#e69f00"],

@@ -122,6 +122,9 @@ export function metricFormatter(name: string): Formatter {
   if (/(^|_)bytes$/.test(base)) return formatBytes;
   if (/(^|_)mib$/.test(base)) return (value) => formatBytes(value == null ? value : value * 2 ** 20);
   if (/(^|_)(gib|gb)$/.test(base)) return (value) => formatBytes(value == null ? value : value * 2 ** 30);
+  if (/(^|_)(ratio|share|fraction)$/.test(base)) return formatShare;
+  if (/(^|_)(hertz|hz)$/.test(base)) return (value) => `${formatNumber(value)}Hz`;
+  if (/(_ratio|_share|_fraction)$/.test(base)) return formatShare;
   if (/(percent|_pct|utilization|utilisation|_util)$/.test(base)) return (value) => `${formatNumber(value)} %`;
   if (/(celsius)$/.test(base)) return (value) => `${formatNumber(value)} °C`;
   if (/(watts)$/.test(base)) return (value) => `${formatNumber(value)} W`;

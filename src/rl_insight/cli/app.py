@@ -11,17 +11,24 @@ from collections.abc import Sequence
 
 import typer
 
-from rl_insight.cli import server, version
+from rl_insight.cli import exporting, hotspots, importing, report, runs, server, sessions, version
 from rl_insight.cli.console import fail
 from rl_insight.errors import ConfigError, InsightError
 
 OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
-GROUPS = {"server": server.app}
+GROUPS = {"server": server.app, "runs": runs.app}
 """Name to a `typer.Typer` with commands of its own."""
 
-COMMANDS = {"version": version.version}
+COMMANDS = {
+    "import": importing.import_,
+    "export": exporting.export,
+    "report": report.report,
+    "hotspots": hotspots.hotspots,
+    "sessions": sessions.sessions,
+    "version": version.version,
+}
 """Name to a function that is a command by itself."""
 
 app = typer.Typer(

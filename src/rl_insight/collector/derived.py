@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -18,11 +19,9 @@ from rl_insight.collector.base import Sink
 from rl_insight.collector.series import LabelItems, Run
 from rl_insight.schema import NO_STEP, Batch, Process
 from rl_insight.schema.names import OVERFLOW_LABEL, MetricKind
+from rl_insight.schema.sessions import PENDING, SESSION_SEGMENT
 
 STATE_SEGMENT = "state_interval"
-SESSION_SEGMENT = "session"
-"""The segment of the span that covers a whole session; its status, or its `status` attribute, is the outcome."""
-
 DURATION_BOUNDS = tuple(round(0.001 * 2 ** (index / 2), 9) for index in range(45))
 """Seconds, from a millisecond to 70 minutes, two bounds an octave."""
 
@@ -89,6 +88,7 @@ _Entry = TypeVar("_Entry")
 _Key = tuple[Source, LabelItems]
 _OVERFLOW_KEY: _Key = (Source(Run("", "", ""), OVERFLOW_LABEL, ""), ())
 _MAX_OPEN_SERIES = 5_000
+_MAX_ENDED_SESSIONS = 10_000
 
 
 class DerivedMetrics(Sink):
@@ -142,6 +142,8 @@ class DerivedMetrics(Sink):
             self._runs[tracked.source.run] = now_ns
             tracked.note(batch, now_ns)
             self._take_spans(batch, tracked)
+            for status in tracked.ended_sessions(batch):
+                self._sessions.add(tracked.source, (("status", status),), 1)
             tracked.sequence = max(tracked.sequence, batch.sequence)
             if batch.final:
                 self._forget(batch.process.process_id)
@@ -214,7 +216,6 @@ class DerivedMetrics(Sink):
         if segment == STATE_SEGMENT:
             self._states.add(source, (("state", name),), seconds, group.count)
         if segment == SESSION_SEGMENT:
-            self._sessions.add(source, (("status", status),), group.count, group.count)
             self._merge(self._session_durations, source, (), group)
         self._spans.add(source, (("span_name", name), ("status", status)), group.count, group.count)
         self._seconds.add(source, (("span_name", name),), seconds, group.count)
@@ -350,7 +351,7 @@ class _OpenSpan(NamedTuple):
 class _Tracked:
     """What is kept about one process."""
 
-    __slots__ = ("host", "open", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
+    __slots__ = ("ended", "host", "open", "pending", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
 
     def __init__(self, process: Process) -> None:
         run = Run(process.project, process.experiment_name, process.run_id)
@@ -361,6 +362,10 @@ class _Tracked:
         self.step: int | None = None
         self.step_ns = 0
         self.open: dict[int, _OpenSpan] = {}
+        self.pending: set[str] = set()
+        """Sessions that go on."""
+        self.ended: OrderedDict[str, None] = OrderedDict()
+        """The sessions that ended last: a further snapshot of one of them counts nothing."""
 
     def note(self, batch: Batch, now_ns: int) -> None:
         self.sent_ns = max(self.sent_ns, batch.sent_ns)
@@ -368,6 +373,24 @@ class _Tracked:
         step = max(_largest(batch.spans.column("step")), _largest(batch.samples.column("step")))
         if step != NO_STEP and (self.step is None or step > self.step):
             self.step, self.step_ns = step, now_ns
+
+    def ended_sessions(self, batch: Batch) -> Iterator[str]:
+        """Note the sessions of a batch; yields the status of each that has ended since."""
+        if not len(batch.sessions):
+            return
+        ids, statuses = batch.sessions.column("session_id"), batch.sessions.column("status")
+        for session_at, status_at in zip(ids, statuses, strict=True):
+            session_id, status = batch.text(session_at) or "", batch.text(status_at) or PENDING
+            if session_id in self.ended:
+                continue
+            if status == PENDING:
+                self.pending.add(session_id)
+                continue
+            self.pending.discard(session_id)
+            self.ended[session_id] = None
+            if len(self.ended) > _MAX_ENDED_SESSIONS:
+                self.ended.popitem(last=False)
+            yield status
 
     def open_states(self) -> dict[str, float]:
         """Return how long the states that are open have lasted, by the process's own clock at its last batch."""
@@ -385,6 +408,9 @@ class _Tracked:
             gauges.highest(gauges.families["current_step"], _labels(source, ()), self.step)
             stamps = gauges.families["last_step_timestamp_seconds"]
             gauges.highest(stamps, _labels(source, ()), self.step_ns / _SECOND)
+        if self.pending:
+            sessions, labels = gauges.families["open_sessions"], _labels(source, ())
+            sessions[labels] = sessions.get(labels, 0) + len(self.pending)
         silence_ns = max(now_ns - self.received_ns, 0)
         for span in self.open.values():
             age_s = (max(self.sent_ns - span.start_ns, 0) + silence_ns) / _SECOND
@@ -410,9 +436,6 @@ class _Gauges:
             labels = _labels(*_OVERFLOW_KEY)
         counts[labels] = counts.get(labels, 0) + 1
         self.highest(oldest, labels, age_s)
-        if span.segment == SESSION_SEGMENT:
-            sessions, mine = self.families["open_sessions"], _labels(source, ())
-            sessions[mine] = sessions.get(mine, 0) + 1
 
 
 def _largest(column: memoryview) -> int:

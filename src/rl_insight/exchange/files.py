@@ -71,13 +71,13 @@ _METADATA = re.compile(rb'"ph"\s*:\s*"M"')
 
 
 def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
-    """Return a short name for a file that stays when the file grows, moves or is rotated.
+    r"""Return a short name for a file that stays when the file grows, moves or is rotated.
 
     It is made from the file's name and its first line that says something of its own; metadata lines of traces are the
     same in many files. None where that line has not been written to its end yet.
 
-    >>> first = identity_of("a.jsonl", b'{"a":1}\\n', by_line=True)
-    >>> first == identity_of("a.jsonl.1", b'{"a":1}\\n{"a":2}\\n', by_line=True)
+    >>> first = identity_of("a.jsonl", b'{"a":1}\n', by_line=True)
+    >>> first == identity_of("a.jsonl.1", b'{"a":1}\n{"a":2}\n', by_line=True)
     True
     """
     kept: bytes | None = head

@@ -141,9 +141,9 @@ def _lane_names(events: list[Any]) -> dict[tuple[Any, Any], str]:
             continue
         name = event["args"].get("name")
         if event.get("name") == "process_name" and name:
-            names[event.get("pid"), None] = str(name)
+            names[event.get("pid"), None] = str(name).strip()
         elif event.get("name") == "thread_name" and name:
-            names[event.get("pid"), event.get("tid")] = str(name)
+            names[event.get("pid"), event.get("tid")] = str(name).strip()
     return names
 
 

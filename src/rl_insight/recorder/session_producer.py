@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder import context
 from rl_insight.recorder.session_calls import NoSession
-from rl_insight.recorder.sessions import Phase, Session, Task
+from rl_insight.recorder.session_parts import Phase, Task
+from rl_insight.recorder.sessions import Session
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder

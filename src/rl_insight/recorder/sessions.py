@@ -1,4 +1,4 @@
-"""Sessions, phases and tasks: spans with a life of their own.
+"""Sessions: spans with a life of their own.
 
 A session is a span that its process also describes in snapshots: the session object itself waits for the flusher,
 which reads it when it gets there, so many changes between two flushes cost one snapshot.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder.context import (
     SpanLike,
@@ -23,52 +23,21 @@ from rl_insight.recorder.context import (
 )
 from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.session_calls import decorated
+from rl_insight.recorder.session_parts import LANE, Phase, Producer, maker_of
 from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
 from rl_insight.schema.sessions import (
     ACCEPTED,
     EXECUTION,
     LOST,
     PENDING,
-    PHASE_SEGMENT,
     SESSION_SEGMENT,
     STATUSES,
-    TASK_SEGMENT,
     seconds_of,
 )
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
 
-
-class Producer(Protocol):
-    """Whoever makes sessions, phases and tasks; asked again for each call of a decorated function."""
-
-    def new_session(
-        self,
-        task_id: Any,
-        session_id: Any,
-        step: int | None,
-        facts: dict[str, Any] | None,
-        attributes: dict[str, Any] | None,
-        lane: str | None,
-    ) -> Session | None:
-        """Return a session, or None while nothing is recorded."""
-
-    def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
-        """Return a phase, or None while nothing is recorded."""
-
-    def new_task(self, task_id: Any, attributes: dict[str, Any] | None) -> Task | None:
-        """Return a task, or None while nothing is recorded."""
-
-
-def _maker(producer: Producer | None) -> Producer:
-    if producer is None:
-        raise TypeError("only what session(), phase() or task() returned can decorate a function.")
-    return producer
-
-
-LANE = "sessions"
-"""Where sessions and their phases are shown; a lane for each of them would be too many."""
 
 FINAL_STATUSES = tuple(status for status in STATUSES if status not in (PENDING, LOST))
 _STATUS_OF_OUTCOME = {OK: ACCEPTED, ERROR: "failed", CANCELLED: "cancelled"}
@@ -94,22 +63,6 @@ def _checked_step(recorder: Recorder, step: Any) -> int | None:
         return number
     recorder.losses.refuse("steps", "bad_step", f"session(step={safe_text(step)}): a step is an integer.")
     return None
-
-
-class Phase(Span):
-    """An interval of the current session; like any span, but part of the session's record."""
-
-    __slots__ = ("_producer",)
-
-    def __init__(
-        self, recorder: Recorder, name: str, payload: dict[str, Any] | None = None, producer: Producer | None = None
-    ) -> None:
-        super().__init__(recorder, name, payload, PHASE_SEGMENT, LANE)
-        self._producer = producer
-
-    def __call__(self, function: Any) -> Any:
-        """Decorate a function: each call is a phase."""
-        return decorated(function, "phase", _maker(self._producer).new_phase, (self.name, self.attributes))
 
 
 class Session(Span):
@@ -167,7 +120,7 @@ class Session(Span):
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a session."""
         arguments = (self.task_id, self._given_id, self.step, self._facts, self.attributes, self.lane)
-        return decorated(function, "session", _maker(self._producer).new_session, arguments)
+        return decorated(function, "session", maker_of(self._producer).new_session, arguments)
 
     # -- life
 
@@ -444,39 +397,3 @@ class SessionScope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, traceback)
-
-
-class Task(Span):
-    """One dataset item; sessions that start inside its `with` block belong to it."""
-
-    __slots__ = ("_producer", "_task_token", "task_id")
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        task_id: Any = None,
-        attributes: dict[str, Any] | None = None,
-        producer: Producer | None = None,
-    ) -> None:
-        super().__init__(recorder, "task", attributes, TASK_SEGMENT, LANE)
-        self.task_id = task_id
-        self._producer = producer
-
-    def __call__(self, function: Any) -> Any:
-        """Decorate a function: each call is a task."""
-        return decorated(function, "task", _maker(self._producer).new_task, (self.task_id, self.attributes))
-
-    def __enter__(self) -> Task:
-        super().__enter__()
-        if self.task_id is None:
-            self.task_id = f"{self.span_id:x}"
-        self.attributes = {**(self.attributes or {}), "task_id": self.task_id}
-        self._task_token = current_task.set(self.task_id)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        reset(current_task, self._task_token)
-        del self._task_token
-        super().__exit__(kind, error, traceback)

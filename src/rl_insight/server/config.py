@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from math import inf
@@ -19,6 +19,7 @@ from rl_insight.config.model import MEBIBYTE, config_keys, sections
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import DEFAULT_NAMESPACE, metric_name
+from rl_insight.server.sinks import SinkSettings, make_sinks
 from rl_insight.transport._http_client import is_loopback
 
 OTLP_HTTP_PORT = 4318
@@ -108,6 +109,7 @@ class ServerSettings:
     sql: SqlSettings = field(default_factory=SqlSettings)
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    sinks: SinkSettings = field(default_factory=SinkSettings)
 
     @property
     def directory(self) -> Path:
@@ -213,7 +215,8 @@ _SECTIONS = sections(ServerSettings)
 
 def _check_keys(layer: Mapping[Any, Any], origin: str) -> None:
     known = config_keys(ServerSettings)
-    for key in _dotted(layer):
+    mappings = {key for key, kind in known.items() if kind.startswith("dict[")}
+    for key in _dotted(layer, mappings):
         if key in known:
             continue
         if key in _SECTIONS:
@@ -226,11 +229,12 @@ def _check_keys(layer: Mapping[Any, Any], origin: str) -> None:
         raise ConfigError(f"unknown key {key!r} in {origin}: {advice}")
 
 
-def _dotted(layer: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+def _dotted(layer: Mapping[Any, Any], mappings: Collection[str], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names in a layer; what stands inside of `mappings`, such as headers, is the user's own."""
     for key, value in layer.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and (name in _SECTIONS or value):
-            yield from _dotted(value, f"{name}.")
+        if isinstance(value, Mapping) and name not in mappings and (name in _SECTIONS or value):
+            yield from _dotted(value, mappings, f"{name}.")
         else:
             yield name
 
@@ -253,6 +257,7 @@ def _check(settings: ServerSettings) -> None:
     if settings.token is not None and (len(settings.token) < _SHORTEST_TOKEN or not _is_plain(settings.token)):
         raise ConfigError(f"token must have {_SHORTEST_TOKEN} or more letters, digits, '-' and '_'.")
     _check_tls(settings)
+    make_sinks(settings.sinks)  # says what is wrong with them
 
 
 def _is_plain(token: str) -> bool:

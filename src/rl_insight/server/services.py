@@ -17,6 +17,7 @@ from rl_insight.server.live import LiveFeed
 from rl_insight.server.metrics import SERVER_NAMES
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scraper import Scraper
+from rl_insight.server.sinks import make_sinks
 from rl_insight.server.targets import TargetBook
 from rl_insight.store.runs import RunDirectory
 from rl_insight.store.writer import StoreWriter
@@ -39,7 +40,7 @@ class Services:
 
     Args:
         settings: the server's settings.
-        sinks: where every stored batch is handed on to.
+        sinks: where every stored batch is handed on to, besides those that the settings switch on.
         token: what every request must show; None where none is asked for.
     """
 
@@ -59,9 +60,11 @@ class Services:
         self.writer = StoreWriter(self.runs, max_pending_bytes=settings.store.max_pending_bytes)
         self.live = LiveFeed()
         self.writer.add_listener(self.live.note)
-        self.collector = InProcessCollector(sinks, namespace=settings.namespace)
         # Our own names on /metrics are nobody else's.
-        self.collector.series = SeriesTable(reserved=HEALTH_NAMES | SERVER_NAMES)
+        reserved = HEALTH_NAMES | SERVER_NAMES
+        configured = make_sinks(settings.sinks, namespace=settings.namespace, reserved=reserved)
+        self.collector = InProcessCollector([*sinks, *configured], namespace=settings.namespace)
+        self.collector.series = SeriesTable(reserved=reserved)
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(self.ingest, self.counters)
         self.targets = TargetBook(settings.directory / "targets.json")

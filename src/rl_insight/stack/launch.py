@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -162,7 +163,7 @@ def stop_stack(directory: Path, *, timeout_s: float = 10.0) -> bool:
         _wait_gone(state, timeout_s * len(state.services) + 5.0)
     for service in reversed(state.services):
         if service.pid is not None:
-            end_group(service.pid, service.created, timeout_s)
+            end_group(service.pid, partial(_is_gone, service), timeout_s)
     return True
 
 
@@ -207,9 +208,13 @@ def _end_leftovers(layout: Layout, settings: StackSettings) -> None:
             stop_stack(layout.directory, timeout_s=settings.stop_timeout_s)
 
 
+def _is_gone(service: ServiceState) -> bool:
+    return not is_alive(service.pid, service.created)
+
+
 def _wait_gone(state: StackState, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while any(is_alive(service.pid, service.created) for service in state.services) and time.monotonic() < deadline:
+    while not all(map(_is_gone, state.services)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 

@@ -14,8 +14,6 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rl_insight.stack.state import is_alive
-
 _LOG_LIMIT_BYTES = 20 * 1024 * 1024
 _PROBE_TIMEOUT_S = 2.0
 _POLL_S = 0.05
@@ -70,29 +68,26 @@ def is_ready(url: str, path: str) -> bool:
         connection.close()
 
 
-def end_group(pid: int, created: float, timeout_s: float, poll: Callable[[], object] = lambda: None) -> None:
+def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
     """End a process and its group: first politely, after `timeout_s` by force.
 
     Args:
         pid: the process, which leads its group.
-        created: when it was made; should another process have its pid by now, nothing happens.
+        is_gone: tells whether it has ended; a parent collects its child here. Where it had ended before, nothing
+            happens: its pid may mean another process by now.
         timeout_s: how long it may take.
-        poll: called while waiting; a parent collects its child here.
     """
-    if not is_alive(pid, created):
-        poll()
+    if is_gone():
         return
     _signal_group(pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s
-    while is_alive(pid, created):
-        poll()
+    while not is_gone():
         if time.monotonic() > deadline:
             _signal_group(pid, signal.SIGKILL)
             deadline = time.monotonic() + timeout_s
         time.sleep(_POLL_S)
     # Children that the service left behind go with it.
     _signal_group(pid, signal.SIGKILL)
-    poll()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -85,7 +85,7 @@ class Supervisor:
         spec = child.spec
         deadline = time.monotonic() + self._settings.ready_timeout_s
         while not is_ready(spec.url, spec.ready_path):
-            if self._stopping.is_set():
+            if self._stopping.is_set() or not self._owns_state():
                 raise StackError(f"{spec.title} was stopped before it was ready.")
             code = child.poll()
             if code is not None:
@@ -154,8 +154,9 @@ class _Child:
         return None if self._process is None else self._process.poll()
 
     def end(self, timeout_s: float) -> None:
-        if self._process is not None:
-            end_group(self._process.pid, self._created, timeout_s, self._process.poll)
+        process = self._process
+        if process is not None:
+            end_group(process.pid, lambda: process.poll() is not None, timeout_s)
             self._process = None
         self._restart_at = None
         self.state = "stopped"

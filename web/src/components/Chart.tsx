@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "react";
+import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { token, useTheme } from "../theme";
@@ -32,11 +32,17 @@ interface Props {
   /** Told the x that was clicked. */
   onPick?: ((x: number) => void) | undefined;
   label: string;
+  /** Labels of series that are not drawn. */
+  hidden?: ReadonlySet<string> | undefined;
+  /** Makes the legend a row of switches: told the label that was clicked. */
+  onToggle?: ((label: string) => void) | undefined;
+  /** False: the values stand elsewhere, and here only under the pointer (default true). */
+  hasLegend?: boolean;
 }
 
 /** A chart over time or steps. The drawing is uPlot's; this keeps it in step with React, the theme and the size. */
 export function Chart(props: Props) {
-  const { x, series, kind = "line", format = formatNumber, xKind = "time", height = 160, label } = props;
+  const { x, series, kind = "line", format = formatNumber, xKind = "time", height = 160, label, hasLegend = true } = props;
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const [theme] = useTheme();
@@ -48,7 +54,7 @@ export function Chart(props: Props) {
   latestData.current = data;
   // What needs a new plot; new values alone do not.
   const shape = JSON.stringify([
-    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint]), kind, xKind, height, props.isLogarithmic, props.range, props.syncKey, theme,
+    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint]), kind, xKind, height, props.isLogarithmic, props.range, props.syncKey, theme, [...(props.hidden ?? [])],
   ]);
 
   useEffect(() => {
@@ -75,17 +81,31 @@ export function Chart(props: Props) {
   return (
     <figure className="chart" aria-label={label}>
       <div ref={box} style={{ height }} />
-      <figcaption className="legend">
+      {(hasLegend || index !== null) && <figcaption className={hasLegend ? "legend" : "legend is-floating"}>
         {series.map((one) => (
-          <span key={one.label} title={one.label}>
-            <i style={{ background: one.colour }} />
-            {one.label}
+          <LegendEntry key={one.label} series={one} isHidden={props.hidden?.has(one.label) ?? false} onToggle={props.onToggle}>
             <b>{legendValue(one, index, format)}</b>
-          </span>
+          </LegendEntry>
         ))}
         {index !== null && <span className="muted">{xKind === "step" ? `step ${formatCount(x[index])}` : new Date((x[index] ?? 0) * 1000).toLocaleTimeString()}</span>}
-      </figcaption>
+      </figcaption>}
     </figure>
+  );
+}
+
+function LegendEntry({ series, isHidden, onToggle, children }: { series: ChartSeries; isHidden: boolean; onToggle: Props["onToggle"]; children: ReactNode }) {
+  const content = (
+    <>
+      <i style={{ background: series.colour }} />
+      {series.label}
+      {children}
+    </>
+  );
+  if (onToggle === undefined) return <span title={series.label}>{content}</span>;
+  return (
+    <button type="button" className="legend-switch" aria-pressed={!isHidden} title={`${series.label}: click to ${isHidden ? "show" : "hide"}`} onClick={() => onToggle(series.label)}>
+      {content}
+    </button>
   );
 }
 
@@ -122,7 +142,7 @@ function options(
   return {
     width,
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     legend: { show: false },
     cursor: {
       y: false,
@@ -138,10 +158,10 @@ function options(
       },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 60, ...(xKind === "step" ? { values: (_plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? formatCount(tick) : "")) } : {}) },
-      { ...axis, size: 62, space: 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
+      { ...axis, grid: { show: false }, size: 26, space: 60, ...(xKind === "step" ? { values: (_plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? formatCount(tick) : "")) } : {}) },
+      { ...axis, size: 62, space: height < 150 ? 22 : 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
     ],
-    series: [{}, ...series.map((one) => plotSeries(one, kind))],
+    series: [{}, ...series.map((one) => ({ ...plotSeries(one, kind), show: !(callbacks.current.hidden?.has(one.label) ?? false) }))],
     hooks: {
       setCursor: [(plot) => setHovered(plot.cursor.idx ?? null)],
       setSelect: [(plot) => {

@@ -56,6 +56,14 @@ function groupTitle(lane: Lane): string {
   return lane.rank === null ? role : `${role} ${lane.rank}`;
 }
 
+/** Roles that lead a run, as most frameworks call them; they stand on top. */
+const LEADING = /train|learn|driver|controller/i;
+
+/** Sorts lanes for the eye: those that lead the run first, then as the server has them (role, rank, process, name). */
+export function sortLanes(lanes: readonly Lane[]): Lane[] {
+  return [...lanes].sort((one, other) => Number(LEADING.test(other.role)) - Number(LEADING.test(one.role)));
+}
+
 /** Places every lane; lanes come sorted by role, rank, process and name from the server. */
 export function arrangeLanes(
   lanes: readonly Lane[], deepest: ReadonlyMap<number, number>, collapsed: ReadonlySet<string>, density: Density,

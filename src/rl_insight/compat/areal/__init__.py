@@ -22,7 +22,7 @@ from rl_insight.compat.areal.tracer import PerfTracer, SessionTracer
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder import context
 from rl_insight.recorder.session_calls import NoSession
-from rl_insight.recorder.sessions import Phase
+from rl_insight.recorder.session_parts import Phase
 from rl_insight.recorder.spans import CANCELLED, NO_SPAN, NoSpan, Span, outcome
 
 __all__ = [

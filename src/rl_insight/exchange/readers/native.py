@@ -1,4 +1,4 @@
-"""RL-Insight's own files: records as JSON Lines. (Frames are read by `rl_insight.exchange.frames`.)"""
+"""RL-Insight's own records as JSON Lines; frames are read by `rl_insight.exchange.frames`."""
 
 from __future__ import annotations
 

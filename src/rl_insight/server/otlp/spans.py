@@ -60,7 +60,8 @@ class SpanRows:
             self._note_details(span, attributes)
             end = span.end_time_unix_nano
             duration = end - start if start < end < _LAST_NS else 0
-            if span.HasField("status") or not _MEANT_FOR_US.isdisjoint(attributes):
+            # SDKs write a status that says nothing on every span; only a failure needs a closer look.
+            if span.status.code == _ERROR or not _MEANT_FOR_US.isdisjoint(attributes):
                 columns = self._columns(span, attributes)
                 if columns is None:
                     self._add_instant(span, attributes, (high, low), parent_number)

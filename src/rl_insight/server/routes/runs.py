@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
 
 from rl_insight.server.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store import queries
-from rl_insight.store.runs import RunInfo
+from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError, StoreVersionError
+from rl_insight.store.runs import RunInfo, file_name
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -31,6 +37,85 @@ def delete_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> 
     services: Services = request.app.state.services
     services.runs.delete(run)
     return JSONResponse({"deleted": run})
+
+
+_RUN_FILE = "application/vnd.rl-insight.run"
+_BINARY: dict[str, Any] = {_RUN_FILE: {"schema": {"type": "string", "format": "binary"}}}
+_FREE_CHECK_BYTES = 16 * 1024 * 1024
+
+
+@router.get(
+    "/runs/file",
+    response_class=FileResponse,
+    responses={200: {"description": "The run's file.", "content": _BINARY}, 404: {"description": "No such run."}},
+)
+def download_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> FileResponse:
+    """Send a consistent copy of a run's file, while the run goes on."""
+    services: Services = request.app.state.services
+    directory = _work_directory(services)
+    try:
+        copy = services.runs.export(run, directory / "run")
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    # The name of the copy is ours; the one that the browser is told is harmless whatever the run is called.
+    return FileResponse(
+        copy,
+        media_type=_RUN_FILE,
+        filename=file_name(run),
+        background=BackgroundTask(shutil.rmtree, directory, ignore_errors=True),
+    )
+
+
+@router.post(
+    "/runs/file",
+    openapi_extra={"requestBody": {"required": True, "content": _BINARY}},
+    responses={
+        **answers(RunInfo, "The run as it is now listed."),
+        400: {"description": "The body is no run file."},
+        409: {"description": "A run of that name is here already."},
+        507: {"description": "There is no room on the disk."},
+    },
+)
+async def upload_run(request: Request) -> Response:
+    """Take a run file, as `GET` of the same path sends it."""
+    services: Services = request.app.state.services
+    directory = _work_directory(services)
+    path = directory / "run"
+    try:
+        await _receive_file(request, path, services.settings.store.min_free_bytes)
+        return json_answer(await run_in_threadpool(services.runs.import_file, path))
+    except (StoreCorruptError, StoreVersionError) as error:
+        return _refusal(400, error, path)
+    except StoreFullError:
+        raise
+    except StoreError as error:
+        return _refusal(409, error, path)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _work_directory(services: Services) -> Path:
+    """Make a directory for one request, on the disk that the runs are on."""
+    return Path(tempfile.mkdtemp(prefix=".transfer-", dir=services.runs.path.parent))
+
+
+async def _receive_file(request: Request, path: Path, min_free_bytes: int) -> None:
+    """Write a body to a file, as long as there is room."""
+    since_check = _FREE_CHECK_BYTES
+    with path.open("wb") as stream:
+        async for part in request.stream():
+            since_check += len(part)
+            if since_check >= _FREE_CHECK_BYTES:
+                since_check = 0
+                if shutil.disk_usage(path.parent).free < min_free_bytes + 2 * _FREE_CHECK_BYTES:
+                    raise StoreFullError("the run file is too large: there is no room for it on the disk.")
+            await run_in_threadpool(stream.write, part)
+
+
+def _refusal(status: int, error: StoreError, path: Path) -> JSONResponse:
+    """Answer without the server's own paths."""
+    return JSONResponse({"error": str(error).replace(str(path), "the run file")}, status)
 
 
 @router.get("/summary", responses=answers(queries.RunSummary))

@@ -116,8 +116,8 @@ def _histogram_points(batch: Batch, series: list[_Series], start: bytes) -> list
         if series[position].kind != "histogram":
             continue
         # At least what the buckets hold: receivers refuse a histogram that contradicts itself.
-        count = max(count, sum(buckets.values()))
-        body = start + _TIME + fixed64(max(time_ns, 0)) + _COUNT + fixed64(count) + _TOTAL + double(total)
+        filled = max(count, sum(buckets.values()))
+        body = start + _TIME + fixed64(max(time_ns, 0)) + _COUNT + fixed64(filled) + _TOTAL + double(total)
         if isfinite(minimum) and isfinite(maximum):
             body += _MINIMUM + double(minimum) + _MAXIMUM + double(maximum)
         body += encode_buckets(buckets) + attributes(_ATTRIBUTE, _object(series[position].labels))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from rl_insight.collector.base import Sink
-from rl_insight.collector.sinks.delivery import Retries
+from rl_insight.collector.sinks.delivery import Retries, checked_url
 from rl_insight.collector.sinks.otlp.carriers import make_carrier
 from rl_insight.collector.sinks.otlp.logs import encode_logs
 from rl_insight.collector.sinks.otlp.metrics import encode_metrics
@@ -216,7 +216,7 @@ def otlp_sinks(
 
 def _signal_url(endpoint: str, signal: str) -> str:
     """Return the URL for a signal; an endpoint that was given for one signal stands for the base of all."""
-    parts = urlsplit(endpoint)
+    parts = urlsplit(checked_url(endpoint, "OTLP endpoint"))
     path = parts.path.rstrip("/")
     for other in SIGNALS:
         path = path.removesuffix(f"/v1/{other}")

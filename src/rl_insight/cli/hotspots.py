@@ -1,0 +1,66 @@
+"""`rl-insight hotspots`: where the time goes, as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from rl_insight.cli.console import say, say_json, say_table
+from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, opened_run, scope_of
+from rl_insight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_insight.store.queries import Hotspot
+
+_GROUPINGS = ("name", "role", "name_role")
+GroupBy = Literal["name", "role", "name_role"]
+
+
+def hotspots(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files to look at instead of a run.")] = None,
+    run: Run = None,
+    scope: ScopeOption = "latest",
+    by: Annotated[str, typer.Option(help="name, role or name_role.")] = "name",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the time goes: spans by name, the most wall time first.
+
+    Wall time is how long at least one span of the name was running; the total adds concurrent ones up.
+    """
+    from rl_insight.store import queries
+
+    if by not in _GROUPINGS:
+        raise ConfigError(f"cannot group by {by!r}: choose one of {', '.join(_GROUPINGS)}.")
+    chosen = scope_of(scope)
+    with opened_run(data_dir, run, paths or ()) as store, store.reader() as cursor:
+        found = queries.hotspots(cursor, chosen, cast("GroupBy", by), limit)
+    if as_json:
+        say_json(found)
+        return
+    if not found:
+        say("There are no spans in this scope.")
+        return
+    columns = ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total", "errors", "open"]
+    say_table(columns, [_row(spot) for spot in found])
+
+
+def _row(spot: Hotspot) -> list[str]:
+    title = " ".join(text for text in (spot.role, spot.name) if text)
+    times = (spot.wall_ns, spot.average_ns, spot.p50_ns, spot.p95_ns, spot.p99_ns, spot.max_ns, spot.total_ns)
+    return [title, f"{spot.count:,}", *map(duration_text, times), str(spot.errors or ""), str(spot.open or "")]
+
+
+def duration_text(nanoseconds: float) -> str:
+    """Return a duration for people.
+
+    >>> duration_text(1_500_000), duration_text(90e9)
+    ('1.50 ms', '1.50 min')
+    """
+    for unit, size in (("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.2f} {unit}"
+    return f"{nanoseconds / 1e3:.1f} µs"

@@ -1,0 +1,126 @@
+"""`rl-insight import`: files of many formats into a run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_insight.cli.client import directory_of
+from rl_insight.cli.console import say, say_json, warn
+from rl_insight.cli.opening import AsJson, DataDir, destination
+from rl_insight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_insight.exchange.importer import Importer, ImportSummary
+
+_NAMED = 5
+
+
+def import_(
+    path: Annotated[Path, typer.Argument(help="A file, or a directory of files.")],
+    run: Annotated[
+        str | None, typer.Option(help="The run; default the records' own, else named after the path.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the files grow, until Ctrl+C.")] = False,
+    file_format: Annotated[
+        str,
+        typer.Option("--format", help="auto, rli, jsonl, areal-sessions, areal-trace, xtuner, otlp or chrome."),
+    ] = "auto",
+    origin: Annotated[
+        str | None,
+        typer.Option(help="When the clock of files without a wall clock began, as 2026-01-31T12:00:00."),
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring recordings into a run: RL-Insight, AReaL, XTuner, OTLP and Chrome trace files.
+
+    A file that is imported twice is not doubled. Lines that cannot be read are counted and left out.
+    """
+    from rl_insight.cli.otlp_reader import all_readers
+    from rl_insight.exchange.importer import Importer, files_of
+
+    total = sum(file.stat().st_size for file in files_of(path))
+    with destination(data_dir) as target, _progress(total, is_shown=not follow and not as_json) as advance:
+        importer = Importer(
+            target,
+            data_dir=directory_of(data_dir),
+            run_id=run,
+            file_format=None if file_format == "auto" else file_format,
+            origin_ns=_origin_ns(origin),
+            readers=all_readers(),
+            on_progress=advance,
+        )
+        if follow:
+            _follow(importer, path)
+        else:
+            importer.add(path)
+    if as_json:
+        say_json(importer.summary())
+    else:
+        _describe(importer.summary())
+
+
+def _follow(importer: Importer, path: Path) -> None:
+    """Follow until Ctrl+C or SIGTERM; what was read by then is stored."""
+    stop = Event()
+    previous: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        previous[number] = signal.signal(number, lambda *_: stop.set())
+    try:
+        say(f"Following {path}; Ctrl+C ends it.")
+        importer.follow(path, stop)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(total: int, *, is_shown: bool) -> Iterator[Callable[[Path, int], None]]:
+    """Show a progress bar on terminals."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not is_shown or not console.is_terminal:
+        yield lambda _path, _size: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("importing", total=total)
+        yield lambda path, size: bar.update(task, advance=size, description=path.name)
+
+
+def _origin_ns(text: str | None) -> int:
+    if text is None:
+        return 0
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1e9)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no moment: write it as 2026-01-31T12:00:00.") from error
+
+
+def _describe(summary: ImportSummary) -> None:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.formats.items())) or "none"
+    rate = summary.records / summary.seconds if summary.seconds else 0.0
+    say(f"Read {summary.records:,} records from {summary.files} files ({kinds}), {rate:,.0f} a second.")
+    if summary.runs:
+        say(f"Run: {', '.join(summary.runs[:_NAMED])}{' ...' if len(summary.runs) > _NAMED else ''}")
+    if summary.duplicate_batches:
+        total = summary.duplicate_batches + summary.new_batches
+        say(f"{summary.duplicate_batches} of {total} portions were there already.")
+    if summary.bad:
+        warn(f"{summary.bad:,} records could not be read. The first: {'; '.join(summary.problems)}")
+    if summary.partial:
+        warn(f"{summary.partial} files end in the middle of a record; the rest of it was not there.")
+    if summary.skipped:
+        shown = ", ".join(summary.skipped[:_NAMED])
+        more = " ..." if len(summary.skipped) > _NAMED else ""
+        warn(f"{len(summary.skipped)} files are empty or of no known format: {shown}{more}")

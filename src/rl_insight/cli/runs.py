@@ -1,0 +1,167 @@
+"""`rl-insight runs ...`: list, show, delete, export, import."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from rl_insight.cli.client import call
+from rl_insight.cli.console import say, say_json, say_table
+from rl_insight.cli.opening import AsJson, DataDir, local_runs, running_record
+from rl_insight.cli.transfer import Connection
+from rl_insight.errors import InsightError
+
+app = typer.Typer(help="List, show, delete, copy out and take in runs.", no_args_is_help=True)
+
+RunName = Annotated[str, typer.Argument(help="The run's id, as `runs list` shows it.")]
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the runs, the most recently written first."""
+    record = running_record(data_dir)
+    if record is not None:
+        found = call(record, "GET", "/api/v1/runs")
+    else:
+        with local_runs(data_dir) as runs:
+            found = msgspec.to_builtins(runs.list_runs())
+    if as_json:
+        say_json(found)
+        return
+    if not found:
+        say("There are no runs yet.")
+        return
+    rows = [
+        [
+            info["run_id"],
+            info["project"],
+            info["experiment_name"],
+            str(info["processes"]),
+            _moment(info["started_ns"]),
+            _moment(info["last_seen_ns"]),
+            _size(info["size_bytes"]),
+            info["problem"],
+        ]
+        for info in found
+    ]
+    say_table(["run", "project", "experiment", "processes", "began", "last seen", "size", ""], rows)
+
+
+@app.command()
+def show(run: RunName, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show a run: its time, steps, and how much of everything it holds."""
+    from rl_insight.store import queries
+
+    record = running_record(data_dir)
+    if record is not None:
+        found = call(record, "GET", f"/api/v1/summary?run={quote(run, safe='')}")
+    else:
+        with local_runs(data_dir) as runs, runs.open(run) as store, store.reader() as cursor:
+            found = msgspec.to_builtins(queries.summary(cursor))
+    if as_json:
+        say_json(found)
+        return
+    say_table(["run", found["run_id"]], [[name.replace("_", " "), text] for name, text in _described(found)])
+
+
+def _described(found: dict[str, Any]) -> list[tuple[str, str]]:
+    start, end = found["start_ns"], found["end_ns"]
+    lasted = "" if start is None or end is None else f"{(end - start) / 1e9:,.1f} s"
+    described = [
+        ("project", found["project"]),
+        ("experiment_name", found["experiment_name"]),
+        ("from", _moment(start)),
+        ("to", _moment(end)),
+        ("lasted", lasted),
+        ("steps", "" if found["first_step"] is None else f"{found['first_step']} to {found['last_step']}"),
+    ]
+    shown = {name for name, _ in described} | {"run_id", "start_ns", "end_ns", "first_step", "last_step"}
+    return described + [(name, f"{value:,}") for name, value in found.items() if name not in shown]
+
+
+@app.command()
+def delete(
+    run: RunName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Delete a run and its file."""
+    if not yes:
+        typer.confirm(f"Delete run {run} and everything in it?", abort=True)
+    record = running_record(data_dir)
+    if record is not None:
+        call(record, "DELETE", f"/api/v1/runs?run={quote(run, safe='')}")
+    else:
+        with local_runs(data_dir) as runs:
+            runs.delete(run)
+    say(f"Deleted run {run}.")
+
+
+@app.command()
+def export(
+    run: RunName,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default <run>.duckdb here.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write a copy of a run's file, also while the run goes on; `runs import` takes it in elsewhere."""
+    from rl_insight.store.runs import file_name
+
+    target = output or Path(file_name(run))
+    if target.exists():
+        raise InsightError(f"cannot export to {target}: it exists. Choose another name with --output.")
+    record = running_record(data_dir)
+    if record is None:
+        with local_runs(data_dir) as runs:
+            runs.export(run, target)
+    else:
+        _download(record, run, target)
+    say(f"Wrote {target} ({_size(target.stat().st_size)}).")
+
+
+def _download(record: Any, run: str, target: Path) -> None:
+    partial = target.with_name(f".{target.name}.partial")
+    connection = Connection(record)
+    try:
+        connection.download_run(run, partial)
+        partial.rename(target)
+    except OSError as error:
+        raise InsightError(f"cannot export to {target}: {error.strerror or error}.") from error
+    finally:
+        connection.close()
+        partial.unlink(missing_ok=True)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A run file, made by `runs export` or copied.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Take a run file in, under the run's own name."""
+    record = running_record(data_dir)
+    if record is None:
+        with local_runs(data_dir) as runs:
+            run_id = runs.import_file(file).run_id
+    else:
+        if not file.is_file():
+            raise InsightError(f"cannot import {file}: there is no such file.")
+        connection = Connection(record)
+        try:
+            run_id = connection.upload_run(file)["run_id"]
+        finally:
+            connection.close()
+    say(f"Imported run {run_id}.")
+
+
+def _moment(time_ns: int | None) -> str:
+    if time_ns is None:
+        return ""
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,160 @@
+"""`rl-insight server install`, and what `server start`, `stop` and `status` say about the stack."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_insight.cli.client import directory_of
+from rl_insight.cli.console import say, say_table
+from rl_insight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from rl_insight.stack import RunningStack
+
+
+def install(
+    local_archive: Annotated[
+        Path | None,
+        typer.Option("--local-archive", metavar="DIR", help="Take the archives from here instead of downloading them."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Install also what is installed already.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="prometheus, tempo or grafana; may be repeated.")
+    ] = None,
+    use_version: Annotated[
+        list[str] | None,
+        typer.Option("--version", metavar="NAME=VERSION", help="Another version than usual, such as tempo=2.10.7."),
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option(metavar="URL", help="Download archives and checksum files from below this URL.")
+    ] = None,
+    allow_unverified: Annotated[
+        bool, typer.Option("--allow-unverified", help="Also take a local archive that has no checksum file.")
+    ] = False,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")
+    ] = None,
+) -> None:
+    """Install Prometheus, Tempo and Grafana for `server start --stack`, from archives or from their publishers."""
+    from rl_insight.stack.install import install_programs
+    from rl_insight.stack.programs import PROGRAMS
+
+    names = only or list(PROGRAMS)
+    for name in names:
+        if name not in PROGRAMS:
+            raise ConfigError(f"{name!r} is no part of the stack: choose from {', '.join(PROGRAMS)}.")
+    with _DownloadBars() as bars:
+        done = install_programs(
+            directory_of(data_dir),
+            names=names,
+            local_archive=local_archive,
+            force=force,
+            versions=_versions(use_version or [], list(PROGRAMS)),
+            mirror=mirror,
+            allow_unverified=allow_unverified,
+            progress=bars.show,
+        )
+    for one in done:
+        what = "Installed" if one.is_new else "Already installed:"
+        say(f"{what} {one.title} {one.version} at {one.path}")
+    say("`rl-insight server start --stack` starts them with the server.")
+
+
+def _versions(words: list[str], known: list[str]) -> dict[str, str]:
+    versions = {}
+    for word in words:
+        name, _, version = word.partition("=")
+        if name not in known or not version:
+            raise ConfigError(f"{word!r} names no version: write it as tempo=2.10.7.")
+        versions[name] = version
+    return versions
+
+
+class _DownloadBars:
+    """A progress bar for each download, on a terminal; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> _DownloadBars:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, title: str, have: int, total: int | None) -> None:
+        """Show how far a download is."""
+        if not sys.stderr.isatty():
+            return
+        if self._progress is None:
+            self._progress = _new_progress()
+        if title not in self._tasks:
+            self._tasks[title] = self._progress.add_task(title, total=total)
+        self._progress.update(self._tasks[title], completed=have, total=total)
+
+
+def _new_progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    progress = Progress(
+        TextColumn("{task.description:12}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    progress.start()
+    return progress
+
+
+def announce_stack(stack: RunningStack, directory: Path) -> None:
+    """Say where the services of a stack are."""
+    for name, url in stack.urls.items():
+        say(f"  {name:<12}{url}")
+    if "grafana" in stack.urls:
+        from rl_insight.stack.render import Layout
+
+        say(f"  {'':<12}user admin, password in {Layout(directory).password_file}")
+
+
+def stack_rows(directory: Path) -> list[list[str]]:
+    """Return the services of a stack as rows of a table: name, state, address, version, restarts."""
+    from rl_insight.stack import stack_status
+
+    return [
+        [
+            service.title,
+            service.state if service.ready or service.state != "running" else "not ready",
+            service.url,
+            service.version,
+            f"{service.restarts} restarts" + (f", last {service.last_exit}" if service.last_exit else ""),
+        ]
+        for service in stack_status(directory).services
+    ]
+
+
+def say_stack(directory: Path) -> None:
+    """Print how the stack of a data directory is doing; nothing where none was started."""
+    rows = stack_rows(directory)
+    if rows:
+        say_table(["service", "state", "address", "version", "restarts"], rows)
+
+
+def stack_json(directory: Path) -> dict[str, Any]:
+    """Return how the stack of a data directory is doing, for machines."""
+    import msgspec
+
+    from rl_insight.stack import stack_status
+
+    plain: dict[str, Any] = msgspec.to_builtins(stack_status(directory))
+    return plain

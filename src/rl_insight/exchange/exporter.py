@@ -1,0 +1,43 @@
+"""Runs into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rl_insight.exchange.errors import ExchangeError
+from rl_insight.exchange.rows import Selection
+from rl_insight.exchange.writers.chrome import write_chrome
+from rl_insight.exchange.writers.otlp import write_otlp
+from rl_insight.exchange.writers.records import write_frames, write_records
+from rl_insight.exchange.writers.tables import write_csv, write_parquet
+from rl_insight.store import RunStore
+from rl_insight.store.queries import Cursor
+
+Writer = Callable[[Cursor, Path, Selection], int]
+
+WRITERS: Final[dict[str, Writer]] = {
+    "chrome": write_chrome,
+    "otlp": write_otlp,
+    "jsonl": write_records,
+    "rli": write_frames,
+    "csv": write_csv,
+    "parquet": write_parquet,
+}
+"""Each format and what writes it; `csv` and `parquet` make a directory with a file for each table."""
+
+
+def export_run(store: RunStore, file_format: str, path: Path, selection: Selection | None = None) -> int:
+    """Write a run, or a part of it, to a file or directory; returns how many records.
+
+    >>> export_run(store, "chrome", Path("trace.json.gz"), Selection(step=7))  # doctest: +SKIP
+
+    Raises:
+        ExchangeError: the format is not known, or the place cannot be written to.
+    """
+    writer = WRITERS.get(file_format)
+    if writer is None:
+        raise ExchangeError(f"format {file_format!r} is unknown: it must be one of {', '.join(WRITERS)}.")
+    with store.reader() as cursor:
+        return writer(cursor, path, selection or Selection())

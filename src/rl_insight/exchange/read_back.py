@@ -1,0 +1,230 @@
+"""A run as batches again: the way out that is the mirror of the way in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from rl_insight.exchange import rows
+from rl_insight.exchange.rows import ProcessRow, Selection, SeriesRow
+from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.store import queries
+from rl_insight.store.queries import Cursor
+from rl_insight.store.sessions import Session
+
+_BATCH_ROWS = 5_000
+_PAGE = 10_000
+_SNAPSHOT_FIELDS = (
+    "task_id", "reason", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts", "step", "model_version",
+    "reward", "tokens",
+)  # fmt: skip
+
+
+def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Batch]:
+    """Yield everything in a run, or a part of it, as batches with aligned times.
+
+    Findings are left out: they are made from the rest.
+    """
+    chosen = selection or Selection()
+    writer = _Batches(cursor)
+    yield from writer.spans(chosen)
+    yield from writer.instants(chosen)
+    yield from writer.sessions(chosen)
+    yield from writer.samples(chosen)
+    yield from writer.histograms(chosen)
+    yield from writer.losses()
+
+
+class _Batches:
+    """Fills builders and hands them out when they are full, or when the process changes."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._processes = {row.number: _process(row) for row in rows.processes(cursor)}
+        self._series = rows.series(cursor)
+        self._sequences: dict[int, int] = {}
+        self._builder = BatchBuilder()
+        self._owner: int | None = None
+        self._known_series: dict[int, int] = {}
+
+    def _turn(self, process: int) -> Iterator[Batch]:
+        """Get ready for a row of a process; yields the batch before it, if that is complete."""
+        if self._owner != process or len(self._builder) >= _BATCH_ROWS:
+            yield from self._finish()
+            self._owner = process
+
+    def _finish(self) -> Iterator[Batch]:
+        if self._owner is not None and len(self._builder):
+            yield self._build(self._owner)
+        self._builder = BatchBuilder()
+        self._known_series = {}
+        self._owner = None
+
+    def _build(self, process: int, losses: list[Loss] | None = None) -> Batch:
+        sequence = self._sequences[process] = self._sequences.get(process, 0) + 1
+        return self._builder.build(self._processes[process], sequence=sequence, sent_ns=0, losses=losses or [])
+
+    def spans(self, selection: Selection) -> Iterator[Batch]:
+        for row in rows.spans(self._cursor, selection):
+            yield from self._turn(row.process)
+            self._builder.add_span(
+                span_id=row.span_id,
+                trace=(row.trace_high, row.trace_low),
+                parent_id=row.parent_id,
+                name=row.name,
+                start_ns=row.start_ns,
+                duration_ns=row.duration_ns,
+                segment=row.segment,
+                lane=row.lane,
+                status=row.status,
+                error=row.error,
+                step=row.step,
+                session_id=row.session_id,
+                attributes=row.attributes,
+            )
+        yield from self._finish()
+
+    def instants(self, selection: Selection) -> Iterator[Batch]:
+        for row in rows.events(self._cursor, selection):
+            yield from self._turn(row.process)
+            self._builder.add_event(
+                time_ns=row.time_ns,
+                name=row.text,
+                span_id=row.span_id,
+                trace=(row.trace_high, row.trace_low),
+                lane=row.lane,
+                step=row.step,
+                session_id=row.session_id,
+                attributes=row.attributes,
+            )
+        yield from self._finish()
+        for row in rows.logs(self._cursor, selection):
+            yield from self._turn(row.process)
+            self._builder.add_log(
+                time_ns=row.time_ns,
+                level=row.level or 0,
+                message=row.text,
+                logger=row.logger,
+                span_id=row.span_id,
+                trace=(row.trace_high, row.trace_low),
+                lane=row.lane,
+                step=row.step,
+                session_id=row.session_id,
+                attributes=row.attributes,
+            )
+        yield from self._finish()
+
+    def sessions(self, selection: Selection) -> Iterator[Batch]:
+        if selection.lane is not None:
+            return
+        numbers = {process.process_id: number for number, process in self._processes.items()}
+        for session in sessions_in(self._cursor, selection):
+            owner = numbers.get(session.process_id or "")
+            if owner is None:
+                continue
+            yield from self._turn(owner)
+            self._builder.add_session(
+                session_id=session.session_id,
+                task_id=session.task_id,
+                status=session.status,
+                time_ns=round(1e9 * (session.finalized_ts or session.wait_return_ts or session.submit_ts or 0.0)),
+                record=msgspec.json.encode(_snapshot(session)).decode(),
+            )
+        yield from self._finish()
+
+    def samples(self, selection: Selection) -> Iterator[Batch]:
+        for row in rows.samples(self._cursor, selection):
+            yield from self._turn(row.process)
+            self._builder.add_sample(
+                self._position(row.series_id), time_ns=row.time_ns, value=row.value, step=row.step
+            )
+        yield from self._finish()
+
+    def histograms(self, selection: Selection) -> Iterator[Batch]:
+        for row in rows.histograms(self._cursor, selection):
+            yield from self._turn(row.process)
+            self._builder.add_histogram(
+                self._position(row.series_id),
+                time_ns=row.time_ns,
+                count=row.count,
+                total=row.sum,
+                minimum=row.min,
+                maximum=row.max,
+                buckets=dict(zip(row.codes, row.counts, strict=True)),
+                step=row.step,
+            )
+        yield from self._finish()
+
+    def losses(self) -> Iterator[Batch]:
+        """Yield what was lost; whoever reads an export should know."""
+        by_process: dict[int, list[Loss]] = {}
+        for process, kind, reason, count in rows.losses(self._cursor):
+            by_process.setdefault(process, []).append(Loss(kind, reason, count))
+        for process, found in by_process.items():
+            yield self._build(process, found)
+
+    def _position(self, series_id: int) -> int:
+        position = self._known_series.get(series_id)
+        if position is None:
+            one: SeriesRow = self._series[series_id]
+            labels = msgspec.json.encode(one.labels).decode()
+            position = self._builder.add_series(one.name, one.kind, one.documentation, labels)
+            self._known_series[series_id] = position
+        return position
+
+
+def sessions_in(cursor: Cursor, selection: Selection) -> Iterator[Session]:
+    """Yield the sessions of a selection; their time is that of their submission."""
+    offset = 0
+    while True:
+        page, _ = queries.sessions(
+            cursor,
+            session_id=selection.session_id,
+            first_step=selection.step,
+            last_step=selection.step,
+            order="session_id",
+            descending=False,
+            limit=_PAGE,
+            offset=offset,
+        )
+        for session in page:
+            if _overlaps(session, selection):
+                yield session
+        offset += len(page)
+        if len(page) < _PAGE:
+            return
+
+
+def _overlaps(session: Session, selection: Selection) -> bool:
+    begin, end = session.submit_ts, session.finalized_ts or session.wait_return_ts
+    if selection.start_ns is not None and end is not None and end * 1e9 < selection.start_ns:
+        return False
+    return selection.end_ns is None or begin is None or begin * 1e9 < selection.end_ns
+
+
+def _snapshot(session: Session) -> dict[str, object]:
+    """Return a session's row as its owner would tell it; what follows from the phases is left out."""
+    found: dict[str, object] = {"session_id": session.session_id}
+    found |= {name: value for name in _SNAPSHOT_FIELDS if (value := getattr(session, name)) is not None}
+    if session.rollout_stats:
+        found["rollout_stats"] = session.rollout_stats
+    if session.counters:
+        found["counters"] = session.counters
+    return found
+
+
+def _process(row: ProcessRow) -> Process:
+    return Process(
+        process_id=row.process_id,
+        run_id=row.run_id,
+        host=row.host,
+        pid=row.pid,
+        project=row.project,
+        experiment_name=row.experiment_name,
+        role=row.role,
+        rank=row.rank,
+        labels=row.labels,
+        started_ns=row.started_ns,
+        heartbeat_s=row.heartbeat_s,
+    )

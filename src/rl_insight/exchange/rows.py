@@ -1,0 +1,250 @@
+"""The rows of a run, streamed: what exports are made of. Times are aligned across processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.base import attributes_of, conditions
+
+_FETCH_ROWS = 10_000
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a run: conditions add up."""
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+    """Exclusive. Spans that overlap the time are taken."""
+    step: int | None = None
+    session_id: str | None = None
+    lane: str | None = None
+    """The name of a lane; for a process's own lane, the process id or the role."""
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether metrics belong to it: they are of no lane and no session."""
+        return self.lane is None and self.session_id is None
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """A process of the run."""
+
+    number: int
+    process_id: str
+    run_id: str
+    host: str
+    pid: int
+    project: str
+    experiment_name: str
+    role: str
+    rank: int | None
+    labels: dict[str, str]
+    started_ns: int
+    heartbeat_s: float
+
+
+class SpanRow(NamedTuple):
+    """One span."""
+
+    process: int
+    lane_id: int
+    lane: str | None
+    span_id: int
+    trace_high: int
+    trace_low: int
+    parent_id: int
+    name: str
+    start_ns: int
+    duration_ns: int
+    segment: str
+    status: str
+    error: str | None
+    step: int | None
+    session_id: str | None
+    attributes: str | None
+
+
+class InstantRow(NamedTuple):
+    """An event, or a log line; events have no level and no logger."""
+
+    process: int
+    lane_id: int
+    lane: str | None
+    time_ns: int
+    text: str
+    level: int | None
+    logger: str | None
+    span_id: int
+    trace_high: int
+    trace_low: int
+    step: int | None
+    session_id: str | None
+    attributes: str | None
+
+
+class SampleRow(NamedTuple):
+    """A value of a gauge or counter."""
+
+    process: int
+    series_id: int
+    time_ns: int
+    value: float
+    step: int | None
+
+
+class HistogramRow(NamedTuple):
+    """A distribution."""
+
+    process: int
+    series_id: int
+    time_ns: int
+    step: int | None
+    count: int
+    sum: float
+    min: float
+    max: float
+    codes: list[int]
+    counts: list[int]
+
+
+class SeriesRow(msgspec.Struct, frozen=True):
+    """A metric with its labels."""
+
+    series_id: int
+    process: int
+    name: str
+    kind: str
+    documentation: str
+    labels: dict[str, str]
+
+
+_PROCESSES = """
+    SELECT process, process_id, run_id, host, pid, project, experiment_name, role, rank, labels, started_ns, heartbeat_s
+    FROM processes ORDER BY role, rank NULLS LAST, process_id
+"""
+_PLACE = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
+_SPAN_COLUMNS = """
+    process, lane_id, lane, span_id, trace_high, trace_low, parent_id, name, start_ns + clock_offset_ns AS start_ns,
+    duration_ns, segment, status, error, step, session_id, attributes
+"""
+_SPANS = f"""
+    SELECT * FROM (
+        SELECT {_SPAN_COLUMNS} FROM span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
+        UNION ALL
+        SELECT {_SPAN_COLUMNS} FROM open_span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
+    ) ORDER BY {{order}}
+"""  # noqa: S608  (constants)
+_ORDERS = {
+    "process": "process, start_ns, duration_ns DESC",
+    "lane": "lane_id, start_ns, duration_ns DESC",
+}
+_EVENTS = f"""
+    SELECT process, lane_id, lane, time_ns + clock_offset_ns AS at_ns, name, NULL, NULL, span_id, trace_high, trace_low,
+        step, session_id, attributes
+    FROM event_data {_PLACE} WHERE {{where}} ORDER BY process, at_ns
+"""  # noqa: S608  (constants)
+_LOGS = f"""
+    SELECT process, lane_id, lane, time_ns + clock_offset_ns AS at_ns, message, level, logger, span_id, trace_high,
+        trace_low, step, session_id, attributes
+    FROM log_data {_PLACE} WHERE {{where}} ORDER BY process, at_ns
+"""  # noqa: S608  (constants)
+_SERIES = "SELECT series_id, process, name, kind, documentation, labels FROM series ORDER BY series_id"
+_SAMPLES = """
+    SELECT process, series_id, time_ns + clock_offset_ns AS at_ns, value, step
+    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process) WHERE {where}
+    ORDER BY process, at_ns
+"""
+_HISTOGRAMS = """
+    SELECT process, series_id, time_ns + clock_offset_ns AS at_ns, step, count, sum, min, max, codes, counts
+    FROM histogram_data JOIN series USING (series_id) JOIN processes USING (process) WHERE {where}
+    ORDER BY process, at_ns
+"""
+_LOSSES = "SELECT process, kind, reason, count FROM losses"
+_LANE = "(lane = $lane OR (lane IS NULL AND (process_id = $lane OR role = $lane)))"
+_SPAN_FRAGMENTS = {
+    "from_ns": "(duration_ns < 0 OR start_ns + clock_offset_ns + duration_ns >= $from_ns)",
+    "until_ns": "start_ns + clock_offset_ns < $until_ns",
+    "step": "step = $step",
+    "session_id": "session_id = $session_id",
+    "lane": _LANE,
+}
+_INSTANT_FRAGMENTS = _SPAN_FRAGMENTS | {
+    "from_ns": "time_ns + clock_offset_ns >= $from_ns",
+    "until_ns": "time_ns + clock_offset_ns < $until_ns",
+}
+
+
+def processes(cursor: Cursor) -> list[ProcessRow]:
+    """Return the processes, by role and rank."""
+    found = []
+    for *fields, labels, started_ns, heartbeat_s in cursor.execute(_PROCESSES).fetchall():
+        found.append(ProcessRow(*fields, _texts(labels), started_ns, heartbeat_s))
+    return found
+
+
+def series(cursor: Cursor) -> dict[int, SeriesRow]:
+    """Return the series by their numbers."""
+    rows = cursor.execute(_SERIES).fetchall()
+    return {row[0]: SeriesRow(*row[:-1], _texts(row[-1])) for row in rows}
+
+
+def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
+    """Return process, kind, reason and count of what was lost."""
+    found: list[tuple[int, str, str, int]] = cursor.execute(_LOSSES).fetchall()
+    return found
+
+
+def spans(cursor: Cursor, selection: Selection, order: str = "process") -> Iterator[SpanRow]:
+    """Yield spans, ended and open, by process or by lane, then by start."""
+    where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
+    yield from map(SpanRow._make, _stream(cursor, _SPANS.format(where=where, order=_ORDERS[order]), given))
+
+
+def events(cursor: Cursor, selection: Selection) -> Iterator[InstantRow]:
+    """Yield events by process and time."""
+    where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+    yield from map(InstantRow._make, _stream(cursor, _EVENTS.format(where=where), given))
+
+
+def logs(cursor: Cursor, selection: Selection) -> Iterator[InstantRow]:
+    """Yield log lines by process and time."""
+    where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+    yield from map(InstantRow._make, _stream(cursor, _LOGS.format(where=where), given))
+
+
+def samples(cursor: Cursor, selection: Selection) -> Iterator[SampleRow]:
+    """Yield values of gauges and counters by process and time."""
+    if selection.has_metrics:
+        where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+        yield from map(SampleRow._make, _stream(cursor, _SAMPLES.format(where=where), given))
+
+
+def histograms(cursor: Cursor, selection: Selection) -> Iterator[HistogramRow]:
+    """Yield distributions by process and time."""
+    if selection.has_metrics:
+        where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+        yield from map(HistogramRow._make, _stream(cursor, _HISTOGRAMS.format(where=where), given))
+
+
+def _values(selection: Selection) -> dict[str, Any]:
+    return {
+        "from_ns": selection.start_ns,
+        "until_ns": selection.end_ns,
+        "step": selection.step,
+        "session_id": selection.session_id,
+        "lane": selection.lane,
+    }
+
+
+def _stream(cursor: Cursor, sql: str, given: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    result = cursor.execute(sql, given)
+    while rows := result.fetchmany(_FETCH_ROWS):
+        yield from rows
+
+
+def _texts(labels: str) -> dict[str, str]:
+    return {key: str(value) for key, value in attributes_of(labels).items()}

@@ -1,0 +1,255 @@
+"""Chrome traces, for Perfetto and `chrome://tracing`: named processes and threads, flows, counters, aligned clocks.
+
+A thread of such a trace shows intervals that lie inside one another. Spans of a lane that merely overlap, as those of
+concurrent sessions do, are spread over as many threads as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from rl_insight.exchange import rows
+from rl_insight.exchange.rows import InstantRow, ProcessRow, Selection, SpanRow
+from rl_insight.exchange.writers.output import output_file
+from rl_insight.store import queries
+from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.base import attributes_of
+
+_encode = msgspec.json.Encoder().encode
+_WRITE_EVENTS = 2_000
+# Parents on another lane: an arrow leads from them to their children.
+_FAR_PARENTS = """
+    SELECT DISTINCT child.parent_id
+    FROM (SELECT parent_id, trace_low, lane_id FROM span_data WHERE parent_id <> 0
+          UNION ALL SELECT parent_id, trace_low, lane_id FROM open_span_data WHERE parent_id <> 0) AS child
+    JOIN (SELECT span_id, trace_low, lane_id FROM span_data
+          UNION ALL SELECT span_id, trace_low, lane_id FROM open_span_data) AS parent
+        ON child.parent_id = parent.span_id AND child.trace_low = parent.trace_low
+    WHERE child.lane_id <> parent.lane_id
+"""
+
+
+def write_chrome(cursor: Cursor, path: Path, selection: Selection) -> int:
+    """Write a trace; returns how many events it holds."""
+    with output_file(path) as stream:
+        return _Trace(cursor, stream, selection).write()
+
+
+class _Slice(msgspec.Struct, frozen=True):
+    """Where a span was drawn."""
+
+    pid: int
+    tid: int
+    start_ns: int
+    end_ns: int
+
+
+class _Thread:
+    """One line of the trace: intervals inside one another."""
+
+    __slots__ = ("ends", "tid")
+
+    def __init__(self, tid: int) -> None:
+        self.tid = tid
+        self.ends: list[int] = []
+
+    def takes(self, start_ns: int, end_ns: int) -> bool:
+        """Tell whether an interval fits, and take it if it does; intervals come by their start."""
+        while self.ends and self.ends[-1] <= start_ns:
+            self.ends.pop()
+        if self.ends and self.ends[-1] < end_ns:
+            return False
+        self.ends.append(end_ns)
+        return True
+
+
+class _Trace:
+    def __init__(self, cursor: Cursor, stream: BinaryIO, selection: Selection) -> None:
+        self._cursor = cursor
+        self._stream = stream
+        self._selection = selection
+        found = queries.summary(cursor)
+        self._run_id = found.run_id
+        self._base_ns = found.start_ns or 0
+        self._end_ns = found.end_ns or 0
+        self._processes = {row.number: row for row in rows.processes(cursor)}
+        self._pids = {number: place + 1 for place, number in enumerate(self._processes)}
+        self._threads: dict[int, list[_Thread]] = {}
+        self._next_tid: dict[int, int] = {}
+        self._far_parents = {number for (number,) in cursor.execute(_FAR_PARENTS).fetchall()}
+        self._drawn: dict[int, _Slice] = {}
+        self._waiting: list[tuple[SpanRow, _Slice]] = []
+        self._flows = 0
+        self._pending: list[bytes] = []
+        self._written = 0
+
+    def write(self) -> int:
+        about = {"run_id": self._run_id, "generator": "rl-insight"}
+        head = (
+            f'{{"displayTimeUnit":"ms","baseTimeNanoseconds":{self._base_ns},'
+            f'"otherData":{_encode(about).decode()},"traceEvents":[\n'
+        )
+        self._stream.write(head.encode())
+        self._name_processes()
+        for span in rows.spans(self._cursor, self._selection, order="lane"):
+            self._add_span(span)
+        self._add_flows()
+        for instant in rows.events(self._cursor, self._selection):
+            self._add_instant(instant, "event")
+        for instant in rows.logs(self._cursor, self._selection):
+            self._add_instant(instant, "log")
+        self._add_counters()
+        self._flush()
+        self._stream.write(b"\n]}\n")
+        return self._written
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self._pending.append(_encode(event))
+        if len(self._pending) >= _WRITE_EVENTS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        start = b",\n" if self._written else b""
+        self._stream.write(start + b",\n".join(self._pending))
+        self._written += len(self._pending)
+        self._pending = []
+
+    def _micros(self, time_ns: int) -> float:
+        return (time_ns - self._base_ns) / 1000
+
+    def _name_processes(self) -> None:
+        for number, pid in self._pids.items():
+            name = process_title(self._processes[number])
+            self._add({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
+            self._add({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
+
+    def _thread(self, row: SpanRow | InstantRow, start_ns: int, end_ns: int) -> int:
+        """Return the thread that an interval is drawn on; the lane gets one more where it fits on none."""
+        threads = self._threads.setdefault(row.lane_id, [])
+        for thread in threads:
+            if thread.takes(start_ns, end_ns):
+                return thread.tid
+        pid = self._pids[row.process]
+        tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
+        thread = _Thread(tid)
+        thread.takes(start_ns, end_ns)
+        threads.append(thread)
+        name = row.lane or "main"
+        if len(threads) > 1:
+            name = f"{name} ({len(threads)})"
+        self._add({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
+        self._add({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
+        return tid
+
+    def _add_span(self, span: SpanRow) -> None:
+        is_open = span.duration_ns < 0
+        # What is open is drawn up to the last moment of the run.
+        end_ns = max(self._end_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
+        pid = self._pids[span.process]
+        tid = self._thread(span, span.start_ns, end_ns)
+        self._add(
+            {
+                "ph": "X",
+                "name": span.name,
+                "cat": span.segment,
+                "pid": pid,
+                "tid": tid,
+                "ts": self._micros(span.start_ns),
+                "dur": (end_ns - span.start_ns) / 1000,
+                "args": _arguments(span, is_open=is_open),
+            }
+        )
+        place = _Slice(pid, tid, span.start_ns, end_ns)
+        if span.span_id in self._far_parents:
+            self._drawn[span.span_id] = place
+        if span.parent_id in self._far_parents:
+            self._waiting.append((span, place))
+
+    def _add_flows(self) -> None:
+        """Draw an arrow to each span whose parent is on another lane."""
+        for span, child in self._waiting:
+            parent = self._drawn.get(span.parent_id)
+            if parent is None or (parent.pid, parent.tid) == (child.pid, child.tid):
+                continue
+            self._flows += 1
+            shared = {"cat": "parent", "name": "parent", "id": self._flows}
+            leaves_ns = min(max(child.start_ns, parent.start_ns), parent.end_ns)
+            start = {"ph": "s", "pid": parent.pid, "tid": parent.tid, "ts": self._micros(leaves_ns)}
+            end = {"ph": "f", "bp": "e", "pid": child.pid, "tid": child.tid, "ts": self._micros(child.start_ns)}
+            self._add(shared | start)
+            self._add(shared | end)
+
+    def _add_instant(self, row: InstantRow, category: str) -> None:
+        pid = self._pids[row.process]
+        threads = self._threads.get(row.lane_id)
+        tid = threads[0].tid if threads else self._thread(row, row.time_ns, row.time_ns)
+        arguments = attributes_of(row.attributes)
+        for name, value in (("level", row.level), ("logger", row.logger), ("step", row.step)):
+            if value is not None:
+                arguments[name] = value
+        self._add(
+            {
+                "ph": "i",
+                "s": "t",
+                "name": row.text,
+                "cat": category,
+                "pid": pid,
+                "tid": tid,
+                "ts": self._micros(row.time_ns),
+                "args": arguments,
+            }
+        )
+
+    def _add_counters(self) -> None:
+        names = {number: _counter_name(one.name, one.labels) for number, one in rows.series(self._cursor).items()}
+        for sample in rows.samples(self._cursor, self._selection):
+            if isfinite(sample.value):
+                self._add(
+                    {
+                        "ph": "C",
+                        "name": names[sample.series_id],
+                        "pid": self._pids[sample.process],
+                        "tid": 0,
+                        "ts": self._micros(sample.time_ns),
+                        "args": {"value": sample.value},
+                    }
+                )
+
+
+def _arguments(span: SpanRow, *, is_open: bool) -> dict[str, Any]:
+    found = attributes_of(span.attributes)
+    found["span_id"] = f"{span.span_id:016x}"
+    found["trace_id"] = f"{span.trace_high:016x}{span.trace_low:016x}"
+    if span.parent_id:
+        found["parent_id"] = f"{span.parent_id:016x}"
+    found["segment"] = span.segment
+    found["status"] = "open" if is_open else span.status
+    for name, value in _optional(span):
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _optional(span: SpanRow) -> Iterator[tuple[str, Any]]:
+    yield "lane", span.lane
+    yield "error", span.error
+    yield "step", span.step
+    yield "session_id", span.session_id
+
+
+def _counter_name(name: str, labels: dict[str, str]) -> str:
+    shown = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return f"{name}{{{shown}}}" if shown else name
+
+
+def process_title(process: ProcessRow) -> str:
+    """Return a process's name for people."""
+    rank = "" if process.rank is None else f" {process.rank}"
+    return f"{process.role or 'process'}{rank} ({process.host} {process.pid})"

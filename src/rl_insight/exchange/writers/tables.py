@@ -1,0 +1,98 @@
+"""CSV and Parquet: a file for each table, through Arrow, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+
+from rl_insight.exchange.rows import Selection
+from rl_insight.exchange.writers.output import output_directory
+from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.base import conditions
+
+_ROWS = 50_000
+_LANE = "(lane = $lane OR (lane IS NULL AND (process_id = $lane OR role = $lane)))"
+_SPAN_CONDITIONS = {
+    "from_ns": "(duration_ns IS NULL OR start_ns + duration_ns >= $from_ns)",
+    "until_ns": "start_ns < $until_ns",
+    "step": "step = $step",
+    "session_id": "session_id = $session_id",
+    "lane": _LANE,
+}
+_INSTANT_CONDITIONS = _SPAN_CONDITIONS | {"from_ns": "time_ns >= $from_ns", "until_ns": "time_ns < $until_ns"}
+_SESSION_CONDITIONS = {
+    "from_ns": "(coalesce(finalized_ts, wait_return_ts) IS NULL OR coalesce(finalized_ts, wait_return_ts) * 1e9 >= "
+    "$from_ns)",
+    "until_ns": "(submit_ts IS NULL OR submit_ts * 1e9 < $until_ns)",
+    "step": "step = $step",
+    "session_id": "session_id = $session_id",
+    "lane": "false",
+}
+_PROCESSES = """
+    SELECT process_id, run_id, project, experiment_name, role, rank, host, pid, labels, started_ns, clock_offset_ns
+    FROM processes ORDER BY role, rank NULLS LAST, process_id
+"""
+_QUERIES: dict[str, tuple[str, dict[str, str]]] = {
+    "spans": (
+        "SELECT * FROM (SELECT * FROM spans UNION ALL SELECT * FROM open_spans) WHERE {where} ORDER BY start_ns",
+        _SPAN_CONDITIONS,
+    ),
+    "events": ("SELECT * FROM events WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
+    "logs": ("SELECT * FROM logs WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
+    "sessions": ("SELECT * FROM sessions WHERE {where} ORDER BY submit_ts, session_id", _SESSION_CONDITIONS),
+    "samples": ("SELECT * FROM samples WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
+    "histograms": (
+        """
+        SELECT * EXCLUDE (codes, counts), to_json(codes)::VARCHAR AS codes, to_json(counts)::VARCHAR AS counts
+        FROM histograms WHERE {where} ORDER BY time_ns
+        """,
+        _INSTANT_CONDITIONS,
+    ),
+    "processes": (_PROCESSES, {}),
+}
+_OF_METRICS = frozenset({"samples", "histograms"})
+
+TABLES = tuple(_QUERIES)
+"""The tables that are written."""
+
+
+def write_csv(cursor: Cursor, path: Path, selection: Selection) -> int:
+    """Write a directory of CSV files; returns how many rows."""
+    return _write(cursor, path, selection, "csv", pa_csv.CSVWriter)
+
+
+def write_parquet(cursor: Cursor, path: Path, selection: Selection) -> int:
+    """Write a directory of Parquet files; returns how many rows."""
+    return _write(cursor, path, selection, "parquet", pa_parquet.ParquetWriter)
+
+
+def _write(
+    cursor: Cursor, path: Path, selection: Selection, suffix: str, writer: Callable[[Path, pa.Schema], Any]
+) -> int:
+    written = 0
+    with output_directory(path) as directory:
+        for name, (sql, fragments) in _QUERIES.items():
+            if name in _OF_METRICS and not selection.has_metrics:
+                continue
+            where, given = conditions(fragments, _values(selection) if fragments else {})
+            reader = cursor.sql(sql.format(where=where), params=given).to_arrow_reader(_ROWS)
+            with writer(directory / f"{name}.{suffix}", reader.schema) as stream:
+                for batch in reader:
+                    stream.write_batch(batch)
+                    written += len(batch)
+    return written
+
+
+def _values(selection: Selection) -> dict[str, Any]:
+    return {
+        "from_ns": selection.start_ns,
+        "until_ns": selection.end_ns,
+        "step": selection.step,
+        "session_id": selection.session_id,
+        "lane": selection.lane,
+    }

@@ -1,0 +1,53 @@
+"""The page about sinks says what is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_insight.collector.sinks.jsonl import JsonlSink
+from rl_insight.collector.sinks.otlp import otlp_sinks
+from rl_insight.collector.sinks.registry import _BUILT_IN
+from rl_insight.collector.sinks.remote_write import RemoteWriteSink
+from rl_insight.config.model import config_keys
+from rl_insight.server.config import ServerSettings, load_settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "sinks.md").read_text()
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+def test_code_on_the_page_runs(code):
+    exec(compile(code, "docs/sinks.md", "exec"), {"__name__": "docs"})
+
+
+@pytest.mark.parametrize("line", re.findall(r"^rl-insight server start (.*)$", PAGE, re.MULTILINE))
+def test_commands_on_the_page_give_valid_settings(line):
+    load_settings(words=line.replace("'", "").split())
+
+
+def test_settings_file_on_the_page_is_valid(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIMIR_TOKEN", "a")
+    monkeypatch.setenv("OTLP_TOKEN", "b")
+    path = tmp_path / "server.yaml"
+    path.write_text(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
+    assert load_settings(path).sinks.remote_write.headers["Authorization"] == "Bearer a"
+
+
+def test_every_setting_is_documented_and_no_other():
+    documented = set(re.findall(r"^\| `(sinks\.[a-z_.]+)` \|", PAGE, re.MULTILINE))
+    assert documented == {key for key in config_keys(ServerSettings) if key.startswith("sinks.")}
+
+
+def test_every_field_of_a_status_is_documented(tmp_path):
+    first, *others = otlp_sinks("http://127.0.0.1:1")
+    for sink in (first, RemoteWriteSink("http://127.0.0.1:1"), JsonlSink(tmp_path / "x")):
+        assert [name for name in sink.get_status() if f"`{name}`" not in PAGE] == []
+    assert [sink.items for sink in others if f"`{sink.items}`" not in PAGE] == []
+
+
+def test_every_sink_by_name_is_documented():
+    page = (DOCS / "collector.md").read_text()
+    assert [name for name in _BUILT_IN if f"`{name}`" not in page] == []

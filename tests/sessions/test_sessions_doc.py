@@ -1,0 +1,35 @@
+"""The examples in the documents run, and every field and key is described."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_insight.compat.xtuner import TraceConfig
+from rl_insight.recorder.sessions import FINAL_STATUSES, MARKS
+from rl_insight.store.queries import Session
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", ["sessions.md", "compat-areal.md", "compat-xtuner.md"])
+def test_the_examples_run(name, insight_capture):
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL):
+        exec(block, scope)
+    assert insight_capture.spans
+    assert insight_capture.losses == {}
+
+
+def test_every_field_of_the_record_is_described():
+    text = (DOCS / "sessions.md").read_text()
+    fields = {name for name in Session.__struct_fields__ if name not in ("process_id", "phase_seconds")}
+    assert {name for name in (*fields, *MARKS, *FINAL_STATUSES) if f"`{name}`" not in text} <= {"wait_return"}
+
+
+def test_every_key_of_the_trace_configuration_is_described():
+    text = (DOCS / "compat-xtuner.md").read_text()
+    assert [field.name for field in dataclasses.fields(TraceConfig) if f"`{field.name}`" not in text] == []

@@ -1,0 +1,64 @@
+// Lines of a chart, as the API sends them, on one common x axis.
+import { type JsonLine, lineValue } from "./api";
+
+export interface AlignedLine {
+  label: string;
+  labels: Readonly<Record<string, string>>;
+  values: (number | null)[];
+}
+
+export interface AlignedLines {
+  /** Ascending: nanoseconds or steps, as they came. */
+  x: number[];
+  lines: AlignedLine[];
+}
+
+/** Puts lines on one x axis; where a line has no value there is a gap. */
+export function align(lines: readonly JsonLine[], name = ""): AlignedLines {
+  const x = [...new Set(lines.flatMap((line) => line.x))].sort((one, other) => one - other);
+  const place = new Map(x.map((value, index) => [value, index]));
+  const shown = distinguishing(lines);
+  return {
+    x,
+    lines: lines.map((line) => {
+      const values: (number | null)[] = new Array<number | null>(x.length).fill(null);
+      line.x.forEach((at, index) => {
+        const value = lineValue(line.y[index]);
+        values[place.get(at)!] = value !== null && Number.isFinite(value) ? value : null;
+      });
+      return { label: labelText(line.labels, shown) || name, labels: line.labels, values };
+    }),
+  };
+}
+
+/** The labels that tell the lines apart: those that all lines share say nothing. */
+function distinguishing(lines: readonly JsonLine[]): readonly string[] {
+  const names = [...new Set(lines.flatMap((line) => Object.keys(line.labels)))].sort();
+  const telling = names.filter((name) => new Set(lines.map((line) => line.labels[name])).size > 1);
+  const withoutProcess = telling.filter((name) => name !== "process_id");
+  // A process id is long and says little: it is shown only where nothing else tells the lines apart.
+  const texts = new Set(lines.map((line) => labelText(line.labels, withoutProcess)));
+  return texts.size === lines.length ? withoutProcess : telling;
+}
+
+function labelText(labels: Readonly<Record<string, string>>, names: readonly string[]): string {
+  return names.filter((name) => labels[name] !== undefined).map((name) => (name === "quantile" ? quantileName(labels[name]!) : `${name}=${labels[name]}`)).join(" ");
+}
+
+/** `0.95` is p95. */
+export function quantileName(share: string): string {
+  return `p${Number((Number(share) * 100).toFixed(4))}`;
+}
+
+/** Lines as CSV: one row for each x. */
+export function toCsv(x: readonly (number | string)[], xName: string, columns: readonly { label: string; values: readonly (number | null)[] }[]): string {
+  const head = [xName, ...columns.map((column) => column.label)].map(csvCell).join(",");
+  const rows = x.map((at, index) => [String(at), ...columns.map((column) => (column.values[index] ?? "").toString())].join(","));
+  return `${[head, ...rows].join("\n")}\n`;
+}
+
+/** A cell that spreadsheets read as text: quoted where needed, and never as a formula. */
+export function csvCell(text: string): string {
+  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}

@@ -1,0 +1,108 @@
+import type { ReactNode } from "react";
+import { type ProcessHealth, type Step, api } from "../api";
+import { ViewLink } from "../components/ViewLink";
+import { useLive } from "../live";
+import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
+import { useQuery } from "../useQuery";
+import { median, slowdown, stepSeconds } from "./stepPhases";
+
+interface Props {
+  run: string;
+  steps: readonly Step[];
+  values: ReadonlyMap<string, { y: readonly number[] }>;
+  chosen: Readonly<Record<"reward" | "throughput" | "staleness", string | undefined>>;
+}
+
+type Tone = "good" | "warning" | "bad" | "plain";
+
+/** The run in one row of figures. */
+export function Tiles({ run, steps, values, chosen }: Props) {
+  const processes = useQuery(`processes ${run}`, (signal) => api.processes({ run }, signal), { everyMs: 2000 });
+  const seconds = stepSeconds(steps).map((one) => one.seconds);
+  const change = slowdown(seconds);
+  const errors = steps.slice(-10).reduce((sum, step) => sum + step.errors, 0);
+  const spans = steps.slice(-10).reduce((sum, step) => sum + step.spans, 0);
+  const errorShare = spans === 0 ? 0 : errors / spans;
+  return (
+    <div className="tiles">
+      <Tile title="Step" value={formatCount(steps.at(-1)?.step)} detail={seconds.length > 0 ? `${formatCount(steps.length)} latest shown` : "no steps yet"} />
+      <Tile
+        title="Step time"
+        value={formatSeconds(seconds.at(-1))}
+        detail={change === null ? `median ${formatSeconds(median(seconds))}` : trend(change)}
+        tone={change === null ? "plain" : change > 0.5 ? "bad" : change > 0.2 ? "warning" : "good"}
+      />
+      {(["reward", "throughput", "staleness"] as const).map((wish) => {
+        const name = chosen[wish];
+        return name === undefined ? null : <Tile key={wish} title={shorten(name, 28)} value={metricFormatter(name)(values.get(name)?.y.at(-1))} detail={versus(values.get(name)?.y ?? [], metricFormatter(name))} />;
+      })}
+      <Tile
+        title="Errors, 10 steps"
+        value={formatCount(errors)}
+        detail={`${formatShare(errorShare)} of spans`}
+        tone={errorShare > 0.2 ? "bad" : errorShare > 0.02 ? "warning" : "good"}
+        link={<ViewLink view="timeline" state={{ colour: "status" }}>show</ViewLink>}
+      />
+      <ProcessTile processes={processes.data ?? []} />
+      <TelemetryTile processes={processes.data ?? []} />
+    </div>
+  );
+}
+
+function trend(change: number): string {
+  if (Math.abs(change) < 0.03) return "steady";
+  return `${formatShare(Math.abs(change))} ${change > 0 ? "slower" : "faster"}`;
+}
+
+function versus(values: readonly number[], format: (value: number) => string): string {
+  return values.length < 6 ? "" : `median ${format(median(values))}`;
+}
+
+function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
+  const silent = processes.filter((process) => process.state !== "alive" && process.state !== "finished");
+  const alive = processes.filter((process) => process.state === "alive").length;
+  const worst = silent[0];
+  return (
+    <Tile
+      title="Processes"
+      value={`${formatCount(alive)} of ${formatCount(processes.length)}`}
+      detail={worst === undefined ? "alive" : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`}
+      tone={worst === undefined ? "good" : "bad"}
+    />
+  );
+}
+
+function TelemetryTile({ processes }: { processes: readonly ProcessHealth[] }) {
+  const { latestNs } = useLive();
+  const lost = processes.reduce((sum, process) => sum + process.lost, 0);
+  const missing = processes.reduce((sum, process) => sum + process.missing_batches, 0);
+  const alive = processes.filter((process) => process.state === "alive");
+  const lag = alive.length === 0 ? null : Math.max(...alive.map((process) => process.silent_s));
+  const problems = [lost > 0 ? `${formatCount(lost)} lost` : "", missing > 0 ? `${formatCount(missing)} batches missing` : ""].filter(Boolean);
+  return (
+    <Tile
+      title="Telemetry"
+      value={problems.length === 0 ? "complete" : problems.join(", ")}
+      detail={lag === null ? (latestNs === 0 ? "nobody sends" : "") : `lag ${formatSeconds(lag)}`}
+      tone={problems.length === 0 ? "good" : "warning"}
+    />
+  );
+}
+
+interface TileProps {
+  title: string;
+  value: string;
+  detail: string;
+  tone?: Tone;
+  link?: ReactNode;
+}
+
+function Tile({ title, value, detail, tone = "plain", link }: TileProps) {
+  return (
+    <div className={`tile tone-${tone}`} title={`${title}: ${value}. ${detail}`}>
+      <span className="tile-title">{title}</span>
+      <span className="tile-value">{value}</span>
+      <span className="tile-detail">{detail} {link}</span>
+    </div>
+  );
+}

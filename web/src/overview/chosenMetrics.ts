@@ -1,0 +1,28 @@
+// Which metrics an overview shows: those that most frameworks have, under the names that they give them.
+
+/** For each place on the page, what its metric is called, the best first. */
+const WISHES = {
+  reward: [/^(.*[/_.])?reward_?mean$/i, /^(critic_)?rewards?(_mean)?$/i, /reward.*(mean|avg|average)/i, /(score|return).*mean/i, /reward/i],
+  throughput: [/tokens?_per_(s|sec|second)(_per_gpu)?$/i, /throughput/i, /(samples|sequences|episodes)_per_(s|second)/i, /(^|_)tgs$/i],
+  staleness: [/stale(ness)?.*mean|stale(ness)?.*avg/i, /stale/i, /off_?policy/i, /(version|policy)_(lag|gap)/i],
+  gpu: [/gpu.*util/i, /util.*gpu/i],
+} as const;
+
+export type Wish = keyof typeof WISHES;
+
+/** Returns the metric that fits a wish best; undefined where none does. */
+export function chooseMetric(names: readonly string[], wish: Wish): string | undefined {
+  for (const pattern of WISHES[wish]) {
+    // Of several that fit, the shortest is the least special.
+    const fitting = names.filter((name) => pattern.test(name)).sort((one, other) => one.length - other.length || one.localeCompare(other));
+    if (fitting.length > 0) return fitting[0];
+  }
+  return undefined;
+}
+
+/** Metrics to show where there is none of the usual ones: what people look at next. */
+export function otherMetrics(names: readonly string[], taken: readonly (string | undefined)[], most: number): string[] {
+  const ranked = [/^(.*[/_.])?loss/i, /kl/i, /entropy/i, /grad_?norm/i, /length/i, /./];
+  const rank = (name: string) => ranked.findIndex((pattern) => pattern.test(name));
+  return names.filter((name) => !taken.includes(name)).sort((one, other) => rank(one) - rank(other) || one.localeCompare(other)).slice(0, most);
+}

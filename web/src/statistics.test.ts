@@ -1,0 +1,44 @@
+import { describe, expect, it } from "vitest";
+import { binsOf, placeInBins, quantile, spreadOf, unionLength } from "./statistics";
+
+describe("quantile", () => {
+  it("interpolates between neighbours", () => {
+    expect(quantile([1, 2, 3, 4], 0.5)).toBe(2.5);
+    expect(quantile([1, 2, 3, 4], 1)).toBe(4);
+  });
+  it("knows nothing about no values", () => expect(quantile([], 0.5)).toBeNull());
+});
+
+describe("spreadOf", () => {
+  it("leaves out what is no number", () => {
+    const spread = spreadOf([3, null, 1, undefined, Number.NaN, 2]);
+    expect(spread.count).toBe(3);
+    expect(spread.p50).toBe(2);
+    expect(spread.max).toBe(3);
+  });
+});
+
+describe("binsOf", () => {
+  it("counts every value once", () => {
+    const values = Array.from({ length: 1000 }, (_, index) => index / 10);
+    const bins = binsOf(values, 20);
+    expect(bins).toHaveLength(20);
+    expect(bins.reduce((sum, bin) => sum + bin.count, 0)).toBe(1000);
+  });
+  it("uses powers for values over several decades, so that a long tail does not hide the rest", () => {
+    const bins = binsOf([0.001, 0.02, 0.2, 2, 10], 4);
+    expect(bins.map((bin) => bin.count)).toEqual([1, 1, 1, 2]);
+  });
+  it("makes one bin of equal values", () => expect(binsOf([2, 2], 10)).toEqual([{ from: 2, to: 2, count: 2 }]));
+  it("places a value on the bins' own scale", () => {
+    const bins = binsOf([0.001, 0.02, 0.2, 2, 10], 4);
+    expect(placeInBins(bins, 0.001)).toBeCloseTo(0);
+    expect(placeInBins(bins, 10)).toBeCloseTo(1);
+    expect(placeInBins(bins, 99)).toBe(1);
+  });
+});
+
+describe("unionLength", () => {
+  it("counts concurrent time once", () => expect(unionLength([[0, 2], [1, 3], [5, 6]])).toBe(4));
+  it("ignores an interval inside another", () => expect(unionLength([[0, 10], [2, 3]])).toBe(10));
+});

@@ -1,0 +1,81 @@
+// Quantiles and histograms of values that are in the page.
+
+/** The value below which a share (0 to 1) of sorted values lies, interpolated; null for none. */
+export function quantile(sorted: readonly number[], share: number): number | null {
+  if (sorted.length === 0) return null;
+  const place = share * (sorted.length - 1);
+  const below = Math.floor(place);
+  const low = sorted[below]!;
+  const high = sorted[Math.min(below + 1, sorted.length - 1)]!;
+  return low + (high - low) * (place - below);
+}
+
+export interface Spread {
+  count: number;
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
+  max: number | null;
+  sorted: readonly number[];
+}
+
+/** How values are spread; what is no number is left out. */
+export function spreadOf(values: Iterable<number | null | undefined>): Spread {
+  const sorted = [...values].filter((value): value is number => Number.isFinite(value)).sort((one, other) => one - other);
+  return {
+    count: sorted.length,
+    p50: quantile(sorted, 0.5),
+    p95: quantile(sorted, 0.95),
+    p99: quantile(sorted, 0.99),
+    max: sorted.at(-1) ?? null,
+    sorted,
+  };
+}
+
+export interface Bin {
+  from: number;
+  to: number;
+  count: number;
+}
+
+/** Counts sorted values in equal intervals; with a scale in powers where they spread over more than two decades. */
+export function binsOf(sorted: readonly number[], wanted: number): Bin[] {
+  const low = sorted[0];
+  const high = sorted.at(-1);
+  if (low === undefined || high === undefined) return [];
+  if (low === high) return [{ from: low, to: high, count: sorted.length }];
+  const isLogarithmic = low > 0 && high / low > 100;
+  const [from, to] = isLogarithmic ? [Math.log(low), Math.log(high)] : [low, high];
+  const edge = (index: number) => {
+    const at = from + ((to - from) * index) / wanted;
+    return isLogarithmic ? Math.exp(at) : at;
+  };
+  const bins = Array.from({ length: wanted }, (_, index) => ({ from: edge(index), to: edge(index + 1), count: 0 }));
+  for (const value of sorted) {
+    const at = ((isLogarithmic ? Math.log(value) : value) - from) / (to - from);
+    bins[Math.min(wanted - 1, Math.floor(at * wanted))]!.count += 1;
+  }
+  return bins;
+}
+
+/** Where a value stands among bins, from 0 to 1; the bins' own scale, so that marks fit the bars. */
+export function placeInBins(bins: readonly Bin[], value: number): number {
+  const index = bins.findIndex((bin) => value <= bin.to);
+  if (index < 0) return 1;
+  const bin = bins[index]!;
+  const within = bin.to > bin.from ? Math.max(0, (value - bin.from) / (bin.to - bin.from)) : 0.5;
+  return (index + within) / bins.length;
+}
+
+/** How long at least one interval runs: concurrent work is not counted twice. */
+export function unionLength(intervals: readonly (readonly [start: number, end: number])[]): number {
+  const sorted = [...intervals].sort((one, other) => one[0] - other[0]);
+  let total = 0;
+  let reached = -Infinity;
+  for (const [start, end] of sorted) {
+    if (end <= reached) continue;
+    total += end - Math.max(start, reached);
+    reached = end;
+  }
+  return total;
+}

@@ -1,0 +1,73 @@
+import { useMemo } from "react";
+import { type JsonLine, type Metric, api, lineValue } from "../api";
+import { colourOfIndex } from "../colours";
+import { metricFormatter } from "../units";
+import { useQuery } from "../useQuery";
+import { type Window, width, withMargins } from "./geometry";
+import type { Strip } from "./scene";
+
+const POINTS = 300;
+const MAX_LINES = 12;
+
+interface Asked {
+  metric: string;
+  lines: JsonLine[];
+}
+
+/** Loads metrics for the window on show (and around it, so that moving a little needs nothing new). */
+export function useStrips(run: string, names: readonly string[], metrics: readonly Metric[], window: Window | null, origin: number): Strip[] {
+  const part = useMemo(() => (window === null ? null : rounded(window)), [window]);
+  const kinds = useMemo(() => new Map(metrics.map((metric) => [metric.name, metric.kind])), [metrics]);
+  const known = names.filter((name) => kinds.has(name));
+  const { data } = useQuery<Asked[]>(
+    `strips ${run} ${JSON.stringify(known)} ${part?.start} ${part?.end}`,
+    (signal) => Promise.all(known.map(async (metric) => ({ metric, lines: await load(run, metric, kinds.get(metric) ?? "", part!, origin, signal) }))),
+    { enabled: part !== null && known.length > 0, everyMs: 1500 },
+  );
+  return useMemo(
+    () => known.flatMap((name) => {
+      const found = data?.find((one) => one.metric === name);
+      return found === undefined ? [] : [strip(found, origin)];
+    }),
+    [data, origin, JSON.stringify(known)],
+  );
+}
+
+/** Rounds a window outwards, so that following the run does not ask for another window on each picture. */
+function rounded(window: Window): Window {
+  const wide = withMargins(window, 0.5);
+  const grain = width(window) / 4;
+  return { start: Math.floor(wide.start / grain) * grain, end: Math.ceil(wide.end / grain) * grain };
+}
+
+function load(run: string, metric: string, kind: string, part: Window, origin: number, signal: AbortSignal): Promise<JsonLine[]> {
+  const query = {
+    run,
+    metric,
+    start_ns: BigInt(origin) + BigInt(Math.round(part.start)),
+    end_ns: BigInt(origin) + BigInt(Math.round(part.end)),
+    width: Math.max(1, Math.round(width(part) / POINTS)),
+  };
+  if (kind === "histogram") return api.metricQuantiles({ ...query, share: [0.5, 0.95] }, signal);
+  return api.metricRange({ ...query, aggregation: kind === "counter" ? "rate" : "avg" }, signal);
+}
+
+function strip({ metric, lines }: Asked, origin: number): Strip {
+  let low = Infinity;
+  let high = -Infinity;
+  const shown = lines.slice(0, MAX_LINES).map((line, place) => {
+    const points = line.x.map((x, index) => [x - origin, lineValue(line.y[index])] as const).filter((point): point is readonly [number, number] => point[1] !== null && Number.isFinite(point[1]));
+    for (const [, y] of points) {
+      low = Math.min(low, y);
+      high = Math.max(high, y);
+    }
+    return {
+      label: Object.values(line.labels).join(" "),
+      colour: colourOfIndex(place),
+      x: Float64Array.from(points, ([x]) => x),
+      y: Float64Array.from(points, ([, y]) => y),
+    };
+  });
+  const isEmpty = low > high;
+  return { title: metric, format: metricFormatter(metric), lines: shown, low: isEmpty ? 0 : Math.min(low, 0), high: isEmpty ? 1 : high };
+}

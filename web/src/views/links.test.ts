@@ -1,0 +1,13 @@
+import { describe, expect, it } from "vitest";
+import { timelineSpan, timelineWindow } from "./links";
+
+describe("links into the timeline", () => {
+  it("leave room around the stretch of time", () => {
+    expect(timelineWindow(10e9, 20e9)).toEqual({ from: "7.000000", to: "23.000000" });
+  });
+  it("show something of an instant too", () => {
+    const { from, to } = timelineWindow(10e9, 10e9);
+    expect(Number(to)).toBeGreaterThan(Number(from));
+  });
+  it("name the span alone where its time is unknown", () => expect(timelineSpan("ab")).toEqual({ span: "ab" }));
+});

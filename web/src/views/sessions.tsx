@@ -1,0 +1,95 @@
+import { OpenWorkTable } from "../components/OpenWorkTable";
+import { Panel } from "../components/Panel";
+import { SearchBox } from "../components/SearchBox";
+import { Choice, Select } from "../components/Select";
+import { parseSort, sortText } from "../components/Table";
+import { formatCount } from "../units";
+import { useUrlState } from "../url";
+import type { ViewProps } from ".";
+import { Distributions, LatencyScatter } from "./sessions/SessionCharts";
+import { SessionPanel } from "./sessions/SessionPanel";
+import { GANTT_AXES, SORTABLE, SessionTable } from "./sessions/SessionTable";
+import { useSessionSample, useSessionWindow } from "./sessions/data";
+import { parseSearch, withCondition } from "./sessions/search";
+import "./views.css";
+
+const STATUSES = [
+  { value: "", label: "any status" },
+  { value: "open", label: "open" },
+  { value: "bad", label: "ended badly" },
+  ...["accepted", "rejected", "failed", "cancelled", "dropped", "lost"].map((status) => ({ value: status, label: status })),
+];
+
+/** Sessions: which are stuck, which are slow, where their time goes. */
+export default function Sessions({ run }: ViewProps) {
+  const [search, setSearch] = useUrlState("search", "");
+  const [order, setOrder] = useUrlState("sort", "-submit_ts");
+  const [selected, setSelected] = useUrlState("session", "");
+  const [axis, setAxis] = useUrlState("axis", "submit", ["submit", "clock"]);
+  const [areChartsShown, setAreChartsShown] = useUrlState("charts", true);
+  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", false);
+  const { query, problem } = parseSearch(search);
+  const asked = parseSort(order);
+  const sort = SORTABLE.includes(asked.key) ? asked : parseSort("-submit_ts");
+  const sessions = useSessionWindow(run, query, sort);
+  const status = /(?:^|\s)status:(\S+)/i.exec(search)?.[1] ?? "";
+  const isKnown = STATUSES.some((one) => one.value === status);
+
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <SearchBox value={search} onChange={setSearch} label="Search sessions" placeholder="step:7 status:failed task:… session:… phase:… error:… longer:2s" />
+        <Select label="Status" isLabelHidden value={isKnown ? status : ""} options={STATUSES} onChange={(value) => setSearch(withCondition(search, "status", value === "" ? null : value))} />
+        <span className="muted" role="status">{`${formatCount(sessions.total)} sessions`}</span>
+        {problem !== null && <span className="warning">{problem}</span>}
+        <span className="spacer" />
+        <Choice label="Axis of the phases" value={axis} options={GANTT_AXES} onChange={setAxis} />
+        <button type="button" aria-pressed={areChartsShown} onClick={() => setAreChartsShown(!areChartsShown)}>Charts</button>
+      </div>
+      {sessions.error !== undefined && <div className="error-line">{sessions.error}</div>}
+      {areChartsShown && <Charts run={run} search={query} isLogarithmic={isLogarithmic} setIsLogarithmic={setIsLogarithmic} onPick={(id) => setSelected(id, "push")} />}
+      <div className="beside">
+        <section className="panel table-panel">
+          <SessionTable
+            sessions={sessions}
+            sort={sort}
+            onSort={(next) => setOrder(sortText(next))}
+            selected={selected}
+            onOpen={(session) => setSelected(session.session_id, selected === "" ? "push" : "replace")}
+            axis={axis}
+            isNarrow={selected !== ""}
+            hasSearch={search.trim() !== ""}
+          />
+        </section>
+        {selected !== "" && <SessionPanel key={selected} run={run} sessionId={selected} onClose={() => setSelected("")} />}
+      </div>
+    </div>
+  );
+}
+
+interface ChartsProps {
+  run: string;
+  search: ReturnType<typeof parseSearch>["query"];
+  isLogarithmic: boolean;
+  setIsLogarithmic: (value: boolean) => void;
+  onPick: (sessionId: string) => void;
+}
+
+function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: ChartsProps) {
+  const { samples } = useSessionSample(run, search);
+  return (
+    <div className="grid session-charts">
+      <div className="span-5"><Distributions samples={samples} /></div>
+      <Panel
+        className="span-4"
+        title="Total time by submission"
+        actions={<button type="button" className="chip" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)}>log</button>}
+      >
+        <LatencyScatter samples={samples} isLogarithmic={isLogarithmic} onPick={onPick} />
+      </Panel>
+      <Panel className="span-3" title="Suspect open work">
+        <OpenWorkTable run={run} />
+      </Panel>
+    </div>
+  );
+}

@@ -1,0 +1,91 @@
+import { useMemo } from "react";
+import { Chart, type ChartSeries } from "../../components/Chart";
+import { Distribution } from "../../components/Distribution";
+import { Panel } from "../../components/Panel";
+import { colourOfName } from "../../colours";
+import { spreadOf } from "../../statistics";
+import { formatCount, formatSeconds } from "../../units";
+import type { Sample } from "./data";
+
+const MOST_PHASES = 8;
+
+/** How long sessions and their parts take: distributions with p50, p95, p99. */
+export function Distributions({ samples }: { samples: readonly Sample[] }) {
+  const rows = useMemo(() => quantities(samples), [samples]);
+  return (
+    <Panel title="Durations" actions={<span>{`latest ${formatCount(samples.length)} finished`}</span>}>
+      {rows.length === 0 ? <p className="muted">No finished sessions yet.</p> : (
+        <div className="scroll">
+          <table className="plain distributions">
+            <thead><tr><th>Part</th><th>Distribution</th><th className="right">p50</th><th className="right">p95</th><th className="right">p99</th><th className="right">max</th></tr></thead>
+            <tbody>
+              {rows.map(([name, spread]) => (
+                <Distribution key={name} name={name} spread={spread} colour={name === "total" ? "#336699" : colourOfName(name)} format={formatSeconds} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+function quantities(samples: readonly Sample[]) {
+  const phases = new Map<string, number>();
+  for (const sample of samples) {
+    for (const [name, seconds] of Object.entries(sample.phase_seconds ?? {})) phases.set(name, (phases.get(name) ?? 0) + seconds);
+  }
+  const largest = [...phases].sort((one, other) => other[1] - one[1]).slice(0, MOST_PHASES).map(([name]) => name);
+  const all = [
+    ["total", spreadOf(samples.map((sample) => sample.total_s))] as const,
+    ["queue wait", spreadOf(samples.map((sample) => sample.queue_wait_s))] as const,
+    ["runner wait", spreadOf(samples.map((sample) => sample.runner_wait_s))] as const,
+    ...largest.map((name) => [name, spreadOf(samples.map((sample) => sample.phase_seconds?.[name]))] as const),
+    ["post wait", spreadOf(samples.map((sample) => sample.post_wait_s))] as const,
+  ];
+  return all.filter(([, spread]) => spread.count > 0);
+}
+
+const STATUS_ORDER = ["accepted", "rejected", "failed", "cancelled", "dropped", "lost"];
+const STATUS_COLOURS: Readonly<Record<string, string>> = {
+  accepted: "#2c8c7c", rejected: "#e69f00", failed: "#d1372c", cancelled: "#8a8f98", dropped: "#7a6fd0", lost: "#aa4466",
+};
+
+interface ScatterProps {
+  samples: readonly Sample[];
+  isLogarithmic: boolean;
+  onPick: (sessionId: string) => void;
+}
+
+/** Each finished session as a point: when it was submitted and how long it took. Outliers stand apart. */
+export function LatencyScatter({ samples, isLogarithmic, onPick }: ScatterProps) {
+  const sorted = useMemo(
+    () => samples.filter((sample) => sample.submit_ts != null && sample.total_s != null).sort((one, other) => one.submit_ts! - other.submit_ts!),
+    [samples],
+  );
+  const x = useMemo(() => sorted.map((sample) => sample.submit_ts!), [sorted]);
+  const series = useMemo<ChartSeries[]>(() => {
+    const present = new Set(sorted.map((sample) => sample.status ?? ""));
+    return STATUS_ORDER.filter((status) => present.has(status)).map((status) => ({
+      label: status,
+      colour: STATUS_COLOURS[status] ?? "#336699",
+      values: sorted.map((sample) => (sample.status === status ? sample.total_s! : null)),
+    }));
+  }, [sorted]);
+  if (sorted.length === 0) return <p className="muted">No finished sessions yet.</p>;
+  return (
+    <Chart
+      label="Total time of sessions by submission"
+      x={x}
+      series={series}
+      kind="points"
+      format={formatSeconds}
+      isLogarithmic={isLogarithmic}
+      height={178}
+      onPick={(at) => {
+        const found = sorted.find((sample) => sample.submit_ts === at);
+        if (found !== undefined) onPick(found.session_id);
+      }}
+    />
+  );
+}

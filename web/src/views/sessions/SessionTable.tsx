@@ -1,0 +1,94 @@
+import { useMemo } from "react";
+import type { Session } from "../../api";
+import { EmptyState } from "../../components/EmptyState";
+import type { Option } from "../../components/Select";
+import { StatusBadge } from "../../components/StatusBadge";
+import { type Column, type Sort, VirtualTable } from "../../components/Table";
+import { formatClock, formatCount, formatNumber, formatSeconds } from "../../units";
+import { PhaseAxis, PhaseBars } from "./PhaseBars";
+import type { SessionWindow } from "./data";
+import { type GanttAxis, axisOf } from "./gantt";
+
+interface Props {
+  sessions: SessionWindow;
+  sort: Sort;
+  onSort: (sort: Sort) => void;
+  selected: string;
+  onOpen: (session: Session) => void;
+  axis: GanttAxis;
+  /** Beside an open panel only the columns that matter most have room. */
+  isNarrow: boolean;
+  hasSearch: boolean;
+}
+
+/** All sessions, whatever their number; the last column is a Gantt chart of the rows in view. */
+export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, isNarrow, hasSearch }: Props) {
+  const [first, last] = sessions.visible;
+  const now = Date.now() / 1000;
+  const range = axisOf(sessions.between(first, last), axis, now);
+  const columns = useMemo(
+    () => (isNarrow ? COLUMNS.filter((column) => NARROW.has(column.key)) : COLUMNS),
+    [isNarrow],
+  );
+  const gantt: Column<Session> = {
+    key: "phases",
+    title: <PhaseAxis axis={axis} range={range} />,
+    width: "minmax(260px, 3fr)",
+    render: (session) => <PhaseBars session={session} axis={axis} range={range} now={now} />,
+  };
+  return (
+    <VirtualTable
+      label="Sessions"
+      columns={[...columns, gantt]}
+      count={sessions.total}
+      rowAt={sessions.rowAt}
+      rowKey={(session) => session.session_id}
+      sort={sort}
+      onSort={onSort}
+      selected={selected}
+      onOpen={onOpen}
+      onVisible={sessions.onVisible}
+      empty={sessions.isLoading ? null : <Nothing hasSearch={hasSearch} />}
+    />
+  );
+}
+
+function Nothing({ hasSearch }: { hasSearch: boolean }) {
+  if (hasSearch) return <EmptyState title="No session fits this search" text="Take out a condition, or look for something else." />;
+  return (
+    <EmptyState
+      title="No sessions in this run"
+      text="A session is one sample of a task, from its submission to its end. Wrap the rollout in one:"
+      code={'async with insight.session(task_id=item.id, step=step) as session:\n    async with insight.phase("generate"):\n        ...\n    session.finalize("accepted", reward=1.0)'}
+    />
+  );
+}
+
+const NARROW = new Set(["session_id", "status", "total_s"]);
+
+const seconds = (key: keyof Session & string, title: string, hint: string): Column<Session> => ({
+  key, title, hint, align: "right", width: "86px", isSortable: true, render: (session) => formatSeconds(session[key] as number | null | undefined),
+});
+
+const COLUMNS: readonly Column<Session>[] = [
+  { key: "session_id", title: "Session", width: "150px", isSortable: true, render: (session) => <span className="mono" title={session.session_id}>{session.session_id}</span> },
+  { key: "task_id", title: "Task", width: "minmax(90px, 1fr)", isSortable: true, render: (session) => <span title={session.task_id ?? ""}>{session.task_id ?? "–"}</span> },
+  { key: "status", title: "Status", width: "104px", isSortable: true, render: (session) => <span title={session.reason ?? ""}><StatusBadge status={session.status ?? "pending"} /></span> },
+  { key: "step", title: "Step", align: "right", width: "60px", isSortable: true, render: (session) => formatCount(session.step) },
+  { key: "submit_ts", title: "Submitted", width: "86px", isSortable: true, render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)) },
+  seconds("total_s", "Total", "From the submission to the end"),
+  seconds("queue_wait_s", "Queue", "From the submission until it was in the queue"),
+  seconds("runner_wait_s", "Runner", "From the queue until it began to run"),
+  seconds("generate_s", "Generate", "At least one generation was running"),
+  seconds("toolcall_s", "Tools", "At least one tool call was running"),
+  { key: "reward", title: "Reward", align: "right", width: "70px", isSortable: true, render: (session) => formatNumber(session.reward) },
+];
+
+/** Columns that the server can sort by. */
+export const SORTABLE = COLUMNS.map((column) => column.key);
+
+/** The axes of the Gantt column, for the toolbar. */
+export const GANTT_AXES: readonly Option<GanttAxis>[] = [
+  { value: "submit", label: "From submission" },
+  { value: "clock", label: "On the clock" },
+];

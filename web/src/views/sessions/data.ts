@@ -1,0 +1,94 @@
+// What the sessions view asks for: a window of the table, and a sample for its statistics.
+import { useCallback, useRef, useState } from "react";
+import { type Session, api } from "../../api";
+import type { Sort } from "../../components/Table";
+import { useQuery } from "../../useQuery";
+import type { SessionSearch } from "./search";
+
+const ALIGNED = 50;
+const LOADED = 150;
+
+export interface SessionWindow {
+  total: number;
+  rowAt: (index: number) => Session | undefined;
+  /** The sessions between two places, as far as they are loaded. */
+  between: (first: number, last: number) => Session[];
+  visible: readonly [number, number];
+  onVisible: (first: number, last: number) => void;
+  error: string | undefined;
+  isLoading: boolean;
+}
+
+/** Loads the part of the table that is in view, however long the table is. */
+export function useSessionWindow(run: string, search: SessionSearch, sort: Sort): SessionWindow {
+  const [visible, setVisible] = useState<readonly [number, number]>([0, 40]);
+  const offset = Math.floor(visible[0] / ALIGNED) * ALIGNED;
+  const query = { run, ...search, order: sort.key, descending: sort.descending, limit: LOADED, offset };
+  const { data, error, isLoading } = useQuery(
+    `sessions ${JSON.stringify(query)}`,
+    async (signal) => ({ offset, page: await api.sessions(query, signal) }),
+    { everyMs: 2000 },
+  );
+  const onVisible = useCallback((first: number, last: number) => setVisible([first, last]), []);
+  const rowAt = (index: number) => (data === undefined ? undefined : data.page.sessions[index - data.offset]);
+  return {
+    total: data?.page.total ?? 0,
+    rowAt,
+    between: (first, last) => data?.page.sessions.slice(Math.max(0, first - data.offset), Math.max(0, last - data.offset)) ?? [],
+    visible,
+    onVisible,
+    error,
+    isLoading,
+  };
+}
+
+/** What the statistics need of a session. */
+export type Sample = Pick<Session, "session_id" | "status" | "step" | "submit_ts" | "total_s" | "queue_wait_s" | "runner_wait_s" | "post_wait_s" | "phase_seconds">;
+
+const FIRST_SAMPLE = 2000;
+const NEWS = 100;
+const MOST = 4000;
+
+/** The latest finished sessions that fit a search. After the first answer only what is new is asked for. */
+export function useSessionSample(run: string, search: SessionSearch): { samples: readonly Sample[]; isLoading: boolean } {
+  const key = `sample ${run} ${JSON.stringify(search)}`;
+  const known = useRef<{ key: string; samples: Map<string, Sample> }>({ key: "", samples: new Map() });
+  const { data, isLoading } = useQuery(
+    key,
+    async (signal) => {
+      const samples = known.current.key === key ? known.current.samples : new Map<string, Sample>();
+      const ask = async (limit: number) =>
+        (await api.sessions({ run, ...search, order: "finalized_ts", descending: true, limit }, signal)).sessions;
+      let latest = await ask(samples.size === 0 ? FIRST_SAMPLE : NEWS);
+      const isGap = samples.size > 0 && latest.length === NEWS && latest.every((session) => !samples.has(session.session_id));
+      if (isGap) latest = await ask(FIRST_SAMPLE);
+      const merged = merge(samples, latest);
+      known.current = { key, samples: merged };
+      return [...merged.values()];
+    },
+    { everyMs: 3000, keep: false },
+  );
+  return { samples: data ?? NONE, isLoading };
+}
+
+const NONE: readonly Sample[] = [];
+
+/** Adds new sessions, newest last, and forgets the oldest beyond a bound. */
+export function merge(known: ReadonlyMap<string, Sample>, latest: readonly Session[], most: number = MOST): Map<string, Sample> {
+  const merged = new Map(known);
+  for (const session of [...latest].reverse()) {
+    if (session.total_s === null || session.total_s === undefined) continue;
+    const { session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds } = session;
+    merged.delete(session_id);
+    merged.set(session_id, definite({ session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds }));
+  }
+  for (const id of merged.keys()) {
+    if (merged.size <= most) break;
+    merged.delete(id);
+  }
+  return merged;
+}
+
+function definite(sample: { [Key in keyof Sample]: Sample[Key] | undefined } & { session_id: string }): Sample {
+  return Object.fromEntries(Object.entries(sample).filter(([, value]) => value !== undefined)) as Sample;
+}

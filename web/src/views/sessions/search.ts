@@ -1,0 +1,130 @@
+// The search of the sessions: words, and conditions with a prefix such as `step:3-9 status:failed task:"a b"`.
+import type { SessionQuery } from "../../api";
+
+export const PREFIXES = ["step", "status", "task", "session", "phase", "error", "role", "rank", "longer"] as const;
+type Prefix = (typeof PREFIXES)[number];
+
+export type SessionSearch = Pick<
+  SessionQuery,
+  "session_id" | "task_id" | "status" | "role" | "rank" | "first_step" | "last_step" | "longer_than_s" | "text" | "phase"
+>;
+
+export interface ParsedSearch {
+  query: SessionSearch;
+  /** What was not understood, as a sentence. */
+  problem: string | null;
+}
+
+/** Statuses of sessions that ended badly. */
+const BAD = ["failed", "cancelled", "dropped", "lost"];
+const KNOWN = ["pending", "accepted", "rejected", ...BAD];
+const ALIASES: Readonly<Record<string, readonly string[]>> = {
+  open: ["pending"],
+  running: ["pending"],
+  done: KNOWN.filter((status) => status !== "pending"),
+  error: ["failed"],
+  bad: BAD,
+};
+
+/** Reads a search text. */
+export function parseSearch(text: string): ParsedSearch {
+  const query: SessionSearch = {};
+  const words: string[] = [];
+  let problem: string | null = null;
+  for (const token of tokens(text)) {
+    const found = /^([a-z]+):(.*)$/is.exec(token);
+    const prefix = found?.[1]?.toLowerCase();
+    if (found === null || prefix === undefined || !(PREFIXES as readonly string[]).includes(prefix)) {
+      words.push(token);
+      continue;
+    }
+    const value = found[2]!;
+    // Somebody is still typing: a prefix without a value is no condition yet.
+    if (value !== "") problem = condition(query, words, prefix as Prefix, value) ?? problem;
+  }
+  if (words.length > 0) query.text = words.join(" ");
+  return { query, problem };
+}
+
+/** Splits at spaces; quotes keep a value with spaces together. */
+function tokens(text: string): string[] {
+  const found = text.match(/(?:[a-z]+:)?"[^"]*"?|\S+/gi) ?? [];
+  return found.map((token) => token.replaceAll('"', "")).filter((token) => token !== "");
+}
+
+function condition(query: SessionSearch, words: string[], prefix: Prefix, value: string): string | null {
+  switch (prefix) {
+    case "step":
+      return stepCondition(query, value);
+    case "status":
+      return statusCondition(query, value);
+    case "task":
+      query.task_id = value;
+      return null;
+    case "session":
+      query.session_id = value;
+      return null;
+    case "phase":
+      query.phase = value;
+      return null;
+    case "error":
+      query.status = BAD;
+      if (value !== "*") words.push(value);
+      return null;
+    case "role":
+      query.role = value;
+      return null;
+    case "rank": {
+      const rank = Number(value);
+      if (!Number.isInteger(rank)) return `“${value}” is no rank: write rank:3.`;
+      query.rank = rank;
+      return null;
+    }
+    case "longer": {
+      const seconds = parseSeconds(value);
+      if (seconds === null) return `“${value}” is no duration: write longer:2s, longer:500ms or longer:3min.`;
+      query.longer_than_s = seconds;
+      return null;
+    }
+  }
+}
+
+function stepCondition(query: SessionSearch, value: string): string | null {
+  const range = /^(\d+)(?:-(\d+))?$/.exec(value);
+  const open = /^([<>])(=?)(\d+)$/.exec(value);
+  if (range !== null) {
+    query.first_step = Number(range[1]);
+    query.last_step = Number(range[2] ?? range[1]);
+    return null;
+  }
+  if (open !== null) {
+    const step = Number(open[3]);
+    if (open[1] === ">") query.first_step = open[2] === "=" ? step : step + 1;
+    else query.last_step = open[2] === "=" ? step : step - 1;
+    return null;
+  }
+  return `“${value}” is no step: write step:7, step:3-9 or step:>5.`;
+}
+
+function statusCondition(query: SessionSearch, value: string): string | null {
+  const wanted = value.toLowerCase().split(",").filter((one) => one !== "");
+  const unknown = wanted.find((one) => !KNOWN.includes(one) && ALIASES[one] === undefined);
+  if (unknown !== undefined) return `“${unknown}” is no status: choose ${KNOWN.join(", ")}.`;
+  query.status = [...new Set(wanted.flatMap((one) => ALIASES[one] ?? [one]))];
+  return null;
+}
+
+const UNITS: Readonly<Record<string, number>> = { "": 1, us: 1e-6, ms: 1e-3, s: 1, m: 60, min: 60, h: 3600 };
+
+function parseSeconds(text: string): number | null {
+  const found = /^(\d+(?:\.\d+)?)\s*([a-z]*)$/i.exec(text);
+  const unit = found === null ? undefined : UNITS[found[2]!.toLowerCase()];
+  return found === null || unit === undefined ? null : Number(found[1]) * unit;
+}
+
+/** Returns a search text with one condition set, or taken out with null; the rest stays as it was typed. */
+export function withCondition(text: string, prefix: Prefix, value: string | null): string {
+  const kept = (text.match(/(?:[a-z]+:)?"[^"]*"?|\S+/gi) ?? []).filter((token) => !token.toLowerCase().startsWith(`${prefix}:`));
+  if (value !== null) kept.push(/\s/.test(value) ? `${prefix}:"${value}"` : `${prefix}:${value}`);
+  return kept.join(" ");
+}
