@@ -40,8 +40,8 @@ class Agent:
 
     async def run_sample(self, prompt: Prompt, policy: Policy) -> Sample:
         """Answer one prompt with one set of weights."""
-        attributes = {"task": prompt.kind, "expression": prompt.expression, "model_version": policy.version}
-        with insight.trace_span("rollout.sample", attributes, lane=self.lane) as span:
+        # One session a sample: its phases, its tool calls in another process and its reward become one record.
+        with insight.session(prompt.expression, model_version=policy.version, lane=self.lane) as session:
             context, thinking, tokens = Context(prompt), thinking_tokens(self._rng), 0
             choices: list[Choice] = []
             answer: list[int] = []
@@ -57,25 +57,24 @@ class Agent:
                     answer.append(choice.token)
                     context = replace(context, position=min(len(answer), ANSWER_LENGTH - 1))
             score = await self._reward(prompt, tuple(answer), tool_calls=int(context.tool_called))
-            span.set_attribute("reward", score)
-            span.set_attribute("tokens", tokens)
+            session.finalize("accepted", reward=score, tokens=tokens)
         return Sample(prompt, policy.version, choices, score, tokens, int(context.tool_called))
 
     async def _generate(self, policy: Policy, context: Context, tokens: int) -> Choice:
-        with insight.trace_state("generate", self.lane, tokens=tokens):
+        with insight.phase("generate", tokens=tokens):
             await self._pace.generate(tokens)
             return policy.choose(context, self._rng)
 
     async def _call_tool(self, prompt: Prompt) -> tuple[int, ...] | None:
         """Return the tool's result; None when it failed, which the policy then has to live with."""
         try:
-            with insight.trace_state("tool_call", self.lane, tool="calculator"):
+            with insight.phase("toolcall", tool="calculator"):
                 return digits(await self._tool(prompt.expression))
         except ToolError as error:
             insight.metric_count("tool_errors", tool="calculator", type=error.kind)
             return None
 
     async def _reward(self, prompt: Prompt, answer: tuple[int, ...], tool_calls: int) -> float:
-        with insight.trace_state("reward", self.lane):
+        with insight.phase("reward"):
             await self._pace.wait(REWARD_SECONDS)
             return reward(prompt, answer, tool_calls)

@@ -1,6 +1,6 @@
 """A rollout worker: keeps several samples in flight, always starts them with the newest weights, delivers groups.
 
-Each slot is a lane of the timeline and shows what its sample does: generate, tool_call, reward, wait_weights, or idle
+Each slot is a lane of the timeline and shows what its sample does: generate, toolcall, reward, wait_weights, or idle
 when the trainer cannot keep up.
 """
 
@@ -68,7 +68,7 @@ class RolloutWorker:
                 await self._deliver(group, lane)
 
     async def _run_sample(self, agent: Agent, group: Group, policy: Policy) -> Sample:
-        """Run one sample and count it; this is the place for one `session` a sample."""
+        """Run one sample and count it."""
         started = time.perf_counter()
         self._running += 1
         insight.metric_gauge("running_samples", self._running, rank=self._rank)

@@ -1,7 +1,7 @@
 """The calculator: a plain HTTP server in a process of its own, sometimes slow, rarely failing; and its client.
 
 The client writes the current trace context into the request's headers (`insight.inject`), and the server continues it
-(`insight.attach`): its span becomes a child of the rollout's `tool_call`, across the two processes.
+(`insight.attach`): its span becomes a child of the rollout's `toolcall`, across the two processes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
+
 from examples.async_grpo import task, tool
 from examples.async_grpo.agent import Agent, ToolError
 from examples.async_grpo.grpo import Optimizer, make_batch

@@ -10,16 +10,16 @@ import sys
 import urllib.request
 
 import pytest
+
 from examples.async_grpo import destination
 from examples.async_grpo.launcher import parse
 from examples.async_grpo.summary import summarise_files
-
 from rl_insight.config.paths import find_local_server
 from rl_insight.schema.records import EventRecord, HistogramRecord, LogRecord, LossRecord, SampleRecord, SpanRecord
 
 STEPS = 3
 TRAINER_STATES = {"wait_for_samples", "compute_advantages", "update", "sync_weights"}
-ROLLOUT_STATES = {"generate", "tool_call", "reward", "wait_weights"}
+ROLLOUT_STATES = {"generate", "toolcall", "reward", "wait_weights"}
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,13 @@ def test_trainer_lane_shows_its_states_in_every_step(recording):
 def test_every_slot_is_a_lane_with_the_states_of_its_samples(recording):
     spans = [span for span in recording.spans().values() if recording.role(span) == "rollout"]
     assert {span.lane for span in spans} == {f"rollout_{rank}/slot_{slot}" for rank in range(3) for slot in range(6)}
-    assert {span.name for span in spans} >= ROLLOUT_STATES | {"rollout.sample"}
+    assert {span.name for span in spans} >= ROLLOUT_STATES | {"session"}
 
 
-def test_states_of_a_sample_are_children_of_its_span(recording):
+def test_phases_of_a_sample_are_children_of_its_session(recording):
     spans = recording.spans()
     for span in recording.spans("generate").values():
-        assert spans[span.parent_id].name == "rollout.sample"
+        assert spans[span.parent_id].name == "session"
         assert spans[span.parent_id].lane == span.lane
 
 
@@ -76,14 +76,14 @@ def test_tool_server_continues_the_trace_of_the_rollout(recording):
     assert served
     for span in served:
         caller = spans[span.parent_id]
-        assert caller.name == "tool_call"
+        assert caller.name == "toolcall"
         assert (recording.role(span), recording.role(caller)) == ("tool", "rollout")
         assert span.trace_id == caller.trace_id
         assert span.step == caller.step
 
 
 def test_tool_errors_are_counted_by_type_and_fail_their_spans(recording):
-    failed = [span for span in recording.spans("tool_call").values() if span.status == "error"]
+    failed = [span for span in recording.spans("toolcall").values() if span.status == "error"]
     assert failed
     assert {span.error for span in failed} == {"examples.async_grpo.agent.ToolError"}
     counted = [sample for sample in recording.of(SampleRecord) if sample.metric == "tool_errors"]
@@ -127,7 +127,7 @@ def test_summary_agrees_with_what_was_recorded(finished, recording):
     assert set(summary.rewards) == set(range(1, STEPS + 1))
     assert summary.processes == {"rollout": 3, "tool": 1, "trainer": 1}
     assert summary.spans["train_step"].count == STEPS
-    assert summary.tool_errors["http_503"] == summary.spans["tool_call"].errors
+    assert summary.tool_errors["http_503"] == summary.spans["toolcall"].errors
     assert summary.unfinished == summary.lost == 0
     assert summary.text() in finished.output
 
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_everything_even_while_a_tool_call_hangs(start_demo, wait_un
     demo = start_demo("--speed", "20", "--hang")
 
     def hanging_call():
-        spans = demo.recording().spans("tool_call").values() if demo.directory.exists() else ()
+        spans = demo.recording().spans("toolcall").values() if demo.directory.exists() else ()
         return [span for span in spans if span.duration_ns is None]
 
     wait_until(lambda: hanging_call() or demo.process.poll() is not None)

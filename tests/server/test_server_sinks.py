@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from rl_insight.errors import ConfigError
-from rl_insight.schema import encode, frame
+from rl_insight.schema import BatchBuilder, Process, encode, frame
 from rl_insight.server.config import load_settings
 from rl_insight.server.sinks import make_sinks
 
@@ -63,3 +64,17 @@ def test_stored_batch_reaches_the_sinks(make_services, make_batch, tmp_path, wai
     assert outcome.accepted == 1
     wait_until(lambda: path.exists() and path.read_text().count("\n") == 3)
     assert [json.loads(line)["type"] for line in path.read_text().splitlines()] == ["process", "span", "span"]
+
+
+def test_server_writes_to_a_real_prometheus(make_services, start_prometheus):
+    prometheus = start_prometheus([], "--web.enable-remote-write-receiver")
+    services = make_services(f"sinks.remote_write.url={prometheus.url}/api/v1/write")
+    builder = BatchBuilder()
+    builder.add_sample(builder.add_series("steps", "counter", "", "{}"), time_ns=time.time_ns(), value=7.0)
+    process = Process(process_id="p1", run_id="r1", host="node", pid=1)
+    batch = builder.build(process, sequence=1, sent_ns=time.time_ns())
+    assert services.ingest.submit_frames(frame(encode(batch))).settle().accepted == 1
+    services.ingest.close()
+    assert services.collector.wait_idle(30.0)
+    ((labels, value),) = prometheus.query("rl_insight_monitor_steps_total")
+    assert (labels["run_id"], value) == ("r1", 7.0)

@@ -173,6 +173,12 @@ def test_containers_find_their_files_where_they_are_outside(compose_file):
         assert Path(config).is_file()
 
 
+def test_the_image_of_grafana_cannot_send_it_elsewhere(compose_file):
+    environment = yaml.safe_load(compose_file.read_text())["services"]["grafana"]["environment"]
+    assert set(environment) == {f"GF_PATHS_{name}" for name in ("DATA", "LOGS", "PLUGINS", "PROVISIONING")}
+    assert all(Path(path).is_dir() for path in environment.values())
+
+
 def test_compose_itself_accepts_the_file(compose_file, monkeypatch):
     monkeypatch.setenv("PATH", os.environ["PATH"].partition(":")[2])
     docker = shutil.which("docker")

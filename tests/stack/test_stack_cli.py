@@ -67,6 +67,20 @@ def test_install_refuses_what_it_does_not_know(run, words):
         run(*words)
 
 
+@pytest.mark.parametrize(
+    ("stack", "words", "settings"),
+    [
+        (False, ["port=1"], ["port=1"]),
+        (False, ["local"], ["local"]),
+        (True, [], ["stack.enabled=true"]),
+        (True, ["compose"], ["stack.enabled=true", "stack.mode=compose"]),
+        (True, ["port=1", "auto"], ["stack.enabled=true", "stack.mode=auto", "port=1"]),
+    ],
+)
+def test_the_mode_follows_the_option(stack, words, settings):
+    assert commands.stack_words(words, stack=stack) == settings
+
+
 def test_status_tells_about_each_service(tmp_path, settings, prometheus_program, capsys):
     assert commands.stack_rows(tmp_path) == []
     with start_stack(settings(), tmp_path, MetricsEndpointOfServer("http://127.0.0.1:9")) as stack:

@@ -22,6 +22,7 @@ const KNOWN: readonly (readonly [RegExp, string])[] = [
   [/(reward|score|verif|judge)/i, "#cc79a7"],
   [/(weight|sync|broadcast|checkpoint|load|save)/i, "#7a6fd0"],
   [/(rollout|produce|agent)/i, "#0072b2"],
+  [/(execut)/i, "#336699"],
   [/(generat|decode|prefill|infer|sampl)/i, "#56b4e9"],
   [/(backward)/i, "#b35a00"],
   [/(forward|log_?prob|advantage)/i, "#b5a642"],

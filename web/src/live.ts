@@ -41,6 +41,15 @@ interface Change {
   latest_ns?: number;
 }
 
+function parsed(data: string): Change | null {
+  try {
+    const found: unknown = JSON.parse(data);
+    return typeof found === "object" ? found : null;
+  } catch {
+    return null;
+  }
+}
+
 const browser: Surroundings = {
   open: (address) => new EventSource(address) as unknown as Stream,
   now: () => Date.now(),
@@ -135,12 +144,8 @@ export class LiveConnection {
   }
 
   private onChange(data: string): void {
-    let change: Change;
-    try {
-      change = JSON.parse(data) as Change;
-    } catch {
-      return;
-    }
+    const change = parsed(data);
+    if (change === null) return;
     if (typeof change.version === "number") this.seen = change.version;
     if (typeof change.step === "number" && change.step > (this.snapshot.step ?? -Infinity)) {
       this.snapshot = { ...this.snapshot, step: change.step };

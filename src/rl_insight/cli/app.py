@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 
@@ -21,7 +22,7 @@ OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 GROUPS = {"server": server.app, "runs": runs.app}
 """Name to a `typer.Typer` with commands of its own."""
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "import": importing.import_,
     "export": exporting.export,
     "report": report.report,

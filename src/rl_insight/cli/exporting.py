@@ -33,9 +33,7 @@ def export(
 
     if file_format not in WRITERS:
         raise ConfigError(f"format {file_format!r} is unknown: it must be one of {', '.join(WRITERS)}.")
-    selection = Selection(
-        start_ns=moment_ns(start), end_ns=moment_ns(end), step=step, session_id=session, lane=lane
-    )
+    selection = Selection(start_ns=moment_ns(start), end_ns=moment_ns(end), step=step, session_id=session, lane=lane)
     with opened_run(data_dir, run) as store:
         written = export_run(store, file_format, output, selection)
     say(f"Wrote {written:,} records to {output}.")

@@ -71,7 +71,7 @@ def import_(
 def _follow(importer: Importer, path: Path) -> None:
     """Follow until Ctrl+C or SIGTERM; what was read by then is stored."""
     stop = Event()
-    previous: dict[int, Any] = {}
+    previous: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         previous[number] = signal.signal(number, lambda *_: stop.set())
     try:

@@ -117,6 +117,21 @@ def _new_progress() -> Progress:
     return progress
 
 
+def stack_words(words: list[str], *, stack: bool) -> list[str]:
+    """Return the words of `server start` with `--stack` and the mode that may follow it as settings.
+
+    >>> stack_words(["local", "port=19000"], stack=True)
+    ['stack.enabled=true', 'stack.mode=local', 'port=19000']
+    """
+    if not stack:
+        return words
+    from rl_insight.stack.settings import MODES
+
+    modes = [word for word in words if word in MODES]
+    settings = [f"stack.mode={mode}" for mode in modes]
+    return ["stack.enabled=true", *settings, *(word for word in words if word not in MODES)]
+
+
 def announce_stack(stack: RunningStack, directory: Path) -> None:
     """Say where the services of a stack are."""
     for name, url in stack.urls.items():

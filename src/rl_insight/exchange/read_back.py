@@ -136,9 +136,7 @@ class _Batches:
     def samples(self, selection: Selection) -> Iterator[Batch]:
         for row in rows.samples(self._cursor, selection):
             yield from self._turn(row.process)
-            self._builder.add_sample(
-                self._position(row.series_id), time_ns=row.time_ns, value=row.value, step=row.step
-            )
+            self._builder.add_sample(self._position(row.series_id), time_ns=row.time_ns, value=row.value, step=row.step)
         yield from self._finish()
 
     def histograms(self, selection: Selection) -> Iterator[Batch]:
@@ -147,7 +145,7 @@ class _Batches:
             self._builder.add_histogram(
                 self._position(row.series_id),
                 time_ns=row.time_ns,
-                count=row.count,
+                count=row.values,
                 total=row.sum,
                 minimum=row.min,
                 maximum=row.max,

@@ -103,7 +103,7 @@ class HistogramRow(NamedTuple):
     series_id: int
     time_ns: int
     step: int | None
-    count: int
+    values: int
     sum: float
     min: float
     max: float
@@ -180,16 +180,16 @@ _INSTANT_FRAGMENTS = _SPAN_FRAGMENTS | {
 
 def processes(cursor: Cursor) -> list[ProcessRow]:
     """Return the processes, by role and rank."""
-    found = []
-    for *fields, labels, started_ns, heartbeat_s in cursor.execute(_PROCESSES).fetchall():
-        found.append(ProcessRow(*fields, _texts(labels), started_ns, heartbeat_s))
-    return found
+    names = ProcessRow.__struct_fields__
+    rows = (dict(zip(names, row, strict=True)) for row in cursor.execute(_PROCESSES).fetchall())
+    return [ProcessRow(**(row | {"labels": _texts(row["labels"])})) for row in rows]
 
 
 def series(cursor: Cursor) -> dict[int, SeriesRow]:
     """Return the series by their numbers."""
-    rows = cursor.execute(_SERIES).fetchall()
-    return {row[0]: SeriesRow(*row[:-1], _texts(row[-1])) for row in rows}
+    names = SeriesRow.__struct_fields__
+    rows = (dict(zip(names, row, strict=True)) for row in cursor.execute(_SERIES).fetchall())
+    return {row["series_id"]: SeriesRow(**(row | {"labels": _texts(row["labels"])})) for row in rows}
 
 
 def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:

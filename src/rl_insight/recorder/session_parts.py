@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rl_insight.recorder.context import current_task, reset
+from rl_insight.recorder.context import SpanLike, current_task, reset
 from rl_insight.recorder.session_calls import decorated
 from rl_insight.recorder.spans import Span
 from rl_insight.schema.sessions import PHASE_SEGMENT, TASK_SEGMENT
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rl_insight.recorder.sessions import Session
 
 LANE = "sessions"
-"""Where sessions and their phases are shown; a lane for each of them would be too many."""
+"""Where sessions are shown unless they name a lane; a lane for each of them would be too many."""
 
 
 class Producer(Protocol):
@@ -54,8 +54,13 @@ class Phase(Span):
     def __init__(
         self, recorder: Recorder, name: str, payload: dict[str, Any] | None = None, producer: Producer | None = None
     ) -> None:
-        super().__init__(recorder, name, payload, PHASE_SEGMENT, LANE)
+        super().__init__(recorder, name, payload, PHASE_SEGMENT)
         self._producer = producer
+
+    def begin(self, parent: SpanLike | None) -> None:
+        """Start on the lane of the session, or on that of all sessions if the session is in another process."""
+        self.lane = LANE if parent is None or parent.lane is None else parent.lane
+        super().begin(parent)
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a phase."""

@@ -19,6 +19,7 @@ from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scraper import Scraper
 from rl_insight.server.sinks import make_sinks
 from rl_insight.server.targets import TargetBook
+from rl_insight.store import queries
 from rl_insight.store.runs import RunDirectory
 from rl_insight.store.writer import StoreWriter
 
@@ -27,6 +28,10 @@ logger = logging.getLogger(__name__)
 _WORKERS = 4
 _CLOSE_S = 2.0
 _IDLE_RUN_S = 300.0
+_LOST_SESSIONS_S = 5.0
+_LOST_SESSIONS_FOR_S = 600.0
+"""How long after its last batch a run is looked at: its processes have been silent for long by then."""
+_REMEMBERED_RUNS = 4
 
 
 class Services:
@@ -60,6 +65,9 @@ class Services:
         self.writer = StoreWriter(self.runs, max_pending_bytes=settings.store.max_pending_bytes)
         self.live = LiveFeed()
         self.writer.add_listener(self.live.note)
+        self._written: dict[str, float] = {}
+        """When each run was last written, by the monotonic clock."""
+        self.writer.add_listener(lambda run_id, _batches: self._written.update({run_id: time.monotonic()}))
         # Our own names on /metrics are nobody else's.
         reserved = HEALTH_NAMES | SERVER_NAMES
         configured = make_sinks(settings.sinks, namespace=settings.namespace, reserved=reserved)
@@ -76,14 +84,36 @@ class Services:
         self._housekeeper.start()
 
     def _keep_house(self) -> None:
-        """Close idle files and delete what retention gives up, every now and then."""
-        retention = self.settings.retention
-        while not self._stop.wait(retention.interval_s):
+        """Close lost sessions every few seconds, idle files and what retention gives up every now and then."""
+        next_cleaning = time.monotonic() + self.settings.retention.interval_s
+        self._remember_runs()
+        while not self._stop.wait(_LOST_SESSIONS_S):
             try:
-                self.runs.close_idle(_IDLE_RUN_S)
-                self.apply_retention()
+                self.close_lost_sessions()
+                if time.monotonic() >= next_cleaning:
+                    next_cleaning = time.monotonic() + self.settings.retention.interval_s
+                    self.runs.close_idle(_IDLE_RUN_S)
+                    self.apply_retention()
             except Exception:
                 logger.exception("looking after the runs failed: it is tried again later")
+
+    def _remember_runs(self) -> None:
+        """Look at the latest runs of an earlier server too: their sessions may have been lost with it."""
+        for info in self.runs.list_runs()[:_REMEMBERED_RUNS]:
+            if not info.problem:
+                self._written.setdefault(info.run_id, time.monotonic())
+
+    def close_lost_sessions(self) -> None:
+        """Close the sessions of open runs whose processes are gone."""
+        oldest = time.monotonic() - _LOST_SESSIONS_FOR_S
+        for run_id, written in list(self._written.items()):
+            if written < oldest:
+                del self._written[run_id]
+                continue
+            with self.runs.open(run_id) as store:
+                lost = queries.close_lost_sessions(store, time.time_ns())
+            if lost:
+                logger.info("closed %d sessions of run %s as lost: their processes are gone", len(lost), run_id)
 
     def apply_retention(self) -> list[str]:
         """Delete the runs that retention gives up; returns their ids."""

@@ -24,7 +24,14 @@ from rl_insight.stack.discovery import TARGETS_FILE, TargetMirror
 from rl_insight.stack.errors import MissingProgramError, StackError
 from rl_insight.stack.ports import Ports, address, names_of, reachable_host, settle_ports
 from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, find_program, parse_version
-from rl_insight.stack.render import Layout, MetricsEndpointOfServer, render_grafana, render_prometheus, render_tempo
+from rl_insight.stack.render import (
+    Layout,
+    MetricsEndpointOfServer,
+    grafana_environment,
+    render_grafana,
+    render_prometheus,
+    render_tempo,
+)
 from rl_insight.stack.service import ServiceSpec, end_group, is_ready
 from rl_insight.stack.settings import MODES, STACK_RANGES, StackSettings
 from rl_insight.stack.state import (
@@ -344,6 +351,7 @@ def _spec(name: str, settings: StackSettings, layout: Layout, ports: Ports, comm
         ready_path=READY_PATHS[name],
         log=layout.log(name),
         directory=layout.root,
+        environment=grafana_environment(layout) if name == "grafana" else {},
     )
 
 

@@ -184,6 +184,17 @@ def render_grafana(layout: Layout, settings: StackSettings, ports: Ports, *, nam
     )
 
 
+def grafana_environment(layout: Layout) -> dict[str, str]:
+    """Return the variables that Grafana is started with: its image, or the user, may have set them to other paths."""
+    home = layout.root / "grafana"
+    return {
+        "GF_PATHS_DATA": str(layout.data("grafana")),
+        "GF_PATHS_LOGS": str(home / "logs"),
+        "GF_PATHS_PLUGINS": str(home / "plugins"),
+        "GF_PATHS_PROVISIONING": str(home / "provisioning"),
+    }
+
+
 def dashboard_files(namespace: str = DEFAULT_NAMESPACE) -> dict[str, str]:
     """Return the dashboards that come with this package, by file name, for a namespace of metrics."""
     found = sorted(package_files("dashboards").iterdir(), key=lambda entry: entry.name)

@@ -2,7 +2,7 @@ import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { token, useTheme } from "../theme";
-import { type Formatter, formatCount, formatNumber } from "../units";
+import { type Formatter, formatClock, formatCount, formatNumber } from "../units";
 
 export interface ChartSeries {
   label: string;
@@ -158,7 +158,7 @@ function options(
       },
     },
     axes: [
-      { ...axis, grid: { show: false }, size: 26, space: 60, ...(xKind === "step" ? { values: (_plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? formatCount(tick) : "")) } : {}) },
+      { ...axis, grid: { show: false }, size: 26, space: 60, values: (_plot, ticks) => ticks.map((tick) => (xKind === "time" ? formatClock(tick * 1e9) : Number.isInteger(tick) ? formatCount(tick) : "")) },
       { ...axis, size: 62, space: height < 150 ? 22 : 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
     ],
     series: [{}, ...series.map((one) => ({ ...plotSeries(one, kind), show: !(callbacks.current.hidden?.has(one.label) ?? false) }))],

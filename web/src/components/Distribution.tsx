@@ -10,7 +10,7 @@ interface Props {
 
 const BINS = 32;
 const WIDTH = 160;
-const HEIGHT = 26;
+const HEIGHT = 20;
 
 /** One quantity's distribution: small bars with marks at p50, p95 and p99, and those figures. */
 export function Distribution({ name, spread, colour, format }: Props) {

@@ -53,6 +53,8 @@ const AHEAD = 0.03;
 /** Without news for this long, the clock of the picture stops. */
 const GROWTH_LIMIT_NS = 4e9;
 const FOLLOW_FRAME_MS = 33;
+/** What is under the pointer changes while the picture moves; this often is enough for the eye. */
+const LOOK_MS = 150;
 
 export class TimelineController {
   private inputs: Inputs;
@@ -65,13 +67,14 @@ export class TimelineController {
   private horizon = { time: 0, at: 0 };
   private drag: Drag | null = null;
   private readonly pinch = new Map<number, number>();
-  private pointerX: number | null = null;
+  private pointer: { x: number; y: number; clientX: number; clientY: number } | null = null;
   private hovered: Block | null = null;
   private isDirty = true;
   private frame = 0;
   private lastDrawn = 0;
   private windowTimer = 0;
   private readonly cleanup: (() => void)[] = [];
+  private lastLookedUp = 0;
   /** How long the last pictures took, in ms; the end-to-end tests and benchmarks read it. */
   readonly frames: number[] = [];
 
@@ -128,7 +131,7 @@ export class TimelineController {
   zoom(factor: number): void {
     const pixels = this.lanePixels();
     // Following keeps the newest data where it is.
-    const x = this.inputs.isFollowing ? pixels * (1 - AHEAD) : (this.pointerX ?? pixels / 2);
+    const x = this.inputs.isFollowing ? pixels * (1 - AHEAD) : (this.pointerX() ?? pixels / 2);
     this.show(zoomAt(this.window, xToTime(x, this.window, pixels), factor, this.whole()), true);
   }
 
@@ -262,6 +265,7 @@ export class TimelineController {
     this.isDirty = false;
     this.lastDrawn = now;
     this.draw();
+    if (this.drag === null && now - this.lastLookedUp > LOOK_MS) this.lookUnderPointer();
   }
 
   private scene(now: number): Scene {
@@ -285,7 +289,7 @@ export class TimelineController {
       selectedSpanId: this.inputs.selectedSpanId,
       hoveredSpanId: this.hovered?.spanId ?? null,
       range: this.inputs.range,
-      pointerX: this.pointerX,
+      pointerX: this.pointerX(),
       horizon: this.horizonAt(now),
       origin: this.origin,
       colours: readColours(),
@@ -312,7 +316,11 @@ export class TimelineController {
     on(this.canvas, "pointermove", (event) => this.onMove(event));
     on(this.canvas, "pointerup", (event) => this.onUp(event));
     on(this.canvas, "pointercancel", (event) => this.onUp(event));
-    on(this.canvas, "pointerleave", () => this.setHover(null));
+    on(this.canvas, "pointerleave", () => {
+      this.pointer = null;
+      this.isDirty = true;
+      this.setHover(null);
+    });
     on(this.canvas, "dblclick", (event) => this.onDoubleClick(event));
     on(this.map, "pointerdown", (event) => this.onMapDown(event));
     on(this.map, "pointermove", (event) => this.onMapMove(event));
@@ -336,7 +344,7 @@ export class TimelineController {
     }
     // Trackpads report a pinch as a wheel with Ctrl and small steps.
     const factor = Math.exp(event.deltaY * unit * (event.ctrlKey ? WHEEL_SPEED * 5 : WHEEL_SPEED));
-    this.pointerX = offsetX - GUTTER;
+    this.pointer = pointerOf(event);
     this.zoom(factor);
   }
 
@@ -387,11 +395,11 @@ export class TimelineController {
     const row = this.rowUnder(event.offsetY);
     if (row?.kind === "group") return this.callbacks.onGroup(row.key);
     if (event.offsetY < AXIS_HEIGHT && event.offsetX > GUTTER) return this.showStepAt(xToTime(event.offsetX - GUTTER, this.window, this.lanePixels()));
-    this.callbacks.onPick(this.blockUnder(event)?.block ?? null);
+    this.callbacks.onPick(this.blockUnder(event.offsetX, event.offsetY)?.block ?? null);
   }
 
   private onDoubleClick(event: MouseEvent): void {
-    const found = this.blockUnder(event);
+    const found = this.blockUnder(event.offsetX, event.offsetY);
     if (found !== null) this.show(around(found.block.start, found.block.end));
   }
 
@@ -403,18 +411,29 @@ export class TimelineController {
   }
 
   private onHover(event: PointerEvent): void {
-    this.pointerX = event.offsetX >= GUTTER ? event.offsetX - GUTTER : null;
+    this.pointer = pointerOf(event);
     this.isDirty = true;
-    const found = this.blockUnder(event);
-    this.canvas.style.cursor = found !== null || this.rowUnder(event.offsetY)?.kind === "group" ? "pointer" : "default";
-    this.setHover(found === null ? null : { ...found, clientX: event.clientX, clientY: event.clientY });
-    if (found === null) this.pointerX = event.offsetX >= GUTTER ? event.offsetX - GUTTER : null;
+    this.lookUnderPointer();
+  }
+
+  /** Looks what is under the pointer: it moved, or the picture did. */
+  private lookUnderPointer(): void {
+    const { pointer } = this;
+    if (pointer === null) return;
+    this.lastLookedUp = performance.now();
+    const found = this.blockUnder(pointer.x, pointer.y);
+    this.canvas.style.cursor = found !== null || this.rowUnder(pointer.y)?.kind === "group" ? "pointer" : "default";
+    this.setHover(found === null ? null : { ...found, clientX: pointer.clientX, clientY: pointer.clientY });
+  }
+
+  private pointerX(): number | null {
+    return this.pointer === null || this.pointer.x < GUTTER ? null : this.pointer.x - GUTTER;
   }
 
   private setHover(hover: Hover | null): void {
     if (hover === null && this.hovered === null) return;
+    if (hover?.block.spanId !== this.hovered?.spanId) this.isDirty = true;
     this.hovered = hover?.block ?? null;
-    this.isDirty = true;
     this.callbacks.onHover(hover);
   }
 
@@ -423,11 +442,11 @@ export class TimelineController {
     return y < 0 ? null : rowAt(this.layout, y + this.scrollTop);
   }
 
-  private blockUnder(event: MouseEvent): { block: Block; row: LaneRow } | null {
-    const row = this.rowUnder(event.offsetY);
-    if (row?.kind !== "lane" || event.offsetX < GUTTER) return null;
-    const moment = xToTime(event.offsetX - GUTTER, this.window, this.lanePixels());
-    const depth = depthAt(row, event.offsetY - lanesTop(this.inputs.strips.length) + this.scrollTop);
+  private blockUnder(x: number, y: number): { block: Block; row: LaneRow } | null {
+    const row = this.rowUnder(y);
+    if (row?.kind !== "lane" || x < GUTTER) return null;
+    const moment = xToTime(x - GUTTER, this.window, this.lanePixels());
+    const depth = depthAt(row, y - lanesTop(this.inputs.strips.length) + this.scrollTop);
     const blocks = this.fine.blocks !== null && covers(this.fine.blocks.window, { start: moment, end: moment }) ? this.fine.blocks : this.coarse.blocks;
     if (blocks === null) return null;
     const tolerance = (width(this.window) / this.lanePixels()) * 2;
@@ -447,6 +466,10 @@ export class TimelineController {
     const middle = xToTime(event.offsetX, this.mapWindow(), this.map.clientWidth);
     this.show(panBy(this.window, middle - (this.window.start + this.window.end) / 2));
   }
+}
+
+function pointerOf(event: MouseEvent) {
+  return { x: event.offsetX, y: event.offsetY, clientX: event.clientX, clientY: event.clientY };
 }
 
 /** Fits a canvas to its box and the screen's resolution. */

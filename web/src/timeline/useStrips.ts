@@ -8,6 +8,7 @@ import type { Strip } from "./scene";
 
 const POINTS = 300;
 const MAX_LINES = 12;
+const LEAST_NS = 30e9;
 
 interface Asked {
   metric: string;
@@ -35,8 +36,9 @@ export function useStrips(run: string, names: readonly string[], metrics: readon
 
 /** Rounds a window outwards, so that following the run does not ask for another window on each picture. */
 function rounded(window: Window): Window {
-  const wide = withMargins(window, 0.5);
-  const grain = width(window) / 4;
+  // Metrics are sampled far less often than spans: a short window alone would hold no point at all.
+  const wide = withMargins(window, Math.max(0.5, LEAST_NS / width(window) / 2));
+  const grain = width(wide) / 8;
   return { start: Math.floor(wide.start / grain) * grain, end: Math.ceil(wide.end / grain) * grain };
 }
 

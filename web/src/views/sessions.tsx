@@ -79,7 +79,7 @@ function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: Charts
   const { samples } = useSessionSample(run, search);
   return (
     <div className="grid session-charts">
-      <div className="span-5"><Distributions samples={samples} /></div>
+      <div className="span-4"><Distributions samples={samples} /></div>
       <Panel
         className="span-4"
         title="Total time by submission"
@@ -87,7 +87,7 @@ function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: Charts
       >
         <LatencyScatter samples={samples} isLogarithmic={isLogarithmic} onPick={onPick} />
       </Panel>
-      <Panel className="span-3" title="Suspect open work">
+      <Panel className="span-4" title="Suspect open work">
         <OpenWorkTable run={run} />
       </Panel>
     </div>

@@ -90,7 +90,9 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
     onHover: setHover,
     onPick: (block) => {
       setSpanId(block?.spanId ?? "", "replace");
-      if (block !== null) setRange(null);
+      if (block === null) return;
+      setRange(null);
+      setIsFollowing(false); // what was picked should not run away
     },
     onWindow: (shown) => {
       setWindow(shown);
@@ -98,7 +100,10 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
       setFrom(seconds(origin, shown.start));
       setTo(seconds(origin, shown.end));
     },
-    onRange: setRange,
+    onRange: (selected) => {
+      setRange(selected);
+      if (selected !== null) setIsFollowing(false);
+    },
     onFollow: (follows) => setIsFollowing(follows),
     onGroup: (key) => {
       const set = latest.current.inputs.collapsed;
@@ -174,7 +179,7 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
         )}
         <span className="field-label">Colour</span>
         <Choice label="Colour by" value={colourBy} onChange={setColourBy} options={[{ value: "name", label: "Name" }, { value: "status", label: "Status" }, { value: "step", label: "Step" }]} />
-        <Choice label="Row height" value={density} onChange={setDensity} options={[{ value: "normal", label: "Normal" }, { value: "compact", label: "Compact" }]} />
+        <button type="button" aria-pressed={density === "compact"} onClick={() => setDensity(density === "compact" ? "normal" : "compact")} title="Low rows: more lanes in view">Compact</button>
         <MetricPicker metrics={metrics.data ?? []} chosen={stripNames} onChange={setStripNames} />
         <span className="spacer" />
         <button type="button" onClick={() => controller.current?.zoom(0.5)} aria-label="Zoom in" className="icon-button" title="Zoom in (W)">+</button>

@@ -177,13 +177,12 @@ class _Columns:
                     status = _OUTCOMES.get(phase.outcome or "ok", _OK)
                     end = stop if end is None or stop > end else end
                 spans.append((parent, name_position, session, status, start, stop, step, payload))
-        status = line.status if line.status in _POSITION else "accepted"
-        is_open = status == PENDING or end is None
+        is_open = line.status == PENDING or end is None
         spans[parent] = (
             -1,
             _SESSION,
             session,
-            _SPAN_STATUS.get(status, _OK),
+            _SPAN_STATUS.get(line.status, _OK),
             begin or 0.0,
             -1.0 if is_open or end is None else end,
             step,
@@ -275,5 +274,5 @@ def _positions(values: tuple[int, ...]) -> bytes:
 
 def _nanoseconds(seconds: tuple[float, ...]) -> NDArray[np.int64]:
     """Return seconds as nanoseconds, to the microsecond, within what the store keeps."""
-    microseconds = np.rint(np.clip(np.array(seconds), 0.0, 4e9) * 1e6)
-    return microseconds.astype(np.int64) * 1000
+    microseconds: NDArray[np.int64] = np.rint(np.clip(np.array(seconds), 0.0, 4e9) * 1e6).astype(np.int64)
+    return microseconds * 1000

@@ -59,9 +59,7 @@ class FileContext:
         origin_ns: what to add to times that do not count from 1970.
     """
 
-    def __init__(
-        self, *, stem: str, identity: str, run_id: str, force_run: bool = True, origin_ns: int = 0
-    ) -> None:
+    def __init__(self, *, stem: str, identity: str, run_id: str, force_run: bool = True, origin_ns: int = 0) -> None:
         self.stem = stem
         self.identity = identity
         self.run_id = run_id

@@ -96,9 +96,7 @@ def _processes(cursor: Cursor, run: RunSummary) -> list[ReportProcess]:
     ]
 
 
-def _timeline(
-    cursor: Cursor, run: RunSummary, scope: Scope, chosen: list[Step], lanes: list[Lane]
-) -> Timeline | None:
+def _timeline(cursor: Cursor, run: RunSummary, scope: Scope, chosen: list[Step], lanes: list[Lane]) -> Timeline | None:
     if run.start_ns is None or run.end_ns is None or not lanes:
         return None
     start_ns, end_ns = run.start_ns, run.end_ns

@@ -59,9 +59,9 @@ def render(document: ReportDocument) -> bytes:
     # Inside a script element only "<" can end or change anything: it stands as its escape.
     data = msgspec.json.encode(document).decode().replace("<", "\\u003c")
     title = html.escape(f"{document.run.run_id or 'run'} · RL-Insight")
-    return _PAGE.format(
-        digest=digest, title=title, style=_asset("report.css"), data=data, script=script
-    ).encode("utf-8", "replace")
+    return _PAGE.format(digest=digest, title=title, style=_asset("report.css"), data=data, script=script).encode(
+        "utf-8", "replace"
+    )
 
 
 def _asset(name: str) -> str:

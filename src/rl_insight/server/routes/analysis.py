@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
+from rl_insight.schema.sessions import record_line
 from rl_insight.server.answers import (
     LimitParameter,
     RunParameter,
@@ -115,6 +117,25 @@ def sessions(  # one argument for each condition
             offset=offset,
         )
         return json_answer(SessionPage(total, found))
+
+
+@router.get("/sessions/in_flight", responses=answers(list[queries.SessionInFlight]))
+def sessions_in_flight(request: Request, limit: LimitParameter = 1000, run: RunParameter = None) -> Response:
+    """List the sessions that have not ended, the oldest first, with the phase each of them is in."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.sessions_in_flight(cursor, time.time_ns(), limit))
+
+
+@router.get("/sessions/record", responses=answers(dict[str, Any]))
+def session_record(
+    request: Request, session_id: Annotated[str, Query(max_length=1000)], run: RunParameter = None
+) -> Response:
+    """Show the record of one session, as files hold it."""
+    with reading(request, run) as cursor:
+        found = queries.session_record(cursor, session_id)
+    if found is None:
+        raise HTTPException(404, f"there is no session {session_id[:80]!r} in this run.")
+    return Response(record_line(found), media_type="application/json")
 
 
 @router.get("/findings", responses=answers(list[queries.Finding]))

@@ -8,7 +8,7 @@ from rl_insight.store.queries.base import Cursor, conditions
 
 
 class StateRow(NamedTuple):
-    """A state on a lane; times are aligned nanoseconds."""
+    """A state on a lane, or a phase of a session; times are aligned nanoseconds."""
 
     lane: str
     role: str
@@ -41,7 +41,7 @@ _STATES = """
     SELECT coalesce(lane, process_id), role, host, name, start_ns + clock_offset_ns,
         start_ns + clock_offset_ns + duration_ns, step
     FROM span_data JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
-    WHERE segment IN ('state_interval', 'state_nested') AND {where}
+    WHERE segment IN ('state_interval', 'state_nested', 'phase') AND {where}
     ORDER BY start_ns DESC LIMIT $limit
 """
 _SAMPLE_FRAGMENTS = {

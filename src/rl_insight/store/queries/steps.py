@@ -58,7 +58,7 @@ _SPANS = """
     SELECT step, lane_id, name_id, start_ns, duration_ns FROM span_data
     WHERE step >= $first AND step <= $last AND {segment}
 """
-_SEGMENTS = {True: "segment IN ('state_interval', 'state_nested')", False: "true"}
+_SEGMENTS = {True: "segment IN ('state_interval', 'state_nested', 'phase')", False: "true"}
 _METRICS = """
     SELECT step, name, avg(value), arg_max(value, time_ns)
     FROM sample_data JOIN series USING (series_id)
@@ -75,7 +75,7 @@ def steps(cursor: Cursor, limit: int = 200) -> list[Step]:
 
 
 def step_times(cursor: Cursor, first: int, last: int, *, states_only: bool = True) -> list[StepTime]:
-    """Return how long each state (or, with `states_only=False`, each span name) ran on each lane in each step."""
+    """Return how long each state and phase (or, with `states_only=False`, each span name) ran on each lane in each step."""
     _check(first, last)
     sql = _SPANS.format(segment=_SEGMENTS[states_only])
     found = cursor.execute(sql, {"first": first, "last": last}).fetchnumpy()

@@ -71,17 +71,17 @@ const seconds = (key: keyof Session & string, title: string, hint: string): Colu
 });
 
 const COLUMNS: readonly Column<Session>[] = [
-  { key: "session_id", title: "Session", width: "150px", isSortable: true, render: (session) => <span className="mono" title={session.session_id}>{session.session_id}</span> },
+  { key: "session_id", title: "Session", width: "142px", isSortable: true, render: (session) => <span className="mono" title={session.session_id}>{session.session_id}</span> },
   { key: "task_id", title: "Task", width: "minmax(90px, 1fr)", isSortable: true, render: (session) => <span title={session.task_id ?? ""}>{session.task_id ?? "–"}</span> },
   { key: "status", title: "Status", width: "104px", isSortable: true, render: (session) => <span title={session.reason ?? ""}><StatusBadge status={session.status ?? "pending"} /></span> },
-  { key: "step", title: "Step", align: "right", width: "60px", isSortable: true, render: (session) => formatCount(session.step) },
-  { key: "submit_ts", title: "Submitted", width: "86px", isSortable: true, render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)) },
+  { key: "step", title: "Step", align: "right", width: "64px", isSortable: true, render: (session) => formatCount(session.step) },
+  { key: "submit_ts", title: "Submitted", width: "100px", isSortable: true, render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)) },
   seconds("total_s", "Total", "From the submission to the end"),
   seconds("queue_wait_s", "Queue", "From the submission until it was in the queue"),
   seconds("runner_wait_s", "Runner", "From the queue until it began to run"),
   seconds("generate_s", "Generate", "At least one generation was running"),
   seconds("toolcall_s", "Tools", "At least one tool call was running"),
-  { key: "reward", title: "Reward", align: "right", width: "70px", isSortable: true, render: (session) => formatNumber(session.reward) },
+  { key: "reward", title: "Reward", align: "right", width: "84px", isSortable: true, render: (session) => formatNumber(session.reward) },
 ];
 
 /** Columns that the server can sort by. */

@@ -1,0 +1,101 @@
+import { expect, test } from "vitest";
+import type { Timeline } from "../api";
+import type { Window } from "./geometry";
+import { Loader } from "./loader";
+
+interface Asked {
+  window: Window;
+  pixels: number;
+  signal: AbortSignal;
+  answer: () => Promise<void>;
+  fail: () => Promise<void>;
+}
+
+function empty(window: Window): Timeline {
+  return { start_ns: window.start, end_ns: window.end, pixel_ns: 1, names: [], lane_id: [], depth: [], name: [], block_start_ns: [], block_end_ns: [], count: [], busy_ns: [], errors: [], open: [], span_id: [] };
+}
+
+function made(): { loader: Loader; asked: Asked[]; errors: (string | null)[] } {
+  const asked: Asked[] = [];
+  const errors: (string | null)[] = [];
+  const loader = new Loader({
+    margin: 0.5,
+    everyMs: 100,
+    onBlocks: () => undefined,
+    onError: (message) => errors.push(message),
+    ask: (window, pixels, signal) =>
+      new Promise((resolve, reject) => {
+        const settled = () => new Promise<void>((done) => setTimeout(done, 0));
+        asked.push({
+          window, pixels, signal,
+          answer: () => (resolve(empty(window)), settled()),
+          fail: () => (reject(new Error("the server is away")), settled()),
+        });
+      }),
+  });
+  return { loader, asked, errors };
+}
+
+const VIEW: Window = { start: 1000, end: 2000 };
+/** Long after everything, so that no pause is in the way. */
+const later = () => performance.now() + 1e6;
+
+test("what is on show is asked for once, with its surroundings", async () => {
+  const { loader, asked } = made();
+  loader.want(VIEW, 100, 1, false, later());
+  loader.want(VIEW, 100, 1, false, later() * 2);
+  expect(asked).toHaveLength(1);
+  expect(asked[0]).toMatchObject({ window: { start: 500, end: 2500 }, pixels: 200 });
+  await asked[0]!.answer();
+  loader.want(VIEW, 100, 1, false, later() * 3);
+  loader.want({ start: 1200, end: 2200 }, 100, 1, false, later() * 4);
+  expect(asked).toHaveLength(1);
+});
+
+test.each([
+  ["moving out of what is here", { start: 3000, end: 4000 }],
+  ["zooming in", { start: 1400, end: 1500 }],
+  ["zooming out", { start: 0, end: 20_000 }],
+])("%s asks again", async (_what, window) => {
+  const { loader, asked } = made();
+  loader.want(VIEW, 100, 1, false, later());
+  await asked[0]!.answer();
+  loader.want(window, 100, 1, false, later() * 2);
+  expect(asked).toHaveLength(2);
+  expect(loader.blocks).not.toBeNull();
+});
+
+test("news ask again only where they can be seen, and not more often than agreed", async () => {
+  const { loader, asked } = made();
+  const now = later();
+  loader.want(VIEW, 100, 1, true, now);
+  await asked[0]!.answer();
+  loader.want(VIEW, 100, 2, false, now + 1000);
+  expect(asked).toHaveLength(1);
+  loader.want(VIEW, 100, 2, true, now + 50);
+  expect(asked).toHaveLength(1);
+  loader.want(VIEW, 100, 2, true, now + 1000);
+  expect(asked).toHaveLength(2);
+});
+
+test("an answer that came too late for where one is now is not waited for", () => {
+  const { loader, asked } = made();
+  const now = later();
+  loader.want(VIEW, 100, 1, false, now);
+  loader.want({ start: 9000, end: 9900 }, 100, 1, false, now + 200);
+  expect(asked).toHaveLength(2);
+  expect(asked[0]!.signal.aborted).toBe(true);
+});
+
+test("a failure is told, keeps the old picture, and is tried again", async () => {
+  const { loader, asked, errors } = made();
+  loader.want(VIEW, 100, 1, false, later());
+  await asked[0]!.answer();
+  const picture = loader.blocks;
+  loader.want({ start: 5000, end: 6000 }, 100, 1, false, later() * 2);
+  await asked[1]!.fail();
+  expect(errors.at(-1)).toBe("the server is away");
+  expect(loader.blocks).toBe(picture);
+  loader.want({ start: 5000, end: 6000 }, 100, 1, false, later() * 3);
+  expect(asked).toHaveLength(3);
+});

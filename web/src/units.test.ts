@@ -1,0 +1,64 @@
+import { describe, expect, test } from "vitest";
+import { formatAgo, formatBytes, formatCount, formatDuration, formatNumber, formatSeconds, formatShare, metricFormatter, shorten } from "./units";
+
+describe("durations are written in the unit that people would choose", () => {
+  test.each([
+    [0, "0 s"],
+    [999, "999 ns"],
+    [1_250, "1.25 µs"],
+    [12_300_000, "12.3 ms"],
+    [1.25e9, "1.25 s"],
+    [59.99e9, "60.0 s"],
+    [200e9, "3 min 20 s"],
+    [3_665e9, "1 h 01 min"],
+    [200_000e9, "2 d 07 h"],
+    [-5e6, "-5.00 ms"],
+    [null, "–"],
+    [undefined, "–"],
+    [Number.NaN, "–"],
+    [Number.POSITIVE_INFINITY, "–"],
+  ])("%s ns is %s", (ns, text) => expect(formatDuration(ns)).toBe(text));
+});
+
+test("unknown is not zero", () => {
+  for (const format of [formatBytes, formatCount, formatNumber, formatSeconds, formatShare]) {
+    expect(format(null)).toBe("–");
+    expect(format(undefined)).toBe("–");
+  }
+});
+
+test.each([
+  [0, "0"], [0.1234, "0.123"], [5, "5"], [12.345, "12.3"], [1234, "1.23 k"], [999_999, "1 M"], [4_500_000, "4.5 M"],
+  [1.2e-7, "1.2e-7"], [Number.NaN, "NaN"], [Number.NEGATIVE_INFINITY, "-Infinity"],
+])("%s is written %s", (value, text) => expect(formatNumber(value)).toBe(text));
+
+test.each([[512, "512 B"], [1536, "1.50 KiB"], [80 * 2 ** 30, "80.0 GiB"]])("%s bytes are %s", (bytes, text) => {
+  expect(formatBytes(bytes)).toBe(text);
+});
+
+test.each([
+  ["step_time_s", 0.25, "250 ms"],
+  ["latency_seconds_p95", 2, "2.00 s"],
+  ["memory_used_bytes", 1024, "1.00 KiB"],
+  ["throughput_tokens_per_s", 1200, "1.2 k/s"],
+  ["gpu_utilization_ratio", 0.31, "31 %"],
+  ["ray_node_gpus_utilization", 31, "31 %"],
+  ["reward_mean", 0.5, "0.5"],
+  ["losses", 3, "3"],
+])("the values of %s are written by the unit in its name", (name, value, text) => {
+  expect(metricFormatter(name)(value)).toBe(text);
+});
+
+test("shares keep a decimal only where it matters", () => {
+  expect([0, 0.004, 0.31, 1].map(formatShare)).toEqual(["0 %", "0.4 %", "31 %", "100 %"]);
+});
+
+test("ages are counted from now", () => {
+  expect(formatAgo(1e18, 1e18 + 12e9)).toBe("12 s ago");
+  expect(formatAgo(1e18, 1e18)).toBe("just now");
+});
+
+test("long text is cut, short text is not", () => {
+  expect(shorten("x".repeat(10_000), 10)).toHaveLength(10);
+  expect(shorten("</script>", 10)).toBe("</script>");
+});

@@ -1,0 +1,149 @@
+import { useMemo } from "react";
+import { type JsonLine, type Metric, type MetricQuery, api } from "../api";
+import { Chart, type ChartSeries } from "../components/Chart";
+import { EmptyState } from "../components/EmptyState";
+import { HeatMap } from "../components/HeatMap";
+import { Panel } from "../components/Panel";
+import { Select } from "../components/Select";
+import { ViewLink } from "../components/ViewLink";
+import { colourOfIndex } from "../colours";
+import { align } from "../lines";
+import { formatClock, metricFormatter } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import type { ViewProps } from ".";
+import { timelineWindow } from "./links";
+import { deviceName, gridOf, latestOf, meanOf } from "./hardware/grid";
+import { RECENT, type Range, type Recent, rangeOf } from "./metrics/range";
+import "./views.css";
+
+interface Quantity {
+  value: string;
+  label: string;
+  metric: string;
+  /** Shown as a share of this metric. */
+  total?: string;
+  range?: readonly [number, number];
+}
+
+const QUANTITIES: readonly Quantity[] = [
+  { value: "busy", label: "GPU busy", metric: "gpu_utilization_ratio", range: [0, 1] },
+  { value: "memory", label: "GPU memory in use", metric: "gpu_memory_used_bytes", total: "gpu_memory_total_bytes", range: [0, 1] },
+  { value: "bandwidth", label: "GPU memory busy", metric: "gpu_memory_busy_ratio", range: [0, 1] },
+  { value: "power", label: "GPU power", metric: "gpu_power_watts" },
+  { value: "temperature", label: "GPU temperature", metric: "gpu_temperature_celsius" },
+  { value: "clock", label: "GPU clock", metric: "gpu_sm_clock_hertz" },
+];
+const HOST_CHARTS: readonly (readonly [metric: string, title: string])[] = [
+  ["node_cpu_utilization_ratio", "Host CPU"],
+  ["node_memory_used_bytes", "Host RAM in use"],
+  ["gpu_memory_used_bytes", "GPU memory in use"],
+  ["gpu_power_watts", "GPU power"],
+  ["gpu_temperature_celsius", "GPU temperature"],
+  ["node_network_received_bytes", "Network received"],
+  ["node_network_sent_bytes", "Network sent"],
+  ["node_disk_read_bytes", "Disk read"],
+];
+const COLUMNS = 160;
+const RECENT_LABELS: Readonly<Record<Recent, string>> = { "": "the whole run", 60: "last minute", 300: "last 5 min", 900: "last 15 min", 3600: "last hour", 21600: "last 6 h" };
+
+/** What accelerators and hosts do. */
+export default function Hardware({ run }: ViewProps) {
+  const [recent, setRecent] = useUrlState<Recent>("range", "", RECENT);
+  const [chosen, setChosen] = useUrlState("quantity", "busy");
+  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
+  const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const range = rangeOf(summary.data, { recent, from: 0, to: 0 }, COLUMNS);
+  const known = new Map((metrics.data ?? []).map((metric) => [metric.name, metric]));
+  const offered = QUANTITIES.filter((quantity) => known.has(quantity.metric));
+  const quantity = offered.find((one) => one.value === chosen) ?? offered[0];
+  const charts = HOST_CHARTS.filter(([metric]) => known.has(metric) && metric !== quantity?.metric);
+
+  if (metrics.error !== undefined && metrics.data === undefined) return <EmptyState title="No hardware" text={metrics.error} />;
+  if (metrics.data === undefined || range === null) return null;
+  if (quantity === undefined && charts.length === 0) {
+    return (
+      <EmptyState
+        title="This run records no hardware"
+        text="Switch it on once, after init: GPU use, memory, power and temperature, and what the hosts do. With Ray, in the driver; without, in every process."
+        code={'insight.init("my-project", "my-experiment")\ninsight.monitor_hardware()'}
+      />
+    );
+  }
+  return (
+    <div className="view">
+      <div className="toolbar">
+        {quantity !== undefined && <Select label="Show" value={quantity.value} options={offered} onChange={setChosen} />}
+        <Select label="of" value={recent} options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))} onChange={setRecent} />
+      </div>
+      {quantity === undefined
+        ? <EmptyState title="No accelerators are watched" text="The hosts are. Needs nvidia-ml-py on the nodes (pip install 'rl-insight[nvml]'), or Ray's own metrics." />
+        : <Accelerators run={run} quantity={quantity} range={range} hasTotal={quantity.total !== undefined && known.has(quantity.total)} />}
+      <div className="grid">
+        {charts.map(([metric, title]) => <DeviceChart key={metric} run={run} metric={known.get(metric)!} title={title} range={range} />)}
+      </div>
+    </div>
+  );
+}
+
+function useLines(run: string, metric: string | undefined, range: Range, groups: readonly string[]): { lines: readonly JsonLine[] | undefined; error: string | undefined } {
+  const query: MetricQuery = { run, metric: metric ?? "", ...range, group_by: groups };
+  const { data, error } = useQuery(`hardware ${JSON.stringify(query)}`, (signal) => api.metricRange(query, signal), { everyMs: 3000, enabled: metric !== undefined });
+  return { lines: data, error };
+}
+
+function Accelerators({ run, quantity, range, hasTotal }: { run: string; quantity: Quantity; range: Range; hasTotal: boolean }) {
+  const { lines, error } = useLines(run, quantity.metric, range, ["host", "gpu"]);
+  const { lines: totals } = useLines(run, hasTotal ? quantity.total : undefined, { ...range, start_ns: 0, width: range.end_ns }, ["host", "gpu"]);
+  const isShare = hasTotal && totals !== undefined;
+  const data = useMemo(() => gridOf(lines ?? [], range.width, isShare ? totals : null), [lines, range.width, isShare, totals]);
+  const now = useMemo(() => latestOf(data), [data]);
+  const format = metricFormatter(isShare ? "share" : quantity.metric);
+  const known = now.filter((one): one is { name: string; value: number } => one.value !== null).sort((one, other) => one.value - other.value);
+  const lowest = known[0];
+  const highest = known.at(-1);
+  if (error !== undefined) return <div className="error-line">{error}</div>;
+  return (
+    <Panel
+      title={`${quantity.label} by node and accelerator`}
+      value={`${format(meanOf(now.map((one) => one.value)))} now, on average of ${now.length}`}
+      actions={lowest !== undefined && highest !== undefined && <span>{`lowest ${format(lowest.value)} on ${lowest.name} · highest ${format(highest.value)} on ${highest.name}`}</span>}
+    >
+      {lines !== undefined && data.rows.length === 0 ? <EmptyState title="Nothing in this stretch of time" /> : (
+        <div className="scroll">
+          <HeatMap
+            data={data}
+            label={`${quantity.label} by node and accelerator over time`}
+            format={format}
+            formatX={(x) => formatClock(x * 1e9)}
+            {...(quantity.range !== undefined && (isShare || quantity.total === undefined) ? { range: quantity.range } : {})}
+            left={150}
+            height={Math.min(900, Math.max(80, data.rows.length * (data.rows.length > 40 ? 14 : 22)) + 22)}
+          />
+        </div>
+      )}
+      <p className="muted">
+        <ViewLink view="timeline" state={timelineWindow(range.start_ns, range.end_ns, { metric: quantity.metric })}>See it beside the timeline</ViewLink>
+      </p>
+    </Panel>
+  );
+}
+
+function DeviceChart({ run, metric, title, range }: { run: string; metric: Metric; title: string; range: Range }) {
+  const isOfGpu = metric.labels.includes("gpu");
+  const { lines, error } = useLines(run, metric.name, range, isOfGpu ? ["host", "gpu"] : ["host"]);
+  const aligned = useMemo(() => align(lines ?? []), [lines]);
+  const x = useMemo(() => aligned.x.map((ns) => ns / 1e9), [aligned]);
+  const series = useMemo<ChartSeries[]>(
+    () => aligned.lines.map((line, index) => ({ label: deviceName(line.labels) || "all", values: line.values, colour: colourOfIndex(index), isFaint: aligned.lines.length > 10 })),
+    [aligned],
+  );
+  const format = metricFormatter(metric.name);
+  const isRate = metric.kind === "counter";
+  return (
+    <Panel className="span-6" title={title} actions={<ViewLink view="metrics" state={{ metric: metric.name }}>explore</ViewLink>}>
+      {error !== undefined && <div className="error-line">{error}</div>}
+      <Chart label={title} x={x} series={series} format={isRate ? (value) => `${format(value)}/s` : format} height={150} syncKey="hardware" {...(metric.name.endsWith("utilization_ratio") ? { range: [0, 1] as const } : {})} />
+    </Panel>
+  );
+}

@@ -1,0 +1,46 @@
+// Lines of hardware metrics as a heat map: a row for each accelerator, by node.
+import type { JsonLine } from "../../api";
+import type { HeatMapData } from "../../components/heatMapDrawing";
+import { align } from "../../lines";
+
+const byNumber = new Intl.Collator("en", { numeric: true }).compare;
+
+/** `node-1 · GPU 2`. */
+export function deviceName(labels: Readonly<Record<string, string>>): string {
+  const node = labels["host"] ?? labels["node"] ?? "";
+  return labels["gpu"] === undefined ? node : `${node} · GPU ${labels["gpu"]}`.trim();
+}
+
+/** Puts lines into a grid; each value is divided by the same device's value in `totals` where those are given. */
+export function gridOf(lines: readonly JsonLine[], widthNs: number, totals: readonly JsonLine[] | null = null): HeatMapData {
+  const { x, lines: rows } = align(lines);
+  const total = new Map((totals ?? []).map((line) => [deviceName(line.labels), latest(line)]));
+  const named = rows.map((row) => ({ name: deviceName(row.labels), values: row.values }));
+  named.sort((one, other) => byNumber(one.name, other.name));
+  return {
+    x: x.map((ns) => ns / 1e9),
+    width: widthNs / 1e9,
+    rows: named.map((row) => row.name),
+    values: named.map((row) => (totals === null ? row.values : row.values.map((value) => shareOf(value, total.get(row.name) ?? null)))),
+  };
+}
+
+function shareOf(value: number | null, total: number | null): number | null {
+  return value === null || total === null || total <= 0 ? null : value / total;
+}
+
+function latest(line: JsonLine): number | null {
+  const value = line.y.at(-1);
+  return typeof value === "number" ? value : null;
+}
+
+/** The latest value of each row; null where nothing was recorded. */
+export function latestOf(data: HeatMapData): { name: string; value: number | null }[] {
+  return data.rows.map((name, row) => ({ name, value: [...(data.values[row] ?? [])].reverse().find((value) => value !== null) ?? null }));
+}
+
+/** The mean of what is known; null when nothing is. */
+export function meanOf(values: readonly (number | null)[]): number | null {
+  const known = values.filter((value): value is number => value !== null);
+  return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0) / known.length;
+}

@@ -1,0 +1,99 @@
+import { type ReactNode, useMemo } from "react";
+import { type HotspotQuery, api } from "../api";
+import { NumberField } from "../components/NumberField";
+import { SearchBox } from "../components/SearchBox";
+import { Choice, Select } from "../components/Select";
+import { parseSort, sortText } from "../components/Table";
+import { formatClock } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import type { ViewProps } from ".";
+import { Flame } from "./hotspots/Flame";
+import { HotspotTable, placeText } from "./hotspots/HotspotTable";
+import { SCOPES, type Scope, type ScopeKind, hotspotConditions, scopeWindow, spanConditions } from "./hotspots/scope";
+import "./views.css";
+
+type Grouping = NonNullable<HotspotQuery["group_by"]>;
+const GROUPINGS: readonly { value: Grouping; label: string }[] = [
+  { value: "name", label: "name" },
+  { value: "role", label: "role" },
+  { value: "lane", label: "lane" },
+  { value: "name_role", label: "name and role" },
+  { value: "name_lane", label: "name and lane" },
+];
+const SEGMENTS = [
+  { value: "", label: "everything" },
+  { value: "state_interval", label: "states" },
+  { value: "duration", label: "operations" },
+  { value: "phase", label: "phases of sessions" },
+  { value: "session", label: "sessions" },
+];
+
+/** Where the time goes: as figures, and as a flame graph. */
+export default function Hotspots({ run }: ViewProps) {
+  const [shape, setShape] = useUrlState("shape", "table", ["table", "flame"]);
+  const [grouping, setGrouping] = useUrlState<Grouping>("group", "name", GROUPINGS.map((one) => one.value));
+  const [segment, setSegment] = useUrlState("segment", "");
+  const [search, setSearch] = useUrlState("search", "");
+  const [order, setOrder] = useUrlState("sort", "-wall_ns");
+  const [zoom, setZoom] = useUrlState("zoom", "");
+  const [scope, controls] = useScope();
+  const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: 1000 }, signal), { everyMs: 3000 });
+  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 5000 });
+  const query: HotspotQuery = { run, ...hotspotConditions(scope), group_by: grouping, segment: segment === "" ? undefined : segment, limit: 2000 };
+  const { data, error, isLoading } = useQuery(`hotspots ${JSON.stringify(query)}`, (signal) => api.hotspots(query, signal), { everyMs: 2000, enabled: shape === "table" });
+  const byId = useMemo(() => new Map((lanes.data ?? []).map((lane) => [lane.lane_id, lane])), [lanes.data]);
+  const spots = useMemo(() => {
+    const wanted = search.trim().toLowerCase();
+    return (data ?? []).filter((spot) => `${spot.name ?? ""} ${placeText(spot, byId)}`.toLowerCase().includes(wanted));
+  }, [data, byId, search]);
+
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <Choice label="Shape" value={shape} options={[{ value: "table", label: "Table" }, { value: "flame", label: "Flame" }]} onChange={setShape} />
+        {controls}
+        {shape === "table" && (
+          <>
+            <Select label="by" value={grouping} options={GROUPINGS} onChange={setGrouping} />
+            <Select label="of" value={segment} options={SEGMENTS} onChange={setSegment} />
+            <span className="spacer" />
+            <SearchBox value={search} onChange={setSearch} label="Search hotspots" placeholder="Search names" />
+          </>
+        )}
+      </div>
+      {error !== undefined && <div className="error-line">{error}</div>}
+      <section className="panel grows">
+        {shape === "table" ? (
+          <HotspotTable spots={spots} lanes={byId} sort={parseSort(order)} onSort={(sort) => setOrder(sortText(sort))} window={scopeWindow(scope, steps.data ?? [])} isLoading={isLoading} />
+        ) : (
+          <div className="panel-body">
+            <Flame run={run} conditions={spanConditions(scope, steps.data ?? [])} zoom={zoom} onZoom={setZoom} />
+          </div>
+        )}
+      </section>
+    </div>
+  );
+}
+
+const SCOPE_LABELS: Readonly<Record<ScopeKind, string>> = {
+  latest: "latest step", last: "last steps", step: "one step", all: "the whole run", window: "a time window",
+};
+
+function useScope(): [Scope, ReactNode] {
+  const [kind, setKind] = useUrlState<ScopeKind>("scope", "last", SCOPES);
+  const [count, setCount] = useUrlState("steps", 10);
+  const [step, setStep] = useUrlState("step", 0);
+  const [from] = useUrlState("from", 0);
+  const [to] = useUrlState("to", 0);
+  const offered = SCOPES.filter((one) => one !== "window" || to > from);
+  const controls = (
+    <>
+      <Select label="Scope" value={kind} options={offered.map((value) => ({ value, label: SCOPE_LABELS[value] }))} onChange={setKind} />
+      {kind === "last" && <NumberField label="How many steps" value={count} least={1} onChange={setCount} />}
+      {kind === "step" && <NumberField label="Step" value={step} onChange={setStep} />}
+      {kind === "window" && <span className="muted">{`${formatClock(from * 1e9)} to ${formatClock(to * 1e9)}`}</span>}
+    </>
+  );
+  return [{ kind, count, step, from, to }, controls];
+}

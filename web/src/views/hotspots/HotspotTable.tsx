@@ -1,0 +1,86 @@
+import { useMemo } from "react";
+import type { Hotspot, Lane } from "../../api";
+import { EmptyState } from "../../components/EmptyState";
+import { MeterCell } from "../../components/MeterCell";
+import { type Column, type Sort, Table } from "../../components/Table";
+import { ViewLink } from "../../components/ViewLink";
+import { colourOfName } from "../../colours";
+import { formatCount, formatDuration } from "../../units";
+import { timelineWindow } from "../links";
+
+interface Props {
+  spots: readonly Hotspot[];
+  lanes: ReadonlyMap<number, Lane>;
+  sort: Sort;
+  onSort: (sort: Sort) => void;
+  /** Nanoseconds; where it is known, links into the timeline show it. */
+  window: readonly [number, number] | null;
+  isLoading: boolean;
+}
+
+type Figure = "count" | "average_ns" | "p50_ns" | "p95_ns" | "p99_ns" | "max_ns" | "total_ns" | "wall_ns";
+const FIGURES: readonly (readonly [key: Figure, title: string, hint: string])[] = [
+  ["wall_ns", "Wall", "Time in which at least one such span ran: concurrent spans are not added up"],
+  ["total_ns", "Total", "All durations added up"],
+  ["count", "Count", "Finished spans"],
+  ["average_ns", "Average", ""],
+  ["p50_ns", "p50", "Half of the spans are shorter"],
+  ["p95_ns", "p95", "95 % of the spans are shorter"],
+  ["p99_ns", "p99", "99 % of the spans are shorter"],
+  ["max_ns", "Max", "The longest"],
+];
+
+/** Where the time goes, as figures. */
+export function HotspotTable({ spots, lanes, sort, onSort, window, isLoading }: Props) {
+  const columns = useMemo(() => columnsOf(spots, lanes, window), [spots, lanes, window]);
+  return (
+    <Table
+      label="Hotspots"
+      columns={columns}
+      rows={spots}
+      rowKey={(spot) => JSON.stringify([spot.name, spot.role, spot.lane_id])}
+      sort={sort}
+      onSort={onSort}
+      empty={isLoading ? null : <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope, or empty the search." />}
+    />
+  );
+}
+
+function columnsOf(spots: readonly Hotspot[], lanes: ReadonlyMap<number, Lane>, window: Props["window"]): Column<Hotspot>[] {
+  const first = spots[0];
+  const place = (spot: Hotspot) => placeText(spot, lanes);
+  const columns: Column<Hotspot>[] = [];
+  if (first?.name !== null) {
+    columns.push({
+      key: "name", title: "Name", width: "minmax(180px, 2fr)", value: (spot) => spot.name,
+      render: (spot) => (
+        <ViewLink view="timeline" state={{ search: spot.name, ...(window === null ? {} : timelineWindow(window[0], window[1])) }} title={`${spot.name ?? ""}: find in the timeline`}>
+          <i className="swatch" style={{ background: colourOfName(spot.name ?? "") }} /> {spot.name}
+        </ViewLink>
+      ),
+    });
+  }
+  if (first !== undefined && (first.role !== null || first.lane_id !== null)) {
+    columns.push({ key: "place", title: first.role !== null ? "Role" : "Lane", width: "minmax(140px, 1.4fr)", value: place, render: (spot) => <span title={place(spot)}>{place(spot)}</span> });
+  }
+  for (const [key, title, hint] of FIGURES) {
+    const largest = Math.max(1, ...spots.map((spot) => spot[key]));
+    columns.push({
+      key, title, hint, align: "right", width: "minmax(84px, 1fr)", value: (spot) => spot[key],
+      render: (spot) => <MeterCell share={spot[key] / largest}>{key === "count" ? formatCount(spot[key]) : formatDuration(spot[key])}</MeterCell>,
+    });
+  }
+  columns.push(
+    { key: "errors", title: "Errors", align: "right", width: "72px", value: (spot) => spot.errors, render: (spot) => <span className={spot.errors > 0 ? "bad" : "muted"}>{formatCount(spot.errors)}</span> },
+    { key: "open", title: "Open", align: "right", width: "66px", value: (spot) => spot.open, render: (spot) => <span className={spot.open > 0 ? "warning" : "muted"}>{formatCount(spot.open)}</span> },
+  );
+  return columns;
+}
+
+/** A lane or a role in words. */
+export function placeText(spot: Hotspot, lanes: ReadonlyMap<number, Lane>): string {
+  if (spot.role !== null) return spot.role || "no role";
+  const lane = spot.lane_id === null ? undefined : lanes.get(spot.lane_id);
+  if (lane === undefined) return "";
+  return `${lane.role || lane.process_id}${lane.rank === null ? "" : ` ${lane.rank}`} · ${lane.lane ?? "process"}`;
+}

@@ -1,0 +1,62 @@
+// Which spans the hotspots look at, as it stands in the address, and what that means for the server.
+import type { HotspotQuery, SpanQuery, Step } from "../../api";
+
+export const SCOPES = ["latest", "last", "step", "all", "window"] as const;
+export type ScopeKind = (typeof SCOPES)[number];
+
+export interface Scope {
+  kind: ScopeKind;
+  /** For `last`: how many steps. */
+  count: number;
+  /** For `step`. */
+  step: number;
+  /** For `window`: seconds since 1970. */
+  from: number;
+  to: number;
+}
+
+/** The conditions for the hotspots route. */
+export function hotspotConditions(scope: Scope): HotspotQuery {
+  switch (scope.kind) {
+    case "latest":
+      return { last_steps: 1 };
+    case "last":
+      return { last_steps: Math.max(1, Math.round(scope.count)) };
+    case "step":
+      return { step: Math.round(scope.step) };
+    case "window":
+      return scope.to > scope.from ? { start_ns: Math.round(scope.from * 1e9), end_ns: Math.round(scope.to * 1e9) } : {};
+    case "all":
+      return {};
+  }
+}
+
+/** The same spans for the search route, which knows steps one by one only: several become the time they took. */
+export function spanConditions(scope: Scope, steps: readonly Step[]): SpanQuery {
+  const latest = steps.at(-1);
+  switch (scope.kind) {
+    case "latest":
+      return latest === undefined ? {} : { step: latest.step };
+    case "last": {
+      const shown = latest === undefined ? [] : steps.filter((one) => one.step > latest.step - scope.count);
+      if (shown.length === 0) return {};
+      return { start_ns: Math.min(...shown.map((one) => one.start_ns)), end_ns: Math.max(...shown.map((one) => one.end_ns)) };
+    }
+    case "step":
+      return { step: Math.round(scope.step) };
+    default:
+      return hotspotConditions(scope);
+  }
+}
+
+/** The time that a scope covers where it is known, in nanoseconds: for links into the timeline. */
+export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [number, number] | null {
+  if (scope.kind === "window") return scope.to > scope.from ? [scope.from * 1e9, scope.to * 1e9] : null;
+  if (scope.kind === "all") return null;
+  const latest = steps.at(-1)?.step ?? 0;
+  const first = scope.kind === "step" ? scope.step : scope.kind === "last" ? latest - scope.count + 1 : latest;
+  const last = scope.kind === "step" ? scope.step : latest;
+  const shown = steps.filter((one) => one.step >= first && one.step <= last);
+  if (shown.length === 0) return null;
+  return [Math.min(...shown.map((one) => one.start_ns)), Math.max(...shown.map((one) => one.end_ns))];
+}

@@ -1,0 +1,112 @@
+import { useMemo } from "react";
+import { type Metric, type MetricQuery, type RangeQuery, api } from "../api";
+import { EmptyState } from "../components/EmptyState";
+import { Choice, Select } from "../components/Select";
+import { formatClock } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import type { ViewProps } from ".";
+import { LabelFilters } from "./metrics/LabelFilters";
+import { MetricList } from "./metrics/MetricList";
+import { type HistogramShape, MetricPanel } from "./metrics/MetricPanel";
+import { RECENT, type Recent, rangeOf, stepWidth } from "./metrics/range";
+import "./views.css";
+
+const POINTS = 240;
+const SHARES: Readonly<Record<string, readonly number[]>> = { usual: [0.5, 0.95, 0.99], wide: [0, 0.1, 0.5, 0.9, 1], tail: [0.9, 0.99, 0.999] };
+const PROCESS_LABELS = ["role", "rank", "host", "process_id"];
+const AGGREGATIONS = ["", "avg", "sum", "min", "max", "last", "count", "rate", "increase"] as const;
+const RECENT_LABELS: Readonly<Record<Recent, string>> = { "": "the whole run", 60: "last minute", 300: "last 5 min", 900: "last 15 min", 3600: "last hour", 21600: "last 6 h" };
+
+/** Any metric over time or steps. */
+export default function Metrics({ run }: ViewProps) {
+  const [chosen, setChosen] = useUrlState("metric", []);
+  const [search, setSearch] = useUrlState("search", "");
+  const [hidden, setHidden] = useUrlState("hidden", []);
+  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
+  const known = metrics.data ?? [];
+  const shown = chosen.length > 0 ? chosen : known.slice(0, 1).map((metric) => metric.name);
+  const found = shown.flatMap((name) => known.filter((metric) => metric.name === name));
+  const settings = useSettings(run, found);
+  const hiddenLabels = useMemo(() => new Set(hidden), [hidden]);
+
+  if (metrics.error !== undefined && metrics.data === undefined) return <EmptyState title="No metrics" text={metrics.error} />;
+  if (metrics.data !== undefined && known.length === 0) {
+    return <EmptyState title="No metrics yet" text="Gauges, counters and distributions show up here as soon as the run records them." code={'insight.metric_gauge("reward_mean", reward)\ninsight.metric_count("trained_tokens", tokens)\ninsight.metric_histogram("response_tokens", length)'} />;
+  }
+  const missing = chosen.filter((name) => metrics.data !== undefined && !known.some((metric) => metric.name === name));
+  return (
+    <div className="view metrics-view">
+      <MetricList metrics={known} chosen={shown} search={search} onSearch={setSearch} onChange={(names) => setChosen(names, "push")} />
+      <div className="metric-charts">
+        {settings.controls}
+        {missing.length > 0 && <p className="muted">{`Not in this run: ${missing.join(", ")}.`}</p>}
+        {settings.query !== null && found.map((metric) => (
+          <MetricPanel
+            key={`${metric.name} ${metric.kind}`}
+            metric={metric}
+            query={settings.query!}
+            aggregation={settings.aggregation}
+            shape={settings.shape}
+            shares={settings.shares}
+            isLogarithmic={settings.isLogarithmic}
+            hidden={hiddenLabels}
+            onToggle={(label) => setHidden(hidden.includes(label) ? hidden.filter((one) => one !== label) : [...hidden, label])}
+            onSelect={settings.onSelect}
+          />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+/** What holds for all charts: their axis, range, filters and grouping. */
+function useSettings(run: string, metrics: readonly Metric[]) {
+  const [axis, setAxis] = useUrlState("axis", "time", ["time", "step"]);
+  const [recent, setRecent] = useUrlState<Recent>("range", "", RECENT);
+  const [from, setFrom] = useUrlState("from", 0);
+  const [to, setTo] = useUrlState("to", 0);
+  const [aggregation, setAggregation] = useUrlState<(typeof AGGREGATIONS)[number]>("aggregation", "", AGGREGATIONS);
+  const [group, setGroup] = useUrlState("group", "*");
+  const [matches, setMatches] = useUrlState("match", []);
+  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", false);
+  const [shape, setShape] = useUrlState<HistogramShape>("shape", "both", ["quantiles", "heat", "both"]);
+  const [shares, setShares] = useUrlState("quantiles", "usual", ["usual", "wide", "tail"]);
+  const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const range = rangeOf(summary.data, { recent, from, to }, POINTS);
+  const labels = [...new Set(metrics.flatMap((metric) => metric.labels)), ...PROCESS_LABELS];
+  const hasHistogram = metrics.some((metric) => metric.kind === "histogram");
+  const query: Omit<MetricQuery, "metric"> | null = range === null ? null : {
+    run,
+    ...range,
+    ...(axis === "step" ? { width: stepWidth(summary.data, POINTS * 2) } : {}),
+    axis,
+    match: matches,
+    group_by: group === "" ? [""] : [group],
+  };
+  const select = (start: number, end: number) => {
+    setFrom(Number(start.toFixed(3)));
+    setTo(Number(end.toFixed(3)));
+  };
+  const controls = (
+    <div className="toolbar">
+      <Choice label="Axis" value={axis} options={[{ value: "time", label: "Time" }, { value: "step", label: "Step" }]} onChange={setAxis} />
+      {to > from
+        ? <button type="button" onClick={() => select(0, 0)} title="Show the whole run again">{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
+        : <Select label="Range" isLabelHidden value={recent} options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))} onChange={setRecent} />}
+      <Select label="Show" value={aggregation} options={AGGREGATIONS.map((value) => ({ value, label: value === "" ? "usual" : value }))} onChange={setAggregation} />
+      <Select label="by" value={group} options={[{ value: "*", label: "each series" }, { value: "", label: "all together" }, ...labels.map((value) => ({ value, label: value }))]} onChange={setGroup} />
+      <LabelFilters run={run} metric={metrics[0]?.name ?? ""} labels={labels} matches={matches} onChange={setMatches} />
+      <span className="spacer" />
+      {hasHistogram && (
+        <>
+          <Select label="Quantiles" isLabelHidden value={shares} options={[{ value: "usual", label: "p50 p95 p99" }, { value: "wide", label: "min p10 p50 p90 max" }, { value: "tail", label: "p90 p99 p99.9" }]} onChange={setShares} />
+          <Choice label="Distributions as" value={shape} options={[{ value: "quantiles", label: "Quantiles" }, { value: "heat", label: "Heat map" }, { value: "both", label: "Both" }]} onChange={setShape} />
+        </>
+      )}
+      <button type="button" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)} title="Logarithmic axis">log</button>
+    </div>
+  );
+  const how: RangeQuery["aggregation"] = aggregation === "" ? undefined : aggregation;
+  return { query, aggregation: how, shape, shares: SHARES[shares]!, isLogarithmic, controls, onSelect: select };
+}

@@ -1,0 +1,160 @@
+import { type ReactNode, useMemo, useRef } from "react";
+import { type Metric, type MetricQuery, type RangeQuery, api } from "../../api";
+import { Chart, type ChartSeries } from "../../components/Chart";
+import { EmptyState } from "../../components/EmptyState";
+import { HeatMap } from "../../components/HeatMap";
+import type { HeatMapData } from "../../components/heatMapDrawing";
+import { Panel } from "../../components/Panel";
+import { colourOfIndex } from "../../colours";
+import { savePicture, saveText } from "../../download";
+import { type AlignedLines, align, toCsv } from "../../lines";
+import { type Formatter, formatClock, formatCount, formatNumber, metricFormatter } from "../../units";
+import { useQuery } from "../../useQuery";
+
+export type HistogramShape = "quantiles" | "heat" | "both";
+
+interface Props {
+  metric: Metric;
+  /** Everything the server needs but the metric's name. */
+  query: Omit<MetricQuery, "metric">;
+  aggregation: RangeQuery["aggregation"];
+  shape: HistogramShape;
+  shares: readonly number[];
+  isLogarithmic: boolean;
+  hidden: ReadonlySet<string>;
+  onToggle: (label: string) => void;
+  onSelect: (from: number, to: number) => void;
+}
+
+const MOST_LINES = 60;
+
+/** One metric: a chart of its values, or of its quantiles and their spread. */
+export function MetricPanel(props: Props) {
+  const { metric } = props;
+  if (metric.kind !== "histogram") return <Lines {...props} kind="values" />;
+  return (
+    <>
+      {props.shape !== "heat" && <Lines {...props} kind="quantiles" />}
+      {props.shape !== "quantiles" && <Spread {...props} />}
+    </>
+  );
+}
+
+function Lines({ metric, query, aggregation, shares, isLogarithmic, hidden, onToggle, onSelect, kind }: Props & { kind: "values" | "quantiles" }) {
+  const asked = { ...query, metric: metric.name };
+  const isStep = query.axis === "step";
+  const { data, error } = useQuery(
+    `lines ${kind} ${JSON.stringify([asked, aggregation, shares])}`,
+    (signal) => (kind === "values" ? api.metricRange({ ...asked, aggregation }, signal) : api.metricQuantiles({ ...asked, share: shares, group_by: asked.group_by?.includes("*") === true ? [] : asked.group_by }, signal)),
+    { everyMs: 2000 },
+  );
+  const aligned = useMemo(() => align(data ?? [], metric.name), [data, metric.name]);
+  const x = useMemo(() => (isStep ? aligned.x : aligned.x.map((ns) => ns / 1e9)), [aligned, isStep]);
+  const series = useMemo(() => seriesOf(aligned), [aligned]);
+  const box = useRef<HTMLDivElement>(null);
+  const format = formatterOf(metric, aggregation);
+  const title = `${metric.name}${kind === "quantiles" ? " · quantiles" : ""}`;
+  const actions = (
+    <SaveButtons
+      onPicture={() => {
+        const canvas = box.current?.querySelector("canvas");
+        if (canvas !== null && canvas !== undefined) savePicture(`${metric.name}.png`, canvas, title, series.filter((one) => !hidden.has(one.label)));
+      }}
+      onCsv={() => saveText(`${metric.name}.csv`, toCsv(isStep ? aligned.x : aligned.x.map((ns) => new Date(ns / 1e6).toISOString()), isStep ? "step" : "time", aligned.lines), "text/csv")}
+    />
+  );
+  return (
+    <Panel title={<span title={metric.documentation}>{title}</span>} value={<span className="muted">{metric.documentation}</span>} actions={actions}>
+      {error !== undefined && <div className="error-line">{error}</div>}
+      <div ref={box}>
+        {x.length === 0 && data !== undefined ? <Nothing isStep={isStep} /> : (
+          <Chart
+            label={title}
+            x={x}
+            series={series}
+            xKind={isStep ? "step" : "time"}
+            format={format}
+            height={210}
+            isLogarithmic={isLogarithmic && hasPositive(aligned)}
+            syncKey={isStep ? "metrics step" : "metrics time"}
+            hidden={hidden}
+            onToggle={series.length > 1 ? onToggle : undefined}
+            onSelect={isStep ? undefined : onSelect}
+          />
+        )}
+      </div>
+      {aligned.lines.length > MOST_LINES && <p className="muted">{`The first ${MOST_LINES} of ${aligned.lines.length} lines: filter or group to see others. The CSV has them all.`}</p>}
+    </Panel>
+  );
+}
+
+function Nothing({ isStep }: { isStep: boolean }) {
+  return <EmptyState title="No values here" text={isStep ? "This metric was recorded outside of steps: choose the axis of time." : "Nothing in this stretch of time, or no series fits the filters."} />;
+}
+
+function SaveButtons({ onPicture, onCsv }: { onPicture?: () => void; onCsv: () => void }): ReactNode {
+  return (
+    <>
+      {onPicture !== undefined && <button type="button" className="chip" onClick={onPicture} title="Save as a picture">PNG</button>}
+      <button type="button" className="chip" onClick={onCsv} title="Save the values">CSV</button>
+    </>
+  );
+}
+
+function seriesOf(aligned: AlignedLines): ChartSeries[] {
+  const taken = new Map<string, number>();
+  return aligned.lines.slice(0, MOST_LINES).map((line, index) => {
+    const count = taken.get(line.label) ?? 0;
+    taken.set(line.label, count + 1);
+    return { label: count === 0 ? line.label : `${line.label} (${count + 1})`, values: line.values, colour: colourOfIndex(index), isFaint: aligned.lines.length > 12 };
+  });
+}
+
+/** A logarithmic axis has no place for zero and less. */
+function hasPositive(aligned: AlignedLines): boolean {
+  return aligned.lines.some((line) => line.values.some((value) => value !== null && value > 0));
+}
+
+function formatterOf(metric: Metric, aggregation: RangeQuery["aggregation"]): Formatter {
+  if (aggregation === "count") return formatNumber;
+  const format = metricFormatter(metric.name);
+  const isRate = aggregation === "rate" || (aggregation === undefined && metric.kind === "counter");
+  return isRate ? (value) => `${format(value)}/s` : format;
+}
+
+function Spread({ metric, query }: Props) {
+  const asked = { ...query, metric: metric.name, rows: 40, group_by: undefined };
+  const isStep = query.axis === "step";
+  const { data, error } = useQuery(`heat ${JSON.stringify(asked)}`, (signal) => api.metricHeatMap(asked, signal), { everyMs: 3000 });
+  const format = metricFormatter(metric.name);
+  const map = useMemo<HeatMapData | null>(() => {
+    if (data === undefined || data.x.length === 0) return null;
+    const rows = data.lower.map((lower, row) => `${format(lower)} – ${format(data.upper[row])}`);
+    return {
+      x: isStep ? data.x : data.x.map((ns) => ns / 1e9),
+      width: Number(query.width) / (isStep ? 1 : 1e9),
+      rows: rows.reverse(),
+      // Large values at the top; no values at all is not the same as a few.
+      values: data.lower.map((_, row) => data.counts.map((counts) => counts[row] || null)).reverse(),
+    };
+  }, [data, isStep, query.width, metric.name]);
+  return (
+    <Panel
+      title={`${metric.name} · spread`}
+      actions={<SaveButtons onCsv={() => saveText(`${metric.name}-spread.csv`, toCsv(data?.x ?? [], isStep ? "step" : "time_ns", (data?.lower ?? []).map((lower, row) => ({ label: `from ${lower}`, values: data!.counts.map((counts) => counts[row] ?? 0) }))), "text/csv")} />}
+    >
+      {error !== undefined && <div className="error-line">{error}</div>}
+      {map === null ? data !== undefined && <Nothing isStep={isStep} /> : (
+        <HeatMap
+          data={map}
+          label={`How the values of ${metric.name} were spread`}
+          format={(count) => `${formatCount(count)} values`}
+          formatX={(x) => (isStep ? `step ${formatCount(Math.floor(x))}` : formatClock(x * 1e9))}
+          isLogarithmic
+          left={150}
+          height={Math.min(420, Math.max(140, map.rows.length * 11 + 22))}
+        />
+      )}
+    </Panel>
+  );
+}

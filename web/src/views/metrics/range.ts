@@ -1,0 +1,48 @@
+// The stretch of time that charts cover, and how fine they are.
+import type { RunSummary } from "../../api";
+
+export interface Range {
+  start_ns: number;
+  end_ns: number;
+  /** Of an interval, in nanoseconds. */
+  width: number;
+}
+
+export const RECENT = ["", "60", "300", "900", "3600", "21600"] as const;
+export type Recent = (typeof RECENT)[number];
+
+const ROUND_S = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
+
+/** A round width with which a stretch has at most so many points. */
+export function roundWidth(lengthNs: number, points: number): number {
+  const seconds = lengthNs / 1e9 / points;
+  return (ROUND_S.find((candidate) => candidate >= seconds) ?? Math.ceil(seconds / 86_400) * 86_400) * 1e9;
+}
+
+interface Wanted {
+  /** Only the last so many seconds; empty for the whole run. */
+  recent: Recent;
+  /** Seconds since 1970; both 0 when no window was chosen. */
+  from: number;
+  to: number;
+}
+
+/** The range to ask for. Its ends stand at whole intervals, so that a growing run is not asked anew for each instant. */
+export function rangeOf(summary: RunSummary | undefined, { recent, from, to }: Wanted, points: number): Range | null {
+  const first = summary?.start_ns;
+  const last = summary?.end_ns;
+  if (to > from) return aligned(from * 1e9, to * 1e9, points);
+  if (first === null || first === undefined || last === null || last === undefined) return null;
+  return aligned(recent === "" ? first : Math.max(first, last - Number(recent) * 1e9), last, points);
+}
+
+function aligned(start: number, end: number, points: number): Range {
+  const width = roundWidth(Math.max(1e6, end - start), points);
+  return { start_ns: Math.floor(start / width) * width, end_ns: (Math.floor(end / width) + 1) * width, width };
+}
+
+/** How many steps a point stands for. */
+export function stepWidth(summary: RunSummary | undefined, points: number): number {
+  const steps = (summary?.last_step ?? 0) - (summary?.first_step ?? 0) + 1;
+  return Math.max(1, Math.ceil(steps / points));
+}
