@@ -6,7 +6,7 @@ STAMPS := .make
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format bench clean
+.PHONY: help setup demo test soak lint format dashboards bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ lint: $(STAMPS)/venv ## Check format, style, types and layers
 format: $(STAMPS)/venv ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
+	$(BIN)/python -m dashboards
 
 bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -268,10 +268,21 @@ def spans_table(title: str, query: str, *, limit: int = 100, height: int = 10, d
     )
 
 
-def lanes(title: str, query: str, *, height: int = 20, description: str = "") -> state_timeline.Panel:
-    """Return the states of each lane over time, from spans with `state_lane_id` and `state_name`."""
-    keep = {"include": {"names": ["Start time", "time", "state_lane_id", "state_name"]}}
-    split = {"fields": ["state_lane_id"], "keepFields": False, "naming": {"asLabels": True}}
+def lanes(
+    title: str, query: str, *, lane: str, state: Sequence[str], height: int = 20, description: str = ""
+) -> state_timeline.Panel:
+    """Return what each lane does over time, from spans.
+
+    Args:
+        title: of the panel.
+        query: the search.
+        lane: the field of a span that holds its lane.
+        state: the names of the field that holds what the lane does, as different versions of Grafana have it.
+        height: of the panel.
+        description: of the panel.
+    """
+    keep = {"include": {"names": ["Start time", "time", lane, *state]}}
+    split = {"fields": [lane], "keepFields": False, "naming": {"asLabels": True}}
     order = {"sort": [{"field": "Start time", "desc": False}]}
     return (
         state_timeline.Panel()
@@ -288,7 +299,7 @@ def lanes(title: str, query: str, *, height: int = 20, description: str = "") ->
         .show_value(common_models.VisibilityMode.AUTO)
         .row_height(0.9)
         .per_page(40)
-        .display_name("${__field.labels.state_lane_id}")
+        .display_name(f"${{__field.labels.{lane}}}")
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         .legend(
             common.VizLegendOptions()

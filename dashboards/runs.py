@@ -26,6 +26,7 @@ STATE_RATE = f"rate({metric('state_seconds_total', PROCESS)}[$__rate_interval])"
 BUSY = PROCESS + ',state!~"idle.*|wait.*"'
 BUSY_RATE = f"rate({metric('state_seconds_total', BUSY)}[$__rate_interval])"
 STATES = '{span.state_lane_id!="" && span.state_lane_id=~"$lane" && ' + TRACE + "}"
+PHASES = '{span.monitor.trace_segment="phase" && span.lane=~"$lane" && ' + TRACE + "}"
 SESSION_SPANS = "session|agent_session|rollout.*"
 
 
@@ -75,7 +76,18 @@ def timeline() -> dashboard.Dashboard:
         lanes(
             "States by lane",
             STATES + " | select(span.state_lane_id, span.state_name)",
+            lane="state_lane_id",
+            state=["state_name"],
             description="The newest 500 traces. A state is drawn until the next one of its lane begins.",
+        )
+    )
+    made.with_panel(
+        lanes(
+            "Phases of sessions by lane",
+            PHASES + " | select(span.lane)",
+            lane="lane",
+            state=["Name", "name"],
+            description="The newest 500 traces. A phase is drawn until the next one of its lane begins.",
         )
     )
     made.with_panel(

@@ -48,7 +48,7 @@ class ToolClient:
         except (OSError, http.client.HTTPException) as error:
             raise ToolError("connection") from error
         finally:
-            insight.metric_histogram("tool_latency_s", time.perf_counter() - started, tool="calculator")
+            insight.metric_histogram("tool_latency_seconds", time.perf_counter() - started, tool="calculator")
 
     def _request(self, expression: str) -> int:
         headers = dict(insight.inject({"content-type": "application/json"}))

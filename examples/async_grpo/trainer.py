@@ -125,11 +125,11 @@ class Trainer:
             insight.metric_gauge(name, getattr(stats, name))
         samples = [sample for group in groups for sample in group.samples]
         tokens_per_second = sum(sample.tokens for sample in samples) / seconds
-        insight.metric_gauge("step_time_s", seconds)
-        insight.metric_gauge("throughput_tokens_per_s", tokens_per_second)
+        insight.metric_gauge("step_time_seconds", seconds)
+        insight.metric_gauge("throughput_tokens_per_second", tokens_per_second)
         insight.metric_count("steps")
         reward = mean(sample.reward for sample in samples)
-        logger.info("step done", extra={"reward_mean": reward, "step_time_s": seconds})
+        logger.info("step done", extra={"reward_mean": reward, "step_time_seconds": seconds})
         print(f"step {step:>4}  reward {reward:5.2f}  {tokens_per_second:6.0f} tokens/s  {seconds:5.2f} s", flush=True)
 
 
@@ -139,7 +139,7 @@ def timed_state(name: str) -> Iterator[None]:
     started = time.perf_counter()
     with insight.trace_state(name, LANE):
         yield
-    insight.metric_gauge("timing_s", time.perf_counter() - started, phase=name)
+    insight.metric_gauge("timing_seconds", time.perf_counter() - started, phase=name)
 
 
 def run_trainer(settings: Settings, links: Links, _rank: int) -> None:

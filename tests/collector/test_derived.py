@@ -73,6 +73,13 @@ def test_nested_states_and_operations_are_no_time_of_a_lane(derived, fake_proces
     assert values(derived, "spans") == {"span_name=inner,status=ok": 1, "span_name=work,status=ok": 1}
 
 
+def test_phases_of_sessions_are_time_of_a_lane_but_the_execution_around_them_is_not(derived, fake_process):
+    process = fake_process("a")
+    process.span("generate", 1, SECOND, segment="phase").span("execution", 2, 3 * SECOND, segment="phase")
+    derived.write(process.batch())
+    assert values(derived, "state_seconds") == {"state=generate": 1.0}
+
+
 def test_an_open_state_counts_as_it_goes_on_and_only_once_when_it_ends(derived, fake_process, clock):
     process = fake_process("a")
     start_ns = clock.now_ns

@@ -97,14 +97,14 @@ def test_metrics_of_every_step_are_there(recording):
             steps.setdefault(sample.metric, set()).add(sample.step)
     expected = {
         "reward_mean", "reward_std", "response_length_mean", "response_length_max", "staleness_mean", "staleness_max",
-        "queue_depth", "loss", "kl", "entropy", "clip_fraction", "grad_norm", "step_time_s", "throughput_tokens_per_s",
-        "timing_s",
+        "queue_depth", "loss", "kl", "entropy", "clip_fraction", "grad_norm", "step_time_seconds", "throughput_tokens_per_second",
+        "timing_seconds",
     }  # fmt: skip
     for name in expected:
         assert steps[name] == set(range(1, STEPS + 1)), name
     assert {"reward_by_task", "tool_call_rate", "weight_version"} <= set(steps)
     histograms = {record.metric for record in recording.of(HistogramRecord)}
-    assert {"tool_latency_s", "sample_latency_s", "response_length"} <= histograms
+    assert {"tool_latency_seconds", "sample_latency_seconds", "response_length"} <= histograms
 
 
 def test_weight_versions_are_published_and_received(recording):

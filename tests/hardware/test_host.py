@@ -24,7 +24,7 @@ def test_machine_and_process_are_told(helpers):
     assert node["memory_total_bytes"] == psutil.virtual_memory().total
     assert 0 < node["memory_used_bytes"] < node["memory_total_bytes"]
     assert node["disk_total_bytes"] == psutil.disk_usage("/").total
-    assert node["cpu_count"] == psutil.cpu_count()
+    assert node["cpu_cores"] == psutil.cpu_count()
     process = read(source, "process")
     assert process.pid == os.getpid()
     assert process.values["threads"] >= 1

@@ -278,6 +278,7 @@ class FakeRun:
             self._span(builder, state, seconds, "state_interval", lane=f"rollout_{rank}/slot_0", step=self.ticks)
         self._span(builder, "rollout.sample", 0.5, lane=f"rollout_{rank}/slot_0")
         self._span(builder, "session", 0.5, "session", session_id=f"s{self.ticks}", status="ok")
+        self._span(builder, "generate", 0.3, "phase", session_id=f"s{self.ticks}", lane=f"rollout_{rank}/slot_1")
         self._session(builder, f"{rank}-{self.ticks}", "accepted")
         self._session(builder, f"{rank}-{self.ticks}-open", "pending")
         self._span(builder, "session", 0.7, "session", status="error", error="ToolError")

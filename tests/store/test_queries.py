@@ -422,6 +422,12 @@ def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, beg
     assert (event.name, event.attributes) == ("weights published", {"version": 3})
 
 
+@pytest.mark.parametrize("label", ["", "*", 'a"b', "a\\b", "a\0b"])
+def test_labels_that_no_path_can_name_are_refused(store, label):
+    with store.reader() as cursor, pytest.raises(QueryError, match="cannot be asked for"):
+        queries.label_values(cursor, label)
+
+
 def test_metrics_are_listed_with_kinds_labels_and_values(store, make):
     maker = make(role="rollout", rank=2)
     maker.sample("tokens", 1.0, kind="counter", labels='{"engine":"vllm"}')

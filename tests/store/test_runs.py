@@ -161,6 +161,16 @@ def test_retention_deletes_old_runs_first_and_never_an_open_one(directory, make)
     assert [info.run_id for info in directory.list_runs()] == ["live"]
 
 
+def test_retention_keeps_what_was_written_a_moment_ago(directory, make):
+    _write(directory, make, "old")
+    _write(directory, make, "current")
+    directory.close_idle(0.0)
+    path = directory.file_of("old")
+    os.utime(path, (path.stat().st_mtime - 1000,) * 2)
+    assert directory.apply_retention(max_total_bytes=0, keep_s=300.0) == ["old"]
+    assert [info.run_id for info in directory.list_runs()] == ["current"]
+
+
 def test_an_exported_file_can_be_imported_elsewhere(directory, make, tmp_path):
     _write(directory, make, "weird/id", spans=3)
     target = tmp_path / "shared.duckdb"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import socket
 import time
 
 import rl_insight as insight
@@ -46,7 +47,9 @@ async def _session(number: int, step: int, dice: random.Random, pace: float) -> 
 
 def _hardware(step: int, dice: random.Random) -> None:
     for node in range(NODES):
-        labels = {"source": "host", "node": f"node-{node}", "host": f"node-{node}"}
+        # The first is this machine, so that its accelerators can be joined with what this process does.
+        host = f"node-{node}" if node else socket.gethostname()
+        labels = {"source": "host", "node": host, "host": host}
         insight.metric_gauge("node_cpu_utilization_ratio", dice.uniform(0.2, 0.6), "Share of all cores", **labels)
         insight.metric_gauge("node_memory_used_bytes", dice.uniform(60, 80) * 2**30, "RAM in use", **labels)
         insight.metric_gauge("node_memory_total_bytes", 512 * 2**30, "RAM installed", **labels)
@@ -72,9 +75,9 @@ async def _steps(arguments: argparse.Namespace, dice: random.Random) -> None:
                 await asyncio.gather(*outcomes, return_exceptions=True)
             with insight.trace_state("update"):
                 with insight.trace_span("forward"):
-                    time.sleep(0.02 * arguments.pace)
+                    await asyncio.sleep(0.02 * arguments.pace)
                 with insight.trace_span("backward"):
-                    time.sleep(0.04 * arguments.pace)
+                    await asyncio.sleep(0.04 * arguments.pace)
             insight.metric_gauge("step_time_seconds", dice.uniform(0.4, 0.6), "Duration of the step")
             insight.metric_count("trained_tokens", 1000 * (step + 1), "Tokens trained on")
 
@@ -88,9 +91,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--sessions", type=int, default=12, help="in each step")
     parser.add_argument("--pace", type=float, default=1.0, help="how much longer everything takes")
-    parser.add_argument("--stuck", type=float, default=0.0, help="keep one tool call open for so many seconds at the end")
+    parser.add_argument(
+        "--stuck", type=float, default=0.0, help="keep one tool call open for so many seconds at the end"
+    )
     arguments = parser.parse_args()
-    dice = random.Random(7)  # noqa: S311  # no secret
+    dice = random.Random(7)
     insight.init(
         "web",
         arguments.experiment,
@@ -101,7 +106,10 @@ def main() -> None:
     )
     asyncio.run(_steps(arguments, dice))
     if arguments.stuck:
-        with insight.session(task_id="stuck-task", step=arguments.steps - 1), insight.phase("toolcall", tool="browser"):
+        with (
+            insight.session(task_id="stuck-task", step=max(0, arguments.steps - 1)),
+            insight.phase("toolcall", tool="browser"),
+        ):
             time.sleep(arguments.stuck)
     insight.finish()
 

@@ -13,6 +13,7 @@ import type {
   ProcessHealth,
   RunInfo,
   RunSummary,
+  SessionInFlight,
   SessionPage,
   Span,
   SpanDetail,
@@ -21,6 +22,7 @@ import type {
   StepMetric,
   StepTime,
   Timeline,
+  UsageByState,
 } from "./generated/api";
 
 export type * from "./generated/api";
@@ -208,6 +210,9 @@ export const api = {
   logs: (query: LogQuery, signal?: AbortSignal) => get<LogLine[]>("logs", plain(query), signal),
   events: (query: Omit<LogQuery, "level">, signal?: AbortSignal) => get<Event[]>("events", plain(query), signal),
   sessions: (query: SessionQuery, signal?: AbortSignal) => get<SessionPage>("sessions", plain(query), signal),
+  sessionsInFlight: (query: OfRun & { limit?: number }, signal?: AbortSignal) =>
+    get<SessionInFlight[]>("sessions/in_flight", plain(query), signal),
+  usageByState: (query: OfRun & Window, signal?: AbortSignal) => get<UsageByState>("hardware/by_state", plain(query), signal),
   findings: (query: OfRun, signal?: AbortSignal) => get<Finding[]>("findings", plain(query), signal),
   deleteRun: (run: string) => ask<{ deleted: string }>(`/api/v1/runs?${queryString({ run })}`, { method: "DELETE" }),
   sql: (query: OfRun & { sql: string; max_rows?: number }, signal?: AbortSignal) => {

@@ -17,6 +17,11 @@ describe("align", () => {
     ]);
     expect(found.lines.map((line) => line.label)).toEqual(["gpu=0", "gpu=1"]);
   });
+  it("drops a label that says the same as another", () => {
+    const line = (gpu: string, host: string) => ({ labels: { gpu, host, node: host }, x: [], y: [] });
+    const found = align([line("0", "a"), line("1", "a"), line("0", "b")]);
+    expect(found.lines.map((one) => one.label)).toEqual(["gpu=0 node=a", "gpu=1 node=a", "gpu=0 node=b"]);
+  });
   it("shows the process where nothing else tells lines apart", () => {
     const found = align([
       { labels: { process_id: "x" }, x: [], y: [] },

@@ -34,11 +34,15 @@ export function align(lines: readonly JsonLine[], name = ""): AlignedLines {
 /** The labels that tell the lines apart: those that all lines share say nothing. */
 function distinguishing(lines: readonly JsonLine[]): readonly string[] {
   const names = [...new Set(lines.flatMap((line) => Object.keys(line.labels)))].sort();
-  const telling = names.filter((name) => new Set(lines.map((line) => line.labels[name])).size > 1);
-  const withoutProcess = telling.filter((name) => name !== "process_id");
-  // A process id is long and says little: it is shown only where nothing else tells the lines apart.
-  const texts = new Set(lines.map((line) => labelText(line.labels, withoutProcess)));
-  return texts.size === lines.length ? withoutProcess : telling;
+  let shown = names.filter((name) => new Set(lines.map((line) => line.labels[name])).size > 1);
+  const needed = new Set(lines.map((line) => labelText(line.labels, shown))).size;
+  // Labels that say the same as others are dropped: first the process id, which says least, then the longest.
+  const length = (name: string) => (name === "process_id" ? Infinity : Math.max(...lines.map((line) => line.labels[name]?.length ?? 0)));
+  for (const name of [...shown].sort((one, other) => length(other) - length(one))) {
+    const fewer = shown.filter((one) => one !== name);
+    if (new Set(lines.map((line) => labelText(line.labels, fewer))).size === needed) shown = fewer;
+  }
+  return shown;
 }
 
 function labelText(labels: Readonly<Record<string, string>>, names: readonly string[]): string {

@@ -16,6 +16,7 @@ import typer
 from rl_insight.cli import targets
 from rl_insight.cli.client import call, directory_of, request
 from rl_insight.cli.console import say, say_json, say_table, warn
+from rl_insight.cli.stack import install, say_stack, stack_json, stack_rows, stack_words
 from rl_insight.errors import InsightError
 
 if TYPE_CHECKING:
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Start, stop and look after the server.", no_args_is_help=True)
 app.add_typer(targets.app, name="targets")
+app.command()(install)
 
 DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 15.0
+_STACK_TIMEOUT_S = 60.0
+"""More time for both where Prometheus, Tempo and Grafana start and stop too."""
 _POLL_S = 0.05
 
 
@@ -42,14 +46,18 @@ def start(
     port: Annotated[int | None, typer.Option(help="The port; default 18080, 0 takes a free one.")] = None,
     data_dir: DataDir = None,
     config: Annotated[str | None, typer.Option(help="A YAML file with settings.")] = None,
+    stack: Annotated[
+        bool, typer.Option("--stack", help="Add Prometheus, Tempo and Grafana; `--stack local|compose` says how.")
+    ] = False,
 ) -> int:
     """Start the server; it runs until Ctrl+C, or until `server stop` with --detach."""
     from rl_insight.server.config import load_settings
 
     options = {"host": host, "port": port, "data_dir": data_dir}
-    settings = load_settings(config, overrides or [], options)
+    words = stack_words(overrides or [], stack=stack)
+    settings = load_settings(config, words, options)
     if detach:
-        return _start_detached(settings, overrides or [], options, config)
+        return _start_detached(settings, words, options, config)
     from rl_insight.server.lifecycle import serve
 
     return serve(settings, _announce)
@@ -62,6 +70,7 @@ def _announce(record: ServerRecord) -> None:
         say(f"  token   {record.token}  (RL_INSIGHT_TOKEN for producers)")
     say(f"  data    {record.data_dir}")
     say(f"  OTLP    {record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)")
+    say_stack(Path(record.data_dir))
 
 
 def _start_detached(
@@ -82,7 +91,8 @@ def _start_detached(
             stderr=stream,
             start_new_session=True,
         )
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    timeout_s = _START_TIMEOUT_S + (_STACK_TIMEOUT_S if settings.stack.enabled else 0.0)
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         code = child.poll()
         if code is not None:
@@ -95,7 +105,7 @@ def _start_detached(
             return 0
         time.sleep(_POLL_S)
     child.terminate()
-    raise InsightError(f"the server was not ready within {_START_TIMEOUT_S:.0f} s. See {directory / 'server.log'}.")
+    raise InsightError(f"the server was not ready within {timeout_s:.0f} s. See {directory / 'server.log'}.")
 
 
 def _is_ready(record: ServerRecord) -> bool:
@@ -109,11 +119,13 @@ def _is_ready(record: ServerRecord) -> bool:
 def stop(data_dir: DataDir = None) -> None:
     """Stop the server; everything it accepted is stored."""
     from rl_insight.server.state import is_running, read_record
+    from rl_insight.stack import stop_stack
 
     directory = directory_of(data_dir)
     record = read_record(directory)
     if record is None:
-        say(f"No server runs on {directory}.")
+        stopped = stop_stack(directory)
+        say(f"No server runs on {directory}." + (" Stopped what it had left of the stack." if stopped else ""))
         return
     try:
         os.kill(record.pid, signal.SIGTERM)
@@ -121,11 +133,12 @@ def stop(data_dir: DataDir = None) -> None:
         raise InsightError(f"cannot stop the server with pid {record.pid}: it belongs to another user.") from error
     except ProcessLookupError:
         pass
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    deadline = time.monotonic() + _STOP_TIMEOUT_S + (_STACK_TIMEOUT_S if stack_rows(directory) else 0.0)
     while is_running(record):
         if time.monotonic() > deadline:
             raise InsightError(f"the server with pid {record.pid} did not stop within {_STOP_TIMEOUT_S:.0f} s.")
         time.sleep(_POLL_S)
+    stop_stack(directory)  # whatever a server that was killed had left behind
     say(f"Stopped the server with pid {record.pid}.")
 
 
@@ -147,7 +160,8 @@ def status(
     found = call(record, "GET", "/api/v1/status")
     if as_json:
         addresses = {"url": record.url, "otlp_http_url": record.otlp_http_url, "otlp_grpc": record.otlp_grpc_address}
-        say_json({"running": True, "data_dir": record.data_dir, **addresses, **found})
+        stack = stack_json(directory_of(data_dir))
+        say_json({"running": True, "data_dir": record.data_dir, **addresses, **found, "stack": stack})
         return 0
     writer, collector = found["writer"], found["collector"]
     rows = [
@@ -165,6 +179,7 @@ def status(
     if writer["last_error"]:
         rows.append(["last error", writer["last_error"]])
     say_table(["server", "running"], rows)
+    say_stack(directory_of(data_dir))
     return 0
 
 

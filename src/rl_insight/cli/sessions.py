@@ -45,7 +45,9 @@ def sessions(
         return
     names = _phase_names(found)
     columns = ["session", "task", "status", "step", "total", "queue", "runner", *names, "post", "reward"]
-    say_table(columns, [_row(session, names) for session in found])
+    rows = [_row(session, names) for session in found]
+    used = [place for place in range(len(columns)) if any(row[place] for row in rows)]
+    say_table([columns[place] for place in used], [[row[place] for place in used] for row in rows])
     if total > len(found):
         say(f"{len(found)} of {total:,} sessions; --limit shows more.")
 
@@ -64,7 +66,7 @@ def _row(session: Session, names: list[str]) -> list[str]:
     return [
         session.session_id,
         session.task_id or "",
-        session.status if session.reason is None else f"{session.status} ({session.reason})",
+        session.status if session.reason is None else f"{session.status} ({session.reason.rpartition('.')[2][:30]})",
         "" if session.step is None else str(session.step),
         _seconds(session.total_s),
         _seconds(session.queue_wait_s),

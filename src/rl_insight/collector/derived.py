@@ -19,7 +19,7 @@ from rl_insight.collector.base import Sink
 from rl_insight.collector.series import LabelItems, Run
 from rl_insight.schema import NO_STEP, Batch, Process
 from rl_insight.schema.names import OVERFLOW_LABEL, MetricKind
-from rl_insight.schema.sessions import PENDING, SESSION_SEGMENT
+from rl_insight.schema.sessions import EXECUTION, PENDING, PHASE_SEGMENT, SESSION_SEGMENT
 
 STATE_SEGMENT = "state_interval"
 DURATION_BOUNDS = tuple(round(0.001 * 2 ** (index / 2), 9) for index in range(45))
@@ -29,7 +29,10 @@ _SECOND = 1_000_000_000
 _BOUNDS_NS = [int(bound * _SECOND) for bound in DURATION_BOUNDS]
 
 _FAMILIES: dict[str, tuple[MetricKind, str]] = {
-    "state_seconds": ("counter", "Time spent in a state, on all lanes together; running states count as they go on."),
+    "state_seconds": (
+        "counter",
+        "Time in a state or in a phase of a session, on all lanes; what runs counts as it goes on.",
+    ),
     "spans": ("counter", "Spans that ended."),
     "span_seconds": ("counter", "Time in spans that ended."),
     "span_duration_seconds": ("histogram", "How long spans took."),
@@ -213,7 +216,7 @@ class DerivedMetrics(Sink):
 
     def _file(self, source: Source, name: str, segment: str, status: str, group: _Group) -> None:
         seconds = group.total_ns / _SECOND
-        if segment == STATE_SEGMENT:
+        if _is_state(segment, name):
             self._states.add(source, (("state", name),), seconds, group.count)
         if segment == SESSION_SEGMENT:
             self._merge(self._session_durations, source, (), group)
@@ -396,7 +399,7 @@ class _Tracked:
         """Return how long the states that are open have lasted, by the process's own clock at its last batch."""
         found: dict[str, float] = {}
         for span in self.open.values():
-            if span.segment == STATE_SEGMENT:
+            if _is_state(span.segment, span.name):
                 found[span.name] = found.get(span.name, 0.0) + max(self.sent_ns - span.start_ns, 0) / _SECOND
         return found
 
@@ -436,6 +439,11 @@ class _Gauges:
             labels = _labels(*_OVERFLOW_KEY)
         counts[labels] = counts.get(labels, 0) + 1
         self.highest(oldest, labels, age_s)
+
+
+def _is_state(segment: str, name: str) -> bool:
+    """Tell whether a span is what a lane does: a state, or a phase other than the one that holds the others."""
+    return segment == STATE_SEGMENT or (segment == PHASE_SEGMENT and name != EXECUTION)
 
 
 def _largest(column: memoryview) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.collector.collector import InProcessCollector
+from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.forwarding import ForwardingTransport
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError
@@ -45,9 +46,10 @@ class MonitorHub:
         settings = self._config
         process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
         relay = create_transport("http", settings, process) if settings.server.url else None
-        self._collector = InProcessCollector(_sinks(settings), namespace=settings.server.namespace)
+        derived = DerivedMetrics()
+        self._collector = InProcessCollector([derived, *_sinks(settings)], namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
-        self._endpoint = _metrics_endpoint(self._collector, settings)
+        self._endpoint = _metrics_endpoint(self._collector, derived, settings)
 
     def ingest(self, payload: bytes) -> None:
         """Take one encoded batch."""
@@ -78,11 +80,11 @@ def _sinks(config: InsightConfig) -> list[Any]:
     return [OtlpTraceSink(config.otlp.traces_endpoint)]
 
 
-def _metrics_endpoint(collector: InProcessCollector, config: InsightConfig) -> Any:
+def _metrics_endpoint(collector: InProcessCollector, derived: DerivedMetrics, config: InsightConfig) -> Any:
     from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
     from rl_insight.collector.sinks.prometheus import PrometheusRenderer
 
-    render = PrometheusRenderer(collector).render
+    render = PrometheusRenderer(collector, derived).render
     try:
         return MetricsEndpoint(render, config.prometheus.metrics_report_host, config.prometheus.metrics_report_port)
     except OSError as error:

@@ -43,12 +43,7 @@ class Portion(msgspec.Struct, frozen=True):
 
 def open_file(path: Path) -> BinaryIO:
     """Open a file for reading, through gzip where its content is."""
-    stream = path.open("rb")
-    magic = stream.read(2)
-    stream.seek(0)
-    if magic != _GZIP_MAGIC:
-        return stream
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream, mode="rb"))
+    return cast("BinaryIO", gzip.open(path, "rb")) if is_compressed(path) else path.open("rb")
 
 
 def is_compressed(path: Path) -> bool:

@@ -21,8 +21,12 @@ from rl_insight.exchange.readers.base import Counts, FileContext, Reader
 from rl_insight.schema import Batch
 
 _MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
+_COMPARED_BYTES = 1024
 _SEND_BYTES = 4 * 1024 * 1024
 """Batches of about this much input go into one commit."""
+
+_Place = tuple[int, int]
+"""The device and the number of a file, which stay when it is renamed."""
 
 Progress = Callable[[Path, int], None]
 """Called with a file and how many of its bytes have been read since the last call."""
@@ -107,7 +111,7 @@ class Importer:
         Raises:
             ExchangeError: the path does not exist.
         """
-        growing: dict[Path, _FileImport] = {}
+        growing: dict[_Place, _FileImport] = {}
         while True:
             is_last = stop.is_set()
             for file in files_of(path):
@@ -116,21 +120,21 @@ class Importer:
                 return
             stop.wait(poll_s)
 
-    def _advance(self, file: Path, root: Path, growing: dict[Path, _FileImport]) -> None:
-        known = growing.get(file)
+    def _advance(self, file: Path, root: Path, growing: dict[_Place, _FileImport]) -> None:
         try:
-            if known is not None and known.was_replaced():
-                del growing[file]
-                known = None
-            if known is None:
-                known = self._open(file, root)
+            found = file.stat()
+            place = (found.st_dev, found.st_ino)
+            known = growing.get(place)
+            if known is None or known.was_rewritten(file, found.st_size, found.st_mtime_ns):
+                known = self._open(file, root, is_growing=True)
                 if known is None:
                     return  # it may become readable
-                growing[file] = known
+                growing[place] = known
                 self._files.append(known)
+            known.path = file  # a rotated file has another name, and nothing else is new
             known.advance(is_final=False)
         except FileNotFoundError:
-            growing.pop(file, None)  # rotated away between two looks
+            return  # rotated away between two looks
 
     def _skip(self, file: Path, *, is_alone: bool) -> None:
         if is_alone and file.stat().st_size:
@@ -140,15 +144,19 @@ class Importer:
             )
         self._skipped.append(str(file))
 
-    def _open(self, file: Path, root: Path) -> _FileImport | None:
-        """Return a file ready to be imported; None for one that cannot be told, or that is empty."""
+    def _open(self, file: Path, root: Path, *, is_growing: bool = False) -> _FileImport | None:
+        """Return a file ready to be imported; None for one that is empty, or that cannot be told (yet)."""
         head = read_head(file)
         kind = self._format or formats.detect(head)
         if kind is None or not head.strip():
             return None
         is_document = kind in {formats.CHROME, formats.FRAMES} or (kind == formats.OTLP and _is_document(file))
-        # A single line without an end is all there is of some small files.
-        identity = identity_of(file.name, head, by_line=not is_document) or identity_of(file.name, head, by_line=False)
+        identity = identity_of(file.name, head, by_line=not is_document)
+        if identity is None:
+            if is_growing:
+                return None
+            # A single line without an end is all there is of some small files.
+            identity = identity_of(file.name, head, by_line=False)
         run_id = self._run_id or default_run(root)
         context = FileContext(
             stem=file.name.partition(".")[0],
@@ -218,14 +226,19 @@ class _FileImport:
         self._is_document = is_document
         self._is_compressed = is_compressed(path)
         self._offset = 0
-        self._inode = path.stat().st_ino
+        self._head = _raw_head(path)
+        self._changed_ns = -1
         self._seen_size = -1
         self._is_done = False
 
-    def was_replaced(self) -> bool:
-        """Tell whether another file, or a shorter one, stands in this one's place."""
-        now = self.path.stat()
-        return now.st_ino != self._inode or (not self._is_compressed and now.st_size < self._offset)
+    def was_rewritten(self, path: Path, size: int, changed_ns: int) -> bool:
+        """Tell whether the file has been emptied and written anew, also to the same length."""
+        if changed_ns == self._changed_ns:
+            return False
+        self._changed_ns = changed_ns
+        if not self._is_compressed and size < self._offset:
+            return True
+        return not _raw_head(path).startswith(self._head)
 
     def advance(self, *, is_final: bool) -> None:
         """Import what is there and was not yet; a last line that is half written waits, unless nothing will follow."""
@@ -312,6 +325,11 @@ class _FileImport:
         self._book.add(self.context.identity, end)
         self._on_progress(self.path, end - self._offset)
         self._offset = end
+
+
+def _raw_head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(_COMPARED_BYTES)
 
 
 def files_of(path: Path) -> list[Path]:

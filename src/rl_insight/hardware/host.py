@@ -88,7 +88,7 @@ class HostSource(Source):
         values = {"up": 1.0}
         if cpu:
             _put(values, "cpu_utilization_ratio", lambda: psutil.cpu_percent(None) / 100)
-        _put(values, "cpu_count", psutil.cpu_count)
+        _put(values, "cpu_cores", psutil.cpu_count)
         memory, swap, disk = psutil.virtual_memory, psutil.swap_memory, lambda: psutil.disk_usage(self._disk_path)
         for name, read in (("memory", memory), ("swap", swap), ("disk", disk)):
             _put_all(values, read, {f"{name}_used_bytes": _used, f"{name}_total_bytes": _total})

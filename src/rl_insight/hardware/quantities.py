@@ -47,7 +47,7 @@ _ALL = (
     Quantity("gpu_process", "memory_used_bytes", "Accelerator memory that a process uses"),
     Quantity("node", "up", "1 while the node answers, 0 when it does not", steady=True),
     Quantity("node", "cpu_utilization_ratio", "Share of all cores that is busy, 0 to 1"),
-    Quantity("node", "cpu_count", "Logical cores", steady=True),
+    Quantity("node", "cpu_cores", "Logical cores", steady=True),
     Quantity("node", "memory_used_bytes", "RAM in use"),
     Quantity("node", "memory_total_bytes", "RAM installed, or the container's limit as Ray sees it", steady=True),
     Quantity("node", "swap_used_bytes", "Swap in use"),

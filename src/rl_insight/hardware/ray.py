@@ -32,7 +32,7 @@ _NODE_SERIES = {
     "ray_node_mem_used": ("memory_used_bytes", 1.0),
     "ray_node_mem_total": ("memory_total_bytes", 1.0),
     "ray_node_cpu_utilization": ("cpu_utilization_ratio", 0.01),
-    "ray_node_cpu_count": ("cpu_count", 1.0),
+    "ray_node_cpu_count": ("cpu_cores", 1.0),
 }
 _RESTLESS_SERIES = ("ray_node_network_sent", "ray_node_network_received", "ray_node_disk_io_write")
 """Totals that grow all the time: they tell one measurement of the agent from the next."""

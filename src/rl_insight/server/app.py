@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
 from rl_insight.server.answers import add_components
+from rl_insight.server.body_guard import BodyGuard
 from rl_insight.server.pages import add_page, docs_page
 from rl_insight.server.routes import ROUTERS
 from rl_insight.server.routes.otlp import router as otlp_router
@@ -42,6 +43,9 @@ _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (StoreError, 503),
 )
 """What an error of ours means over HTTP; the first that fits."""
+
+_OWN_LIMITS = frozenset({"/api/v1/ingest", "/v1/traces", "/v1/metrics", "/v1/logs", "/api/v1/runs/file"})
+"""Routes that bound the length of their bodies themselves."""
 
 
 def create_app(services: Services | None) -> FastAPI:
@@ -77,10 +81,17 @@ def create_otlp_app(services: Services) -> FastAPI:
 
 
 def secured(app: ASGIApp, services: Services) -> ASGIApp:
-    """Return an application behind the checks of `SecurityMiddleware`."""
+    """Return an application behind the checks of `SecurityMiddleware` and `BodyGuard`."""
     settings = services.settings
-    return SecurityMiddleware(
+    guarded = BodyGuard(
         app,
+        timeout_s=settings.body_timeout_s,
+        max_bytes=settings.max_body_bytes,
+        own_limits=_OWN_LIMITS,
+        on_slow=lambda: services.counters.refuse("http", "slow"),
+    )
+    return SecurityMiddleware(
+        guarded,
         token=services.token,
         allowed_hosts=settings.allowed_hosts,
         is_secure=settings.tls_cert is not None,

@@ -30,13 +30,13 @@ async def read_body(stream: AsyncIterator[bytes], declared: str | None, limit: i
         BodyError: it is longer, by what its header says or by what comes.
     """
     if declared is not None and declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     parts: list[bytes] = []
     size = 0
     async for part in stream:
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         parts.append(part)
     return b"".join(parts)
 
@@ -77,7 +77,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
                 rest = member.unconsumed_tail
                 size += len(part)
                 if size > limit:
-                    raise _too_large(limit)
+                    raise too_large(limit)
                 parts.append(part)
                 if not part and not rest and not member.eof:
                     raise _damaged("gzip", "it is cut short")
@@ -97,11 +97,12 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     except zstandard.ZstdError as error:
         raise _damaged("zstd", str(error)) from error
     if len(found) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     return found
 
 
-def _too_large(limit: int) -> BodyError:
+def too_large(limit: int) -> BodyError:
+    """Return the refusal of a body longer than the limit."""
     return BodyError(
         f"the body is too large: at most {limit} bytes are taken. Send less at a time.", status=413, reason="too_large"
     )

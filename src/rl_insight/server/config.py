@@ -20,6 +20,7 @@ from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import DEFAULT_NAMESPACE, metric_name
 from rl_insight.server.sinks import SinkSettings, make_sinks
+from rl_insight.stack import STACK_RANGES, StackSettings
 from rl_insight.transport._http_client import is_loopback
 
 OTLP_HTTP_PORT = 4318
@@ -103,6 +104,8 @@ class ServerSettings:
     """The longest request once it is decompressed."""
     max_inflight_bytes: int = 256 * MEBIBYTE
     """Requests that are in work at one moment, together."""
+    body_timeout_s: float = 60.0
+    """How long a request's body may take to arrive, and a second more for each 64 KiB of it."""
     log_level: str = "info"
     """`debug`, `info`, `warning` or `error`."""
     retention: RetentionSettings = field(default_factory=RetentionSettings)
@@ -110,6 +113,7 @@ class ServerSettings:
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     sinks: SinkSettings = field(default_factory=SinkSettings)
+    stack: StackSettings = field(default_factory=StackSettings)
 
     @property
     def directory(self) -> Path:
@@ -134,6 +138,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "max_body_bytes": (1024, inf),
     "max_decompressed_bytes": (1024, inf),
     "max_inflight_bytes": (1024, inf),
+    "body_timeout_s": (0.1, 86_400),
     "retention.max_age_days": (0, inf),
     "retention.max_total_gb": (0, inf),
     "retention.interval_s": (0.1, 86_400),
@@ -143,6 +148,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "store.max_open_runs": (1, 1000),
     "store.max_pending_bytes": (1024, inf),
     "store.min_free_bytes": (0, inf),
+    **{f"stack.{key}": limits for key, limits in STACK_RANGES.items()},
 }
 """The smallest and the largest value of each number."""
 

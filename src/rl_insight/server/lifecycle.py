@@ -19,11 +19,13 @@ import uvloop
 from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
+from rl_insight.collector import Sink
 from rl_insight.server.app import create_app, create_otlp_app, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
 from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
 from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
+from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -48,13 +50,15 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
         token = settings.token or (None if settings.is_loopback else secrets.token_urlsafe(24))
         with contextlib.ExitStack() as stack:
             listeners = stack.enter_context(_listening(settings))
-            services = _open(settings, token)
+            main_url = _url(settings, listeners[0].getsockname()[1])
+            sinks = stack.enter_context(_external_stack(settings, directory.path, main_url, token))
+            services = _open(settings, token, sinks)
             stack.callback(services.close)
             grpc_server = _start_grpc(services, settings)
             if grpc_server is not None:
                 stack.callback(grpc_server.close)
             record = new_record(
-                _url(settings, listeners[0].getsockname()[1]),
+                main_url,
                 token=token,
                 data_dir=directory.path,
                 otlp_http_url=_url(settings, listeners[1].getsockname()[1]) if len(listeners) > 1 else None,
@@ -76,7 +80,18 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
         directory.close()
 
 
-def _open(settings: ServerSettings, token: str | None) -> Services:
+@contextlib.contextmanager
+def _external_stack(settings: ServerSettings, directory: Path, url: str, token: str | None) -> Iterator[list[Sink]]:
+    """Start Prometheus, Tempo and Grafana beside the server, if wanted; yields the sinks that feed them."""
+    if not settings.stack.enabled:
+        yield []
+        return
+    endpoint = MetricsEndpointOfServer(url, token, settings.tls_cert)
+    with start_stack(settings.stack, directory, endpoint, namespace=settings.namespace) as running:
+        yield running.sinks()
+
+
+def _open(settings: ServerSettings, token: str | None, sinks: list[Sink]) -> Services:
     free = shutil.disk_usage(settings.directory).free
     if free < settings.store.min_free_bytes:
         raise ServerStartError(
@@ -84,7 +99,7 @@ def _open(settings: ServerSettings, token: str | None) -> Services:
             "Make room, or choose another --data-dir."
         )
     try:
-        return Services(settings, token=token)
+        return Services(settings, sinks=sinks, token=token)
     except (OSError, StoreError) as error:
         raise ServerStartError(f"cannot open the store in {settings.directory}: {error}") from error
 

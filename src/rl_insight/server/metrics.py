@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped]  # it has no types of its own
+import psutil
 
 from rl_insight._version import __version__
 from rl_insight.collector.sinks.prometheus import HealthFamily, PrometheusRenderer, number
@@ -47,7 +47,7 @@ _EOF = b"# EOF\n"
 
 def render(services: Services, accept: str = "") -> tuple[bytes, str]:
     """Return the page of metrics and its content type for an HTTP `Accept` header."""
-    body, content_type = PrometheusRenderer(services.collector).render(accept)
+    body, content_type = PrometheusRenderer(services.collector, services.derived).render(accept)
     is_openmetrics = body.endswith(_EOF)
     lines = [
         line

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rl_insight.collector import InProcessCollector, SeriesTable, Sink
 from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.collector.derived import DERIVED_NAMES, DerivedMetrics
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.ingest import Ingest
@@ -69,9 +70,10 @@ class Services:
         """When each run was last written, by the monotonic clock."""
         self.writer.add_listener(lambda run_id, _batches: self._written.update({run_id: time.monotonic()}))
         # Our own names on /metrics are nobody else's.
-        reserved = HEALTH_NAMES | SERVER_NAMES
+        reserved = HEALTH_NAMES | SERVER_NAMES | DERIVED_NAMES
         configured = make_sinks(settings.sinks, namespace=settings.namespace, reserved=reserved)
-        self.collector = InProcessCollector([*sinks, *configured], namespace=settings.namespace)
+        self.derived = DerivedMetrics()
+        self.collector = InProcessCollector([self.derived, *sinks, *configured], namespace=settings.namespace)
         self.collector.series = SeriesTable(reserved=reserved)
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(self.ingest, self.counters)
@@ -123,6 +125,7 @@ class Services:
         return self.runs.apply_retention(
             max_age_s=None if retention.max_age_days is None else retention.max_age_days * 86_400,
             max_total_bytes=None if retention.max_total_gb is None else int(retention.max_total_gb * 1e9),
+            keep_s=_IDLE_RUN_S,
         )
 
     def close(self) -> bool:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import msgspec
-import psutil  # type: ignore[import-untyped]  # it has no types of its own
+import psutil
 
 from rl_insight.config.paths import STATE_FILE, ServerState
 from rl_insight.errors import InsightError

@@ -345,9 +345,17 @@ class RunDirectory:
         return self.get(run_id)
 
     def apply_retention(
-        self, *, max_age_s: float | None = None, max_total_bytes: int | None = None, now_s: float | None = None
+        self,
+        *,
+        max_age_s: float | None = None,
+        max_total_bytes: int | None = None,
+        keep_s: float = 0.0,
+        now_s: float | None = None,
     ) -> list[str]:
         """Delete runs that are too old, then the oldest until the rest fits; open runs are never deleted.
+
+        Nor is a run that was written in the last `keep_s` seconds: where more runs are being written than files may
+        be open, some of their files are closed between two commits.
 
         Returns:
             The ids of the deleted runs.
@@ -357,6 +365,8 @@ class RunDirectory:
         total = sum(info.size_bytes for info in runs)
         deleted = []
         for info in runs:
+            if now - info.modified_s < keep_s:
+                break  # so were all that follow
             too_old = max_age_s is not None and now - info.modified_s > max_age_s
             too_much = max_total_bytes is not None and total > max_total_bytes
             if not (too_old or too_much) or info.problem or not self._delete_unused(info.run_id):

@@ -32,6 +32,8 @@ interface Props {
   /** Told the x that was clicked. */
   onPick?: ((x: number) => void) | undefined;
   label: string;
+  /** Values are bytes: ticks stand at powers of two. */
+  isBinary?: boolean;
   /** Labels of series that are not drawn. */
   hidden?: ReadonlySet<string> | undefined;
   /** Makes the legend a row of switches: told the label that was clicked. */
@@ -39,6 +41,9 @@ interface Props {
   /** False: the values stand elsewhere, and here only under the pointer (default true). */
   hasLegend?: boolean;
 }
+
+/** 1, 2, 4 … bytes, up to petabytes. */
+const BINARY_STEPS = Array.from({ length: 54 }, (_, power) => 2 ** power);
 
 /** A chart over time or steps. The drawing is uPlot's; this keeps it in step with React, the theme and the size. */
 export function Chart(props: Props) {
@@ -159,7 +164,7 @@ function options(
     },
     axes: [
       { ...axis, grid: { show: false }, size: 26, space: 60, values: (_plot, ticks) => ticks.map((tick) => (xKind === "time" ? formatClock(tick * 1e9) : Number.isInteger(tick) ? formatCount(tick) : "")) },
-      { ...axis, size: 62, space: height < 150 ? 22 : 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
+      { ...axis, ...(callbacks.current.isBinary === true ? { incrs: BINARY_STEPS } : {}), size: 62, space: height < 150 ? 22 : 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
     ],
     series: [{}, ...series.map((one) => ({ ...plotSeries(one, kind), show: !(callbacks.current.hidden?.has(one.label) ?? false) }))],
     hooks: {

@@ -1,3 +1,4 @@
+import { useMemo } from "react";
 import { type OpenWork, api } from "../api";
 import { colourOfName } from "../colours";
 import { formatCount, formatSeconds } from "../units";
@@ -9,10 +10,13 @@ import { ViewLink } from "./ViewLink";
 /** Work that began and has not ended, by name: how much of it, and since when. */
 export function OpenWorkTable({ run, height }: { run: string; height?: number }) {
   const { data } = useQuery(`open ${run}`, (signal) => api.openWork({ run }, signal), { everyMs: 2000 });
+  const hasSessions = data?.some((work) => work.oldest_session_id !== null) ?? false;
+  const sessions = useQuery(`in flight ${run}`, (signal) => api.sessionsInFlight({ run, limit: MOST_SESSIONS }, signal), { everyMs: 3000, enabled: hasSessions });
+  const columns = useMemo(() => columnsOf(new Map((sessions.data ?? []).map((session) => [session.session_id, session.task_id]))), [sessions.data]);
   return (
     <Table
       label="Suspect open work"
-      columns={COLUMNS}
+      columns={columns}
       rows={data ?? []}
       rowKey={(work) => `${work.name} ${work.oldest_span_id}`}
       sort={{ key: "age", descending: true }}
@@ -22,22 +26,27 @@ export function OpenWorkTable({ run, height }: { run: string; height?: number })
   );
 }
 
-const COLUMNS: readonly Column<OpenWork>[] = [
-  {
-    key: "name", title: "Name", width: "minmax(110px, 2fr)", value: (work) => work.name,
-    render: (work) => (
-      <ViewLink view="timeline" state={timelineSpan(work.oldest_span_id, work.oldest_ns, work.oldest_ns + work.oldest_age_s * 1e9)} title="Show the oldest in the timeline">
-        <i className="swatch" style={{ background: colourOfName(work.name) }} /> {work.name}
-      </ViewLink>
-    ),
-  },
-  { key: "count", title: "Open", align: "right", width: "54px", value: (work) => work.count, render: (work) => formatCount(work.count) },
-  { key: "age", title: "Oldest", align: "right", width: "92px", value: (work) => work.oldest_age_s, render: (work) => formatSeconds(work.oldest_age_s) },
-  {
-    key: "where", title: "Where", width: "minmax(90px, 1fr)",
-    render: (work) =>
-      work.oldest_session_id === null
-        ? <span title={work.process_id}>{work.rank === null ? work.role || work.process_id : `${work.role} ${work.rank}`}</span>
-        : <ViewLink view="sessions" state={{ session: work.oldest_session_id }} title="Show the session"><span className="mono">{work.oldest_session_id}</span></ViewLink>,
-  },
-];
+/** The oldest come first, and only the oldest of each name is shown. */
+const MOST_SESSIONS = 200;
+
+function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[] {
+  return [
+    {
+      key: "name", title: "Name", width: "minmax(110px, 2fr)", value: (work) => work.name,
+      render: (work) => (
+        <ViewLink view="timeline" state={timelineSpan(work.oldest_span_id, work.oldest_ns, work.oldest_ns + work.oldest_age_s * 1e9)} title="Show the oldest in the timeline">
+          <i className="swatch" style={{ background: colourOfName(work.name) }} /> {work.name}
+        </ViewLink>
+      ),
+    },
+    { key: "count", title: "Open", align: "right", width: "54px", value: (work) => work.count, render: (work) => formatCount(work.count) },
+    { key: "age", title: "Oldest", align: "right", width: "92px", value: (work) => work.oldest_age_s, render: (work) => formatSeconds(work.oldest_age_s) },
+    {
+      key: "where", title: "Task", width: "minmax(90px, 1fr)",
+      render: (work) =>
+        work.oldest_session_id === null
+          ? <span title={work.process_id}>{work.rank === null ? work.role || work.process_id : `${work.role} ${work.rank}`}</span>
+          : <ViewLink view="sessions" state={{ session: work.oldest_session_id }} title={`Show session ${work.oldest_session_id}`}>{tasks.get(work.oldest_session_id) ?? work.oldest_session_id}</ViewLink>,
+    },
+  ];
+}

@@ -60,6 +60,7 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
   const [scroll, setScroll] = useState({ top: 0, height: 400 });
   const [cursor, setCursor] = useState(-1);
   const template = columns.map((column) => column.width ?? "minmax(80px, 1fr)").join(" ");
+  const minWidth = leastWidth(columns);
 
   useEffect(() => {
     const element = box.current;
@@ -101,7 +102,7 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
         role="row"
         aria-rowindex={index + 2}
         className={[...classes, (row !== undefined && rowClass?.(row)) || "", onOpen ? "is-clickable" : ""].filter(Boolean).join(" ")}
-        style={{ gridTemplateColumns: template, transform: `translateY(${index * ROW_HEIGHT}px)` }}
+        style={{ gridTemplateColumns: template, minWidth, transform: `translateY(${index * ROW_HEIGHT}px)` }}
         onClick={() => {
           setCursor(index);
           if (row !== undefined) onOpen?.(row);
@@ -127,16 +128,21 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
       onScroll={(event) => setScroll({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
       onKeyDown={onKeyDown}
     >
-      <TableHead {...props} template={template} />
+      <TableHead {...props} template={template} minWidth={minWidth} />
       <div className="table-body" style={{ height: count * ROW_HEIGHT }}>{rows}</div>
       {count === 0 && empty}
     </div>
   );
 }
 
-function TableHead<Row>({ columns, sort, onSort, template }: VirtualProps<Row> & { template: string }) {
+/** The least widths of all columns together: narrower, the table scrolls. Every row has the same, so columns stand in line. */
+export function leastWidth(columns: readonly { width?: string }[]): number {
+  return columns.reduce((sum, column) => sum + Number(/([\d.]+)px/.exec(column.width ?? "80px")?.[1] ?? 80), 0);
+}
+
+function TableHead<Row>({ columns, sort, onSort, template, minWidth }: VirtualProps<Row> & { template: string; minWidth: number }) {
   return (
-    <div className="table-head" role="row" style={{ gridTemplateColumns: template }}>
+    <div className="table-head" role="row" style={{ gridTemplateColumns: template, minWidth }}>
       {columns.map((column) => {
         const isSorted = sort?.key === column.key;
         const canSort = onSort !== undefined && (column.value !== undefined || column.isSortable === true);

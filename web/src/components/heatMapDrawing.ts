@@ -26,8 +26,8 @@ export interface Layout {
 
 /** Light to dark on a light page, dark to light on a dark one; lightness alone tells the values apart. */
 const SCALES: Record<Theme, readonly (readonly [number, number, number])[]> = {
-  light: [[237, 242, 249], [178, 205, 230], [94, 155, 205], [32, 98, 165], [8, 42, 96]],
-  dark: [[24, 33, 52], [38, 70, 120], [70, 125, 150], [150, 180, 110], [253, 231, 76]],
+  light: [[222, 232, 244], [178, 205, 230], [94, 155, 205], [32, 98, 165], [8, 42, 96]],
+  dark: [[36, 50, 82], [38, 70, 120], [70, 125, 150], [150, 180, 110], [253, 231, 76]],
 };
 
 /** The colour of a value between 0 and 1. */
@@ -52,8 +52,10 @@ export function cellAt(data: HeatMapData, layout: Layout, pointX: number, pointY
   const plotHeight = layout.height - layout.bottom;
   if (pointX < layout.left || pointY < 0 || pointY >= plotHeight || data.rows.length === 0) return null;
   const at = from + ((pointX - layout.left) / plotWidth) * (to - from);
-  const column = data.x.findIndex((start) => at >= start && at < start + data.width);
-  if (column < 0) return null;
+  // The last that has begun: columns may reach into the next where values come at uneven times.
+  let column = data.x.length - 1;
+  while (column >= 0 && data.x[column]! > at) column -= 1;
+  if (column < 0 || at >= data.x[column]! + data.width) return null;
   return { row: Math.min(data.rows.length - 1, Math.floor((pointY / plotHeight) * data.rows.length)), column };
 }
 

@@ -9,7 +9,7 @@ const WARNING = 30;
 /** Findings, and the newest warnings and errors. */
 export function Troubles({ run }: { run: string }) {
   const findings = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
-  const logs = useQuery(`overview logs ${run}`, (signal) => api.logs({ run, level: WARNING, limit: 200 }, signal), { everyMs: 2000 });
+  const logs = useQuery(`overview logs ${run}`, (signal) => api.logs({ run, level: WARNING, limit: 80 }, signal), { everyMs: 4000 });
   return (
     <>
       <Panel className="span-4" title="Findings" value={formatCount(findings.data?.length ?? 0)} actions={<ViewLink view="findings">all</ViewLink>}>

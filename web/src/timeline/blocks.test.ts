@@ -68,6 +68,10 @@ describe("lanes", () => {
   test("of the trainer stand on top, the others keep their order", () => {
     expect(sortLanes(lanes).map((one) => one.lane_id)).toEqual([4, 1, 2, 3]);
   });
+  test("are counted as people count", () => {
+    const many = ["l10", "l2", null, "l1"].map((name, place) => lane(place, "rollout", 0, name));
+    expect(sortLanes(many).map((one) => one.lane)).toEqual([null, "l1", "l2", "l10"]);
+  });
   test("are found by height, line by line", () => {
     const layout = arrangeLanes(lanes, new Map([[1, 2]]), new Set(), "normal");
     expect(layout.rows.map((row) => row.kind)).toEqual(["group", "lane", "lane", "group", "lane", "group", "lane"]);

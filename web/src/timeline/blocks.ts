@@ -67,7 +67,8 @@ export function arrange(answer: Timeline, fetchedAt: number): Blocks {
   };
 }
 
-function laneRanges(laneIds: readonly number[], depths: readonly number[]): Map<number, LaneBlocks> {
+/** Finds where the blocks of each lane and depth stand in columns sorted by both. */
+export function laneRanges(laneIds: ArrayLike<number>, depths: ArrayLike<number>): Map<number, LaneBlocks> {
   const found = new Map<number, LaneBlocks>();
   let index = 0;
   while (index < laneIds.length) {

@@ -89,7 +89,8 @@ export class TimelineController {
     this.inputs = inputs;
     this.horizon = { time: inputs.whole.end, at: performance.now() };
     this.fine = this.loader(0.5, 250);
-    this.coarse = this.loader(0, 5000);
+    // The picture of a long run hardly changes in a few seconds.
+    this.coarse = this.loader(0, Math.min(60_000, Math.max(5000, width(inputs.whole) / 1e6 / 100)));
     this.relayout();
     this.listen();
     const tick = () => {
@@ -183,7 +184,7 @@ export class TimelineController {
             end_ns: this.absolute(part.end),
             pixels,
             origin_ns: this.origin,
-            max_blocks: margin === 0 ? 12_000 : 40_000,
+            max_blocks: margin === 0 ? 4000 : 40_000,
           },
           signal,
         ),
@@ -260,7 +261,7 @@ export class TimelineController {
     }
     const isGrowing = this.window.end >= this.horizon.time - 10e9;
     this.fine.want(this.window, this.lanePixels(), version, isGrowing, now);
-    this.coarse.want(this.whole(), 900, version, true, now);
+    this.coarse.want(this.whole(), 500, version, true, now);
     if (!this.isDirty) return;
     this.isDirty = false;
     this.lastDrawn = now;

@@ -59,9 +59,16 @@ function groupTitle(lane: Lane): string {
 /** Roles that lead a run, as most frameworks call them; they stand on top. */
 const LEADING = /train|learn|driver|controller/i;
 
-/** Sorts lanes for the eye: those that lead the run first, then as the server has them (role, rank, process, name). */
+/** Sorts lanes for the eye: what leads the run first, then processes as the server has them, `lane2` before `lane10`. */
 export function sortLanes(lanes: readonly Lane[]): Lane[] {
-  return [...lanes].sort((one, other) => Number(LEADING.test(other.role)) - Number(LEADING.test(one.role)));
+  const places = new Map<string, number>();
+  for (const lane of lanes) if (!places.has(lane.process_id)) places.set(lane.process_id, places.size);
+  return [...lanes].sort(
+    (one, other) =>
+      Number(LEADING.test(other.role)) - Number(LEADING.test(one.role)) ||
+      places.get(one.process_id)! - places.get(other.process_id)! ||
+      (one.lane ?? "").localeCompare(other.lane ?? "", "en", { numeric: true }),
+  );
 }
 
 /** Places every lane; lanes come sorted by role, rank, process and name from the server. */

@@ -15,7 +15,7 @@ function empty(window: Window): Timeline {
   return { start_ns: window.start, end_ns: window.end, pixel_ns: 1, names: [], lane_id: [], depth: [], name: [], block_start_ns: [], block_end_ns: [], count: [], busy_ns: [], errors: [], open: [], span_id: [] };
 }
 
-function made(): { loader: Loader; asked: Asked[]; errors: (string | null)[] } {
+function made(reply: (window: Window) => Timeline = empty): { loader: Loader; asked: Asked[]; errors: (string | null)[] } {
   const asked: Asked[] = [];
   const errors: (string | null)[] = [];
   const loader = new Loader({
@@ -28,7 +28,7 @@ function made(): { loader: Loader; asked: Asked[]; errors: (string | null)[] } {
         const settled = () => new Promise<void>((done) => setTimeout(done, 0));
         asked.push({
           window, pixels, signal,
-          answer: () => (resolve(empty(window)), settled()),
+          answer: () => (resolve(reply(window)), settled()),
           fail: () => (reject(new Error("the server is away")), settled()),
         });
       }),
@@ -98,4 +98,19 @@ test("a failure is told, keeps the old picture, and is tried again", async () =>
   expect(loader.blocks).toBe(picture);
   loader.want({ start: 5000, end: 6000 }, 100, 1, false, later() * 3);
   expect(asked).toHaveLength(3);
+});
+
+test("while a run is followed only its newest time is asked for, until it is time for a full look", async () => {
+  const second = 1e9;
+  const { loader, asked } = made((window) => ({ ...empty(window), names: ["a"], lane_id: [1], depth: [0], name: [0], block_start_ns: [0], block_end_ns: [100 * second], count: [1], busy_ns: [1], errors: [0], open: [false], span_id: ["x"] }));
+  const now = later();
+  loader.want({ start: 60 * second, end: 100 * second }, 400, 1, true, now);
+  await asked[0]!.answer();
+  expect(asked[0]!.window).toEqual({ start: 40 * second, end: 120 * second });
+  loader.want({ start: 61 * second, end: 101 * second }, 400, 2, true, now + 1000);
+  expect(asked[1]!.window).toEqual({ start: 97 * second, end: 121 * second });
+  await asked[1]!.answer();
+  expect(loader.blocks!.window).toEqual({ start: 41 * second, end: 121 * second });
+  loader.want({ start: 90 * second, end: 130 * second }, 400, 3, true, now + 60_000);
+  expect(asked[2]!.window.start).toBe(70 * second);
 });

@@ -1,7 +1,8 @@
 // Decides when to ask for blocks: few requests, the old picture until the new one is here, and never two at once.
 import type { Timeline } from "../api";
 import { type Blocks, arrange } from "./blocks";
-import { type Window, covers, width, withMargins } from "./geometry";
+import { type Window, covers, overlaps, width, withMargins } from "./geometry";
+import { mergeBlocks } from "./mergeBlocks";
 
 export interface LoaderOptions {
   ask: (window: Window, pixels: number, signal: AbortSignal) => Promise<Timeline>;
@@ -18,6 +19,9 @@ const COARSE = 1.5;
 const FINE = 4;
 const MAX_PIXELS = 8192;
 const RETRY_MS = 1000;
+/** News are looked for in this much of the newest time; what comes later still is found by a full look now and then. */
+const TAIL_NS = 3e9;
+const FULL_EVERY_MS = 15_000;
 
 export class Loader {
   blocks: Blocks | null = null;
@@ -25,6 +29,7 @@ export class Loader {
   private askedVersion = -1;
   private asking: { window: Window; controller: AbortController } | null = null;
   private notBefore = 0;
+  private lastFull = -Infinity;
 
   constructor(private readonly options: LoaderOptions) {}
 
@@ -32,13 +37,16 @@ export class Loader {
   want(window: Window, pixels: number, version: number, isGrowing: boolean, now: number): void {
     if (now < this.notBefore) return;
     if (this.asking !== null) {
-      // An answer that will not cover the window any more only costs time.
-      if (covers(this.asking.window, window)) return;
+      // An answer that has nothing of the window any more only costs time.
+      if (overlaps(this.asking.window, window)) return;
       this.asking.controller.abort();
       this.asking = null;
     }
-    if (this.isServed(window, pixels) && !(isGrowing && version !== this.askedVersion)) return;
-    this.ask(window, pixels, version, now);
+    const isFineEnough = this.hasResolution(window, pixels);
+    const isNew = isGrowing && version !== this.askedVersion;
+    if (isFineEnough && !isNew && this.isCovered(window)) return;
+    if (isFineEnough && isGrowing && this.canExtend(window, now)) this.askTail(window, version, now);
+    else this.askAll(window, pixels, version, now);
   }
 
   stop(): void {
@@ -47,29 +55,54 @@ export class Loader {
     this.notBefore = Infinity;
   }
 
-  private isServed(window: Window, pixels: number): boolean {
-    if (this.blocks === null || !covers(this.blocks.window, window)) return false;
+  private isCovered(window: Window): boolean {
+    return this.blocks !== null && covers(this.blocks.window, window);
+  }
+
+  private hasResolution(window: Window, pixels: number): boolean {
     const wanted = width(window) / pixels;
     return this.askedPixelNs <= wanted * COARSE && this.askedPixelNs >= wanted / FINE;
   }
 
-  private ask(window: Window, pixels: number, version: number, now: number): void {
+  /** Tells whether the newest time alone is missing: all before it is here, and was looked at not long ago. */
+  private canExtend(window: Window, now: number): boolean {
+    const { blocks } = this;
+    if (blocks === null || this.options.margin === 0 || now - this.lastFull > FULL_EVERY_MS) return false;
+    return blocks.window.start <= window.start && blocks.window.end >= blocks.latest && blocks.latest - TAIL_NS > window.start;
+  }
+
+  private askAll(window: Window, pixels: number, version: number, now: number): void {
     const wide = withMargins(window, this.options.margin);
     const wanted = Math.max(1, Math.min(MAX_PIXELS, Math.round(pixels * (1 + 2 * this.options.margin))));
+    this.lastFull = now;
+    this.ask(wide, wanted, version, now, (blocks) => {
+      this.askedPixelNs = width(wide) / wanted;
+      return blocks;
+    });
+  }
+
+  private askTail(window: Window, version: number, now: number): void {
+    const old = this.blocks!;
+    const wide = withMargins(window, this.options.margin);
+    const tail = { start: Math.floor(old.latest - TAIL_NS), end: wide.end };
+    const wanted = Math.max(1, Math.min(MAX_PIXELS, Math.round(width(tail) / this.askedPixelNs)));
+    this.ask(tail, wanted, version, now, (news) =>
+      mergeBlocks(old, news, { start: Math.max(old.window.start, wide.start), end: tail.end }), window);
+  }
+
+  private ask(part: Window, pixels: number, version: number, now: number, made: (blocks: Blocks) => Blocks, serves: Window = part): void {
     const controller = new AbortController();
-    this.asking = { window: wide, controller };
+    this.asking = { window: serves, controller };
     this.notBefore = now + this.options.everyMs;
-    const askedPixelNs = width(wide) / wanted;
-    this.options.ask(wide, wanted, controller.signal).then(
+    this.options.ask(part, pixels, controller.signal).then(
       (answer) => {
         if (this.asking?.controller !== controller) return;
         this.asking = null;
-        this.askedPixelNs = askedPixelNs;
         this.askedVersion = version;
         const arrived = performance.now();
         // A slow answer is asked for less often.
         this.notBefore = Math.max(this.notBefore, arrived + (arrived - now));
-        this.blocks = arrange(answer, arrived);
+        this.blocks = made(arrange(answer, arrived));
         this.options.onError(null);
         this.options.onBlocks(this.blocks);
       },

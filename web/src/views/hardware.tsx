@@ -8,12 +8,13 @@ import { Select } from "../components/Select";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfIndex } from "../colours";
 import { align } from "../lines";
-import { formatClock, metricFormatter } from "../units";
+import { formatBytes, formatClock, metricFormatter } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
 import { timelineWindow } from "./links";
 import { deviceName, gridOf, latestOf, meanOf } from "./hardware/grid";
+import { UsageTable } from "./hardware/UsageTable";
 import { RECENT, type Range, type Recent, rangeOf } from "./metrics/range";
 import "./views.css";
 
@@ -80,6 +81,7 @@ export default function Hardware({ run }: ViewProps) {
         ? <EmptyState title="No accelerators are watched" text="The hosts are. Needs nvidia-ml-py on the nodes (pip install 'rl-insight[nvml]'), or Ray's own metrics." />
         : <Accelerators run={run} quantity={quantity} range={range} hasTotal={quantity.total !== undefined && known.has(quantity.total)} />}
       <div className="grid">
+        {known.has("gpu_utilization_ratio") && <UsageTable run={run} range={range} />}
         {charts.map(([metric, title]) => <DeviceChart key={metric} run={run} metric={known.get(metric)!} title={title} range={range} />)}
       </div>
     </div>
@@ -143,7 +145,7 @@ function DeviceChart({ run, metric, title, range }: { run: string; metric: Metri
   return (
     <Panel className="span-6" title={title} actions={<ViewLink view="metrics" state={{ metric: metric.name }}>explore</ViewLink>}>
       {error !== undefined && <div className="error-line">{error}</div>}
-      <Chart label={title} x={x} series={series} format={isRate ? (value) => `${format(value)}/s` : format} height={150} syncKey="hardware" {...(metric.name.endsWith("utilization_ratio") ? { range: [0, 1] as const } : {})} />
+      <Chart label={title} x={x} series={series} format={isRate ? (value) => `${format(value)}/s` : format} height={150} syncKey="hardware" isBinary={format === formatBytes} {...(metric.name.endsWith("utilization_ratio") ? { range: [0, 1] as const } : {})} />
     </Panel>
   );
 }

@@ -74,7 +74,7 @@ function useSettings(run: string, metrics: readonly Metric[]) {
   const [shares, setShares] = useUrlState("quantiles", "usual", ["usual", "wide", "tail"]);
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
   const range = rangeOf(summary.data, { recent, from, to }, POINTS);
-  const labels = [...new Set(metrics.flatMap((metric) => metric.labels)), ...PROCESS_LABELS];
+  const labels = [...new Set([...metrics.flatMap((metric) => metric.labels), ...PROCESS_LABELS])];
   const hasHistogram = metrics.some((metric) => metric.kind === "histogram");
   const query: Omit<MetricQuery, "metric"> | null = range === null ? null : {
     run,

@@ -12,11 +12,11 @@ import { OpenWorkPanel } from "../overview/OpenWorkPanel";
 import { WhoIsSlow } from "../overview/WhoIsSlow";
 import { chooseMetric, otherMetrics } from "../overview/chosenMetrics";
 import { phasesByStep, rolesOf, stepSeconds } from "../overview/stepPhases";
-import { useStepTimes } from "../overview/useStepTimes";
 import { colourOfIndex } from "../colours";
 import { formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { linkTo, navigate, useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useStepMetrics, useStepTimes, useSteps } from "../useSteps";
 import type { ViewProps } from ".";
 
 const SHOWN_STEPS = 60;
@@ -24,28 +24,22 @@ const SHOWN_STEPS = 60;
 /** Is the run healthy, and where does the time go? */
 export default function Overview({ run }: ViewProps) {
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 4000 });
-  const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: SHOWN_STEPS }, signal), { everyMs: 1500 });
-  const first = steps.data?.[0]?.step;
-  const last = steps.data?.at(-1)?.step;
-  const times = useStepTimes(run, first, last);
-  const metrics = useQuery(
-    `step metrics ${run}`,
-    (signal) => (last === undefined ? Promise.resolve([]) : api.stepMetrics({ run, first: Math.max(first ?? 0, last - SHOWN_STEPS), last }, signal)),
-    { enabled: steps.data !== undefined, everyMs: 2000 },
-  );
-  const byStep = useMemo(() => seriesByName(metrics.data ?? []), [metrics.data]);
+  const steps = useSteps(run, SHOWN_STEPS);
+  const times = useStepTimes(run, steps);
+  const metrics = useStepMetrics(run, steps);
+  const byStep = useMemo(() => seriesByName(metrics ?? []), [metrics]);
   const names = [...byStep.keys()];
   const chosen = { reward: chooseMetric(names, "reward"), throughput: chooseMetric(names, "throughput"), staleness: chooseMetric(names, "staleness") };
   const shown = [chosen.reward, chosen.throughput, chosen.staleness].filter((name) => name !== undefined);
   const charts = [...shown, ...otherMetrics(names, shown, Math.max(0, 3 - shown.length))];
-  if (steps.error !== undefined && steps.data === undefined) return <EmptyState title="No answer" text={steps.error} />;
+  if (lanes.error !== undefined && lanes.data === undefined) return <EmptyState title="No answer" text={lanes.error} />;
 
   return (
     <div className="overview">
-      <Tiles run={run} steps={steps.data ?? []} values={byStep} chosen={chosen} />
+      <Tiles run={run} steps={steps ?? NO_STEPS} values={byStep} chosen={chosen} />
       <div className="grid">
-        <StepPanel steps={steps.data ?? []} lanes={lanes.data ?? []} times={times ?? []} isLoading={times === undefined && steps.isLoading} />
-        <WhoIsSlow lanes={lanes.data ?? []} times={times ?? []} steps={steps.data ?? []} />
+        <StepPanel steps={steps ?? NO_STEPS} lanes={lanes.data ?? []} times={times ?? []} isLoading={times === undefined} />
+        <WhoIsSlow lanes={lanes.data ?? []} times={times ?? []} steps={steps ?? NO_STEPS} />
         {charts.map((name, place) => (
           <MetricPanel key={name} name={name} points={byStep.get(name) ?? NO_POINTS} colour={colourOfIndex(place)} />
         ))}
@@ -56,6 +50,8 @@ export default function Overview({ run }: ViewProps) {
     </div>
   );
 }
+
+const NO_STEPS: readonly Step[] = [];
 
 interface Points {
   x: number[];

@@ -40,7 +40,7 @@ export default function Sessions({ run }: ViewProps) {
       <div className="toolbar">
         <SearchBox value={search} onChange={setSearch} label="Search sessions" placeholder="step:7 status:failed task:… session:… phase:… error:… longer:2s" />
         <Select label="Status" isLabelHidden value={isKnown ? status : ""} options={STATUSES} onChange={(value) => setSearch(withCondition(search, "status", value === "" ? null : value))} />
-        <span className="muted" role="status">{`${formatCount(sessions.total)} sessions`}</span>
+        <span className="muted" role="status">{`${formatCount(sessions.total)} ${sessions.total === 1 ? "session" : "sessions"}`}</span>
         {problem !== null && <span className="warning">{problem}</span>}
         <span className="spacer" />
         <Choice label="Axis of the phases" value={axis} options={GANTT_AXES} onChange={setAxis} />
@@ -79,15 +79,14 @@ function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: Charts
   const { samples } = useSessionSample(run, search);
   return (
     <div className="grid session-charts">
-      <div className="span-4"><Distributions samples={samples} /></div>
+      <div><Distributions samples={samples} /></div>
       <Panel
-        className="span-4"
         title="Total time by submission"
         actions={<button type="button" className="chip" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)}>log</button>}
       >
         <LatencyScatter samples={samples} isLogarithmic={isLogarithmic} onPick={onPick} />
       </Panel>
-      <Panel className="span-4" title="Suspect open work">
+      <Panel title="Suspect open work">
         <OpenWorkTable run={run} />
       </Panel>
     </div>

@@ -16,6 +16,7 @@ import { useStrips } from "../timeline/useStrips";
 import { formatClock, formatCount, formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useSteps } from "../useSteps";
 import type { ViewProps } from ".";
 
 const MAX_HITS = 1000;
@@ -62,7 +63,7 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   const [stripNames, setStripNames] = useUrlState("metric", []);
 
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 2000 });
-  const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: 1000 }, signal), { everyMs: 1500 });
+  const steps = useSteps(run, 1000);
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 5000 });
   const hits = useHits(run, search);
   const strips = useStrips(run, stripNames, metrics.data ?? [], window_, origin);
@@ -70,7 +71,7 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   const inputs: Inputs = {
     lanes: useMemo(() => sortLanes(lanes.data ?? []), [lanes.data]),
     whole: useMemo(() => ({ start: startNs - origin, end: endNs - origin }), [startNs, endNs, origin]),
-    steps: useMemo(() => (steps.data ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })), [steps.data, origin]),
+    steps: useMemo(() => (steps ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })), [steps, origin]),
     strips,
     colourBy,
     density,
@@ -114,7 +115,7 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   const latestCallbacks = useRef(callbacks);
   latestCallbacks.current = callbacks;
 
-  const isReady = lanes.data !== undefined && steps.data !== undefined;
+  const isReady = lanes.data !== undefined && steps !== undefined;
   useEffect(() => {
     if (canvas.current === null || map.current === null || !isReady) return undefined;
     const made = new TimelineController(canvas.current, map.current, run, origin, latest.current.inputs, forwarded(latestCallbacks));

@@ -27,8 +27,8 @@ class ChromeEvent(msgspec.Struct, gc=False):
     ph: str
     name: str = ""
     cat: str = ""
-    ts: float = 0.0
-    dur: float | None = None
+    ts: int | float = 0
+    dur: int | float | None = None
     pid: int | str = 0
     tid: int | str = 0
     id: Any = None
@@ -228,7 +228,9 @@ def _with_category(args: dict[str, Any], category: str) -> dict[str, Any]:
 
 
 def _nanoseconds(microseconds: float) -> int:
-    return round(microseconds * 1000)
+    """Return microseconds as nanoseconds; the whole ones exactly, however large they are."""
+    whole = int(microseconds)
+    return whole * 1000 + round((microseconds - whole) * 1000)
 
 
 def _hex(value: Any) -> int:

@@ -23,7 +23,8 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  const HUES = [217, 152, 31, 268, 190, 345, 95, 48, 239, 12, 170, 310];
+  // No reds: they mean errors.
+  const HUES = [217, 152, 31, 268, 190, 300, 95, 48, 239, 170];
   const hueOf = new Map();
   function color(name, alpha = 1) {
     if (!hueOf.has(name)) hueOf.set(name, hueOf.size);
@@ -240,7 +241,7 @@
       made.append(element("p", { class: "note" }, "Lost: " + report.losses.slice(0, 8)
         .map((loss) => `${whole(loss.count)} ${loss.kind} (${loss.reason}) by ${loss.role || loss.process_id}`).join(", ")));
     }
-    if (report.steps.length > 1) made.append(element("h3", {}, "Time of each step"), stepChart());
+    if (report.steps.length > 1) made.append(element("h3", { class: "below" }, "Time of each step", element("small", {}, " with a red edge where there were errors")), stepChart());
   }
 
   function stepChart() {
@@ -254,9 +255,13 @@
       });
       const wide = Math.max(1, (axes.toX(1) - axes.toX(0)) * 0.8);
       steps.forEach((step, place) => {
-        pen.fillStyle = step.errors ? css("--bad") : css("--accent");
         const top = axes.toY(seconds[place]);
+        pen.fillStyle = css("--accent");
         pen.fillRect(axes.toX(step.step) - wide / 2, top, wide, axes.toY(0) - top);
+        if (step.errors) {
+          pen.fillStyle = css("--bad");
+          pen.fillRect(axes.toX(step.step) - wide / 2, top - 3, wide, 3);
+        }
       });
     });
     made.addEventListener("pointermove", (event) => {
@@ -413,6 +418,14 @@
     let kept = text.length;
     while (kept > 1 && pen.measureText(text.slice(0, kept) + "…").width > width) kept = Math.floor(kept * 0.85);
     return kept > 1 ? text.slice(0, kept) + "…" : "";
+  }
+
+  // Ids differ at their end.
+  function fitEnd(pen, text, width) {
+    if (pen.measureText(text).width <= width) return text;
+    let from = 1;
+    while (from < text.length && pen.measureText("…" + text.slice(from)).width > width) from++;
+    return "…" + text.slice(from);
   }
 
   function legend(names, of) {
@@ -581,7 +594,7 @@
       rows.forEach((row, place) => {
         const y = axis + place * ROW;
         pen.fillStyle = OUTCOMES[row.status] ? outcomeColor(row.status) : css("--faint");
-        pen.fillText(fit(pen, row.session_id, left - 10), 2, y + ROW / 2);
+        pen.fillText(fitEnd(pen, row.session_id, left - 10), 2, y + ROW / 2);
         for (const bar of row.bars) {
           const begin = toX(bar.start_ns, width), end = toX(bar.end_ns === null ? high : bar.end_ns, width);
           const thin = bar.outcome === "wait" || (bar.name === "execution" && inner.size);

@@ -6,7 +6,7 @@ import gzip
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -33,7 +33,8 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise ExchangeError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager

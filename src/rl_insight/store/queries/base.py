@@ -73,8 +73,10 @@ def attributes_of(text: str | None) -> dict[str, Any]:
 
 def json_path(key: str) -> str:
     """Return the JSON path of a key of an object, whatever characters it has."""
-    if '"' in key or "\\" in key:
-        raise QueryError(f"the key {key[:40]!r} cannot be asked for: it holds a quote or a backslash.")
+    if key in {"", "*"} or '"' in key or "\\" in key or "\0" in key:
+        raise QueryError(
+            f"the key {key[:40]!r} cannot be asked for: it is empty, a star, or holds a quote or a backslash."
+        )
     return f'$."{key}"'
 
 

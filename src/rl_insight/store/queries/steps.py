@@ -75,7 +75,7 @@ def steps(cursor: Cursor, limit: int = 200) -> list[Step]:
 
 
 def step_times(cursor: Cursor, first: int, last: int, *, states_only: bool = True) -> list[StepTime]:
-    """Return how long each state and phase (or, with `states_only=False`, each span name) ran on each lane in each step."""
+    """Return how long each state and phase (or, without `states_only`, each span name) ran on each lane by step."""
     _check(first, last)
     sql = _SPANS.format(segment=_SEGMENTS[states_only])
     found = cursor.execute(sql, {"first": first, "last": last}).fetchnumpy()

@@ -19,10 +19,17 @@ export function gridOf(lines: readonly JsonLine[], widthNs: number, totals: read
   named.sort((one, other) => byNumber(one.name, other.name));
   return {
     x: x.map((ns) => ns / 1e9),
-    width: widthNs / 1e9,
+    // A reading holds until the next: columns are at least as wide as the readings are apart, with room for delays.
+    width: Math.max(widthNs, spacing(x) * 1.6) / 1e9,
     rows: named.map((row) => row.name),
     values: named.map((row) => (totals === null ? row.values : row.values.map((value) => shareOf(value, total.get(row.name) ?? null)))),
   };
+}
+
+/** How far apart readings usually are. */
+function spacing(x: readonly number[]): number {
+  const gaps = x.slice(1).map((at, index) => at - x[index]!).sort((one, other) => one - other);
+  return gaps[Math.floor(gaps.length / 2)] ?? 0;
 }
 
 function shareOf(value: number | null, total: number | null): number | null {

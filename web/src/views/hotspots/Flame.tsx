@@ -16,7 +16,7 @@ interface Props {
 }
 
 const LONGEST = 3000;
-const ROW = 22;
+const ROW = 25;
 
 /** Where the time goes by role, name and children: the width is the time in which at least one such span ran. */
 export function Flame({ run, conditions, zoom, onZoom }: Props) {

@@ -52,7 +52,7 @@ function columnsOf(spots: readonly Hotspot[], lanes: ReadonlyMap<number, Lane>, 
   const columns: Column<Hotspot>[] = [];
   if (first?.name !== null) {
     columns.push({
-      key: "name", title: "Name", width: "minmax(180px, 2fr)", value: (spot) => spot.name,
+      key: "name", title: "Name", width: "minmax(150px, 2fr)", value: (spot) => spot.name,
       render: (spot) => (
         <ViewLink view="timeline" state={{ search: spot.name, ...(window === null ? {} : timelineWindow(window[0], window[1])) }} title={`${spot.name ?? ""}: find in the timeline`}>
           <i className="swatch" style={{ background: colourOfName(spot.name ?? "") }} /> {spot.name}
@@ -61,12 +61,12 @@ function columnsOf(spots: readonly Hotspot[], lanes: ReadonlyMap<number, Lane>, 
     });
   }
   if (first !== undefined && (first.role !== null || first.lane_id !== null)) {
-    columns.push({ key: "place", title: first.role !== null ? "Role" : "Lane", width: "minmax(140px, 1.4fr)", value: place, render: (spot) => <span title={place(spot)}>{place(spot)}</span> });
+    columns.push({ key: "place", title: first.role !== null ? "Role" : "Lane", width: "minmax(130px, 1.4fr)", value: place, render: (spot) => <span title={place(spot)}>{place(spot)}</span> });
   }
   for (const [key, title, hint] of FIGURES) {
     const largest = Math.max(1, ...spots.map((spot) => spot[key]));
     columns.push({
-      key, title, hint, align: "right", width: "minmax(84px, 1fr)", value: (spot) => spot[key],
+      key, title, hint, align: "right", width: key === "total_ns" || key === "wall_ns" ? "minmax(104px, 1fr)" : "minmax(84px, 1fr)", value: (spot) => spot[key],
       render: (spot) => <MeterCell share={spot[key] / largest}>{key === "count" ? formatCount(spot[key]) : formatDuration(spot[key])}</MeterCell>,
     });
   }

@@ -8,7 +8,7 @@ import { Panel } from "../../components/Panel";
 import { colourOfIndex } from "../../colours";
 import { savePicture, saveText } from "../../download";
 import { type AlignedLines, align, toCsv } from "../../lines";
-import { type Formatter, formatClock, formatCount, formatNumber, metricFormatter } from "../../units";
+import { type Formatter, formatBytes, formatClock, formatCount, formatNumber, metricFormatter } from "../../units";
 import { useQuery } from "../../useQuery";
 
 export type HistogramShape = "quantiles" | "heat" | "both";
@@ -76,6 +76,7 @@ function Lines({ metric, query, aggregation, shares, isLogarithmic, hidden, onTo
             format={format}
             height={210}
             isLogarithmic={isLogarithmic && hasPositive(aligned)}
+            isBinary={metricFormatter(metric.name) === formatBytes}
             syncKey={isStep ? "metrics step" : "metrics time"}
             hidden={hidden}
             onToggle={series.length > 1 ? onToggle : undefined}
@@ -123,8 +124,10 @@ function formatterOf(metric: Metric, aggregation: RangeQuery["aggregation"]): Fo
 }
 
 function Spread({ metric, query }: Props) {
-  const asked = { ...query, metric: metric.name, rows: 40, group_by: undefined };
   const isStep = query.axis === "step";
+  // Cells are seen one by one, so they are coarser than the points of a line.
+  const width = Number(query.width) * (isStep ? 1 : 2);
+  const asked = { ...query, metric: metric.name, rows: 40, group_by: undefined, width };
   const { data, error } = useQuery(`heat ${JSON.stringify(asked)}`, (signal) => api.metricHeatMap(asked, signal), { everyMs: 3000 });
   const format = metricFormatter(metric.name);
   const map = useMemo<HeatMapData | null>(() => {
@@ -132,12 +135,12 @@ function Spread({ metric, query }: Props) {
     const rows = data.lower.map((lower, row) => `${format(lower)} – ${format(data.upper[row])}`);
     return {
       x: isStep ? data.x : data.x.map((ns) => ns / 1e9),
-      width: Number(query.width) / (isStep ? 1 : 1e9),
+      width: width / (isStep ? 1 : 1e9),
       rows: rows.reverse(),
       // Large values at the top; no values at all is not the same as a few.
       values: data.lower.map((_, row) => data.counts.map((counts) => counts[row] || null)).reverse(),
     };
-  }, [data, isStep, query.width, metric.name]);
+  }, [data, isStep, width, metric.name]);
   return (
     <Panel
       title={`${metric.name} · spread`}

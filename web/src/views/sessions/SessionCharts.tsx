@@ -81,7 +81,7 @@ export function LatencyScatter({ samples, isLogarithmic, onPick }: ScatterProps)
       kind="points"
       format={formatSeconds}
       isLogarithmic={isLogarithmic}
-      height={178}
+      height={158}
       onPick={(at) => {
         const found = sorted.find((sample) => sample.submit_ts === at);
         if (found !== undefined) onPick(found.session_id);

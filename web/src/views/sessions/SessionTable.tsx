@@ -7,7 +7,7 @@ import { type Column, type Sort, VirtualTable } from "../../components/Table";
 import { formatClock, formatCount, formatNumber, formatSeconds } from "../../units";
 import { PhaseAxis, PhaseBars } from "./PhaseBars";
 import type { SessionWindow } from "./data";
-import { type GanttAxis, axisOf } from "./gantt";
+import { type GanttAxis, axisOf, extentOf } from "./gantt";
 
 interface Props {
   sessions: SessionWindow;
@@ -39,7 +39,7 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
   return (
     <VirtualTable
       label="Sessions"
-      columns={[...columns, gantt]}
+      columns={withGantt(columns, gantt)}
       count={sessions.total}
       rowAt={sessions.rowAt}
       rowKey={(session) => session.session_id}
@@ -64,7 +64,19 @@ function Nothing({ hasSearch }: { hasSearch: boolean }) {
   );
 }
 
+/** The chart stands right behind the total, so that it is in view on small screens too. */
+function withGantt(columns: readonly Column<Session>[], gantt: Column<Session>): Column<Session>[] {
+  const place = columns.findIndex((column) => column.key === "total_s") + 1;
+  return [...columns.slice(0, place), gantt, ...columns.slice(place)];
+}
+
 const NARROW = new Set(["session_id", "status", "total_s"]);
+
+function OpenFor({ session }: { session: Session }) {
+  const now = Date.now() / 1000;
+  const [start, end] = extentOf(session, now);
+  return <span className="warning" title="Open until now">{`${formatSeconds(end - start)} …`}</span>;
+}
 
 const seconds = (key: keyof Session & string, title: string, hint: string): Column<Session> => ({
   key, title, hint, align: "right", width: "86px", isSortable: true, render: (session) => formatSeconds(session[key] as number | null | undefined),
@@ -76,7 +88,10 @@ const COLUMNS: readonly Column<Session>[] = [
   { key: "status", title: "Status", width: "104px", isSortable: true, render: (session) => <span title={session.reason ?? ""}><StatusBadge status={session.status ?? "pending"} /></span> },
   { key: "step", title: "Step", align: "right", width: "64px", isSortable: true, render: (session) => formatCount(session.step) },
   { key: "submit_ts", title: "Submitted", width: "100px", isSortable: true, render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)) },
-  seconds("total_s", "Total", "From the submission to the end"),
+  {
+    key: "total_s", title: "Total", hint: "From the submission to the end; of an open session, until now", align: "right", width: "96px", isSortable: true,
+    render: (session) => (session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s)),
+  },
   seconds("queue_wait_s", "Queue", "From the submission until it was in the queue"),
   seconds("runner_wait_s", "Runner", "From the queue until it began to run"),
   seconds("generate_s", "Generate", "At least one generation was running"),

@@ -1,0 +1,107 @@
+"""How fast files come into runs, and how long a report takes."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.harness import Figure, Options, say
+from benchmarks.make_store import make_store
+from rl_insight.exchange.destinations import Destination, Receipt, StoreDestination
+from rl_insight.exchange.exporter import export_run
+from rl_insight.exchange.importer import Importer
+from rl_insight.exchange.report import write_report
+from rl_insight.schema import Batch
+from rl_insight.store import RunDirectory, RunStore
+
+NAME = "exchange"
+
+_BEGIN_S = 1_767_225_600.0
+
+
+class _Nowhere(Destination):
+    """Takes batches and forgets them: what is left is the cost of reading."""
+
+    def send(self, batches: Sequence[Batch]) -> Receipt:
+        """Count the batches."""
+        return Receipt(new=len(batches))
+
+
+def run(options: Options) -> Iterator[Figure]:
+    """Measure import and report."""
+    sessions = 20_000 if options.quick else 200_000
+    spans = 20_000 if options.quick else 100_000
+    with tempfile.TemporaryDirectory() as work:
+        directory = Path(work)
+        say(f"exchange: {sessions:,} AReaL session records")
+        file = directory / "sessions-r0.jsonl"
+        _write_sessions(file, sessions)
+        yield Figure("AReaL sessions read to batches", _read_rate(file, directory), "/s", 100_000, at_least=True)
+        yield Figure("AReaL sessions into a store, spans and all", _store_rate(file, directory), "/s")
+        say(f"exchange: a report of {spans:,} spans")
+        make_store(directory / "spans.duckdb", spans)
+        with RunStore(directory / "spans.duckdb") as store:
+            began = time.perf_counter()
+            write_report(store, directory / "report.html")
+            yield Figure(f"report of {spans:,} spans", time.perf_counter() - began, "s", budget=10.0)
+            yield Figure("its size", (directory / "report.html").stat().st_size / 1e6, "MB")
+            began = time.perf_counter()
+            written = export_run(store, "chrome", directory / "trace.json")
+            yield Figure("Chrome trace written", written / (time.perf_counter() - began), "/s")
+
+
+def _write_sessions(path: Path, count: int) -> None:
+    """Write records as AReaL's tracer does: about 600 bytes each."""
+    rng = random.Random(7)
+    with path.open("wb") as stream:
+        for number in range(count):
+            at = _BEGIN_S + number * 0.01
+            generated = at + 0.3 + rng.lognormvariate(1.5, 0.6)
+            record = {
+                "task_id": number // 8,
+                "session_id": number,
+                "rank": 0,
+                "status": "accepted" if rng.random() < 0.9 else "rejected",
+                "submit_ts": at,
+                "enqueue_ts": at + 0.001,
+                "wait_return_ts": generated + 1.0,
+                "rollout_stats": {"accepted": 8, "enqueued": 192, "rejected": 0, "running": 56},
+                "queue_wait_s": 0.001,
+                "runner_wait_s": 0.199,
+                "execution_s": generated + 0.5 - at - 0.2,
+                "post_wait_s": 0.5,
+                "total_s": generated + 1.0 - at,
+                "generate_s": generated - at - 0.3,
+                "reward_calc_s": 0.3,
+                "phases": {
+                    "execution": [{"start_ts": at + 0.2, "end_ts": generated + 0.5}],
+                    "generate": [{"start_ts": at + 0.3, "end_ts": generated}],
+                    "reward": [{"start_ts": generated + 0.1, "end_ts": generated + 0.4}],
+                },
+            }
+            stream.write(json.dumps(record).encode() + b"\n")
+
+
+def _read_rate(file: Path, directory: Path) -> float:
+    importer = Importer(_Nowhere(), data_dir=directory / "nowhere", run_id="r")
+    began = time.process_time()
+    importer.add(file)
+    took = time.process_time() - began
+    summary = importer.summary()
+    if summary.bad or summary.partial:
+        raise RuntimeError(f"records were not read, the figure is worth nothing: {summary.problems}")
+    return summary.records / took
+
+
+def _store_rate(file: Path, directory: Path) -> float:
+    runs = RunDirectory(directory / "data")
+    importer = Importer(StoreDestination(runs), data_dir=directory / "data", run_id="r")
+    began = time.perf_counter()
+    importer.add(file)
+    took = time.perf_counter() - began
+    runs.close()
+    return importer.summary().records / took

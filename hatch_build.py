@@ -1,0 +1,42 @@
+"""Builds the web page into the package when a wheel is made and the page is not there yet."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+STATIC = Path("src", "rl_insight", "server", "static")
+
+
+class WebPageHook(BuildHookInterface[Any]):
+    """Runs `npm install` and `vite build` in `web/`; without npm the wheel is made without the page, and says so."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Make sure that the page is there, and take it along although git ignores it."""
+        if self.target_name == "wheel" and version == "editable":
+            return  # a checkout builds its page with `make web`
+        static = Path(self.root) / STATIC
+        if not (static / "index.html").is_file():
+            self._build(Path(self.root) / "web")
+        if (static / "index.html").is_file():
+            build_data["artifacts"].append(f"/{STATIC.as_posix()}/**")
+
+    def _build(self, web: Path) -> None:
+        npm = shutil.which("npm")
+        if npm is None or not (web / "package.json").is_file():
+            self.app.display_warning(
+                "The web page is not built: npm was not found. The server will run without it. "
+                "Install Node.js 20 or newer and build again to have it."
+            )
+            return
+        self.app.display_info("Building the web page with npm.")
+        # Not `npm ci`: it refuses a lock file made on another platform than this one.
+        install = [npm, "install", "--no-save", "--no-audit", "--no-fund"]
+        subprocess.run(install, cwd=web, check=True)  # noqa: S603  (our own words)
+        subprocess.run([npm, "exec", "--", "vite", "build"], cwd=web, check=True)  # noqa: S603  (our own words)

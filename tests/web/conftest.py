@@ -1,0 +1,153 @@
+"""The built page in a real browser, against a real server that a real training feeds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "web"
+STATIC = ROOT / "src" / "rl_insight" / "server" / "static"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def _chromium():
+    return next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+
+
+def _is_built():
+    index = STATIC / "index.html"
+    sources = [path for path in (WEB / "src").rglob("*") if path.is_file()]
+    return index.exists() and index.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
+
+
+@pytest.fixture(scope="session")
+def built_page():
+    """Build the page unless that was done after the last change of its sources."""
+    if _is_built():
+        return STATIC
+    if shutil.which("npm") is None:
+        if (STATIC / "index.html").exists():
+            return STATIC
+        pytest.skip("the page is not built, and npm is not installed")
+    if not (WEB / "node_modules").is_dir():
+        subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund"], cwd=WEB, check=True)
+    subprocess.run(["npx", "vite", "build"], cwd=WEB, check=True)
+    return STATIC
+
+
+class Server:
+    """A server that can be killed and started again on the same port with the same data."""
+
+    def __init__(self, data_dir, wait_until):
+        self._data_dir = data_dir
+        self._wait_until = wait_until
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        words = [
+            "--port",
+            str(self.port),
+            "--data-dir",
+            str(self._data_dir),
+            "otlp_http_port=null",
+            "otlp_grpc_port=null",
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rl_insight.cli", "server", "start", *words], stdout=subprocess.DEVNULL
+        )
+        self._wait_until(self._accepts)
+        return self
+
+    def _accepts(self):
+        assert self.process.poll() is None, "the server ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def server(built_page, tmp_path_factory, wait_until):
+    started = Server(tmp_path_factory.mktemp("data"), wait_until).start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture(scope="module")
+def training(server):
+    """Let the example training feed the server, with a slow worker and failing tools."""
+    words = ["--server", server.url, "--speed", "3", "--straggler", "1", "--errors"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "examples.async_grpo", *words],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield process
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = _chromium()
+    if path is None:
+        pytest.skip("there is no Chromium")
+    # For one module only: while it runs, asyncio thinks that this thread has a running loop.
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser, server):
+    """Open a page; a script error or a request to anywhere else than the server fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, base_url=server.url)
+    opened = context.new_page()
+    opened.set_default_timeout(20_000)
+    errors, strangers = [], []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
+    opened.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith((server.url, "data:", "blob:")) else strangers.append(request.url)
+        ),
+    )
+    yield opened
+    context.close()
+    assert errors == []
+    assert strangers == []

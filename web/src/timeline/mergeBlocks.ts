@@ -1,0 +1,62 @@
+// Joins an answer about the newest time with what is already here, so that following a run does not load it again
+// and again.
+import { type Blocks, laneRanges } from "./blocks";
+import type { Window } from "./geometry";
+
+type Place = readonly [blocks: Blocks, index: number];
+
+/** Returns the old blocks that ended before the new window, and all of the new ones, within `window`. */
+export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
+  const names: string[] = [...old.names];
+  const places = new Map(names.map((name, place) => [name, place]));
+  const renamed = Int32Array.from(news.names, (name) => {
+    let place = places.get(name);
+    if (place === undefined) {
+      place = names.length;
+      names.push(name);
+      places.set(name, place);
+    }
+    return place;
+  });
+  const lanes: number[] = [];
+  const chosen: Place[] = [];
+  for (const lane of [...new Set([...old.lanes.keys(), ...news.lanes.keys()])].sort((one, other) => one - other)) {
+    for (const place of laneBlocks(old, news, lane, window)) {
+      lanes.push(lane);
+      chosen.push(place);
+    }
+  }
+  const numbers = (column: "start" | "end" | "count" | "busy" | "errors") => Float64Array.from(chosen, ([blocks, index]) => blocks[column][index]!);
+  const depth = Int32Array.from(chosen, ([blocks, index]) => blocks.depth[index]!);
+  return {
+    window,
+    pixelNs: Math.max(old.pixelNs, news.pixelNs),
+    fetchedAt: news.fetchedAt,
+    latest: Math.max(old.latest, news.latest),
+    names,
+    name: Int32Array.from(chosen, ([blocks, index]) => (blocks === news ? renamed[blocks.name[index]!]! : blocks.name[index]!)),
+    depth,
+    start: numbers("start"),
+    end: numbers("end"),
+    count: numbers("count"),
+    busy: numbers("busy"),
+    errors: numbers("errors"),
+    isOpen: Uint8Array.from(chosen, ([blocks, index]) => blocks.isOpen[index]!),
+    spanId: chosen.map(([blocks, index]) => blocks.spanId[index]!),
+    lanes: laneRanges(lanes, depth),
+  };
+}
+
+/** A lane's blocks in the order of drawing: by depth, then by start. */
+function laneBlocks(old: Blocks, news: Blocks, lane: number, window: Window): Place[] {
+  const found: Place[] = [];
+  const before = old.lanes.get(lane);
+  for (let index = before?.first ?? 0; index < (before?.end ?? 0); index += 1) {
+    // What was open, or reaches into the new window, stands in the new answer.
+    const isSettled = old.isOpen[index] === 0 && old.end[index]! < news.window.start;
+    if (isSettled && old.end[index]! >= window.start) found.push([old, index]);
+  }
+  const after = news.lanes.get(lane);
+  for (let index = after?.first ?? 0; index < (after?.end ?? 0); index += 1) found.push([news, index]);
+  return found.sort(([one, at], [other, place]) => one.depth[at]! - other.depth[place]! || one.start[at]! - other.start[place]!);
+}

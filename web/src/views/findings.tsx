@@ -1,0 +1,63 @@
+import { type Finding, api } from "../api";
+import { EmptyState } from "../components/EmptyState";
+import { Facts, factsOf } from "../components/Facts";
+import { Select } from "../components/Select";
+import { ViewLink } from "../components/ViewLink";
+import { formatClock, formatCount, formatDuration } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import type { ViewProps } from ".";
+import { timelineWindow } from "./links";
+import "./views.css";
+
+const RANKS: Readonly<Record<string, number>> = { critical: 0, error: 1, warning: 2, info: 3 };
+const CLASSES: Readonly<Record<string, string>> = { critical: "is-bad", error: "is-bad", warning: "is-warning" };
+
+/** What the analysis found: the gravest first, each with its evidence and a way into the timeline. */
+export default function Findings({ run }: ViewProps) {
+  const [kind, setKind] = useUrlState("kind", "");
+  const { data, error } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
+  if (error !== undefined && data === undefined) return <EmptyState title="No findings" text={error} />;
+  if (data === undefined) return null;
+  if (data.length === 0) {
+    return (
+      <EmptyState title="Nothing was found" text="Stragglers, stalls, long tails, stuck sessions, idle accelerators, slow tools, error bursts, regressions and lost telemetry are reported here, with their evidence. On a healthy run this stays empty.">
+        <p><ViewLink view="hotspots">Where does the time go?</ViewLink> · <ViewLink view="sessions">Which sessions are slow?</ViewLink></p>
+      </EmptyState>
+    );
+  }
+  const kinds = [...new Set(data.map((finding) => finding.kind))].sort();
+  const shown = data.filter((finding) => kind === "" || finding.kind === kind).sort((one, other) => (RANKS[one.severity] ?? 4) - (RANKS[other.severity] ?? 4) || other.start_ns - one.start_ns);
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <Select label="Kind" value={kinds.includes(kind) ? kind : ""} options={[{ value: "", label: "all kinds" }, ...kinds.map((value) => ({ value, label: value.replaceAll("_", " ") }))]} onChange={setKind} />
+        <span className="muted" role="status">{`${formatCount(shown.length)} findings`}</span>
+      </div>
+      {shown.map((finding) => <FindingPanel key={finding.finding_id} finding={finding} />)}
+    </div>
+  );
+}
+
+function FindingPanel({ finding }: { finding: Finding }) {
+  const evidence = factsOf(finding.evidence ?? {});
+  return (
+    <article className="panel finding">
+      <header>
+        <span className={`badge ${CLASSES[finding.severity] ?? ""}`}>{finding.severity}</span>
+        <h2>{finding.title}</h2>
+        <div className="panel-actions">
+          <ViewLink view="timeline" state={timelineWindow(finding.start_ns, finding.end_ns)}>Timeline</ViewLink>
+          <ViewLink view="hotspots" state={{ scope: "window", from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}>Hotspots</ViewLink>
+          <ViewLink view="logs" state={{ from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}>Logs</ViewLink>
+        </div>
+      </header>
+      <div className="panel-body">
+        <p className="muted">
+          {[finding.kind.replaceAll("_", " "), `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`, finding.step == null ? null : `step ${formatCount(finding.step)}`, (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null].filter((part) => part !== null).join(" · ")}
+        </p>
+        {evidence.length > 0 && <Facts facts={evidence} isWide />}
+      </div>
+    </article>
+  );
+}

@@ -1,0 +1,143 @@
+import { useMemo } from "react";
+import type { LogLine } from "../api";
+import { Drawer } from "../components/Drawer";
+import { EmptyState } from "../components/EmptyState";
+import { type Fact, Facts, factsOf } from "../components/Facts";
+import { levelClass } from "../components/LogLines";
+import { SearchBox } from "../components/SearchBox";
+import { Select } from "../components/Select";
+import { type Column, Table } from "../components/Table";
+import { ViewLink } from "../components/ViewLink";
+import { useLive } from "../live";
+import { formatClock, formatCount, formatDate, formatLevel, shorten } from "../units";
+import { useUrlState } from "../url";
+import type { ViewProps } from ".";
+import { timelineSpan, timelineWindow } from "./links";
+import { lineKey, useLogTail } from "./logs/tail";
+import "./views.css";
+
+const LEVELS = [
+  { value: "0", label: "all levels" },
+  { value: "20", label: "INFO and up" },
+  { value: "30", label: "WARNING and up" },
+  { value: "40", label: "ERROR and up" },
+];
+const FIRST_LINES = 500;
+const MOST_LINES = 10_000;
+
+/** Log lines as they come, the newest on top. */
+export default function Logs({ run }: ViewProps) {
+  const { state } = useLive();
+  const [search, setSearch] = useUrlState("search", "");
+  const [level, setLevel] = useUrlState("level", "0");
+  const [session, setSession] = useUrlState("session", "");
+  const [span, setSpan] = useUrlState("span", "");
+  const [process, setProcess] = useUrlState("process", "");
+  const [step, setStep] = useUrlState("step", "");
+  const [from, setFrom] = useUrlState("from", 0);
+  const [to, setTo] = useUrlState("to", 0);
+  const [limit, setLimit] = useUrlState("lines", FIRST_LINES);
+  const [selected, setSelected] = useUrlState("line", "");
+  const hasWindow = to > from;
+  const tail = useLogTail(
+    {
+      run,
+      level: Number(level) || undefined,
+      text: search.trim() || undefined,
+      session_id: session || undefined,
+      span_id: /^[0-9a-f]{1,16}$/i.test(span) ? span : undefined,
+      process_id: process || undefined,
+      step: /^-?\d+$/.test(step) ? Number(step) : undefined,
+      start_ns: hasWindow ? Math.round(from * 1e9) : undefined,
+      end_ns: hasWindow ? Math.round(to * 1e9) : undefined,
+    },
+    Math.min(MOST_LINES, Math.max(1, limit)),
+  );
+  const shown = useMemo(() => tail.lines.find((line) => keyInAddress(line) === selected), [tail.lines, selected]);
+  const filters: readonly (readonly [string, string, () => void])[] = [
+    ["session", session, () => setSession("")],
+    ["span", span, () => setSpan("")],
+    ["process", process, () => setProcess("")],
+    ["step", step, () => setStep("")],
+    ["time", hasWindow ? `${formatClock(from * 1e9)} – ${formatClock(to * 1e9)}` : "", () => { setFrom(0); setTo(0); }],
+  ];
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <SearchBox value={search} onChange={setSearch} label="Search logs" placeholder="Search messages and fields" />
+        <Select label="Level" isLabelHidden value={LEVELS.some((one) => one.value === level) ? level : "0"} options={LEVELS} onChange={setLevel} />
+        {filters.filter(([, value]) => value !== "").map(([name, value, clear]) => (
+          <button key={name} type="button" className="chip" onClick={clear} aria-label={`Remove the filter ${name}`} title="Remove this filter">{`${name}: ${shorten(value, 40)} ×`}</button>
+        ))}
+        <span className="spacer" />
+        <span className="muted" role="status">{`${formatCount(tail.lines.length)} lines, newest first${state === "live" ? "" : ` (${state})`}`}</span>
+        {tail.hasMore && limit < MOST_LINES && <button type="button" onClick={() => setLimit(Math.min(MOST_LINES, limit * 4))}>Older lines</button>}
+      </div>
+      {tail.error !== undefined && <div className="error-line">{tail.error}</div>}
+      <div className="beside">
+        <section className="panel table-panel">
+          <Table
+            label="Logs"
+            columns={COLUMNS}
+            rows={tail.lines}
+            rowKey={keyInAddress}
+            selected={selected}
+            onOpen={(line) => setSelected(keyInAddress(line))}
+            rowClass={(line) => (line.level >= 40 ? "is-error-line" : undefined)}
+            empty={tail.isLoading ? null : <Nothing hasFilter={search !== "" || level !== "0" || filters.some(([, value]) => value !== "")} />}
+          />
+        </section>
+        {shown !== undefined && <LinePanel line={shown} onClose={() => setSelected("")} />}
+      </div>
+    </div>
+  );
+}
+
+/** Short enough for an address: the time and the process. */
+function keyInAddress(line: LogLine): string {
+  let hash = 0;
+  for (const character of lineKey(line)) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) | 0;
+  return `${(hash >>> 0).toString(36)}-${line.process_id}`;
+}
+
+function Nothing({ hasFilter }: { hasFilter: boolean }) {
+  if (hasFilter) return <EmptyState title="No log line fits" text="Take out a filter, or lower the level." />;
+  return <EmptyState title="No logs in this run" text="Send them with the run's telemetry, with the span, session and step they belong to:" code={'insight.log("warning", "the tool server is slow", tool="search")\n\nimport logging\nlogging.getLogger().addHandler(insight.InsightHandler())'} />;
+}
+
+const COLUMNS: readonly Column<LogLine>[] = [
+  { key: "time", title: "Time", width: "104px", render: (line) => <span className="mono muted">{formatClock(line.time_ns, true)}</span> },
+  { key: "level", title: "Level", width: "84px", render: (line) => <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span> },
+  { key: "process", title: "Process", width: "110px", render: (line) => <span title={line.process_id}>{line.rank === null ? line.role || line.process_id : `${line.role} ${line.rank}`}</span> },
+  { key: "step", title: "Step", width: "56px", align: "right", render: (line) => formatCount(line.step) },
+  { key: "message", title: "Message", width: "minmax(300px, 1fr)", render: (line) => <span className="mono" title={shorten(line.message, 500)}>{shorten(line.message, 500)}</span> },
+  {
+    key: "links", title: "", width: "132px",
+    render: (line) => (
+      <span className="row-links" onClick={(event) => event.stopPropagation()}>
+        {line.span_id !== null && <ViewLink view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>span</ViewLink>}
+        {line.session_id !== null && <ViewLink view="sessions" state={{ session: line.session_id }}>session</ViewLink>}
+      </span>
+    ),
+  },
+];
+
+function LinePanel({ line, onClose }: { line: LogLine; onClose: () => void }) {
+  const facts: Fact[] = [
+    ["Time", formatDate(line.time_ns)],
+    ["Logger", line.logger],
+    ["Process", <ViewLink key="process" view="logs" state={{ process: line.process_id }}>{line.process_id}</ViewLink>],
+    ["Lane", line.lane],
+    ["Step", line.step === null ? null : <ViewLink key="step" view="logs" state={{ step: line.step }}>{formatCount(line.step)}</ViewLink>],
+    ["Session", line.session_id === null ? null : <ViewLink key="session" view="sessions" state={{ session: line.session_id }}>{line.session_id}</ViewLink>],
+    ["Span", line.span_id === null ? null : <ViewLink key="span" view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>{line.span_id}</ViewLink>],
+    ["Timeline", <ViewLink key="timeline" view="timeline" state={timelineWindow(line.time_ns - 2e9, line.time_ns + 2e9)}>what else happened then</ViewLink>],
+  ];
+  return (
+    <Drawer title={<span className={levelClass(line.level)}>{formatLevel(line.level)}</span>} onClose={onClose}>
+      <pre>{line.message}</pre>
+      <Facts facts={facts} />
+      {Object.keys(line.attributes).length > 0 && <section><h3>Fields</h3><Facts facts={factsOf(line.attributes)} /></section>}
+    </Drawer>
+  );
+}

@@ -1,0 +1,56 @@
+// The newest log lines; after the first answer only what is new is asked for.
+import { useRef } from "react";
+import { type LogLine, type LogQuery, api } from "../../api";
+import { useQuery } from "../../useQuery";
+
+/** Lines of other processes may arrive late: so far back is looked again. */
+const OVERLAP_NS = 10e9;
+const PAGE = 300;
+
+export interface LogTail {
+  /** The newest first. */
+  lines: readonly LogLine[];
+  /** True when older lines exist that are not here. */
+  hasMore: boolean;
+  error: string | undefined;
+  isLoading: boolean;
+}
+
+export function useLogTail(query: LogQuery, limit: number): LogTail {
+  const key = `logs ${limit} ${JSON.stringify(query)}`;
+  const known = useRef<{ key: string; lines: readonly LogLine[] }>({ key: "", lines: [] });
+  const { data, error, isLoading } = useQuery(
+    key,
+    async (signal) => {
+      const old = known.current.key === key ? known.current.lines : [];
+      const newest = old[0];
+      const found = newest === undefined
+        ? await api.logs({ ...query, limit }, signal)
+        : await api.logs({ ...query, start_ns: Math.max(query.start_ns === undefined ? 0 : Number(query.start_ns), newest.time_ns - OVERLAP_NS), limit: Math.min(limit, PAGE) }, signal);
+      const isGap = newest !== undefined && found.length === Math.min(limit, PAGE) && found.every((line) => line.time_ns > newest.time_ns);
+      const lines = isGap ? await api.logs({ ...query, limit }, signal) : mergeLines(found, old, limit);
+      known.current = { key, lines };
+      return lines;
+    },
+    { everyMs: 1000, keep: true },
+  );
+  const lines = data ?? NONE;
+  return { lines, hasMore: lines.length >= limit, error, isLoading };
+}
+
+const NONE: readonly LogLine[] = [];
+
+/** Tells lines apart; two that agree in all of this are the same line asked for twice. */
+export function lineKey(line: LogLine): string {
+  return `${line.time_ns} ${line.process_id} ${line.level} ${line.logger ?? ""} ${line.span_id ?? ""} ${line.message}`;
+}
+
+/** Joins two lists, newest first, without doubles. */
+export function mergeLines(found: readonly LogLine[], old: readonly LogLine[], most: number): LogLine[] {
+  const seen = new Set<string>();
+  const merged = [...found, ...old].filter((line) => {
+    const key = lineKey(line);
+    return seen.has(key) ? false : seen.add(key) !== undefined;
+  });
+  return merged.sort((one, other) => other.time_ns - one.time_ns).slice(0, most);
+}

@@ -1,0 +1,114 @@
+import { useMemo, useState } from "react";
+import { type RunInfo, api } from "../api";
+import { ConfirmDialog } from "../components/ConfirmDialog";
+import { EmptyState } from "../components/EmptyState";
+import { SearchBox } from "../components/SearchBox";
+import { Select } from "../components/Select";
+import { type Column, Table, parseSort, sortText } from "../components/Table";
+import { ViewLink } from "../components/ViewLink";
+import { formatBytes, formatCount, formatDate, formatDuration, shorten } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import type { ViewProps } from ".";
+import { Comparison } from "./runs/Comparison";
+import "./views.css";
+
+/** All runs; two of them side by side. */
+export default function Runs({ run }: ViewProps) {
+  const [search, setSearch] = useUrlState("search", "");
+  const [order, setOrder] = useUrlState("sort", "-last_seen");
+  const [one, setOne] = useUrlState("one", "");
+  const [other, setOther] = useUrlState("other", "");
+  const [deleting, setDeleting] = useState<RunInfo | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [deleted, setDeleted] = useState<readonly string[]>([]);
+  const { data, error } = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000 });
+  const runs = useMemo(() => (data ?? []).filter((info) => !deleted.includes(info.run_id)), [data, deleted]);
+  const shown = useMemo(() => {
+    const wanted = search.trim().toLowerCase();
+    return runs.filter((info) => `${info.run_id} ${info.project ?? ""} ${info.experiment_name ?? ""}`.toLowerCase().includes(wanted));
+  }, [runs, search]);
+
+  const compare = (info: RunInfo) => {
+    if (info.run_id === one) return setOne(other), setOther("");
+    if (info.run_id === other) return setOther("");
+    return one === "" ? setOne(info.run_id, "push") : setOther(info.run_id, "push");
+  };
+  const remove = async (info: RunInfo) => {
+    setDeleting(null);
+    try {
+      await api.deleteRun(info.run_id);
+      setDeleted((before) => [...before, info.run_id]);
+      setProblem(null);
+    } catch (failure) {
+      setProblem(failure instanceof Error ? failure.message : String(failure));
+    }
+  };
+  const columns = columnsOf({ run, chosen: [one, other], onCompare: compare, onDelete: setDeleting });
+  const options = [{ value: "", label: "choose a run" }, ...runs.filter((info) => !info.problem).map((info) => ({ value: info.run_id, label: shorten(info.run_id, 60) }))];
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <SearchBox value={search} onChange={setSearch} label="Search runs" placeholder="Search runs" />
+        <span className="muted" role="status">{`${formatCount(shown.length)} runs, ${formatBytes(shown.reduce((sum, info) => sum + info.size_bytes, 0))}`}</span>
+        <span className="spacer" />
+        <Select label="Compare" value={one} options={options} onChange={(value) => setOne(value, "push")} />
+        <Select label="with" value={other} options={options} onChange={(value) => setOther(value, "push")} />
+        {(one !== "" || other !== "") && <button type="button" onClick={() => { setOne(""); setOther(""); }}>Clear</button>}
+      </div>
+      {(problem ?? error) !== undefined && (problem ?? error) !== null && <div className="error-line">{problem ?? error}</div>}
+      <section className={one !== "" && other !== "" ? "panel" : "panel grows"}>
+        <Table
+          label="Runs"
+          columns={columns}
+          rows={shown}
+          rowKey={(info) => info.run_id}
+          sort={parseSort(order)}
+          onSort={(sort) => setOrder(sortText(sort))}
+          selected={run}
+          height={one !== "" && other !== "" ? Math.min(200, 38 + shown.length * 28) : "100%"}
+          empty={data === undefined ? null : <EmptyState title="No run fits" />}
+        />
+      </section>
+      {one !== "" && other !== "" && <Comparison key={`${one} ${other}`} one={one} other={other} />}
+      {deleting !== null && (
+        <ConfirmDialog title="Delete this run?" action="Delete for ever" onConfirm={() => void remove(deleting)} onCancel={() => setDeleting(null)}>
+          <p><code>{deleting.run_id}</code></p>
+          <p className="muted">{`Its file ${deleting.file} (${formatBytes(deleting.size_bytes)}) is removed from the server's disk. This cannot be undone.`}</p>
+        </ConfirmDialog>
+      )}
+    </div>
+  );
+}
+
+interface Actions {
+  run: string;
+  chosen: readonly string[];
+  onCompare: (info: RunInfo) => void;
+  onDelete: (info: RunInfo) => void;
+}
+
+function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] {
+  return [
+    {
+      key: "compare", title: "Compare", width: "76px",
+      render: (info) => <input type="checkbox" aria-label={`Compare ${info.run_id}`} checked={chosen.includes(info.run_id)} disabled={Boolean(info.problem)} onChange={() => onCompare(info)} />,
+    },
+    {
+      key: "run_id", title: "Run", width: "minmax(220px, 2fr)", value: (info) => info.run_id,
+      render: (info) => (info.problem ? <span className="bad" title={info.problem}>{`${info.run_id}: ${info.problem}`}</span> : <ViewLink view="overview" state={{ run: info.run_id }} title={info.run_id}>{info.run_id}</ViewLink>),
+    },
+    { key: "project", title: "Project", width: "minmax(110px, 1fr)", value: (info) => info.project, render: (info) => <span title={info.project}>{info.project ?? ""}</span> },
+    { key: "experiment", title: "Experiment", width: "minmax(110px, 1fr)", value: (info) => info.experiment_name, render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span> },
+    { key: "started", title: "Started", width: "158px", value: (info) => info.started_ns, render: (info) => formatDate(info.started_ns) },
+    { key: "last_seen", title: "Last seen", width: "158px", value: (info) => info.last_seen_ns ?? info.modified_s * 1e9, render: (info) => formatDate(info.last_seen_ns) },
+    { key: "duration", title: "Duration", width: "110px", align: "right", value: durationOf, render: (info) => formatDuration(durationOf(info)) },
+    { key: "processes", title: "Processes", width: "94px", align: "right", value: (info) => info.processes, render: (info) => formatCount(info.processes) },
+    { key: "size", title: "Size", width: "94px", align: "right", value: (info) => info.size_bytes, render: (info) => formatBytes(info.size_bytes) },
+    { key: "delete", title: "", width: "80px", render: (info) => <button type="button" className="chip" onClick={() => onDelete(info)} aria-label={`Delete ${info.run_id}`}>Delete</button> },
+  ];
+}
+
+function durationOf(info: RunInfo): number | null {
+  return info.started_ns == null || info.last_seen_ns == null ? null : info.last_seen_ns - info.started_ns;
+}
