@@ -6,7 +6,9 @@ STAMPS := .make
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format dashboards bench clean
+WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
+
+.PHONY: help setup web demo test soak lint format dashboards screenshots bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,13 +27,20 @@ $(STAMPS)/system: scripts/install-system-packages
 	@scripts/install-system-packages
 	@touch $@
 
-demo: $(STAMPS)/venv ## Run the example training (ARGS="--help" shows its options)
+web: $(STAMPS)/web ## Build the page into the package
+
+$(STAMPS)/web: $(STAMPS)/venv $(WEB_SOURCES) scripts/build-web scripts/make-api-types
+	@scripts/build-web $(BIN)/python
+	@touch $@
+
+demo: $(STAMPS)/venv $(STAMPS)/web ## Run the example training (ARGS="--help" shows its options)
 	@$(BIN)/python -m examples.async_grpo $(ARGS)
 
-test: $(STAMPS)/venv $(STAMPS)/system ## Run the whole test suite
+test: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the whole test suite
+	@if command -v npm >/dev/null 2>&1; then npm --prefix web run --silent test; fi
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
-soak: $(STAMPS)/venv $(STAMPS)/system ## Run the long tests
+soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(STAMPS)/venv ## Check format, style, types and layers
@@ -47,8 +56,11 @@ format: $(STAMPS)/venv ## Format the code and fix what can be fixed
 dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards
 
+screenshots: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Take the pictures in docs/pictures
+	$(BIN)/python scripts/make-screenshots
+
 bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(STAMPS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(STAMPS) web/node_modules src/rl_insight/server/static dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""How many spans a server takes: from four recording processes, from OpenTelemetry SDKs, and ready-made."""
+"""What a server takes: spans of recording processes and of OpenTelemetry SDKs, many processes, many series."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import Figure, Options, say
 from benchmarks.server_process import ServerProcess, connect, running_server
+from rl_insight.schema import Batch, Process, encode, frame
+from rl_insight.transport._http_client import CONTENT_TYPE, INGEST_PATH
 
 NAME = "ingest"
 
@@ -24,6 +26,9 @@ _MEBIBYTE = 1024 * 1024
 _RECORDER_RUN, _SDK_RUN, _READY_MADE_RUN = "recorders", "sdks", "ready-made"
 _CLOSED_LOOP_SPANS = 2_000
 _READY_MADE_SPANS = 3_000
+_SMALL_SPANS = 20
+_CONNECTIONS = 100
+"""Processes send on their own, so that one commit holds the batches of many."""
 
 
 def run(options: Options) -> Iterator[Figure]:
@@ -38,6 +43,14 @@ def run(options: Options) -> Iterator[Figure]:
     with running_server() as server:
         say("ingest: ready-made batches, as fast as they are taken")
         yield from _ready_made(server, seconds=3.0 if options.quick else 20.0)
+    with running_server() as server:
+        processes = 200 if options.quick else 1_000
+        say(f"ingest: small batches of {processes:,} processes")
+        yield from _many_processes(server, processes, rounds=3 if options.quick else 10)
+    with running_server() as server:
+        series = 5_000 if options.quick else 100_000
+        say(f"ingest: {series:,} series")
+        yield from _many_series(server, series)
 
 
 class Recorded(NamedTuple):
@@ -216,12 +229,11 @@ def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: 
 
 def _ready_made(server: ServerProcess, seconds: float) -> Iterator[Figure]:
     """Send batches that were encoded before, from as many senders, to see what the server alone can take."""
-    bodies = [_encoded_batches(rank, int(seconds * 60)) for rank in range(_PROCESSES)]
+    requests = [_large_requests(rank, int(seconds * 20)) for rank in range(_PROCESSES)]
     processor_s = server.processor_s()
     begun = time.perf_counter()
-    with ThreadPoolExecutor(_PROCESSES) as pool:
-        counts = pool.map(lambda rank: _send(server.url, bodies[rank], begun + seconds), range(_PROCESSES))
-        spans = sum(counts)
+    sent = _send_all(server.url, requests, end=begun + seconds)
+    spans = sent * 3 * _READY_MADE_SPANS
     seen = server.wait_for_spans(_READY_MADE_RUN, spans)
     used = server.processor_s() - processor_s
     yield Figure("ready-made spans to visible", spans / (seen - begun), "/s")
@@ -229,32 +241,109 @@ def _ready_made(server: ServerProcess, seconds: float) -> Iterator[Figure]:
     yield Figure("server memory with ready-made spans, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB")
 
 
-def _encoded_batches(rank: int, count: int) -> list[bytes]:
+def _large_requests(rank: int, count: int) -> list[bytes]:
     from benchmarks.make_store import BEGIN_NS, SECOND, span_batch
-    from rl_insight.schema import Process, encode, frame
 
-    who = Process(process_id=f"sender-{rank}", run_id=_READY_MADE_RUN, host="node", pid=1000 + rank, rank=rank)
+    who = _process(rank)
     batches = (
         span_batch(who, number, start_ns=BEGIN_NS + number * SECOND, length_ns=SECOND, spans=_READY_MADE_SPANS)
-        for number in range(1, count + 1)
+        for number in range(1, 3 * count + 1)
     )
-    return [frame(encode(batch)) for batch in batches]
+    frames = list(map(_frame, batches))
+    return [b"".join(frames[number : number + 3]) for number in range(0, len(frames), 3)]
+
+
+def _many_processes(server: ServerProcess, processes: int, rounds: int) -> Iterator[Figure]:
+    """Send batches as a process does that records little: 20 spans and 10 gauges, one batch a request."""
+    requests = [
+        [
+            _small_request(rank, sequence)
+            for sequence in range(1, rounds + 1)
+            for rank in range(first, processes, _CONNECTIONS)
+        ]
+        for first in range(_CONNECTIONS)
+    ]
+    memory, processor_s = server.memory_bytes(), server.processor_s()
+    begun = time.perf_counter()
+    sent = _send_all(server.url, requests)
+    seen = server.wait_for_spans(_READY_MADE_RUN, sent * _SMALL_SPANS)
+    used = server.processor_s() - processor_s
+    grown = (server.memory_bytes() - memory) / _MEBIBYTE
+    yield Figure(f"small batches of {processes:,} processes", sent / (seen - begun), "/s")
+    yield Figure("small batches for each second of server processor time", sent / used, "/s")
+    yield Figure(f"server memory for {processes:,} processes", grown, "MiB")
+
+
+def _small_request(rank: int, sequence: int) -> bytes:
+    from rl_insight.schema import BatchBuilder
+
+    builder = BatchBuilder()
+    now = time.time_ns()
+    for number in range(_SMALL_SPANS):
+        builder.add_span(
+            span_id=sequence * 100 + number, trace=(rank, sequence), name="generate", start_ns=now, duration_ns=1000
+        )
+    for number in range(10):
+        builder.add_sample(builder.add_series(f"gauge_{number}", "gauge", "", "{}"), time_ns=now, value=0.5)
+    return _frame(builder.build(_process(rank), sequence=sequence, sent_ns=now))
+
+
+def _many_series(server: ServerProcess, series: int) -> Iterator[Figure]:
+    """Send many label sets, then look at what they cost the server and whoever asks for them."""
+    memory = server.memory_bytes()
+    _send_all(server.url, [_series_requests(series)])
+    begun = time.perf_counter()
+    size = len(server.get("/metrics"))
+    page_s = time.perf_counter() - begun
+    begun = time.perf_counter()
+    server.get("/api/v1/metrics", run=_READY_MADE_RUN)
+    list_s = time.perf_counter() - begun
+    yield Figure(f"server memory for {series:,} series", (server.memory_bytes() - memory) / _MEBIBYTE, "MiB")
+    yield Figure(f"/metrics with {series:,} series", page_s, "s")
+    yield Figure(f"/metrics with {series:,} series, size", size / _MEBIBYTE, "MiB")
+    yield Figure(f"list of metrics with {series:,} series", list_s * 1000, "ms")
+
+
+def _series_requests(series: int) -> list[bytes]:
+    """Return one request for each metric of 2,000 label sets, which is where the recorder's own guard ends."""
+    from rl_insight.schema import BatchBuilder
+
+    requests = []
+    for sequence, first in enumerate(range(0, series, 2_000), 1):
+        builder = BatchBuilder()
+        for number in range(first, min(series, first + 2_000)):
+            labels = f'{{"worker":"{number}"}}'
+            position = builder.add_series(f"metric_{sequence}", "gauge", "", labels)
+            builder.add_sample(position, time_ns=time.time_ns(), value=float(number))
+        requests.append(_frame(builder.build(_process(0), sequence=sequence, sent_ns=time.time_ns())))
+    return requests
+
+
+def _process(rank: int) -> Process:
+    return Process(process_id=f"sender-{rank}", run_id=_READY_MADE_RUN, host="node", pid=1000 + rank, rank=rank)
+
+
+def _frame(batch: Batch) -> bytes:
+    return frame(encode(batch))
+
+
+def _send_all(url: str, requests: list[list[bytes]], end: float = float("inf")) -> int:
+    """Send lists of requests side by side, each in its order; returns how many were taken until the end."""
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return sum(pool.map(lambda bodies: _send(url, bodies, end), requests))
 
 
 def _send(url: str, bodies: list[bytes], end: float) -> int:
-    from rl_insight.transport._http_client import CONTENT_TYPE, INGEST_PATH
-
     connection = connect(url)
     sent = 0
-    for number in range(0, len(bodies) - 3, 3):
+    for body in bodies:
         if time.perf_counter() > end:
             break
-        body = b"".join(bodies[number : number + 3])
         connection.request("POST", INGEST_PATH, body, {"Content-Type": CONTENT_TYPE})
         answer = connection.getresponse()
         answer.read()
         if answer.status != 200:
             raise RuntimeError(f"the server answered {answer.status}: the figure would mean nothing.")
-        sent += 3 * _READY_MADE_SPANS
+        sent += 1
     connection.close()
     return sent

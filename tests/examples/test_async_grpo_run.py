@@ -97,8 +97,8 @@ def test_metrics_of_every_step_are_there(recording):
             steps.setdefault(sample.metric, set()).add(sample.step)
     expected = {
         "reward_mean", "reward_std", "response_length_mean", "response_length_max", "staleness_mean", "staleness_max",
-        "queue_depth", "loss", "kl", "entropy", "clip_fraction", "grad_norm", "step_time_seconds", "throughput_tokens_per_second",
-        "timing_seconds",
+        "queue_depth", "loss", "kl", "entropy", "clip_fraction", "grad_norm", "step_time_seconds",
+        "throughput_tokens_per_second", "timing_seconds",
     }  # fmt: skip
     for name in expected:
         assert steps[name] == set(range(1, STEPS + 1)), name

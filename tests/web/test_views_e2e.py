@@ -118,9 +118,9 @@ def test_a_metric_is_picked_grouped_filtered_and_saved(page, runs):
     page.get_by_role("button", name="gpu_power_watts").click()
     page.locator(".legend-switch").nth(7).wait_for()
     page.locator("label.field", has_text=re.compile("^by")).locator("select").select_option("host")
-    page.locator(".legend-switch", has_text="node-1").wait_for()
+    page.locator(".legend-switch", has_text="host=node-1").wait_for()
     assert page.locator(".legend-switch").count() == 2
-    page.locator(".legend-switch", has_text="node-1").click()
+    page.locator(".legend-switch", has_text="host=node-1").click()
     page.locator('.legend-switch[aria-pressed="false"]', has_text="node-1").wait_for()
 
     with page.expect_download() as saved:

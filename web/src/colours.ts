@@ -21,7 +21,7 @@ const KNOWN: readonly (readonly [RegExp, string])[] = [
   [/tool/i, "#d55e00"],
   [/(reward|score|verif|judge)/i, "#cc79a7"],
   [/(weight|sync|broadcast|checkpoint|load|save)/i, "#7a6fd0"],
-  [/(rollout|produce|agent)/i, "#0072b2"],
+  [/(rollout|produce|agent|session|trajector|episode)/i, "#0072b2"],
   [/(execut)/i, "#336699"],
   [/prefill/i, "#44aa99"],
   [/(generat|decode|infer|sampl)/i, "#56b4e9"],

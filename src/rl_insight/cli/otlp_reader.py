@@ -48,9 +48,10 @@ class OtlpReader(Reader):
     def _request(self, line: bytes) -> Iterator[Batch]:
         from rl_insight.server.otlp.payloads import Signal, read_request
 
-        for name, key in _SIGNALS:
-            if not key.search(line):
-                continue
+        signals = [name for name, key in _SIGNALS if key.search(line)]
+        if not signals:
+            self.context.counts.note_bad(f"no OTLP request: {line[:80].decode('utf-8', 'replace')!r}")
+        for name in signals:
             try:
                 request = read_request(Signal(name), line, is_json=True)
             except SchemaError as error:
@@ -58,9 +59,6 @@ class OtlpReader(Reader):
                 continue
             for entry in getattr(request, f"resource_{'spans' if name == 'traces' else name}"):
                 yield from self._resource(name, entry)
-            return
-        if not any(key.search(line) for _, key in _SIGNALS):
-            self.context.counts.note_bad(f"no OTLP request: {line[:80].decode('utf-8', 'replace')!r}")
 
     def _resource(self, signal: str, entry: Any) -> Iterator[Batch]:
         from rl_insight.server.otlp.logs import add_scope_logs

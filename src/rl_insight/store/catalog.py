@@ -193,7 +193,8 @@ class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
         self._rows = rows
 
     def __enter__(self) -> None:
-        self._connection.register("arriving", self._rows)
+        # Scanning costs by the chunk: many small batches in one piece are read several times faster.
+        self._connection.register("arriving", self._rows.combine_chunks())
 
     def __exit__(self, *_: object) -> None:
         self._connection.unregister("arriving")

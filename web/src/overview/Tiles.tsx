@@ -1,6 +1,4 @@
-import type { ReactNode } from "react";
 import { type ProcessHealth, type Step, api } from "../api";
-import { ViewLink } from "../components/ViewLink";
 import { useLive } from "../live";
 import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { useQuery } from "../useQuery";
@@ -41,7 +39,6 @@ export function Tiles({ run, steps, values, chosen }: Props) {
         value={formatCount(errors)}
         detail={`${formatShare(errorShare)} of spans`}
         tone={errorShare > 0.2 ? "bad" : errorShare > 0.02 ? "warning" : "good"}
-        link={<ViewLink view="timeline" state={{ colour: "status" }}>show</ViewLink>}
       />
       <ProcessTile processes={processes.data ?? []} />
       <TelemetryTile processes={processes.data ?? []} />
@@ -94,15 +91,14 @@ interface TileProps {
   value: string;
   detail: string;
   tone?: Tone;
-  link?: ReactNode;
 }
 
-function Tile({ title, value, detail, tone = "plain", link }: TileProps) {
+function Tile({ title, value, detail, tone = "plain" }: TileProps) {
   return (
     <div className={`tile tone-${tone}`} title={`${title}: ${value}. ${detail}`}>
       <span className="tile-title">{title}</span>
       <span className="tile-value">{value}</span>
-      <span className="tile-detail">{detail} {link}</span>
+      <span className="tile-detail">{detail}</span>
     </div>
   );
 }

@@ -7,9 +7,9 @@ export interface Window {
   end: number;
 }
 
-/** How far one may zoom in (1 µs across the screen) and out (ten times the run). */
+/** How far one may zoom in (1 µs across the screen) and out (three times the run). */
 export const SHORTEST_NS = 1e3;
-const LONGEST_FACTOR = 10;
+const LONGEST_FACTOR = 3;
 
 export function width(window: Window): number {
   return window.end - window.start;

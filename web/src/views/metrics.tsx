@@ -6,6 +6,7 @@ import { formatClock } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
+import { byInterest } from "./metrics/interest";
 import { LabelFilters } from "./metrics/LabelFilters";
 import { MetricList } from "./metrics/MetricList";
 import { type HistogramShape, MetricPanel } from "./metrics/MetricPanel";
@@ -13,6 +14,7 @@ import { RECENT, type Recent, rangeOf, stepWidth } from "./metrics/range";
 import "./views.css";
 
 const POINTS = 240;
+const FIRST_SHOWN = 3;
 const SHARES: Readonly<Record<string, readonly number[]>> = { usual: [0.5, 0.95, 0.99], wide: [0, 0.1, 0.5, 0.9, 1], tail: [0.9, 0.99, 0.999] };
 const PROCESS_LABELS = ["role", "rank", "host", "process_id"];
 const AGGREGATIONS = ["", "avg", "sum", "min", "max", "last", "count", "rate", "increase"] as const;
@@ -25,7 +27,7 @@ export default function Metrics({ run }: ViewProps) {
   const [hidden, setHidden] = useUrlState("hidden", []);
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
   const known = metrics.data ?? [];
-  const shown = chosen.length > 0 ? chosen : known.slice(0, 1).map((metric) => metric.name);
+  const shown = chosen.length > 0 ? chosen : byInterest(known.map((metric) => metric.name)).slice(0, FIRST_SHOWN);
   const found = shown.flatMap((name) => known.filter((metric) => metric.name === name));
   const settings = useSettings(run, found);
   const hiddenLabels = useMemo(() => new Set(hidden), [hidden]);

@@ -1,3 +1,4 @@
+import { memo } from "react";
 import { OpenWorkTable } from "../components/OpenWorkTable";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
@@ -47,7 +48,7 @@ export default function Sessions({ run }: ViewProps) {
         <button type="button" aria-pressed={areChartsShown} onClick={() => setAreChartsShown(!areChartsShown)}>Charts</button>
       </div>
       {sessions.error !== undefined && <div className="error-line">{sessions.error}</div>}
-      {areChartsShown && <Charts run={run} search={query} isLogarithmic={isLogarithmic} setIsLogarithmic={setIsLogarithmic} onPick={(id) => setSelected(id, "push")} />}
+      {areChartsShown && <Charts run={run} search={search} isLogarithmic={isLogarithmic} setIsLogarithmic={setIsLogarithmic} onPick={setSelected} />}
       <div className="beside">
         <section className="panel table-panel">
           <SessionTable
@@ -69,14 +70,15 @@ export default function Sessions({ run }: ViewProps) {
 
 interface ChartsProps {
   run: string;
-  search: ReturnType<typeof parseSearch>["query"];
+  search: string;
   isLogarithmic: boolean;
   setIsLogarithmic: (value: boolean) => void;
   onPick: (sessionId: string) => void;
 }
 
-function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: ChartsProps) {
-  const { samples } = useSessionSample(run, search);
+/** Kept apart from the table, which is drawn anew for every bit of scrolling. */
+const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: ChartsProps) {
+  const { samples } = useSessionSample(run, parseSearch(search).query);
   return (
     <div className="grid session-charts">
       <div><Distributions samples={samples} /></div>
@@ -91,4 +93,4 @@ function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: Charts
       </Panel>
     </div>
   );
-}
+});

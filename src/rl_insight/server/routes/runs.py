@@ -41,6 +41,8 @@ def delete_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> 
 
 _RUN_FILE = "application/vnd.rl-insight.run"
 _BINARY: dict[str, Any] = {_RUN_FILE: {"schema": {"type": "string", "format": "binary"}}}
+# The store's own words name files of the server.
+_NO_RUN_FILE = "cannot import the run file: it is damaged, cut short, or no run file."
 _FREE_CHECK_BYTES = 16 * 1024 * 1024
 
 
@@ -85,12 +87,16 @@ async def upload_run(request: Request) -> Response:
     try:
         await _receive_file(request, path, services.settings.store.min_free_bytes)
         return json_answer(await run_in_threadpool(services.runs.import_file, path))
-    except (StoreCorruptError, StoreVersionError) as error:
-        return _refusal(400, error, path)
+    except StoreVersionError as error:
+        return JSONResponse({"error": str(error)}, 400)
+    except StoreCorruptError:
+        return JSONResponse({"error": _NO_RUN_FILE}, 400)
     except StoreFullError:
         raise
     except StoreError as error:
-        return _refusal(409, error, path)
+        if "it holds no run" in str(error):
+            return JSONResponse({"error": _NO_RUN_FILE}, 400)
+        return JSONResponse({"error": str(error).replace(str(path), "the run file")}, 409)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -111,11 +117,6 @@ async def _receive_file(request: Request, path: Path, min_free_bytes: int) -> No
                 if shutil.disk_usage(path.parent).free < min_free_bytes + 2 * _FREE_CHECK_BYTES:
                     raise StoreFullError("the run file is too large: there is no room for it on the disk.")
             await run_in_threadpool(stream.write, part)
-
-
-def _refusal(status: int, error: StoreError, path: Path) -> JSONResponse:
-    """Answer without the server's own paths."""
-    return JSONResponse({"error": str(error).replace(str(path), "the run file")}, status)
 
 
 @router.get("/summary", responses=answers(queries.RunSummary))

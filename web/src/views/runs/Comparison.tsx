@@ -8,7 +8,8 @@ import { colourOfName } from "../../colours";
 import { formatBytes, formatDuration, formatSeconds, metricFormatter, shorten } from "../../units";
 import { useUrlState } from "../../url";
 import { type Query, useQuery } from "../../useQuery";
-import { type Difference, type RunData, STEP_TIME, byStep, commonQuantities, differences, isHardware, overlay } from "./compare";
+import { isHardware } from "../metrics/interest";
+import { type Difference, type RunData, STEP_TIME, byStep, commonQuantities, differences, overlay } from "./compare";
 
 const MOST_STEPS = 1000;
 const FIRST_SHOWN = 4;

@@ -1,5 +1,6 @@
 // Two runs side by side: the same quantities by step, and where their time differs.
 import type { Hotspot, Step, StepMetric } from "../../api";
+import { byInterest } from "../metrics/interest";
 
 export interface RunData {
   steps: readonly Step[];
@@ -19,13 +20,7 @@ export function byStep(run: RunData, quantity: string): Map<number, number> {
 export function commonQuantities(one: RunData, other: RunData): string[] {
   const known = new Set(other.metrics.map((metric) => metric.name));
   const names = [...new Set(one.metrics.map((metric) => metric.name))].filter((name) => known.has(name));
-  const rank = (name: string) => (/reward|score|accuracy/i.test(name) ? 0 : /loss|kl|entropy/i.test(name) ? 1 : /per_s|throughput|tokens/i.test(name) ? 2 : isHardware(name) ? 4 : 3);
-  return [STEP_TIME, ...names.sort((first, second) => rank(first) - rank(second) || first.localeCompare(second))];
-}
-
-/** Hardware differs for many reasons: it is compared only when asked for. */
-export function isHardware(name: string): boolean {
-  return /^(gpu|node|process)_/.test(name);
+  return [STEP_TIME, ...byInterest(names)];
 }
 
 export interface Overlay {

@@ -5,8 +5,8 @@ import type { Sort } from "../../components/Table";
 import { useQuery } from "../../useQuery";
 import type { SessionSearch } from "./search";
 
-const ALIGNED = 50;
-const LOADED = 150;
+/** What is loaded begins and ends at multiples of this, so that a little scrolling asks for nothing. */
+const ALIGNED = 25;
 
 export interface SessionWindow {
   total: number;
@@ -23,7 +23,8 @@ export interface SessionWindow {
 export function useSessionWindow(run: string, search: SessionSearch, sort: Sort): SessionWindow {
   const [visible, setVisible] = useState<readonly [number, number]>([0, 40]);
   const offset = Math.floor(visible[0] / ALIGNED) * ALIGNED;
-  const query = { run, ...search, order: sort.key, descending: sort.descending, limit: LOADED, offset };
+  const limit = (Math.ceil((visible[1] - offset) / ALIGNED) + 1) * ALIGNED;
+  const query = { run, ...search, order: sort.key, descending: sort.descending, limit, offset };
   const { data, error, isLoading } = useQuery(
     `sessions ${JSON.stringify(query)}`,
     async (signal) => ({ offset, page: await api.sessions(query, signal) }),
@@ -66,7 +67,7 @@ export function useSessionSample(run: string, search: SessionSearch): { samples:
       known.current = { key, samples: merged };
       return [...merged.values()];
     },
-    { everyMs: 3000, keep: false },
+    { everyMs: 5000, keep: false },
   );
   return { samples: data ?? NONE, isLoading };
 }

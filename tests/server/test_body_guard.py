@@ -1,0 +1,62 @@
+"""The body guard: slow bodies are given up, long ones refused, all others pass unchanged."""
+
+import asyncio
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from rl_insight.server.body_guard import SLOWEST_BYTES_PER_S, BodyGuard
+
+PART = bytes(SLOWEST_BYTES_PER_S)
+
+
+def read_through_guard(parts, *, pause_s=0.0, path="/x", **options):
+    """Return the body that an application behind the guard reads."""
+    given = []
+
+    async def app(scope, receive, send):
+        more = True
+        while more:
+            message = await receive()
+            given.append(message["body"])
+            more = message["more_body"]
+
+    waiting = iter(parts)
+    left = len(parts)
+
+    async def receive():
+        nonlocal left
+        await asyncio.sleep(pause_s)
+        left -= 1
+        return {"type": "http.request", "body": next(waiting), "more_body": left > 0}
+
+    guard = BodyGuard(app, **{"timeout_s": 60.0, "max_bytes": 10**9} | options)
+    asyncio.run(guard({"type": "http", "path": path}, receive, None))
+    return b"".join(given)
+
+
+def test_a_body_passes_unchanged():
+    assert read_through_guard([b"one ", b"", b"two"]) == b"one two"
+
+
+def test_a_body_that_stalls_is_given_up_and_counted():
+    slow = []
+    with pytest.raises(HTTPException, match="0 bytes arrived") as error:
+        read_through_guard([b"a"], pause_s=60.0, timeout_s=0.01, on_slow=lambda: slow.append(1))
+    assert (error.value.status_code, error.value.headers, slow) == (408, {"Connection": "close"}, [1])
+
+
+def test_a_long_body_may_take_longer_at_a_decent_rate():
+    # Five parts with pauses take longer than the timeout, but each part buys a second.
+    assert read_through_guard([PART] * 5, pause_s=0.05, timeout_s=0.15) == PART * 5
+
+
+@pytest.mark.parametrize(("path", "is_taken"), [("/x", False), ("/upload", True)])
+def test_a_body_beyond_the_limit_is_refused_where_the_route_has_no_limit_of_its_own(path, is_taken):
+    options = {"path": path, "max_bytes": 5, "own_limits": {"/upload"}}
+    if is_taken:
+        assert read_through_guard([b"abc", b"def"], **options) == b"abcdef"
+        return
+    with pytest.raises(HTTPException, match="at most 5 bytes") as error:
+        read_through_guard([b"abc", b"def"], **options)
+    assert error.value.status_code == 413
