@@ -27,6 +27,7 @@ _RECORDER_RUN, _SDK_RUN, _READY_MADE_RUN = "recorders", "sdks", "ready-made"
 _CLOSED_LOOP_SPANS = 2_000
 _READY_MADE_SPANS = 3_000
 _SMALL_SPANS = 20
+_HUB_BATCHES = 32
 _CONNECTIONS = 100
 """Processes send on their own, so that one commit holds the batches of many."""
 
@@ -254,27 +255,34 @@ def _large_requests(rank: int, count: int) -> list[bytes]:
 
 
 def _many_processes(server: ServerProcess, processes: int, rounds: int) -> Iterator[Figure]:
-    """Send batches as a process does that records little: 20 spans and 10 gauges, one batch a request."""
-    requests = [
-        [
-            _small_request(rank, sequence)
-            for sequence in range(1, rounds + 1)
-            for rank in range(first, processes, _CONNECTIONS)
-        ]
-        for first in range(_CONNECTIONS)
-    ]
-    memory, processor_s = server.memory_bytes(), server.processor_s()
-    begun = time.perf_counter()
-    sent = _send_all(server.url, requests)
-    seen = server.wait_for_spans(_READY_MADE_RUN, sent * _SMALL_SPANS)
-    used = server.processor_s() - processor_s
-    grown = (server.memory_bytes() - memory) / _MEBIBYTE
-    yield Figure(f"small batches of {processes:,} processes", sent / (seen - begun), "/s")
-    yield Figure("small batches for each second of server processor time", sent / used, "/s")
-    yield Figure(f"server memory for {processes:,} processes", grown, "MiB")
+    """Send the batches of processes that record little, first each by itself, then together as hubs send them."""
+    memory, spans = server.memory_bytes(), 0
+    for batches, name in ((1, "one a request"), (_HUB_BATCHES, f"{_HUB_BATCHES} a request")):
+        first = 1 if batches == 1 else rounds + 1
+        requests = _small_requests(processes, range(first, first + rounds), batches)
+        processor_s, begun = server.processor_s(), time.perf_counter()
+        _send_all(server.url, requests)
+        spans += processes * rounds * _SMALL_SPANS
+        seen = server.wait_for_spans(_READY_MADE_RUN, spans)
+        used = server.processor_s() - processor_s
+        sent = processes * rounds
+        yield Figure(f"small batches of {processes:,} processes, {name}", sent / (seen - begun), "/s")
+        yield Figure(f"small batches, {name}, for each second of server processor time", sent / used, "/s")
+    yield Figure(f"server memory for {processes:,} processes", (server.memory_bytes() - memory) / _MEBIBYTE, "MiB")
 
 
-def _small_request(rank: int, sequence: int) -> bytes:
+def _small_requests(processes: int, sequences: range, batches: int) -> list[list[bytes]]:
+    """Return what each connection sends: requests of so many batches."""
+    found = []
+    for first in range(_CONNECTIONS):
+        ranks = range(first, processes, _CONNECTIONS)
+        frames = [_small_batch(rank, sequence) for sequence in sequences for rank in ranks]
+        found.append([b"".join(frames[number : number + batches]) for number in range(0, len(frames), batches)])
+    return found
+
+
+def _small_batch(rank: int, sequence: int) -> bytes:
+    """Return a batch of 20 spans and 10 gauges, as of a process that records little."""
     from rl_insight.schema import BatchBuilder
 
     builder = BatchBuilder()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import secrets
 import shutil
@@ -190,9 +189,6 @@ class _Server(uvicorn.Server):
 def _run(
     services: Services, settings: ServerSettings, listeners: list[socket.socket], ready: Callable[[], None]
 ) -> int:
-    # Modules and routes live as long as the process: without them each full collection is several times shorter.
-    gc.collect()
-    gc.freeze()
     apps: list[ASGIApp] = [secured(create_app(services), services), secured(create_otlp_app(services), services)]
     servers = [_Server(_uvicorn_config(app, settings)) for app, _ in zip(apps, listeners, strict=False)]
     return uvloop.run(_main(services, servers, listeners, ready))

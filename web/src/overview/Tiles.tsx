@@ -56,14 +56,14 @@ function versus(values: readonly number[], format: (value: number) => string): s
 }
 
 function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
-  const silent = processes.filter((process) => process.state !== "alive" && process.state !== "finished");
+  const silent = processes.filter((process) => process.state !== "alive" && process.state !== "ended");
   const alive = processes.filter((process) => process.state === "alive").length;
   const worst = silent[0];
   return (
     <Tile
       title="Processes"
       value={`${formatCount(alive)} of ${formatCount(processes.length)}`}
-      detail={worst === undefined ? "alive" : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`}
+      detail={worst === undefined ? (alive > 0 ? "alive" : "the run has ended") : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`}
       tone={worst === undefined ? "good" : "bad"}
     />
   );

@@ -13,7 +13,7 @@ export function Troubles({ run }: { run: string }) {
   return (
     <>
       <Panel className="span-4" title="Findings" value={formatCount(findings.data?.length ?? 0)} actions={<ViewLink view="findings">all</ViewLink>}>
-        {findings.data?.length === 0 && <p className="muted">The analysis found nothing wrong.</p>}
+        {findings.data?.length === 0 && <p className="muted">No findings were recorded for this run.</p>}
         {(findings.data ?? []).slice(0, 6).map((finding) => <FindingLine key={finding.finding_id} finding={finding} />)}
       </Panel>
       <Panel className="span-4" title="Warnings and errors" actions={<ViewLink view="logs" state={{ level: WARNING }}>all logs</ViewLink>}>

@@ -136,7 +136,8 @@ function drawBlocks(context: Context, scene: Scene, row: LaneRow, y: number, blo
       context.fillRect(from, lineTop, size, lineHeight);
       if (blocks.isOpen[index] === 1 && matches) drawOpen(context, from, to, lineTop, lineHeight, scene.colours.text);
       if (blocks.errors[index]! > 0 && scene.colourBy !== "status" && matches) {
-        context.globalAlpha = 1;
+        // Of many merged spans a few errors are a shade, not an alarm.
+        context.globalAlpha = Math.min(1, 0.15 + blocks.errors[index]! / blocks.count[index]!);
         context.fillStyle = scene.colours.bad;
         context.fillRect(from, lineTop + lineHeight - 3, Math.max(2, size), 3);
       }

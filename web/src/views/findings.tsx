@@ -21,7 +21,7 @@ export default function Findings({ run }: ViewProps) {
   if (data === undefined) return null;
   if (data.length === 0) {
     return (
-      <EmptyState title="Nothing was found" text="Stragglers, stalls, long tails, stuck sessions, idle accelerators, slow tools, error bursts, regressions and lost telemetry are reported here, with their evidence. On a healthy run this stays empty.">
+      <EmptyState title="No findings recorded" text="What an analysis writes into the run is listed here with its evidence: stragglers, stalls, long tails, stuck sessions, slow tools. Until then, the overview shows who is slow and who waits.">
         <p><ViewLink view="hotspots">Where does the time go?</ViewLink> · <ViewLink view="sessions">Which sessions are slow?</ViewLink></p>
       </EmptyState>
     );

@@ -96,14 +96,16 @@ function StepPanel({ steps, lanes, times, isLoading }: StepPanelProps) {
   const [wanted, setRole] = useUrlState("role", "");
   const role = roles.includes(wanted) ? wanted : (roles[0] ?? "");
   const { x, series, total } = useMemo(() => {
-    const found = phasesByStep(times, lanes, role);
+    // The newest step is still going on; half a bar would look like a quick step.
+    const last = steps.at(-1)?.step ?? Infinity;
+    const found = phasesByStep(steps.length > 1 ? times.filter((time) => time.step < last) : times, lanes, role);
     const colours = distinctColours(found.phases.map((phase) => phase.name));
     return {
       x: found.steps,
       series: found.phases.map((phase) => ({ label: phase.name, values: phase.seconds, colour: colours.get(phase.name)! })),
       total: found.phases.reduce((sum, phase) => sum + phase.total, 0),
     };
-  }, [times, lanes, role]);
+  }, [times, lanes, role, steps]);
   const largest = series[0];
   const share = largest === undefined || total === 0 ? null : largest.values.reduce((sum, value) => sum + value, 0) / total;
   const seconds = stepSeconds(steps);

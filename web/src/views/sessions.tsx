@@ -78,7 +78,7 @@ interface ChartsProps {
 
 /** Kept apart from the table, which is drawn anew for every bit of scrolling. */
 const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: ChartsProps) {
-  const { samples } = useSessionSample(run, parseSearch(search).query);
+  const { samples, slowest } = useSessionSample(run, parseSearch(search).query);
   return (
     <div className="grid session-charts">
       <div><Distributions samples={samples} /></div>
@@ -86,7 +86,7 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
         title="Total time by submission"
         actions={<button type="button" className="chip" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)}>log</button>}
       >
-        <LatencyScatter samples={samples} isLogarithmic={isLogarithmic} onPick={onPick} />
+        <LatencyScatter samples={samples} slowest={slowest} isLogarithmic={isLogarithmic} onPick={onPick} />
       </Panel>
       <Panel title="Suspect open work">
         <OpenWorkTable run={run} />

@@ -4,7 +4,7 @@ import { type LogLine, type LogQuery, api } from "../../api";
 import { useQuery } from "../../useQuery";
 
 /** Lines of other processes may arrive late: so far back is looked again. */
-const OVERLAP_NS = 10e9;
+const OVERLAP_NS = 3e9;
 const PAGE = 300;
 
 export interface LogTail {
@@ -32,7 +32,7 @@ export function useLogTail(query: LogQuery, limit: number): LogTail {
       known.current = { key, lines };
       return lines;
     },
-    { everyMs: 1000, keep: true },
+    { everyMs: 1500 },
   );
   const lines = data ?? NONE;
   return { lines, hasMore: lines.length >= limit, error, isLoading };

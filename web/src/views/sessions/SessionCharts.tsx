@@ -13,7 +13,7 @@ const MOST_PHASES = 8;
 export function Distributions({ samples }: { samples: readonly Sample[] }) {
   const rows = useMemo(() => quantities(samples), [samples]);
   return (
-    <Panel title="Durations" actions={<span>{`latest ${formatCount(samples.length)} finished`}</span>}>
+    <Panel title="Durations" actions={<span>{`${formatCount(samples.length)} of the latest finished`}</span>}>
       {rows.length === 0 ? <p className="muted">No finished sessions yet.</p> : (
         <div className="scroll">
           <table className="plain distributions">
@@ -53,15 +53,20 @@ const STATUS_COLOURS: Readonly<Record<string, string>> = {
 
 interface ScatterProps {
   samples: readonly Sample[];
+  /** Always shown, whether they are among the samples or not. */
+  slowest: readonly Sample[];
   isLogarithmic: boolean;
   onPick: (sessionId: string) => void;
 }
 
 /** Each finished session as a point: when it was submitted and how long it took. Outliers stand apart. */
-export function LatencyScatter({ samples, isLogarithmic, onPick }: ScatterProps) {
+export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: ScatterProps) {
   const sorted = useMemo(
-    () => samples.filter((sample) => sample.submit_ts != null && sample.total_s != null).sort((one, other) => one.submit_ts! - other.submit_ts!),
-    [samples],
+    () => {
+      const all = new Map([...samples, ...slowest].map((sample) => [sample.session_id, sample]));
+      return [...all.values()].filter((sample) => sample.submit_ts != null && sample.total_s != null).sort((one, other) => one.submit_ts! - other.submit_ts!);
+    },
+    [samples, slowest],
   );
   const x = useMemo(() => sorted.map((sample) => sample.submit_ts!), [sorted]);
   const series = useMemo<ChartSeries[]>(() => {

@@ -47,32 +47,38 @@ export function useSessionWindow(run: string, search: SessionSearch, sort: Sort)
 export type Sample = Pick<Session, "session_id" | "status" | "step" | "submit_ts" | "total_s" | "queue_wait_s" | "runner_wait_s" | "post_wait_s" | "phase_seconds">;
 
 const FIRST_SAMPLE = 2000;
-const NEWS = 100;
+const NEWS = 150;
 const MOST = 4000;
+const SLOWEST = 30;
 
-/** The latest finished sessions that fit a search. After the first answer only what is new is asked for. */
-export function useSessionSample(run: string, search: SessionSearch): { samples: readonly Sample[]; isLoading: boolean } {
+export interface SessionSample {
+  /** Of the latest finished sessions: all of them where not too many end at once. */
+  samples: readonly Sample[];
+  /** The slowest of all: what a sample must not miss. */
+  slowest: readonly Sample[];
+}
+
+/** Finished sessions that fit a search, for statistics. After the first answer only the latest are asked for. */
+export function useSessionSample(run: string, search: SessionSearch): SessionSample {
   const key = `sample ${run} ${JSON.stringify(search)}`;
   const known = useRef<{ key: string; samples: Map<string, Sample> }>({ key: "", samples: new Map() });
-  const { data, isLoading } = useQuery(
+  const { data } = useQuery(
     key,
     async (signal) => {
       const samples = known.current.key === key ? known.current.samples : new Map<string, Sample>();
-      const ask = async (limit: number) =>
-        (await api.sessions({ run, ...search, order: "finalized_ts", descending: true, limit }, signal)).sessions;
-      let latest = await ask(samples.size === 0 ? FIRST_SAMPLE : NEWS);
-      const isGap = samples.size > 0 && latest.length === NEWS && latest.every((session) => !samples.has(session.session_id));
-      if (isGap) latest = await ask(FIRST_SAMPLE);
-      const merged = merge(samples, latest);
+      const ask = async (order: string, limit: number) => (await api.sessions({ run, ...search, order, descending: true, limit }, signal)).sessions;
+      const merged = merge(samples, await ask("finalized_ts", samples.size === 0 ? FIRST_SAMPLE : NEWS));
       known.current = { key, samples: merged };
-      return [...merged.values()];
+      const slowest = merged.size < FIRST_SAMPLE ? NONE : [...merge(new Map(), await ask("total_s", SLOWEST)).values()];
+      return { samples: [...merged.values()], slowest };
     },
     { everyMs: 5000, keep: false },
   );
-  return { samples: data ?? NONE, isLoading };
+  return data ?? EMPTY;
 }
 
 const NONE: readonly Sample[] = [];
+const EMPTY: SessionSample = { samples: NONE, slowest: NONE };
 
 /** Adds new sessions, newest last, and forgets the oldest beyond a bound. */
 export function merge(known: ReadonlyMap<string, Sample>, latest: readonly Session[], most: number = MOST): Map<string, Sample> {
