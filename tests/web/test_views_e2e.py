@@ -149,12 +149,12 @@ def test_a_distribution_has_quantiles_and_a_heat_map(page, runs):
 
 def test_hardware_shows_every_accelerator_or_how_to_watch_them(page, runs):
     page.goto("/?view=hardware&run=first")
+    page.get_by_text("on average of 8").wait_for()
     heat_map = page.get_by_role("img", name="GPU busy by node and accelerator over time")
     heat_map.focus()
     for _ in range(7):
         page.keyboard.press("ArrowDown")
     page.get_by_role("tooltip").get_by_text("GPU 3").wait_for()
-    page.get_by_text("on average of 8").wait_for()
     page.goto("/?view=hardware&run=stuck")
     page.get_by_text("insight.monitor_hardware()").wait_for()
 
@@ -185,7 +185,7 @@ def test_two_runs_are_compared_by_step_and_by_hotspot(page, runs):
 
 def test_a_healthy_run_has_no_findings_and_says_so(page, runs):
     page.goto("/?view=findings&run=first")
-    page.get_by_text("Nothing was found").wait_for()
+    page.get_by_text("No findings recorded").wait_for()
 
 
 @pytest.mark.parametrize("view", VIEWS)

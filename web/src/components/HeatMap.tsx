@@ -24,7 +24,9 @@ export function HeatMap({ data, label, format, formatX, range, isLogarithmic = f
   const [theme] = useTheme();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(600);
-  const [marked, setMarked] = useState<Cell | null>(null);
+  const [chosen, setMarked] = useState<Cell | null>(null);
+  // New data may have fewer rows or columns.
+  const marked = chosen !== null && chosen.row < data.rows.length && chosen.column < data.x.length ? chosen : null;
   const ends = useMemo(() => range ?? endsOf(data), [range, data]);
   const layout: Layout = { width, height, left, bottom: BOTTOM };
 
@@ -56,7 +58,7 @@ export function HeatMap({ data, label, format, formatX, range, isLogarithmic = f
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (event.key === "Enter" && marked !== null) onPick?.(marked);
     if (event.key === "Escape") setMarked(null);
-    if (move === undefined) return;
+    if (move === undefined || data.rows.length === 0 || data.x.length === 0) return;
     event.preventDefault();
     setMarked((old) => ({
       row: clamp((old?.row ?? 0) + move[0]!, data.rows.length - 1),
