@@ -7,6 +7,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -58,7 +59,8 @@ class Recorded(NamedTuple):
     """What one process did; a span that is missing without being counted as lost makes the benchmark fail."""
 
     spans: int
-    lost: int
+    losses: dict[str, int]
+    """By kind and reason."""
     processor_s: float
 
 
@@ -66,6 +68,7 @@ class Totals(NamedTuple):
     """What all processes did together, until a query saw it."""
 
     spans: int
+    """Those that a query saw; without what was lost."""
     lost: int
     seconds: float
     """From the first span to the moment when all were visible."""
@@ -126,9 +129,12 @@ def _record_in_processes(server: ServerProcess, work: Work, run_id: str, seconds
         for pipe in pipes:
             pipe.send("go")
         results: list[Recorded] = [pipe.recv() for pipe in pipes]
-        spans = sum(result.spans for result in results)
-        lost = sum(result.lost for result in results)
-        seen = server.wait_for_spans(run_id, before + spans - lost)
+        losses = sum((Counter(result.losses) for result in results), Counter())
+        lost = losses.total()
+        if lost:
+            say(f"ingest: lost on the way: {dict(losses)}")
+        spans = sum(result.spans for result in results) - lost
+        seen = server.wait_for_spans(run_id, before + spans)
         return Totals(
             spans=spans,
             lost=lost,
@@ -180,8 +186,8 @@ def _record_steadily(url: str, run_id: str, rank: int, seconds: float, control: 
             record_spans(monitor, burst)
             time.sleep(max(0.0, begun + number * 0.01 - time.perf_counter()))
         monitor.flush(30.0)
-        lost = sum(monitor.get_status()["losses"].values())
-        control.send(Recorded(burst * bursts, lost, time.process_time() - processor_s))
+        losses = monitor.get_status()["losses"]
+        control.send(Recorded(burst * bursts, losses, time.process_time() - processor_s))
 
 
 def _record_in_turns(url: str, run_id: str, rank: int, seconds: float, control: Connection) -> None:
@@ -194,8 +200,8 @@ def _record_in_turns(url: str, run_id: str, rank: int, seconds: float, control: 
             record_spans(monitor, 10 * _CLOSED_LOOP_SPANS)
             monitor.flush(30.0)
             count += 10 * _CLOSED_LOOP_SPANS
-        lost = sum(monitor.get_status()["losses"].values())
-        control.send(Recorded(count, lost, time.process_time() - processor_s))
+        losses = monitor.get_status()["losses"]
+        control.send(Recorded(count, losses, time.process_time() - processor_s))
 
 
 def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: Connection) -> None:
@@ -221,7 +227,7 @@ def _export_with_sdk(url: str, run_id: str, rank: int, seconds: float, control: 
                 pass
         provider.force_flush()
         count += _CLOSED_LOOP_SPANS
-    control.send(Recorded(count, 0, time.process_time() - processor_s))
+    control.send(Recorded(count, {}, time.process_time() - processor_s))
     provider.shutdown()
 
 

@@ -303,3 +303,16 @@ def test_histogram_counts_every_value_once(values):
         record = captured.metric("x")
     assert record.count == sum(record.buckets.values()) == len(values)
     assert (record.min, record.max) == (min(values), max(values))
+
+
+def test_totals_of_several_steps_in_one_flush_stand_in_the_order_of_time(insight_capture):
+    for step in (1, 2, 3):
+        insight_capture.set_step(step)
+        insight_capture.metric_count("tokens", 10)
+        insight_capture.metric_histogram("latency", 10)
+    totals = [
+        (record.step, record.value, record.time_ns) for record in insight_capture.metrics if record.metric == "tokens"
+    ]
+    assert [total[:2] for total in totals] == [(1, 10.0), (2, 20.0), (3, 30.0)]
+    times = [record.time_ns for record in insight_capture.metrics if record.metric == "latency"]
+    assert times == sorted(set(times)) == [total[2] for total in totals]

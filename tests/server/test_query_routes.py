@@ -161,6 +161,8 @@ def test_metrics_over_time_and_steps(ask):
     assert ask("metrics/range", metric="reward", match="worker=~z.*", **everything) == []
     (tokens,) = ask("metrics/range", metric="tokens", aggregation="increase", **everything)
     assert tokens["y"] == [100.0, 100.0]
+    (per_second,) = ask("metrics/range", metric="tokens", start_ns=0, end_ns=2**61, width=2**60, aggregation="increase")
+    assert sum(per_second["y"]) == 200.0
     (p50,) = ask("metrics/quantiles", metric="latency_ms", share=0.5, **everything)
     assert all(abs(value - 50) < 3 for value in p50["y"])
     heat_map = ask("metrics/heatmap", metric="latency_ms", **everything)

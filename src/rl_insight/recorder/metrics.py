@@ -71,10 +71,11 @@ class CounterCell(Cell):
     def add_to(self, builder: BatchBuilder, now_ns: int) -> None:
         """Write the total, after the totals at the end of each earlier step."""
         series = self._series(builder)
-        for total, step in self.past:
-            builder.add_sample(series, time_ns=now_ns, value=total, step=step)
+        # A nanosecond apart: readers take differences in the order of time.
+        totals = (*self.past, (self.total, self.step))
+        for time_ns, (total, step) in enumerate(totals, now_ns - len(self.past)):
+            builder.add_sample(series, time_ns=time_ns, value=total, step=step)
         self.past.clear()
-        builder.add_sample(series, time_ns=now_ns, value=self.total, step=self.step)
 
 
 class GaugeCell(Cell):
@@ -133,10 +134,11 @@ class HistogramCell(Cell):
         """Write the distribution, after those at the end of each earlier step."""
         series = self._series(builder)
         latest = (self.step, self.count, self.total, self.minimum, self.maximum, self.buckets)
-        for step, count, total, minimum, maximum, buckets in (*self.past, latest):
+        states = enumerate((*self.past, latest), now_ns - len(self.past))
+        for time_ns, (step, count, total, minimum, maximum, buckets) in states:
             builder.add_histogram(
                 series,
-                time_ns=now_ns,
+                time_ns=time_ns,
                 step=step,
                 count=count,
                 total=total,

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
@@ -44,6 +45,9 @@ _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 )
 """What an error of ours means over HTTP; the first that fits."""
 
+_GZIP_FROM_BYTES = 2048
+"""Longer answers are compressed for those who accept it; the live stream never is."""
+
 _OWN_LIMITS = frozenset({"/api/v1/ingest", "/v1/traces", "/v1/metrics", "/v1/logs", "/api/v1/runs/file"})
 """Routes that bound the length of their bodies themselves."""
 
@@ -65,6 +69,7 @@ def create_app(services: Services | None) -> FastAPI:
         return HTMLResponse(docs_page(app.openapi()))
 
     add_page(app)
+    app.add_middleware(GZipMiddleware, minimum_size=_GZIP_FROM_BYTES, compresslevel=1)
     return app
 
 

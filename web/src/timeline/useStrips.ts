@@ -9,9 +9,11 @@ import type { Strip } from "./scene";
 const POINTS = 300;
 const MAX_LINES = 12;
 const LEAST_NS = 30e9;
+const LEAST_RATE_NS = 2e9;
 
 interface Asked {
   metric: string;
+  kind: string;
   lines: JsonLine[];
 }
 
@@ -22,7 +24,7 @@ export function useStrips(run: string, names: readonly string[], metrics: readon
   const known = names.filter((name) => kinds.has(name));
   const { data } = useQuery<Asked[]>(
     `strips ${run} ${JSON.stringify(known)} ${part?.start} ${part?.end}`,
-    (signal) => Promise.all(known.map(async (metric) => ({ metric, lines: await load(run, metric, kinds.get(metric) ?? "", part!, origin, signal) }))),
+    (signal) => Promise.all(known.map(async (metric) => ({ metric, kind: kinds.get(metric) ?? "", lines: await load(run, metric, kinds.get(metric) ?? "", part!, origin, signal) }))),
     { enabled: part !== null && known.length > 0, everyMs: 1500 },
   );
   return useMemo(
@@ -48,13 +50,14 @@ function load(run: string, metric: string, kind: string, part: Window, origin: n
     metric,
     start_ns: BigInt(origin) + BigInt(Math.round(part.start)),
     end_ns: BigInt(origin) + BigInt(Math.round(part.end)),
-    width: Math.max(1, Math.round(width(part) / POINTS)),
+    // Counters are sent every half second or so: a rate over less than some of those would only show the sending.
+    width: Math.max(kind === "counter" ? LEAST_RATE_NS : 1, Math.round(width(part) / POINTS)),
   };
   if (kind === "histogram") return api.metricQuantiles({ ...query, share: [0.5, 0.95] }, signal);
   return api.metricRange({ ...query, aggregation: kind === "counter" ? "rate" : "avg" }, signal);
 }
 
-function strip({ metric, lines }: Asked, origin: number): Strip {
+function strip({ metric, kind, lines }: Asked, origin: number): Strip {
   let low = Infinity;
   let high = -Infinity;
   const shown = lines.slice(0, MAX_LINES).map((line, place) => {
@@ -71,5 +74,7 @@ function strip({ metric, lines }: Asked, origin: number): Strip {
     };
   });
   const isEmpty = low > high;
-  return { title: metric, format: metricFormatter(metric), lines: shown, low: isEmpty ? 0 : Math.min(low, 0), high: isEmpty ? 1 : high };
+  const plain = metricFormatter(metric);
+  const format = kind === "counter" ? (value: number | null | undefined) => `${plain(value)}/s` : plain;
+  return { title: metric, format, lines: shown, low: isEmpty ? 0 : Math.min(low, 0), high: isEmpty ? 1 : high };
 }

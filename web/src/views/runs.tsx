@@ -95,16 +95,16 @@ function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] 
       render: (info) => <input type="checkbox" aria-label={`Compare ${info.run_id}`} checked={chosen.includes(info.run_id)} disabled={Boolean(info.problem)} onChange={() => onCompare(info)} />,
     },
     {
-      key: "run_id", title: "Run", width: "minmax(220px, 2fr)", value: (info) => info.run_id,
+      key: "run_id", title: "Run", width: "minmax(180px, 2fr)", value: (info) => info.run_id,
       render: (info) => (info.problem ? <span className="bad" title={info.problem}>{`${info.run_id}: ${info.problem}`}</span> : <ViewLink view="overview" state={{ run: info.run_id }} title={info.run_id}>{info.run_id}</ViewLink>),
     },
-    { key: "project", title: "Project", width: "minmax(110px, 1fr)", value: (info) => info.project, render: (info) => <span title={info.project}>{info.project ?? ""}</span> },
-    { key: "experiment", title: "Experiment", width: "minmax(110px, 1fr)", value: (info) => info.experiment_name, render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span> },
-    { key: "started", title: "Started", width: "158px", value: (info) => info.started_ns, render: (info) => formatDate(info.started_ns) },
-    { key: "last_seen", title: "Last seen", width: "158px", value: (info) => info.last_seen_ns ?? info.modified_s * 1e9, render: (info) => formatDate(info.last_seen_ns) },
-    { key: "duration", title: "Duration", width: "110px", align: "right", value: durationOf, render: (info) => formatDuration(durationOf(info)) },
+    { key: "project", title: "Project", width: "minmax(90px, 1fr)", value: (info) => info.project, render: (info) => <span title={info.project}>{info.project ?? ""}</span> },
+    { key: "experiment", title: "Experiment", width: "minmax(90px, 1fr)", value: (info) => info.experiment_name, render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span> },
+    { key: "started", title: "Started", width: "150px", value: (info) => info.started_ns, render: (info) => formatDate(info.started_ns) },
+    { key: "last_seen", title: "Last seen", width: "150px", value: (info) => info.last_seen_ns ?? info.modified_s * 1e9, render: (info) => formatDate(info.last_seen_ns) },
+    { key: "duration", title: "Duration", width: "100px", align: "right", value: durationOf, render: (info) => formatDuration(durationOf(info)) },
     { key: "processes", title: "Processes", width: "94px", align: "right", value: (info) => info.processes, render: (info) => formatCount(info.processes) },
-    { key: "size", title: "Size", width: "94px", align: "right", value: (info) => info.size_bytes, render: (info) => formatBytes(info.size_bytes) },
+    { key: "size", title: "Size", width: "84px", align: "right", value: (info) => info.size_bytes, render: (info) => formatBytes(info.size_bytes) },
     { key: "delete", title: "", width: "80px", render: (info) => <button type="button" className="chip" onClick={() => onDelete(info)} aria-label={`Delete ${info.run_id}`}>Delete</button> },
   ];
 }

@@ -123,7 +123,7 @@ _INCREASE = """
     ),
     changes AS (
         SELECT line, x, wanted, value,
-            lag(value, 1, 0.0) OVER (PARTITION BY series_id ORDER BY at_ns) AS before
+            lag(value, 1, 0.0) OVER (PARTITION BY series_id ORDER BY at_ns, value) AS before
         FROM points
     )
     SELECT line, x, sum(CASE WHEN value >= before THEN value - before ELSE value END)
