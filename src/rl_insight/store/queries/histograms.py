@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rl_insight.schema.histogram import BUCKETS_PER_OCTAVE, lower_bound, quantile, upper_bound
 from rl_insight.store.errors import QueryError
@@ -23,7 +25,8 @@ class HeatMap(msgspec.Struct, frozen=True):
     """A list for each x, with a count for each row."""
 
 
-# The latest state of each series in each interval, and the one before the range, which the first is compared with.
+# The latest state of each series in each interval, and the one before the range, which the first is compared with; a
+# row for each bucket. `row` numbers the states in the order of their series and times.
 _STATES = """
     states AS (
         SELECT line, series_id, {x} AS x, time_ns + offset_ns AS at_ns, count, codes, counts
@@ -33,9 +36,20 @@ _STATES = """
         SELECT line, series_id, NULL, time_ns + offset_ns, count, codes, counts
         FROM histogram_data JOIN chosen USING (series_id)
         WHERE time_ns + offset_ns < $start
+    ),
+    latest AS (
+        SELECT line, series_id, x, max(at_ns) AS at_ns, arg_max(count, at_ns) AS count,
+            arg_max(codes, at_ns) AS codes, arg_max(counts, at_ns) AS counts
+        FROM states GROUP BY line, series_id, x
+    ),
+    numbered AS (
+        SELECT *, row_number() OVER (ORDER BY series_id, at_ns) AS row,
+            count >= lag(count, 1, 0) OVER (PARTITION BY series_id ORDER BY at_ns) AS goes_on
+        FROM latest
     )
-    SELECT line, series_id, x, arg_max(count, at_ns), arg_max(codes, at_ns), arg_max(counts, at_ns)
-    FROM states GROUP BY line, series_id, x ORDER BY line, series_id, max(at_ns)
+    SELECT row, series_id, line, coalesce(x, 0) AS x, x IS NOT NULL AS is_wanted, goes_on,
+        unnest(codes) AS code, unnest(counts) AS value
+    FROM numbered
 """
 _AXES = {
     "time": ("(time_ns + offset_ns) // $width * $width", "true"),
@@ -136,37 +150,40 @@ def _merged(
     merged: dict[tuple[int, int], Buckets] = {}
     if not chosen.series:
         return merged
-    for line, x, buckets in _increases(cursor, chosen, start_ns, end_ns, width, axis):
-        total = merged.setdefault((line, x), {})
-        for code, count in buckets.items():
-            total[code] = total.get(code, 0) + count
-    return {key: buckets for key, buckets in merged.items() if buckets}
-
-
-def _increases(
-    cursor: Cursor, chosen: Chosen, start_ns: int, end_ns: int, width: int, axis: str
-) -> Iterator[tuple[int, int, Buckets]]:
     x_sql, has_x = _AXES[axis]
     sql = _CHOSEN + _STATES.format(x=x_sql, has_x=has_x)
     parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
-    series = None
-    before: Buckets = {}
-    before_count = 0
-    for line, series_id, x, count, codes, counts in cursor.execute(sql, parameters).fetchall():
-        if series_id != series:
-            series, before, before_count = series_id, {}, 0
-        now = dict(zip(codes, counts, strict=True))
-        if x is not None:
-            yield line, x, _increase(before, now) if count >= before_count else now
-        before, before_count = now, count
+    found = cursor.execute(sql, parameters).fetchnumpy()
+    added, order = _increases(found)
+    is_wanted = (added > 0) & found["is_wanted"][order]
+    order, added = order[is_wanted], added[is_wanted]
+    line, x, code = found["line"][order], found["x"][order], found["code"][order]
+    order = np.lexsort((code, x, line))
+    line, x, code, added = line[order], x[order], code[order], added[order]
+    first = np.flatnonzero(_differs(line) | _differs(x) | _differs(code))
+    if not len(first):
+        return merged
+    keys = (column[first].tolist() for column in (line, x, code))
+    for of, at, bucket, count in zip(*keys, np.add.reduceat(added, first).tolist(), strict=True):
+        merged.setdefault((of, at), {})[bucket] = count
+    return merged
 
 
-def _increase(before: Mapping[int, int], now: Mapping[int, int]) -> Buckets:
-    """Return what was added; a bucket that shrank began anew."""
-    added = {}
-    for code, count in now.items():
-        known = before.get(code, 0)
-        more = count - known if count >= known else count
-        if more:
-            added[code] = more
-    return added
+def _increases(found: dict[str, Any]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return how much each bucket grew since the state before, and the order of rows in which that is told.
+
+    A bucket that shrank, or a series whose count did, began anew.
+    """
+    # Sorted by series and code, a bucket stands right behind itself in the state before, if it was there.
+    order = np.lexsort((found["row"], found["code"], found["series_id"]))
+    row, code, series, value = (found[name][order] for name in ("row", "code", "series_id", "value"))
+    is_next = (series[1:] == series[:-1]) & (code[1:] == code[:-1]) & (row[1:] == row[:-1] + 1)
+    is_next &= found["goes_on"][order][1:] & (value[1:] >= value[:-1])
+    known = np.zeros_like(value)
+    known[1:][is_next] = value[:-1][is_next]
+    return value - known, order
+
+
+def _differs(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where a sorted column begins a new value; the first row always does."""
+    return np.concatenate(([True], column[1:] != column[:-1]))[: len(column)]

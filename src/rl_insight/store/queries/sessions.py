@@ -78,6 +78,7 @@ _FRAGMENTS = {
     "first_step": "step >= $first_step",
     "last_step": "step <= $last_step",
     "longer": "total_s >= $longer",
+    "phase": "list_contains(json_keys(phases), $phase)",
     "text": "(session_id ILIKE $text ESCAPE '!' OR task_id ILIKE $text ESCAPE '!' OR reason ILIKE $text ESCAPE '!')",
 }
 SORTABLE = tuple(name for name in Session.__struct_fields__ if name not in JSON_FIELDS)
@@ -125,6 +126,7 @@ def sessions(
     first_step: int | None = None,
     last_step: int | None = None,
     longer_than_s: float | None = None,
+    phase: str | None = None,
     text: str | None = None,
     order: str = "submit_ts",
     descending: bool = True,
@@ -147,6 +149,7 @@ def sessions(
             "first_step": first_step,
             "last_step": last_step,
             "longer": longer_than_s,
+            "phase": phase,
             "text": None if text is None else like_pattern(text),
         },
     )
