@@ -28,11 +28,14 @@ logger = logging.getLogger("rl_insight")
 
 _CHUNK = 64
 """Events handled between two looks at the clock."""
-_HOLD_NS = 1_200_000
+_HOLD_NS = 700_000
 """How long the interpreter lock is held at a time. A training thread that never lets go of it gives it to us once in
-5 ms (the interpreter's switch interval) and waits this long; shorter, and 50,000 spans a second pile up."""
+5 ms (the interpreter's switch interval) and waits this long."""
+_BACKLOG = 10_000
+_BACKLOG_HOLD_NS = 1_200_000
+"""With more events than this waiting, a longer hold: 50,000 spans a second would pile up otherwise."""
 _REST_S = 0.000_2
-_ROWS_PER_BATCH = 3_000
+_ROWS_PER_BATCH = 1_500
 """The C calls that make a batch's columns take under a millisecond. Smaller batches mean more writes to the spool,
 each of which gives up the lock and waits for it."""
 _ROW_BYTES = 110
@@ -177,6 +180,7 @@ class Flusher:
         remaining = len(buffer)
         now = self.recorder.now
         held_since = now()
+        hold_ns = _HOLD_NS if remaining < _BACKLOG else _BACKLOG_HOLD_NS
         while remaining > 0:
             for _ in range(min(remaining, _CHUNK)):
                 try:
@@ -189,7 +193,7 @@ class Flusher:
                     self._survive_event()
             remaining -= _CHUNK
             self._send_if_full()
-            if now() - held_since > _HOLD_NS:
+            if now() - held_since > hold_ns:
                 time.sleep(_REST_S)
                 held_since = now()
 
