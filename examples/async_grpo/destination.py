@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import runpy
 import signal
@@ -65,16 +64,25 @@ def open_destination(context: SpawnContext, url: str | None, directory: Path | N
     if (running := find_local_server()) is not None:
         yield Destination(url=running.url, token=running.token)
         return
-    port = free_port(DEFAULT_PORT)
-    process = context.Process(target=run_server, args=(port,), name="server")
-    process.start()
+    process, url = start_server(context)
     try:
-        wait_until_ready(process, port)
-        yield Destination(url=f"http://127.0.0.1:{port}")
+        yield Destination(url=url)
     finally:
         process.terminate()
         process.join(STOP_SECONDS)
         end_process(process)
+
+
+def start_server(context: SpawnContext) -> tuple[SpawnProcess, str]:
+    """Start a server for this run, on the usual port if it is free; returns its process and address."""
+    for port in (free_port(DEFAULT_PORT), 0):
+        process = context.Process(target=run_server, args=(port,), name="server")
+        process.start()
+        url = wait_until_ready(process)
+        if url is not None:
+            return process, url
+        end_process(process)  # somebody else was quicker to take the port: any other will do
+    raise DestinationError("the server did not start: see its message above, or record to files with --no-server.")
 
 
 def run_server(port: int) -> None:
@@ -102,27 +110,12 @@ def free_port(preferred: int) -> int:
     raise DestinationError("no free port on 127.0.0.1: close some programs, or record to files with --no-server.")
 
 
-def wait_until_ready(process: SpawnProcess, port: int) -> None:
-    """Wait until the server answers."""
+def wait_until_ready(process: SpawnProcess) -> str | None:
+    """Return the address of the server that runs in a process, once it is ready; None when it ended instead."""
     deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process.exitcode is not None:
-            raise DestinationError(
-                f"the server did not start: it ended with exit code {process.exitcode}. "
-                "See its message above, or record to files with --no-server."
-            )
-        if _answers(port):
-            return
+    while process.exitcode is None and time.monotonic() < deadline:
+        state = find_local_server()
+        if state is not None and state.pid == process.pid:
+            return state.url
         time.sleep(0.05)
-    raise DestinationError(f"the server did not start: no answer on port {port} in {READY_SECONDS:.0f} s.")
-
-
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    return None

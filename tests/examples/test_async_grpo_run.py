@@ -238,10 +238,26 @@ def test_another_free_port_is_used_when_the_usual_one_is_taken():
         assert destination.free_port(port) not in {0, port}
 
 
-def test_a_server_that_does_not_start_is_reported():
+def test_a_server_that_does_not_start_is_reported(monkeypatch, tmp_path):
+    unusable = tmp_path / "file"
+    unusable.touch()
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(unusable))
+    with pytest.raises(destination.DestinationError, match="did not start"):
+        destination.start_server(multiprocessing.get_context("spawn"))
+
+
+def test_two_servers_started_at_once_are_told_apart(monkeypatch, tmp_path):
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=os._exit, args=(2,))
-    process.start()
-    process.join()
-    with pytest.raises(destination.DestinationError, match="exit code 2"):
-        destination.wait_until_ready(process, destination.free_port(0))
+    started = []
+    # Both are told that the same port is free, as happens to two launchers in the same moment.
+    port = destination.free_port(0)
+    monkeypatch.setattr(destination, "free_port", lambda _preferred: port)
+    try:
+        for name in ("first", "second"):
+            monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / name))
+            started.append(destination.start_server(context))
+        assert len({url for _, url in started}) == 2
+    finally:
+        for process, _ in started:
+            process.terminate()
+            process.join(20)
