@@ -57,7 +57,7 @@ dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards
 
 screenshots: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Take the pictures in docs/pictures
-	$(BIN)/python scripts/make-screenshots
+	$(BIN)/python scripts/make-screenshots docs/pictures $(ARGS)
 
 bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
 	$(BIN)/python -m benchmarks $(ARGS)
