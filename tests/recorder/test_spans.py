@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import random
 import threading
+import weakref
 
 import pytest
 
@@ -322,3 +324,61 @@ def test_reserved_attributes_cannot_be_overridden(insight_capture, caplog, key):
     assert insight_capture.events[0].attributes == insight_capture.logs[0].attributes == {}
     assert insight_capture.losses == {"attributes/reserved": 3}
     assert len(caplog.records) == 1
+
+
+class _Thing:
+    """Something that can be watched; its text is what gets recorded."""
+
+
+def _span(thing):
+    return insight.trace_span("work", {"thing": thing})
+
+
+def _state(thing):
+    return insight.trace_state("work", state_lane_id="lane", thing=thing)
+
+
+def _session(thing):
+    return insight.session(step=1, thing=thing)
+
+
+def _phase(thing):
+    return insight.phase("work", thing=thing)
+
+
+def _task(thing):
+    return insight.task("task", thing=thing)
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("make", [_span, _state, _session, _phase, _task])
+def test_what_was_recorded_is_freed_without_the_garbage_collector(insight_capture, no_collector, make):
+    thing = _Thing()
+    watched = weakref.ref(thing)
+    with make(thing):
+        del thing
+    assert insight_capture.spans
+    assert watched() is None
+
+
+@pytest.mark.parametrize("make", [_span, _state, _session, _phase, _task])
+def test_what_waits_for_the_flusher_is_hidden_from_the_garbage_collector(insight_capture, make):
+    with make("thing") as block:
+        assert not gc.is_tracked(block)
+
+
+def test_waiting_spans_leave_the_garbage_collector_nothing_to_walk(insight_capture):
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(900):
+        with insight.trace_span("generate", {"tokens": 512}):
+            pass
+    gc.collect()  # tuples of numbers are let go of here
+    assert len(gc.get_objects()) - before < 100

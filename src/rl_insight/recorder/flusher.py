@@ -232,7 +232,7 @@ class Flusher:
         if step is None and attributes and is_step(attributes.get("step")):
             step = attributes["step"]
         lane = span.lane
-        builder.spans.append(
+        builder.spans.extend(
             (
                 span.span_id,
                 span.trace[0],

@@ -53,23 +53,23 @@ class Lanes:
         return self.nested.get((lane, name)) if self.nested else None
 
 
-class State(Span):
+class State(Span, gc=False, eq=False):
     """One entry into a state, as a context manager.
 
     The first entry is the interval itself; a later one of the same name joins it and records nothing of its own.
     """
 
-    __slots__ = ("_entries", "_interval")
-
-    _entries: int
-    _interval: State
+    _entries: int = 0
+    _interval: State | None = None
+    """What this entry began or joined, until it is left: an entry that began it refers to itself."""
 
     def __enter__(self) -> State:
         if self.end:  # the same object once more: what it recorded may still wait in the buffer
             again = State(self._recorder, self.name, self.attributes, STATE_INTERVAL, self.lane)
-            again.__enter__()
+            entered = again.__enter__()
             self._interval, self._token = again._interval, again._token
-            return self._interval
+            again._interval = again._token = None
+            return entered
         lanes = self._recorder.lanes
         lane = self.lane
         try:
@@ -101,13 +101,11 @@ class State(Span):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close one entry; the interval ends with its last one and fails if any of its entries failed."""
-        try:
-            token = self._token
-            del self._token
-        except AttributeError:  # left already
+        token, interval = self._token, self._interval
+        if token is None or interval is None:  # left already
             return
+        self._token = self._interval = None
         lanes = self._recorder.lanes
-        interval = self._interval
         try:
             lanes.take_turn()
         except IndexError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,12 @@ MetricEvent = tuple[str, str, float, dict[str, Any], str, "int | None", int]
 PointEvent = tuple[str, int, Any, str, "dict[str, Any]", "SpanLike | None", "int | None", "str | None", str]
 """Kind, monotonic time, level, name or message, attributes, span, step, session, logger."""
 
-_WATERMARK = 2_000
-"""Buffered events at which the flusher is woken early: few enough that the garbage collector never has much to walk."""
+_WATERMARK = 1_000
+"""Buffered events at which the flusher is woken early."""
+_YIELD_EVERY_NS = 1_500_000
+_YIELD_S = 0.000_05
+"""Above the watermark, a thread that records without ever waiting for anything lets the flusher run this often. The
+interpreter by itself would do so once in 5 ms, too seldom to keep up with 50,000 spans a second in short turns."""
 
 
 class Recorder:
@@ -37,6 +42,7 @@ class Recorder:
     """
 
     __slots__ = (
+        "_next_yield",
         "clock",
         "drop_oldest",
         "lanes",
@@ -76,6 +82,7 @@ class Recorder:
         self.lanes = Lanes()
         self.losses = Losses()
         self.wake = threading.Event()
+        self._next_yield = 0
         self.apply(config)
 
     def apply(self, config: RecorderConfig) -> None:
@@ -96,6 +103,9 @@ class Recorder:
         """Wake the flusher because a buffer is getting full; past its limit, drop one event and count it."""
         if not self.wake.is_set():
             self.wake.set()
+        if self.now() >= self._next_yield:
+            time.sleep(_YIELD_S)
+            self._next_yield = self.now() + _YIELD_EVERY_NS
         if len(buffer) <= limit:
             return
         try:

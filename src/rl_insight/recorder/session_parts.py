@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rl_insight.recorder.context import SpanLike, current_task, reset
 from rl_insight.recorder.session_calls import decorated
 from rl_insight.recorder.spans import Span
-from rl_insight.schema.sessions import PHASE_SEGMENT, TASK_SEGMENT
 
 if TYPE_CHECKING:
-    from rl_insight.recorder.recorder import Recorder
     from rl_insight.recorder.sessions import Session
 
 LANE = "sessions"
@@ -46,16 +45,10 @@ def maker_of(producer: Producer | None) -> Producer:
     return producer
 
 
-class Phase(Span):
+class Phase(Span, gc=False, eq=False):
     """An interval of the current session; like any span, but part of the session's record."""
 
-    __slots__ = ("_producer",)
-
-    def __init__(
-        self, recorder: Recorder, name: str, payload: dict[str, Any] | None = None, producer: Producer | None = None
-    ) -> None:
-        super().__init__(recorder, name, payload, PHASE_SEGMENT)
-        self._producer = producer
+    _producer: Producer | None = None
 
     def begin(self, parent: SpanLike | None) -> None:
         """Start on the lane of the session, or on that of all sessions if the session is in another process."""
@@ -67,21 +60,12 @@ class Phase(Span):
         return decorated(function, "phase", maker_of(self._producer).new_phase, (self.name, self.attributes))
 
 
-class Task(Span):
+class Task(Span, gc=False, eq=False):
     """One dataset item; sessions that start inside its `with` block belong to it."""
 
-    __slots__ = ("_producer", "_task_token", "task_id")
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        task_id: Any = None,
-        attributes: dict[str, Any] | None = None,
-        producer: Producer | None = None,
-    ) -> None:
-        super().__init__(recorder, "task", attributes, TASK_SEGMENT, LANE)
-        self.task_id = task_id
-        self._producer = producer
+    task_id: Any = None
+    _producer: Producer | None = None
+    _task_token: Token[Any] | None = None
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a task."""
@@ -98,6 +82,7 @@ class Task(Span):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        reset(current_task, self._task_token)
-        del self._task_token
+        token, self._task_token = self._task_token, None
+        if token is not None:
+            reset(current_task, token)
         super().__exit__(kind, error, traceback)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder import context
+from rl_insight.recorder.context import is_step
 from rl_insight.recorder.session_calls import NoSession
-from rl_insight.recorder.session_parts import Phase, Task
-from rl_insight.recorder.sessions import Session
+from rl_insight.recorder.session_parts import LANE, Phase, Task
+from rl_insight.recorder.sessions import Session, checked_step
+from rl_insight.schema.sessions import PHASE_SEGMENT, SESSION_SEGMENT, TASK_SEGMENT
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
@@ -54,13 +56,13 @@ class SessionProducer:
             lane: Where the timeline shows it; a lane of all sessions when left out.
             attributes: Anything else to keep with the session's span.
         """
-        recorder = self._recorder
         facts = None
         if model_version is not None or rollout_stats is not None:
             facts = {"model_version": model_version, "rollout_stats": rollout_stats}
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        made = self.new_session(task_id, session_id, step, facts, attributes, lane)
+        if made is None:
             return NoSession("session", self.new_session, (task_id, session_id, step, facts, attributes, lane))
-        return Session(recorder, task_id, session_id, step, facts, attributes, lane, self)
+        return made
 
     def new_session(
         self,
@@ -75,7 +77,18 @@ class SessionProducer:
         recorder = self._recorder
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
             return None
-        return Session(recorder, task_id, session_id, step, facts, attributes, lane, self)
+        return Session(
+            recorder,
+            "session",
+            attributes,
+            SESSION_SEGMENT,
+            lane or LANE,
+            step=step if step is None or is_step(step) else checked_step(recorder, step),
+            task_id=task_id,
+            _given_id=session_id,
+            _facts=facts,
+            _producer=self,
+        )
 
     def phase(self, name: str, /, **payload: Any) -> Phase | NoSession:
         """Record a phase of the current session. A context manager, also asynchronous, and a decorator.
@@ -92,17 +105,15 @@ class SessionProducer:
             name: What is done.
             payload: Kept with the phase, in the session's record.
         """
-        recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
-            return NoSession("phase", self.new_phase, (name, payload))
-        return Phase(recorder, name, payload, self)
+        made = self.new_phase(name, payload)
+        return NoSession("phase", self.new_phase, (name, payload)) if made is None else made
 
     def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
         """Return a phase for one call of a decorated function; None while nothing is recorded."""
         recorder = self._recorder
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
             return None
-        return Phase(recorder, name, payload, self)
+        return Phase(recorder, name, payload, PHASE_SEGMENT, _producer=self)
 
     def task(self, task_id: Any = None, /, **attributes: Any) -> Task | NoSession:
         """Record a task: one dataset item. Sessions that start inside belong to it.
@@ -115,17 +126,15 @@ class SessionProducer:
             task_id: The item's id; one is made when it is left out.
             attributes: Anything else to keep with the task's span.
         """
-        recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
-            return NoSession("task", self.new_task, (task_id, attributes))
-        return Task(recorder, task_id, attributes, self)
+        made = self.new_task(task_id, attributes)
+        return NoSession("task", self.new_task, (task_id, attributes)) if made is None else made
 
     def new_task(self, task_id: Any, attributes: dict[str, Any] | None) -> Task | None:
         """Return a task for one call of a decorated function; None while nothing is recorded."""
         recorder = self._recorder
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
             return None
-        return Task(recorder, task_id, attributes, self)
+        return Task(recorder, "task", attributes, TASK_SEGMENT, LANE, task_id=task_id, _producer=self)
 
     def current_session(self) -> Session | None:
         """Return the session of this process whose block is running; None outside of one.

@@ -11,6 +11,8 @@ from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rl_insight.recorder.context import (
     SpanLike,
     active_session,
@@ -23,14 +25,14 @@ from rl_insight.recorder.context import (
 )
 from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.session_calls import decorated
-from rl_insight.recorder.session_parts import LANE, Phase, Producer, maker_of
+from rl_insight.recorder.session_parts import Phase, Producer, maker_of
 from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
 from rl_insight.schema.sessions import (
     ACCEPTED,
     EXECUTION,
     LOST,
     PENDING,
-    SESSION_SEGMENT,
+    PHASE_SEGMENT,
     STATUSES,
     seconds_of,
 )
@@ -53,7 +55,7 @@ _EXECUTION_MARKS = ("execution_start", "execution_end")
 MARKS = (*_MARKS, *_EXECUTION_MARKS)
 
 
-def _checked_step(recorder: Recorder, step: Any) -> int | None:
+def checked_step(recorder: Recorder, step: Any) -> int | None:
     """Return what can be a step (NumPy's integers, say) as one; None, counted and warned about once, for others."""
     try:
         number = int(step.__index__())
@@ -65,7 +67,7 @@ def _checked_step(recorder: Recorder, step: Any) -> int | None:
     return None
 
 
-class Session(Span):
+class Session(Span, gc=False, eq=False):
     """One sample of a task, from its submission to its end.
 
     As a `with` block it starts, is current, and ends: accepted, or failed or cancelled by an exception, unless
@@ -73,49 +75,19 @@ class Session(Span):
     ended with `finalize`. As a decorator it makes a session of its own for each call.
     """
 
-    __slots__ = (
-        "_counts",
-        "_dirty",
-        "_entered",
-        "_facts",
-        "_given_id",
-        "_open_phases",
-        "_producer",
-        "_step_token",
-        "_tokens",
-        "_totals",
-        "final_status",
-        "marks",
-        "reason",
-        "task_id",
-    )
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        task_id: Any = None,
-        session_id: Any = None,
-        step: int | None = None,
-        facts: dict[str, Any] | None = None,
-        attributes: dict[str, Any] | None = None,
-        lane: str | None = None,
-        producer: Producer | None = None,
-    ) -> None:
-        super().__init__(recorder, "session", attributes, SESSION_SEGMENT, lane or LANE)
-        self._producer = producer
-        self.task_id = task_id
-        self._given_id = session_id
-        self.step = step if step is None or is_step(step) else _checked_step(recorder, step)
-        self._facts = facts
-        self.session_id: str | None = None
-        self.final_status: str | None = None
-        self.reason: str | None = None
-        self.marks: dict[str, int] = {}
-        self._totals: dict[str, float] | None = None
-        self._counts: list[tuple[str, float]] = []
-        self._open_phases: list[Phase] | None = None
-        self._entered = False
-        self._dirty = False
+    task_id: Any = None
+    final_status: str | None = None
+    reason: str | None = None
+    marks: dict[str, int] = msgspec.field(default_factory=dict)
+    _given_id: Any = None
+    _facts: dict[str, Any] | None = None
+    _producer: Producer | None = None
+    _totals: dict[str, float] | None = None
+    _counts: list[tuple[str, float]] = msgspec.field(default_factory=list)
+    _open_phases: list[Phase] | None = None
+    _entered: bool = False
+    _dirty: bool = False
+    _tokens: tuple[Token[Any], ...] | None = None
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a session."""
@@ -144,7 +116,8 @@ class Session(Span):
         self.submit()
         self._entered = not self.end
         self._tokens = (current_span.set(self), current_session.set(self.session_id), active_session.set(self))
-        self._step_token = None if step is None else current_step.set(step)
+        if step is not None:
+            self._tokens += (current_step.set(step),)
         return self
 
     def __exit__(
@@ -152,17 +125,9 @@ class Session(Span):
     ) -> None:
         if not self.end:
             self._end(kind)
-        span_token, session_token, active_token = self._tokens
-        try:
-            active_session.reset(active_token)
-            current_session.reset(session_token)
-            current_span.reset(span_token)
-            if self._step_token is not None:
-                current_step.reset(self._step_token)
-        except ValueError:  # left in another context than it was entered: nothing to reset
-            pass
-        # What waits for the flusher is all the garbage collector has to walk: the tokens lead to more.
-        del self._tokens, self._step_token
+        tokens, self._tokens = self._tokens, None  # they lead to their context and back to this session
+        for token in tokens or ():
+            reset(token.var, token)
 
     def _end(self, kind: type[BaseException] | None) -> None:
         if self._open_phases is not None:
@@ -209,7 +174,7 @@ class Session(Span):
         Of several open phases of one name, the oldest is closed first.
         """
         self.submit()
-        phase = Phase(self._recorder, name, {**payload} if payload else None)
+        phase = Phase(self._recorder, name, {**payload} if payload else None, PHASE_SEGMENT)
         token = current_session.set(self.session_id)
         phase.begin(self)
         reset(current_session, token)

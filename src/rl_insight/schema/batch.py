@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -73,14 +73,12 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         return len(getattr(self, first)) // array(self.TYPES[first]).itemsize
 
     @classmethod
-    def from_rows(cls, rows: Sequence[tuple[Any, ...]]) -> Any:
-        """Build the table from row tuples in the order of `TYPES`."""
-        if not rows:
+    def from_values(cls, values: list[Any]) -> Any:
+        """Build the table from its rows laid end to end, each in the order of `TYPES`."""
+        if not values:
             return cls()
-        columns = zip(*rows, strict=True)
-        return cls(
-            **{name: pack(code, column) for (name, code), column in zip(cls.TYPES.items(), columns, strict=True)}
-        )
+        width = len(cls.TYPES)
+        return cls(**{name: pack(code, values[at::width]) for at, (name, code) in enumerate(cls.TYPES.items())})
 
 
 class Spans(Table):

@@ -21,11 +21,16 @@ from rl_insight.schema.batch import (
     Spans,
 )
 
+_SPAN_WIDTH, _EVENT_WIDTH, _LOG_WIDTH, _SESSION_WIDTH, _SERIES_WIDTH, _SAMPLE_WIDTH, _HISTOGRAM_WIDTH = (
+    len(table.TYPES) for table in (Spans, Events, Logs, Sessions, Series, Samples, Histograms)
+)
+
 
 class BatchBuilder:
     """Rows of one batch in the making.
 
-    The row lists are public: a caller with many rows appends tuples in the order of the table's `TYPES`.
+    The lists are public: a caller with many rows extends them, a row at a time, in the order of the table's `TYPES`.
+    They hold values and no row tuples, which the garbage collector would have to count and walk.
 
     >>> builder = BatchBuilder()
     >>> series = builder.add_series("reward_mean", "gauge", "", '{"worker":"0"}')
@@ -54,14 +59,14 @@ class BatchBuilder:
         self.text_bytes = 0
         """Roughly how much text the batch holds; whoever fills it can stop in time."""
         self._positions: dict[str, int] = {}
-        self.spans: list[tuple[Any, ...]] = []
-        self.events: list[tuple[Any, ...]] = []
-        self.logs: list[tuple[Any, ...]] = []
-        self.sessions: list[tuple[Any, ...]] = []
-        self.series: list[tuple[Any, ...]] = []
-        self.samples: list[tuple[Any, ...]] = []
-        self.histograms: list[tuple[Any, ...]] = []
-        self.buckets: list[tuple[int, int]] = []
+        self.spans: list[Any] = []
+        self.events: list[Any] = []
+        self.logs: list[Any] = []
+        self.sessions: list[Any] = []
+        self.series: list[Any] = []
+        self.samples: list[Any] = []
+        self.histograms: list[Any] = []
+        self.buckets: list[int] = []
 
     def text(self, value: str | None) -> int:
         """Return the position of a text in the batch, adding it on first use; 0 for None."""
@@ -94,7 +99,7 @@ class BatchBuilder:
     ) -> None:
         """Add one span; `attributes` is the text of a JSON object."""
         text = self.text
-        self.spans.append(
+        self.spans.extend(
             (
                 span_id,
                 trace[0],
@@ -127,7 +132,7 @@ class BatchBuilder:
     ) -> None:
         """Add one instant; `attributes` is the text of a JSON object."""
         where = self._where(span_id, trace, lane, step, session_id, attributes)
-        self.events.append((time_ns, self.text(name), *where))
+        self.events.extend((time_ns, self.text(name), *where))
 
     def add_log(
         self,
@@ -145,14 +150,14 @@ class BatchBuilder:
     ) -> None:
         """Add one log line; `attributes` is the text of a JSON object."""
         where = self._where(span_id, trace, lane, step, session_id, attributes)
-        self.logs.append((time_ns, level, self.text(logger), self.text(message), *where))
+        self.logs.extend((time_ns, level, self.text(logger), self.text(message), *where))
 
     def add_session(
         self, *, session_id: str, status: str, time_ns: int, record: str, task_id: str | None = None
     ) -> None:
         """Add a session's snapshot; `record` is the text of a JSON object, see `rl_insight.schema.sessions`."""
         text = self.text
-        self.sessions.append((text(session_id), text(task_id), text(status), time_ns, text(record)))
+        self.sessions.extend((text(session_id), text(task_id), text(status), time_ns, text(record)))
 
     def _where(
         self,
@@ -169,12 +174,12 @@ class BatchBuilder:
 
     def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
         """Add a metric with its labels (the text of a JSON object); returns its position for samples."""
-        self.series.append((self.text(name), self.text(kind), self.text(documentation), self.text(labels)))
-        return len(self.series) - 1
+        self.series.extend((self.text(name), self.text(kind), self.text(documentation), self.text(labels)))
+        return len(self.series) // _SERIES_WIDTH - 1
 
     def add_sample(self, series: int, *, time_ns: int, value: float, step: int | None = None) -> None:
         """Add a gauge's value or a counter's total."""
-        self.samples.append((series, time_ns, value, NO_STEP if step is None else step))
+        self.samples.extend((series, time_ns, value, NO_STEP if step is None else step))
 
     def add_histogram(
         self,
@@ -190,8 +195,9 @@ class BatchBuilder:
     ) -> None:
         """Add a distribution with its buckets ``{code: count}``."""
         number = NO_STEP if step is None else step
-        self.histograms.append((series, time_ns, number, count, total, minimum, maximum, len(buckets)))
-        self.buckets.extend(sorted(buckets.items()))
+        self.histograms.extend((series, time_ns, number, count, total, minimum, maximum, len(buckets)))
+        for code in sorted(buckets):
+            self.buckets.extend((code, buckets[code]))
 
     def build(
         self,
@@ -210,20 +216,26 @@ class BatchBuilder:
             sent_ns=sent_ns,
             final=final,
             strings=self.strings,
-            spans=Spans.from_rows(self.spans),
-            events=Events.from_rows(self.events),
-            logs=Logs.from_rows(self.logs),
-            sessions=Sessions.from_rows(self.sessions),
-            series=Series.from_rows(self.series),
-            samples=Samples.from_rows(self.samples),
-            histograms=Histograms.from_rows(self.histograms),
-            buckets=Buckets.from_rows(self.buckets),
+            spans=Spans.from_values(self.spans),
+            events=Events.from_values(self.events),
+            logs=Logs.from_values(self.logs),
+            sessions=Sessions.from_values(self.sessions),
+            series=Series.from_values(self.series),
+            samples=Samples.from_values(self.samples),
+            histograms=Histograms.from_values(self.histograms),
+            buckets=Buckets.from_values(self.buckets),
             losses=list(losses),
         )
 
     def __len__(self) -> int:
-        instants = len(self.events) + len(self.logs) + len(self.sessions)
-        return len(self.spans) + instants + len(self.samples) + len(self.histograms)
+        return (
+            len(self.spans) // _SPAN_WIDTH
+            + len(self.samples) // _SAMPLE_WIDTH
+            + len(self.events) // _EVENT_WIDTH
+            + len(self.logs) // _LOG_WIDTH
+            + len(self.sessions) // _SESSION_WIDTH
+            + len(self.histograms) // _HISTOGRAM_WIDTH
+        )
 
 
 def _encodable(value: str) -> str:

@@ -42,7 +42,7 @@ class SpanRows:
     def add_scope(self, scope_spans: Any) -> None:
         """Add all spans of one instrumentation scope."""
         builder = self._builder
-        rows, text = builder.spans, builder.text
+        add_row, text = builder.spans.extend, builder.text
         duration_segment, ok = self._plain_columns
         for span in scope_spans.spans:
             trace_id, span_id = span.trace_id, span.span_id
@@ -69,7 +69,7 @@ class SpanRows:
                 name, segment, lane, status, error, step, session = columns
             else:
                 name, segment, lane, status, error, step, session = span.name, 0, 0, ok, 0, NO_STEP, 0
-            rows.append(
+            add_row(
                 (
                     number,
                     high,
@@ -149,7 +149,7 @@ class SpanRows:
         for event in span.events:
             attributes = text_or_none(event.attributes)
             time_ns = min(event.time_unix_nano, _LAST_NS) or span.start_time_unix_nano
-            builder.events.append(
+            builder.events.extend(
                 (time_ns, builder.text(event.name), number, *trace, lane, step, session, builder.text(attributes))
             )
 
