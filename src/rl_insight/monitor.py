@@ -238,6 +238,7 @@ class Monitor(Producer):
             "backend": pipeline.config.server.backend,
             "losses": {f"{loss.kind}/{loss.reason}": loss.count for loss in pipeline.recorder.losses.snapshot()},
             "transport": pipeline.transport.get_status(),
+            "companions": [companion.get_status() for companion in pipeline.companions],
         }
 
     def _register_exit(self) -> None:

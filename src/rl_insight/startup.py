@@ -8,7 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from rl_insight.config import InsightConfig
 from rl_insight.config.paths import find_local_server
@@ -22,6 +23,16 @@ from rl_insight.transport import Transport, available_backends, create_transport
 logger = logging.getLogger("rl_insight")
 
 
+class Companion(Protocol):
+    """What listens to the batches of a pipeline and ends with it."""
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what was taken, within a bounded time."""
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell how it goes."""
+
+
 @dataclass(slots=True)
 class Pipeline:
     """Everything of one process between a recorded event and the wire."""
@@ -31,6 +42,7 @@ class Pipeline:
     recorder: Recorder
     flusher: Flusher
     transport: Transport
+    companions: list[Companion] = field(default_factory=list)
 
     def finish(self, timeout_s: float) -> bool:
         """Deliver what is recorded, within a bounded time; True if everything was delivered."""
@@ -38,6 +50,8 @@ class Pipeline:
         stopped = self.flusher.stop(timeout_s)
         delivered = self.transport.flush(max(0.0, deadline - time.monotonic()))
         self.transport.close()
+        for companion in self.companions:
+            companion.close(max(0.0, deadline - time.monotonic()))
         return stopped and delivered
 
 

@@ -101,6 +101,22 @@ def test_every_step_has_values_even_when_shorter_than_the_interval(ray_node, mon
     assert flushed(monitor)["ray/gpu.util.avg"] == 70.0
 
 
+def test_concurrent_flushes_drain_once(ray_node, monitor):
+    ray_node["page"] = "ray_node_gpus_utilization 50\n"
+    monitor.start()
+    hardware = monitor._monitor
+    with hardware._sampled:
+        assert hardware._sampled.wait_for(lambda: hardware._samples, 20)
+    monitor.stop()  # no further reading; what was read stays
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(monitor.flush())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(len, results)) == [0] * 7 + [2]
+
+
 def test_start_and_stop_can_be_repeated(ray_node, monitor):
     ray_node["page"] = "ray_node_gpus_utilization 50\n"
     monitor.start()

@@ -37,6 +37,14 @@ def test_amd_gpus(page_server):
     assert devices(readings)["mi-1", "1"].values == {"utilization_ratio": 0.12}
 
 
+def test_preset_fits_an_exporter_that_spells_names_otherwise(page_server):
+    page = AMD_PAGE.replace("gpu_", "amd_gpu_").replace("amd_gpu_package_power", "amd_gpu_average_package_power")
+    mapping = AMD_GPU.with_prefix("amd_").with_series({"amd_gpu_average_package_power": Series("power_watts")})
+    page = page.replace("amd_gpu_id", "gpu_id").replace("amd_gpu_uuid", "gpu_uuid")
+    gpu = devices(ExporterSource(page_server(page).url, mapping).read(NEVER))["mi-1", "0"]
+    assert gpu.values == {"utilization_ratio": 0.97, "memory_used_bytes": 2.0**30, "power_watts": 612.5}
+
+
 def test_ascend_npus_with_time_stamps_on_their_lines(page_server):
     npu = devices(ExporterSource(page_server(ASCEND_PAGE).url, ASCEND_NPU).read(NEVER))["127.0.0.1", "3"]
     assert npu.values == {"utilization_ratio": 0.45, "memory_used_bytes": 2.0**31, "temperature_celsius": 51.0}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from rl_insight.hardware.exposition import SeriesReader
+from rl_insight.hardware.exposition import PageReader, SeriesReader
 
 NAMES = ["ray_node_gpus_utilization", "ray_node_gram_used", "ray_node_mem_used"]
 OTHERS = ["ray_node_mem_used_host", "ray_component_rss_mb", "go_info", "ray_node", "ray_node_mem"]
@@ -100,3 +100,43 @@ def test_label_sets_of_many_pages_stay_bounded():
     for place in range(25_000):
         reader.read(b'ray_node_mem_used{ip="%d"} 1' % place)
     assert len(reader._labels) <= 20_000
+
+
+# -- one target's pages, again and again
+
+
+def read_as_one_target(pages):
+    """Read pages with one `PageReader`; the meaning of a series is its name and labels."""
+    reader = PageReader(SeriesReader(NAMES), lambda sample: (sample.name, sample.labels))
+    return [[(*meaning, value) for meaning, value in reader.read(page)] for page in pages]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.one_of(sample_lines(), comments), max_size=5), min_size=2, max_size=4))
+def test_pages_of_one_target_read_like_single_pages(pages):
+    encoded = ["\n".join(lines).encode() for lines in pages]
+    encoded += encoded  # each page comes again, in another place than before
+    expected = [comparable(SeriesReader(NAMES).read(page)) for page in encoded]
+    assert [comparable(found) for found in read_as_one_target(encoded)] == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used{ip="a"} 2.5e3', [2500.0]),
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used{ip="b"} 2', [2.0]),
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used{ip="a"} NaN', [math.nan]),
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used{ip="a"} 3 1700000000000', [3.0]),
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used{ip="a"} 1_000', []),
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used{ip="a"} ', []),
+        ('ray_node_mem_used{ip="a"} broken', 'ray_node_mem_used{ip="a"} 4', [4.0]),
+        ('ray_node_mem_used_host{ip="a"} 1', 'ray_node_mem_used{ip="a"} 5', [5.0]),
+        ('ray_node_mem_used{ip="a"} 1', 'ray_node_mem_used_host{ip="a"} 5', []),
+        ('ray_node_mem_used{ip="a"} 1', "", []),
+        ("ray_node_mem_used 1", "ray_node_mem_used 6", [6.0]),
+    ],
+)
+def test_line_that_changed_since_the_last_page_is_read_anew(before, after, expected):
+    first, second = read_as_one_target([before.encode(), after.encode()])
+    assert [repr(value) for _name, _labels, value in second] == [repr(value) for value in expected]
+    assert len(first) <= 1

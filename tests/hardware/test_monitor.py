@@ -164,6 +164,15 @@ def test_concurrent_flushes_drain_once(start, helpers):
     assert sorted(map(len, results)) == [0] * 7 + [2]
 
 
+def test_average_is_the_plain_mean_of_the_devices_means(start, helpers):
+    source = ScriptedSource([gpu(0.1), gpu(0.8, index="1")], [gpu(0.3)], [])
+    hardware = start(source)
+    helpers.wait_until(lambda: source.reads >= 3)
+    means = hardware.flush()
+    assert means["ray/node.0.gpu.0.util"] == pytest.approx(20.0)
+    assert means["ray/gpu.util.avg"] == pytest.approx(50.0)
+
+
 def test_average_without_inputs_is_omitted_and_unknown_is_absent(start, helpers):
     nodes = [Reading(node="a", host="a", kind="node", values={"up": 0.0})]
     source = ScriptedSource([*nodes, gpu(float("nan"))])

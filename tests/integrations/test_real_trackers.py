@@ -113,7 +113,8 @@ def test_wandb_run_of_the_user_loses_nothing_of_its_own(wandb, tmp_path):
 def mlflow(monkeypatch, tmp_path):
     module = pytest.importorskip("mlflow", reason="mlflow is not installed")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    module.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # mlflow-skinny has no other store
+    module.set_tracking_uri(f"file://{tmp_path}/mlruns")
     return module
 
 
@@ -133,7 +134,7 @@ def test_mlflow_keeps_steps_in_any_order(mlflow):
 
 
 def test_mlflow_run_of_ours_is_ended(mlflow, tmp_path):
-    tracker = MlflowTracker(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db", experiment_name="grpo")
+    tracker = MlflowTracker(tracking_uri=f"file://{tmp_path}/mlruns", experiment_name="grpo")
     write_steps(tracker)
     assert mlflow.MlflowClient().get_run(tracker._run_id).info.status == "FINISHED"
 

@@ -133,6 +133,34 @@ def test_broken_tracker_does_not_disturb_recording(list_tracker, monitor):
     assert len(transport.batches) == 1
 
 
+def test_status_tells_how_the_trackers_do(list_tracker, monitor):
+    tracker = list_tracker("slow")
+    tracker.gate.clear()
+    send_to_trackers([tracker, list_tracker("quick")], monitor=monitor)
+    monitor.metric_gauge("x", 1.0)
+    assert monitor.flush(10)
+    assert tracker.waiting.wait(20)
+    (status,) = monitor.get_status()["companions"]
+    assert (status["tracker-slow"]["queued"], status["tracker-slow"]["written"]) == (1, 0)
+    tracker.gate.set()
+    monitor.finish()
+    assert tracker.rows == [({"x": 1.0}, None)]
+
+
+def test_tracker_that_hangs_does_not_hold_up_the_end(list_tracker, monitor, caplog):
+    tracker = list_tracker()
+    tracker.gate.clear()
+    send_to_trackers([tracker], monitor=monitor)
+    monitor._pipeline.config.recorder.finish_timeout_s = 0.2
+    transport = monitor._pipeline.transport
+    monitor.metric_gauge("x", 1.0)
+    monitor.finish()
+    assert transport.batches[-1].final
+    assert any("did not finish" in record.getMessage() for record in caplog.records)
+    assert tracker.closed == 0
+    tracker.gate.set()
+
+
 def test_nothing_is_sent_before_init(list_tracker):
     assert send_to_trackers([list_tracker()], monitor=Monitor()) is False
 

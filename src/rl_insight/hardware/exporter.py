@@ -44,6 +44,18 @@ class ExporterMapping(msgspec.Struct, frozen=True):
     host_label: str = ""
     """Names the machine where one exporter serves several; else the URL's host is taken."""
 
+    def with_prefix(self, prefix: str) -> ExporterMapping:
+        """Return the same mapping for an exporter that writes `prefix` in front of every name.
+
+        >>> sorted(ExporterMapping({"power": Series("power_watts")}).with_prefix("amd_").series)
+        ['amd_power']
+        """
+        return self.with_series({f"{prefix}{name}": series for name, series in self.series.items()}, only=True)
+
+    def with_series(self, series: Mapping[str, Series], *, only: bool = False) -> ExporterMapping:
+        """Return the same mapping with other or further series; with `only`, with these alone."""
+        return msgspec.structs.replace(self, series=dict(series) if only else {**self.series, **series})
+
 
 AMD_GPU = ExporterMapping(
     series={
@@ -58,7 +70,7 @@ AMD_GPU = ExporterMapping(
     model_label="card_model",
     host_label="hostname",
 )
-"""AMD's device metrics exporter, port 5000."""
+"""AMD's device metrics exporter, port 5000; some installations write `amd_` in front of each name."""
 
 ASCEND_NPU = ExporterMapping(
     series={

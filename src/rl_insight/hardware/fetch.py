@@ -20,6 +20,9 @@ import msgspec
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 _MAX_OPEN = 64
 _CHECK_STOP_S = 0.05
+_TURN_S = 0.002
+"""Between two looks at the connections: more of them are ready at each look then, and fewer looks are needed."""
+_PIECE_BYTES = 65_536
 _IN_PROGRESS = frozenset({0, 115, 36, 10035})
 """What `connect_ex` may return for a connection under way: EINPROGRESS of Linux, macOS and Windows."""
 
@@ -55,6 +58,7 @@ def fetch_all(
                     _open(waiting.popleft(), timeout_s, selector, running, results)
                 if running:
                     _advance(selector, running, results)
+                    time.sleep(_TURN_S)
         finally:
             for fetch in running:
                 fetch.socket.close()
@@ -137,20 +141,24 @@ class _Fetch:
 
     def receive(self) -> bool:
         """Take what arrived; True when that was the end."""
-        try:
-            data = self.socket.recv(65_536)
-        except BlockingIOError:
-            return False
-        if not self.received:
-            self._learn_length(data)
-        self.received += data
-        if len(self.received) > MAX_PAGE_BYTES:
-            raise FetchError(f"its page is longer than {MAX_PAGE_BYTES} bytes")
-        return not data or len(self.received) == self.length
+        while True:
+            try:
+                data = self.socket.recv(_PIECE_BYTES)
+            except BlockingIOError:
+                return False
+            if not self.received:
+                self._learn_length(data)
+            self.received += data
+            if len(self.received) > MAX_PAGE_BYTES:
+                raise FetchError(f"its page is longer than {MAX_PAGE_BYTES} bytes")
+            if not data or len(self.received) == self.length:
+                return True
+            if len(data) < _PIECE_BYTES and self.length >= 0:
+                return False
 
     def _learn_length(self, data: bytes) -> None:
         """Find out how long the answer is, where it says so: the end need not be waited for then."""
-        head = data.partition(b"\r\n\r\n")[0]
+        head = data[: max(data.find(b"\r\n\r\n"), 0)]
         length = _headers(head).get(b"content-length", b"")
         if length.isdigit():
             self.length = len(head) + 4 + int(length)

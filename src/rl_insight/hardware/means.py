@@ -41,13 +41,26 @@ class _Sum:
         return self.total / self.count if self.count else self.carried
 
 
+DeviceKey = tuple[str, str, str, "int | None"]
+
+_AVERAGED: dict[str, frozenset[str]] = {
+    kind: frozenset(
+        name
+        for (of_kind, name), known in QUANTITIES.items()
+        if of_kind == kind and name != "up" and not known.cumulative
+    )
+    for kind, _name in QUANTITIES
+}
+"""For each kind of device the quantities that have a mean."""
+
+
 class StepMeans:
     """Adds up readings until they are drained; safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sums: dict[tuple[str, str, str, int | None, str], _Sum] = {}
-        self._stamps: dict[tuple[str, str, str, int | None], int] = {}
+        self._sums: dict[DeviceKey, dict[str, _Sum]] = {}
+        self._stamps: dict[DeviceKey, int] = {}
         self._node_indexes: dict[str, int] = {}
 
     @property
@@ -60,29 +73,32 @@ class StepMeans:
         fresh = []
         with self._lock:
             for reading in readings:
-                if reading.kind in ("node", "gpu"):
-                    self._node_indexes.setdefault(reading.node, len(self._node_indexes))
-                is_repeat = reading.stamp != 0 and self._stamps.get(reading.key) == reading.stamp
+                key, stamp = reading.key, reading.stamp
+                if reading.node not in self._node_indexes and reading.kind in ("node", "gpu"):
+                    self._node_indexes[reading.node] = len(self._node_indexes)
+                is_repeat = stamp != 0 and self._stamps.get(key) == stamp
                 if not is_repeat:
                     fresh.append(reading)
-                    self._stamps[reading.key] = reading.stamp
-                self._add_values(reading, is_repeat=is_repeat)
+                    self._stamps[key] = stamp
+                self._add_values(key, reading, is_repeat=is_repeat)
         return fresh
 
-    def _add_values(self, reading: Reading, *, is_repeat: bool) -> None:
+    def _add_values(self, key: DeviceKey, reading: Reading, *, is_repeat: bool) -> None:
+        averaged = _AVERAGED[reading.kind]
+        sums = self._sums.get(key, {})
         for quantity, value in reading.values.items():
-            known = QUANTITIES.get((reading.kind, quantity))
-            if known is None or known.cumulative or quantity == "up" or not isfinite(value):
+            if quantity not in averaged or not isfinite(value):
                 continue
-            key = (*reading.key, quantity)
-            cell = self._sums.get(key)
+            cell = sums.get(quantity)
             if cell is None:
-                cell = self._sums[key] = _Sum(reading.host)
+                cell = sums[quantity] = _Sum(reading.host)
             if is_repeat:
                 cell.carried = value
             else:
                 cell.total += value
                 cell.count += 1
+        if sums:
+            self._sums[key] = sums
 
     def drain(self) -> list[StepMean]:
         """Return the means so far and start over. Of several threads that drain at once, one gets them."""
@@ -91,5 +107,6 @@ class StepMeans:
             indexes = dict(self._node_indexes)
         return [
             StepMean(indexes.get(node, -1), node, cell.host, kind, index, pid, quantity, cell.mean)
-            for (node, kind, index, pid, quantity), cell in sums.items()
+            for (node, kind, index, pid), cells in sums.items()
+            for quantity, cell in cells.items()
         ]

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rl_insight.hardware.base import Reading, Source
-from rl_insight.hardware.exposition import SeriesReader
+from rl_insight.hardware.exposition import PageReader, Sample, SeriesReader
 from rl_insight.hardware.fetch import FetchError, Target, fetch_all
 
 logger = logging.getLogger("rl_insight")
@@ -85,7 +85,9 @@ class RaySource(Source):
         self._nodes: list[RayNode] = []
         self._discovered = float("-inf")
         self._warned = False
-        self._reader = SeriesReader((*_GPU_SERIES, *_NODE_SERIES, *_RESTLESS_SERIES))
+        self._series = SeriesReader((*_GPU_SERIES, *_NODE_SERIES, *_RESTLESS_SERIES))
+        self._readers: dict[str, PageReader[_Meaning]] = {}
+        """By node id: each node's page has lines of its own."""
 
     def is_available(self) -> bool:
         """Tell whether Ray is initialised in this process and serves metrics."""
@@ -118,6 +120,7 @@ class RaySource(Source):
     def close(self) -> None:
         """Forget the nodes."""
         self._nodes = []
+        self._readers.clear()
         self._discovered = float("-inf")
 
     def _discover(self) -> list[RayNode]:
@@ -134,6 +137,8 @@ class RaySource(Source):
         self._any_serves(self._nodes)
         for node in self._nodes:
             before.pop(node.node_id, None)
+        for node_id in before:
+            self._readers.pop(node_id, None)
         return list(before.values())
 
     def _any_serves(self, nodes: Iterable[RayNode]) -> bool:
@@ -148,24 +153,44 @@ class RaySource(Source):
         logger.debug("metrics of Ray node %s (%s) were not read: %s.", node.node_id, node.target.address, error)
 
     def _node_readings(self, node: RayNode, page: bytes) -> list[Reading]:
-        samples = self._reader.read(page)
+        reader = self._readers.get(node.node_id)
+        if reader is None:
+            reader = self._readers[node.node_id] = PageReader(self._series, _meaning)
+        found = reader.read(page)
         # Made of the values: the agent's own clock does not show on the page.
-        stamp = hash(tuple([sample.value for sample in samples])) or 1
+        stamp = hash(tuple([value for _, value in found])) or 1
         values = {"up": 1.0}
         gpus: dict[str, tuple[dict[str, str], dict[str, float]]] = {}
-        for name, labels, value in samples:
-            if not isfinite(value):
+        for (index, quantity, factor, labels), value in found:
+            if not quantity or not isfinite(value):
                 continue
-            if (gpu_series := _GPU_SERIES.get(name)) is not None:
-                index = labels.get("GpuIndex") or "0"
-                if index not in gpus:
-                    gpus[index] = (labels, {})
-                gpus[index][1][gpu_series[0]] = value * gpu_series[1]
-            elif (series := _NODE_SERIES.get(name)) is not None:
-                values[series[0]] = value * series[1]
+            if index is None:
+                values[quantity] = value * factor
+                continue
+            gpu = gpus.get(index)
+            if gpu is None:
+                gpu = gpus[index] = (labels, {})
+            gpu[1][quantity] = value * factor
         readings = [Reading(node=node.node_id, host=node.host, kind="node", values=values, stamp=stamp)]
         readings.extend(_gpu_reading(node, index, *gpus[index], stamp) for index in sorted(gpus, key=_by_number))
         return readings
+
+
+class _Meaning(NamedTuple):
+    """What a series of a node's page tells."""
+
+    gpu: str | None
+    """Its index; None: it is about the node."""
+    quantity: str
+    """Empty: nothing, besides that time has passed."""
+    factor: float
+    labels: dict[str, str]
+
+
+def _meaning(sample: Sample) -> _Meaning:
+    if (series := _GPU_SERIES.get(sample.name)) is not None:
+        return _Meaning(sample.labels.get("GpuIndex") or "0", *series, sample.labels)
+    return _Meaning(None, *_NODE_SERIES.get(sample.name, ("", 1.0)), sample.labels)
 
 
 def _gpu_reading(node: RayNode, index: str, labels: dict[str, str], values: dict[str, float], stamp: int) -> Reading:

@@ -6,13 +6,18 @@ import time
 from collections.abc import Iterable
 
 from rl_insight.hardware.base import Reading
-from rl_insight.hardware.quantities import QUANTITIES
+from rl_insight.hardware.quantities import QUANTITIES, Quantity
 from rl_insight.producer import Producer
+from rl_insight.recorder.metrics import SharedLabels
 
 _INFO = "Which accelerator this is; always 1"
 _STEADY_REFRESH_S = 60.0
 _MAX_DEVICES = 100_000
 """Processes come and go: what is known about all of them is forgotten at this many."""
+_BY_KIND = {
+    kind: {name: quantity for (of_kind, name), quantity in QUANTITIES.items() if of_kind == kind}
+    for kind, _name in QUANTITIES
+}
 
 
 class ReadingRecorder:
@@ -20,43 +25,52 @@ class ReadingRecorder:
 
     def __init__(self, monitor: Producer) -> None:
         self._monitor = monitor
-        self._devices: dict[tuple[str, tuple[str, str, str, int | None]], _Device] = {}
+        self._devices: dict[str, dict[tuple[str, str, str, int | None], _Device]] = {}
+        """By source and by what a reading is about."""
 
     def record(self, source: str, readings: Iterable[Reading]) -> None:
         """Record what one read of a source returned."""
         now = time.monotonic()
+        devices = self._devices.setdefault(source, {})
         for reading in readings:
-            device = self._devices.get((source, reading.key))
+            key = reading.key
+            device = devices.get(key)
             if device is None or device.uuid != reading.uuid:
-                device = self._introduce(source, reading)
+                device = devices[key] = self._introduce(source, reading)
             self._record_device(device, reading, now)
+        if len(devices) > _MAX_DEVICES:
+            devices.clear()
 
     def _record_device(self, device: _Device, reading: Reading, now: float) -> None:
-        gauge, labels = self._monitor.metric_gauge, device.labels
         is_time = now >= device.refresh_at
         if is_time:
             device.refresh_at = now + _STEADY_REFRESH_S
+        gauges = []
+        quantities, last = _BY_KIND[reading.kind], device.last
         for name, value in reading.values.items():
-            quantity = QUANTITIES.get((reading.kind, name))
+            quantity = quantities.get(name)
             if quantity is None:
                 continue
             if quantity.cumulative:
-                before = device.last.get(name, value)
-                device.last[name] = value
-                if value > before:  # a total that fell was reset: counting goes on from there
-                    self._monitor.metric_count(quantity.metric, value - before, quantity.documentation, **labels)
+                self._count(device, quantity, value)
                 continue
             if quantity.steady:
-                if device.last.get(name) == value and not is_time:
+                if last.get(name) == value and not is_time:
                     continue
-                device.last[name] = value
-            gauge(quantity.metric, value, quantity.documentation, **labels)
+                last[name] = value
+            gauges.append((quantity.metric, value, quantity.documentation))
+        if gauges:
+            self._monitor._record_gauges(gauges, device.labels)
+
+    def _count(self, device: _Device, quantity: Quantity, value: float) -> None:
+        before = device.last.get(quantity.name, value)
+        device.last[quantity.name] = value
+        if value > before:  # a total that fell was reset: counting goes on from there
+            self._monitor.metric_count(quantity.metric, value - before, quantity.documentation, **device.labels)
 
     def _introduce(self, source: str, reading: Reading) -> _Device:
         """Record once which device stands behind an index, so that the other series need not carry it."""
-        if len(self._devices) >= _MAX_DEVICES:
-            self._devices.clear()
-        device = self._devices[source, reading.key] = _Device(source, reading)
+        device = _Device(source, reading)
         if reading.kind == "gpu" and (reading.uuid or reading.model):
             self._monitor.metric_gauge("gpu_info", 1.0, _INFO, **device.labels, uuid=reading.uuid, model=reading.model)
         return device
@@ -71,7 +85,7 @@ class _Device:
         self.uuid = reading.uuid
         self.last: dict[str, float] = {}
         self.refresh_at = 0.0
-        self.labels = {"source": source, "node": reading.node, "host": reading.host}
+        self.labels = SharedLabels(source=source, node=reading.node, host=reading.host)
         if reading.index:
             self.labels["gpu"] = reading.index
         if reading.pid is not None:

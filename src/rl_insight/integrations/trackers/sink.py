@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rl_insight.collector import InProcessCollector
-from rl_insight.collector.base import Collector, Sink
+import msgspec
+
+from rl_insight.collector.base import Sink
+from rl_insight.collector.fanout import SinkRunner
 from rl_insight.integrations.trackers.base import Tracker
 from rl_insight.monitor import Monitor, default_monitor
 from rl_insight.schema import Batch
 from rl_insight.schema.records import HistogramRecord, SampleRecord, _histograms, _samples
-from rl_insight.transport.base import Transport
 
 StepValues = dict[int | None, dict[str, float]]
+
+_LEAST_CLOSE_S = 0.5
+"""What trackers get to finish, even if the server took all the time there was."""
 
 
 class TrackerSink(Sink):
@@ -78,38 +83,31 @@ def send_to_trackers(
     if pipeline is None:
         return False
     patterns = tuple(metrics)
-    collector = InProcessCollector([TrackerSink(tracker, patterns) for tracker in trackers])
-    transport = _TrackedTransport(pipeline.transport, collector)
-    pipeline.transport = transport
-    pipeline.flusher._send = transport.send
+    listener = _TrackerListener([TrackerSink(tracker, patterns) for tracker in trackers])
+    pipeline.companions.append(listener)
+    pipeline.flusher.add_listener(listener.take)
     return True
 
 
-class _TrackedTransport(Transport):
-    """The transport of a process that is under way, with trackers beside it: batches keep their sequence numbers."""
+class _TrackerListener:
+    """Hands each batch of this process to the trackers, which write it in threads of their own."""
 
-    def __init__(self, transport: Transport, collector: Collector) -> None:
-        self._transport = transport
-        self._collector = collector
-        self.max_batch_bytes = transport.max_batch_bytes
-        self.on_loss = transport.on_loss
+    def __init__(self, sinks: Iterable[TrackerSink]) -> None:
+        self._runners = [SinkRunner(sink) for sink in sinks]
 
-    def send(self, payload: bytes, sequence: int) -> None:
-        self._transport.send(payload, sequence)
-        self._collector.ingest(payload)
+    def take(self, batch: Batch) -> None:
+        for runner in self._runners:
+            runner.put(batch)
+            if batch.final:  # they finish while the last batch is on its way to the server
+                runner.start_closing()
 
-    def flush(self, timeout_s: float) -> bool:
-        return self._transport.flush(timeout_s)
-
-    def close(self) -> None:
-        self._transport.close()
-        self._collector.close()
-
-    def abandon(self) -> None:
-        self._transport.abandon()
+    def close(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + max(timeout_s, _LEAST_CLOSE_S)
+        for runner in self._runners:
+            runner.close(max(0.0, deadline - time.monotonic()))
 
     def get_status(self) -> dict[str, Any]:
-        return {**self._transport.get_status(), "trackers": self._collector.get_status()}
+        return {runner.sink.name: msgspec.to_builtins(runner.get_status()) for runner in self._runners}
 
 
 def create_tracker_sink(tracker: str, metrics: Iterable[str] = ("*",), **options: Any) -> TrackerSink:
