@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from rl_insight.collector import InProcessCollector
-from rl_insight.collector.derived import DERIVED_NAMES, DURATION_BOUNDS, DerivedMetrics
+from rl_insight.collector.derived import DerivedMetrics
+from rl_insight.collector.derived_families import DERIVED_NAMES, DURATION_BOUNDS
 from rl_insight.collector.sinks.prometheus import PrometheusRenderer
 from rl_insight.schema import NO_STEP, OPEN
 

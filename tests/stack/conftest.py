@@ -1,17 +1,20 @@
-"""Fixtures of the stack's tests: a collector fed by a small run, real programs, and stand-ins for the rest."""
+"""Fixtures of the stack's tests: real programs, a real training run, and stand-ins for what may not be here."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import stat
+import subprocess
 import sys
 import textwrap
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,15 +24,13 @@ import psutil
 import pytest
 
 from rl_insight.collector import InProcessCollector
-from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
 from rl_insight.collector.sinks.prometheus import PrometheusRenderer
 from rl_insight.schema import BatchBuilder, Process
-from rl_insight.schema.histogram import bucket_code
-from rl_insight.server.metrics import SERVER_NAMES
-from rl_insight.stack import StackSettings
+from rl_insight.server.state import read_record
+from rl_insight.stack import StackSettings, stack_status, stop_stack
 
-SECOND = 1_000_000_000
+ROOT = Path(__file__).parents[2]
 
 
 def _wait_until(predicate, timeout_s=30.0):
@@ -128,6 +129,17 @@ import http.server, os, re, signal, sys
 if "--version" in sys.argv:
     print("{version_line}")
     sys.exit(0)
+if "-help" in sys.argv:
+    print("""Usage of {name}:
+  -config.file string
+    \\tConfiguration file to load
+  -live-store.wal.path string
+    \\tPath at which to store WAL blocks. (default "/var/tempo/live-store/traces")
+  -backend-scheduler.local-work-path string
+    \\tLocal path to store state. (default "/var/tempo")
+  -server.path-prefix string
+    \\tBase path. (default "/")""", file=sys.stderr)
+    sys.exit(0)
 config = next(word.partition("=")[2] for word in sys.argv[1:] if word.startswith(("-config", "--config")))
 text = open(config).read()
 port = int(re.search(r"{port_pattern}", text).group(1))
@@ -144,6 +156,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def end(*_):
     print("{title} ends", flush=True)
     os._exit(0)
+def refuse(*_):
+    print("{title} is asked to end", flush=True)
 signal.signal(signal.SIGTERM, {on_term})
 print("{title} starts", flush=True)
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
@@ -167,7 +181,7 @@ def write_stand_in(directory: Path, name: str, version: str, *, stubborn: bool =
             version_line=f"{name}, version {version} (branch: HEAD)",
             port_pattern=r"http_port = (\d+)" if name == "grafana" else r"http_listen_port: (\d+)",
             ready="/api/health" if name == "grafana" else "/ready",
-            on_term="signal.SIG_IGN" if stubborn else "end",
+            on_term="refuse" if stubborn else "end",
         )
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -180,207 +194,17 @@ def stand_in():
     return write_stand_in
 
 
-class FakeRun:
-    """A small asynchronous GRPO run: a trainer, two rollout workers, a tool, hardware. `tick` is one flush of each."""
-
-    LABELS = {"project": "examples", "experiment_name": "async_grpo", "run_id": "demo-1"}
-
-    def __init__(self):
-        self.ticks = 0
-        self.totals = {}
-        self.observed = {}
-        self.trainer = self._process("trainer", 0)
-        self.workers = [self._process("rollout", rank) for rank in (0, 1)]
-        self.tool = self._process("tool", 0)
-        self.span_id = 100
-
-    def _process(self, role, rank):
-        return Process(
-            process_id=f"{role}-{rank}",
-            host="node0",
-            pid=100 + rank,
-            role=role,
-            rank=rank,
-            started_ns=time.time_ns(),
-            **self.LABELS,
-        )
-
-    def tick(self):
-        """Return the next batches of all processes."""
-        self.ticks += 1
-        return [self._trainer_batch(), *(self._worker_batch(worker) for worker in self.workers), self._tool_batch()]
-
-    def _build(self, builder, process, losses=()):
-        from rl_insight.schema import Loss
-
-        found = [Loss(*loss) for loss in losses]
-        return builder.build(process, sequence=self.ticks, sent_ns=time.time_ns(), losses=found)
-
-    def _gauge(self, builder, name, value, step=None, **labels):
-        series = builder.add_series(name, "gauge", f"The {name} of the run.", json.dumps(labels))
-        builder.add_sample(series, time_ns=time.time_ns(), value=value, step=step)
-
-    def _count(self, builder, process, name, amount, **labels):
-        key = (process.process_id, name, json.dumps(labels))
-        self.totals[key] = self.totals.get(key, 0.0) + amount
-        series = builder.add_series(name, "counter", f"The {name} of the run.", json.dumps(labels))
-        builder.add_sample(series, time_ns=time.time_ns(), value=self.totals[key])
-
-    def _observe(self, builder, process, name, values, **labels):
-        seen = self.observed.setdefault((process.process_id, name, json.dumps(labels)), [])
-        seen.extend(values)
-        buckets = {}
-        for value in seen:
-            buckets[bucket_code(value)] = buckets.get(bucket_code(value), 0) + 1
-        series = builder.add_series(name, "histogram", f"The {name} of the run.", json.dumps(labels))
-        fields = {"count": len(seen), "total": sum(seen), "minimum": min(seen), "maximum": max(seen)}
-        builder.add_histogram(series, time_ns=time.time_ns(), buckets=buckets, **fields)
-
-    def _span(self, builder, name, seconds, segment="duration", **fields):
-        self.span_id += 1
-        duration_ns = int(seconds * SECOND) if seconds >= 0 else -1
-        span_id = fields.pop("span_id", self.span_id)
-        start_ns = fields.pop("start_ns", time.time_ns() - max(duration_ns, 0))
-        builder.add_span(
-            span_id=span_id, trace=(7, span_id), name=name, start_ns=start_ns, duration_ns=duration_ns, segment=segment,
-            **fields,
-        )  # fmt: skip
-
-    def _session(self, builder, session_id, status):
-        builder.add_session(
-            session_id=session_id, task_id="t", status=status, time_ns=time.time_ns(), record="{}"
-        )  # fmt: skip
-
-    def _trainer_batch(self):
-        builder = BatchBuilder()
-        step = self.ticks
-        for name, value in (
-            ("reward_mean", 0.5),
-            ("step_time_seconds", 1.5),
-            ("throughput_tokens_per_second", 900.0),
-            ("staleness_mean", 1.0),
-            ("staleness_max", 2.0),
-            ("queue_depth", 3.0),
-            ("weight_version", step),
-        ):
-            self._gauge(builder, name, value, step=step)
-        self._count(builder, self.trainer, "steps", 1)
-        self._span(builder, "train_step", 1.5, step=step, lane="trainer")
-        for state in ("wait_for_samples", "update", "sync_weights"):
-            self._span(builder, state, 0.4, "state_interval", step=step, lane="trainer")
-        self._hardware(builder)
-        return self._build(builder, self.trainer, [("spans", "full", self.ticks)])
-
-    def _worker_batch(self, worker):
-        builder = BatchBuilder()
-        rank = str(worker.rank)
-        for state, seconds in (("generate", 0.3), ("tool_call", 0.1), ("reward", 0.02), ("idle", 0.05)):
-            self._span(builder, state, seconds, "state_interval", lane=f"rollout_{rank}/slot_0", step=self.ticks)
-        self._span(builder, "rollout.sample", 0.5, lane=f"rollout_{rank}/slot_0")
-        self._span(builder, "session", 0.5, "session", session_id=f"s{self.ticks}", status="ok")
-        self._span(builder, "generate", 0.3, "phase", session_id=f"s{self.ticks}", lane=f"rollout_{rank}/slot_1")
-        self._session(builder, f"{rank}-{self.ticks}", "accepted")
-        self._session(builder, f"{rank}-{self.ticks}-open", "pending")
-        self._span(builder, "session", 0.7, "session", status="error", error="ToolError")
-        if self.ticks == 1:
-            long_ago = time.time_ns() - 60 * SECOND
-            self._span(builder, "tool_call", -1, "state_interval", span_id=worker.rank + 1, start_ns=long_ago)
-            self._span(builder, "session", -1, "session", span_id=worker.rank + 11, start_ns=long_ago)
-        self._gauge(builder, "running_samples", 4, rank=rank)
-        self._gauge(builder, "agent_loop_session_info", 1, sample="1", session=rank)
-        self._count(builder, worker, "samples", 2, rank=rank, task="sum")
-        self._count(builder, worker, "generated_tokens", 300, rank=rank)
-        self._count(builder, worker, "tool_errors", 1, tool="calculator", type="timeout")
-        self._observe(builder, worker, "sample_latency_seconds", [0.4, 0.6], rank=rank)
-        self._observe(builder, worker, "response_length", [120, 180], task="sum")
-        self._observe(builder, worker, "tool_latency_seconds", [0.05, 0.08], tool="calculator")
-        return self._build(builder, worker)
-
-    def _tool_batch(self):
-        builder = BatchBuilder()
-        self._span(builder, "tool.evaluate", 0.05)
-        self._count(builder, self.tool, "tool_requests", 1, tool="calculator")
-        return self._build(builder, self.tool)
-
-    def _hardware(self, builder):
-        for gpu in ("0", "1"):
-            labels = {"source": "nvml", "node": "0", "host": "node0", "gpu": gpu}
-            for name, value in (
-                ("gpu_utilization_ratio", 0.6),
-                ("gpu_memory_used_bytes", 6e10),
-                ("gpu_memory_total_bytes", 8e10),
-                ("gpu_power_watts", 500.0),
-                ("gpu_temperature_celsius", 60.0),
-            ):
-                self._gauge(builder, name, value, **labels)
-        labels = {"source": "host", "node": "0", "host": "node0"}
-        for name, value in (
-            ("node_up", 1.0),
-            ("node_cpu_utilization_ratio", 0.3),
-            ("node_memory_used_bytes", 1e11),
-            ("node_memory_total_bytes", 2e11),
-            ("node_disk_used_bytes", 1e12),
-            ("node_disk_total_bytes", 2e12),
-        ):
-            self._gauge(builder, name, value, **labels)
-        for name in ("node_network_received_bytes", "node_network_sent_bytes"):
-            self._count(builder, self.trainer, name, 1e6, **labels)
+PAYLOADS = {path.stem: path.read_text() for path in (Path(__file__).parent / "payloads").iterdir()}
+CUMULATIVE = re.compile(r"^(\S+(?:_total|_bucket|_count|_sum)(?:\{.*\})?) (\S+)$", re.MULTILINE)
 
 
-@pytest.fixture(scope="session")
-def fake_run():
-    """Make a run: `fake_run().tick()` returns the batches of one flush of all its processes."""
-    return FakeRun
-
-
-ENGINE_HISTOGRAMS = (
-    "vllm:time_to_first_token_seconds",
-    "vllm:inter_token_latency_seconds",
-    "vllm:e2e_request_latency_seconds",
-    "vllm:request_queue_time_seconds",
-    "sglang:time_to_first_token_seconds",
-    "sglang:inter_token_latency_seconds",
-    "sglang:e2e_request_latency_seconds",
-)
-ENGINE_GAUGES = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:kv_cache_usage_perc",
-    "sglang:num_running_reqs",
-    "sglang:num_queue_reqs",
-    "sglang:token_usage",
-    "sglang:cache_hit_rate",
-    "sglang:gen_throughput",
-    "sglang:num_used_tokens",
-)
-ENGINE_COUNTERS = (
-    "vllm:generation_tokens_total",
-    "vllm:prompt_tokens_total",
-    "vllm:num_preemptions_total",
-    "vllm:prefix_cache_hits_total",
-    "vllm:prefix_cache_queries_total",
-    'vllm:request_success_total{finished_reason="stop"}',
-    "sglang:generation_tokens_total",
-    "sglang:prompt_tokens_total",
-    "sglang:num_requests_total",
-)
-
-
-def exporter_page(number):
-    """What engines and a server's own health show at their n-th reading."""
-    lines = [f"{name} {number % 7 + 1}" for name in ENGINE_GAUGES]
-    lines += [f"{name} {number * 100}" for name in ENGINE_COUNTERS]
-    for name in ENGINE_HISTOGRAMS:
-        lines += [
-            f'{name}_bucket{{le="{bound}"}} {number * share}' for bound, share in ((0.1, 5), (1, 9), ("+Inf", 10))
-        ]
-        lines += [f"{name}_sum {number}", f"{name}_count {number * 10}"]
-    lines += [f"rl_insight_monitor_{name} {number * 2}" for name in SERVER_NAMES]
-    return "\n".join([*lines, ""]).encode()
+def exporter_page(name, number):
+    """What an exporter shows at its n-th reading: a recorded page whose counters grow."""
+    return CUMULATIVE.sub(lambda match: f"{match[1]} {float(match[2]) * number}", PAYLOADS[name]).encode()
 
 
 class Exporter:
-    """A small HTTP server that shows the metrics of engines."""
+    """Serves the recorded pages, `/vllm`, `/sglang`, `/gpus` and `/node`; any other path is vLLM's."""
 
     def __init__(self):
         self.readings = 0
@@ -389,7 +213,8 @@ class Exporter:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 exporter.readings += 1
-                body = exporter_page(exporter.readings)
+                name = self.path.lstrip("/")
+                body = exporter_page(name if name in PAYLOADS else "vllm", exporter.readings)
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))
@@ -413,31 +238,33 @@ class Exporter:
 
 @pytest.fixture(scope="session")
 def engine_exporter():
-    """An endpoint with the metrics of vLLM and SGLang."""
+    """An endpoint with recorded pages of engines and hardware."""
     exporter = Exporter()
     yield exporter
     exporter.close()
 
 
 class LiveCollector:
-    """A collector with its endpoint, fed by a run several times a second until it is closed."""
+    """A collector with its endpoint, fed by one process that counts steps, until it is closed."""
 
-    def __init__(self, sinks=()):
-        self.derived = DerivedMetrics()
-        self.collector = InProcessCollector([self.derived, *sinks])
-        self.endpoint = MetricsEndpoint(PrometheusRenderer(self.collector, self.derived).render)
+    def __init__(self):
+        self.collector = InProcessCollector()
+        self.endpoint = MetricsEndpoint(PrometheusRenderer(self.collector).render)
         self.url = f"http://{self.endpoint.address}"
-        self._run = FakeRun()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._feed)
         self._thread.start()
 
     def _feed(self):
-        while True:
-            for batch in self._run.tick():
-                self.collector.accept(batch, 1000)
-            if self._stop.wait(0.3):
-                return
+        process = Process(process_id="p1", run_id="demo-1", host="node0", pid=1)
+        sequence = 0
+        while not self._stop.wait(0.3):
+            sequence += 1
+            builder = BatchBuilder()
+            builder.add_sample(
+                builder.add_series("steps", "counter", "Steps.", "{}"), time_ns=time.time_ns(), value=sequence
+            )
+            self.collector.accept(builder.build(process, sequence=sequence, sent_ns=time.time_ns()))
 
     def close(self):
         self._stop.set()
@@ -454,10 +281,116 @@ def live_collector():
     collector.close()
 
 
+COMPANION = """
+import sys
+import rl_insight as insight
+from rl_insight.hardware.exporter import AMD_GPU, ExporterMapping, ExporterSource, Series
+url, run_id, pages = sys.argv[1:]
+insight.init(
+    "examples", "async_grpo", {"server": {"backend": "http", "url": url}}, run_id=run_id, role="driver", rank=0
+)
+network = ExporterMapping(
+    {
+        "node_network_receive_bytes_total": Series("network_received_bytes", kind="node"),
+        "node_network_transmit_bytes_total": Series("network_sent_bytes", kind="node"),
+    }
+)
+sources = [ExporterSource(pages + "/gpus", AMD_GPU), ExporterSource(pages + "/node", network, name="node"), "host"]
+hardware = insight.monitor_hardware(sources=sources, interval_s=1.0)
+session = insight.agent_loop_session(experiment_name="async_grpo", sample=0, session=0, global_steps=1)
+insight.metric_count("refused", -1)  # a counter cannot fall: counted as lost
+sys.stdin.read()
+session.finish(status="completed")
+hardware.stop()
+insight.finish()
+"""
+
+
+class DemoStack:
+    """A server with its stack and the example training, as a team runs them: each is a process of its own.
+
+    What this machine may lack is read from recorded pages: GPUs by a hardware monitor, engines by Prometheus.
+    """
+
+    RUN_ID = "demo-1"
+
+    def __init__(self, directory, exporter, *words):
+        self.data = directory / "data"
+        self._directory = directory
+        self._children = []
+        kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+        self._environment = {
+            **{key: value for key, value in kept.items() if not key.startswith("RL_INSIGHT_")},
+            "RL_INSIGHT_DATA_DIR": str(self.data),
+            "RL_INSIGHT_RUN_ID": self.RUN_ID,
+            "TMPDIR": str(directory),
+            "GOMAXPROCS": "1",
+        }
+        ports = [f"{key}=0" for key in ("port", "otlp_http_port", "otlp_grpc_port", "stack.prometheus.port")]
+        usual = ["stack.prometheus.scrape_interval_s=1", "stack.prometheus.ray_discovery_file=null"]
+        try:
+            self._insight("start", "--detach", "--stack", "local", *ports, *usual, *words)
+            self.url = read_record(self.data).url
+            self._insight("targets", "add", "--job", "engines", "--run", self.RUN_ID,
+                          *(f"http://{exporter.address}/{name}" for name in ("vllm", "sglang")))  # fmt: skip
+            options = ["--server", self.url, "--speed", "4", "--workers", "2", "--errors", "--hang"]
+            self._start("-m", "examples.async_grpo", *options)
+            self._start("-c", COMPANION, self.url, self.RUN_ID, f"http://{exporter.address}")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def urls(self):
+        """The addresses of the services by name."""
+        return {service.name: service.url for service in stack_status(self.data).services}
+
+    def metrics(self, accept="text/plain"):
+        request = urllib.request.Request(f"{self.url}/metrics", headers={"Accept": accept})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+            return answer.read().decode()
+
+    def _insight(self, *words):
+        done = subprocess.run(
+            [sys.executable, "-m", "rl_insight.cli", "server", *words],
+            env=self._environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            pytest.fail(f"rl-insight server {words[0]}: {done.stdout}{done.stderr}")
+
+    def _start(self, *words):
+        with (self._directory / f"output-{len(self._children)}.txt").open("wb") as output:
+            self._children.append(
+                subprocess.Popen(
+                    [sys.executable, *words], cwd=ROOT, env=self._environment,
+                    stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
+                )
+            )  # fmt: skip
+
+    def close(self):
+        """End the training, the server and its stack."""
+        for child in self._children:
+            child.stdin.close()
+            if child is self._children[0]:
+                child.send_signal(signal.SIGINT)
+        try:
+            for child in self._children:
+                child.wait(30)
+        finally:
+            for child in self._children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+            self._insight("stop")
+
+
 @pytest.fixture(scope="session")
-def new_live_collector():
-    """Make collectors that a run feeds; whoever makes one closes it."""
-    return LiveCollector
+def new_demo_stack(engine_exporter):
+    """Start a server with its stack and the demo: `new_demo_stack(directory, "key=value")`; whoever does closes it."""
+
+    def start(directory, *words):
+        return DemoStack(directory, engine_exporter, *words)
+
+    return start
 
 
 HOST_PROGRAM = """
@@ -466,6 +399,7 @@ from pathlib import Path
 import rl_insight.stack as stack
 directory, server_url = Path(sys.argv[1]), sys.argv[2]
 settings = stack.StackSettings(mode="local", restart_delay_s=0.1)
+settings.stop_timeout_s = float(os.environ.get("STOP_TIMEOUT_S", "10"))
 settings.prometheus.port = settings.tempo.port = settings.grafana.port = 0
 settings.tempo.otlp_http_port = settings.tempo.otlp_grpc_port = 0
 settings.prometheus.scrape_interval_s = 0.5
@@ -483,10 +417,36 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.fixture
+def running_host():
+    """Run a stack in a process of its own: `with running_host(directory, NAME=value) as process`; it is ended after."""
+    return _running_host
+
+
+@contextlib.contextmanager
+def _running_host(directory, **environment):
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOST_PROGRAM), str(directory), "http://127.0.0.1:9"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        line = child.stdout.readline()
+        assert line == "ready\n", child.stderr.read()
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+        stop_stack(directory)
+
+
 @pytest.fixture(scope="session")
-def host_program():
-    """A program that runs a stack until Ctrl+C, as the server does: give it the data directory and the server's URL."""
-    return [sys.executable, "-c", textwrap.dedent(HOST_PROGRAM)]
+def pids_of():
+    """The pids of the services of a data directory, by name."""
+    return lambda directory: {service.name: service.pid for service in stack_status(directory).services}
 
 
 GRAFANA_VARIABLES = {

@@ -29,7 +29,7 @@ NOWHERE = MetricsEndpointOfServer("http://127.0.0.1:9")
 
 DOCKER = """\
 #!{python}
-import json, os, sys
+import json, os, sys, time
 here = os.path.dirname(os.path.abspath(__file__))
 words = sys.argv[1:]
 with open(os.path.join(here, "calls"), "a") as stream:
@@ -41,6 +41,8 @@ if "up" in words and os.path.exists(os.path.join(here, "broken")):
 running = os.path.join(here, "running")
 if "up" in words:
     open(running, "w").close()
+    if os.path.exists(os.path.join(here, "slow")):
+        time.sleep(600)
 if "down" in words:
     os.unlink(running)
 if "ps" in words and os.path.exists(running):
@@ -131,6 +133,24 @@ def test_containers_that_do_not_become_healthy_are_removed(tmp_path, docker, cho
     assert not stop_stack(tmp_path / "data")
 
 
+def test_a_server_that_is_ended_while_its_containers_start_removes_them(tmp_path, docker, wait_until):
+    (docker / "slow").touch()
+    words = [
+        "--data-dir", str(tmp_path / "data"), "--stack", "compose", "port=0", "otlp_http_port=0", "otlp_grpc_port=0",
+        "stack.prometheus.port=0", "stack.tempo.enabled=false", "stack.grafana.enabled=false",
+    ]  # fmt: skip
+    server = subprocess.Popen([sys.executable, "-m", "rl_insight.cli", "server", "start", *words])
+    try:
+        wait_until((docker / "running").exists)
+        server.terminate()
+        assert server.wait(30) == 143
+    finally:
+        server.kill()
+        server.wait()
+    assert "down" in calls(docker)[-1]
+    assert not stack_status(tmp_path / "data").running
+
+
 @pytest.fixture
 def compose_file(tmp_path, docker, chosen):
     with start_stack(chosen, tmp_path / "data", NOWHERE):
@@ -166,11 +186,18 @@ def test_containers_find_their_files_where_they_are_outside(compose_file):
     root = compose_file.parent
     services = yaml.safe_load(compose_file.read_text())["services"]
     for name in ("prometheus", "tempo", "grafana"):
-        (volume,) = services[name]["volumes"]
+        volume = services[name]["volumes"][0]
         assert volume["source"] == volume["target"] == str(root)
         config = next(word.partition("=")[2] for word in services[name]["command"] if "config" in word)
         assert Path(config).is_relative_to(root)
         assert Path(config).is_file()
+
+
+def test_tempo_may_write_where_it_does_unless_told_otherwise(compose_file):
+    services = yaml.safe_load(compose_file.read_text())["services"]
+    assert {
+        "type": "bind", "source": str(compose_file.parent / "tempo" / "data"), "target": "/var/tempo"
+    } in services["tempo"]["volumes"]  # fmt: skip
 
 
 def test_the_image_of_grafana_cannot_send_it_elsewhere(compose_file):
@@ -179,18 +206,39 @@ def test_the_image_of_grafana_cannot_send_it_elsewhere(compose_file):
     assert all(Path(path).is_dir() for path in environment.values())
 
 
-def test_compose_itself_accepts_the_file(compose_file, monkeypatch):
-    monkeypatch.setenv("PATH", os.environ["PATH"].partition(":")[2])
-    docker = shutil.which("docker")
-    if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
-        pytest.skip("the program docker compose is not installed")
+@pytest.fixture
+def compose_client(monkeypatch):
+    """A real client of Compose, and its version; `config` needs no engine."""
+    monkeypatch.setenv("PATH", os.environ["PATH"].partition(":")[2])  # without the stand-in
+    for words in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(words[0]) is None:
+            continue
+        done = subprocess.run([*words, "version", "--short"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return words, done.stdout.strip().removeprefix("v")
+    return pytest.skip("no client of Docker Compose is installed")
+
+
+def test_compose_itself_accepts_the_file(compose_file, compose_client):
+    words, version = compose_client
+    text = compose_file.read_text()
+    if version.startswith("1."):
+        # The old client takes the project's name from the command line only.
+        text = re.sub(r"^name: .*\n", "", text, flags=re.MULTILINE)
+    checked = compose_file.with_name("checked.yaml")
+    checked.write_text(text)
     done = subprocess.run(
-        [docker, "compose", "--file", str(compose_file), "config", "--quiet"],
+        [*words, "--project-name", "rl-insight-test", "--file", str(checked), "config"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    own = yaml.safe_load(compose_file.read_text())["services"]
+    assert {name: service["image"] for name, service in services.items()} == {
+        name: service["image"] for name, service in own.items()
+    }
 
 
 def test_two_data_directories_are_two_projects(tmp_path):

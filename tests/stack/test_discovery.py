@@ -61,6 +61,13 @@ def test_a_target_becomes_an_entry(target, entry):
     assert discovery_entry(RegisteredTarget(**target)) == entry
 
 
+def test_what_is_on_the_servers_own_page_is_not_read_a_second_time(tmp_path):
+    book = TargetBook(tmp_path / "targets.json")
+    book.add(make_targets(["engine:8000"]))
+    book.add(make_targets(["hub:9092"], forwards=True, lease_s=60.0), "r1/hub")
+    assert [target.url for target in read_targets(tmp_path / "targets.json")] == ["http://engine:8000/metrics"]
+
+
 def test_what_the_server_registered_reaches_the_file(tmp_path):
     book = TargetBook(tmp_path / "targets.json")
     path = tmp_path / "stack" / "registered.json"

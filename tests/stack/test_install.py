@@ -26,7 +26,7 @@ def release_name(name, version):
 
 def pack(archive, source, top):
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "w:gz") as tar:
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(source, arcname=top)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     sums = archive.parent / "SHA256SUMS"

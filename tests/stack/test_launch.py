@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
 from rl_insight.errors import ConfigError
-from rl_insight.stack import (
-    MetricsEndpointOfServer,
-    MissingProgramError,
-    StackError,
-    stack_status,
-    start_stack,
-    stop_stack,
-)
-from rl_insight.stack.render import MARK, Layout
+from rl_insight.stack import MetricsEndpointOfServer, MissingProgramError, StackError, stack_status, start_stack
+from rl_insight.stack.render import Layout
 
 NOWHERE = MetricsEndpointOfServer("http://127.0.0.1:9")
-
-
-@contextlib.contextmanager
-def running_host(host_program, directory, server_url="http://127.0.0.1:9", **environment):
-    """The stack in a process of its own; ended when the block ends, whatever happened."""
-    child = subprocess.Popen(
-        [*host_program, str(directory), server_url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    try:
-        line = child.stdout.readline()
-        assert line == "ready\n", child.stderr.read()
-        yield child
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.communicate()
-        stop_stack(directory)
-
-
-def pids_of(directory):
-    return {service.name: service.pid for service in stack_status(directory).services}
 
 
 def test_prometheus_scrapes_the_server_and_answers(
@@ -76,6 +41,7 @@ def test_a_server_that_asks_for_a_token_is_scraped_with_it(tmp_path, settings, q
         def do_GET(self):
             allowed = self.headers.get("Authorization") == "Bearer a-secret-token"
             self.send_response(200 if allowed else 401)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             self.wfile.write(b"guarded 1\n" if allowed else b"")
 
@@ -173,31 +139,8 @@ def test_samples_are_sent_on_to_victoria_metrics(
         victoria.wait(30)
 
 
-def test_services_start_in_order_and_end_in_reverse(tmp_path, settings, stand_in, prometheus_program):
-    chosen = settings(
-        tempo__enabled=True,
-        tempo__binary_path=str(stand_in(tmp_path / "tempo", "tempo", "3.0.3")),
-        grafana__enabled=True,
-        grafana__binary_path=str(stand_in(tmp_path / "grafana", "grafana", "13.0.1")),
-    )
-    with start_stack(chosen, tmp_path / "data", NOWHERE) as stack:
-        services = stack_status(tmp_path / "data").services
-        assert [service.name for service in services] == ["prometheus", "tempo", "grafana"]
-        assert [service.version for service in services][1:] == ["3.0.3", "13.0.1"]
-        assert all(service.ready for service in services)
-        created = [psutil.Process(service.pid).create_time() for service in services]
-        assert created == sorted(created)
-        (sink,) = stack.sinks()
-        assert sink.get_status()["endpoint"] == stack.otlp_endpoint
-        assert stack.otlp_endpoint == f"http://127.0.0.1:{stack.ports.tempo_otlp_http}/v1/traces"
-    logs = {name: Layout(tmp_path / "data").log(name) for name in ("tempo", "grafana")}
-    for name, path in logs.items():
-        assert path.read_text().splitlines()[-1] == f"{name.title()} ends"
-    assert logs["grafana"].stat().st_mtime_ns <= logs["tempo"].stat().st_mtime_ns
-
-
 def test_a_crashed_prometheus_comes_back(
-    tmp_path, settings, live_collector, query, wait_until, alive, prometheus_program
+    tmp_path, settings, live_collector, query, wait_until, alive, prometheus_program, pids_of
 ):
     with start_stack(settings(), tmp_path, MetricsEndpointOfServer(live_collector.url)) as stack:
         url = stack.urls["prometheus"]
@@ -214,7 +157,7 @@ def test_a_crashed_prometheus_comes_back(
     assert not alive(last)
 
 
-def test_the_pause_before_a_restart_doubles(tmp_path, settings, stand_in, wait_until):
+def test_the_pause_before_a_restart_doubles(tmp_path, settings, stand_in, wait_until, pids_of):
     program = stand_in(tmp_path / "tempo", "tempo", "2.10.7")
     chosen = settings(
         prometheus__enabled=False,
@@ -259,53 +202,7 @@ def test_a_service_that_never_gets_ready_is_given_up(tmp_path, settings, stand_i
         start_stack(chosen, tmp_path / "data", NOWHERE)
 
 
-def test_a_service_that_will_not_end_is_killed(tmp_path, settings, stand_in, alive):
-    program = stand_in(tmp_path / "tempo", "tempo", "3.0.3", stubborn=True)
-    chosen = settings(
-        prometheus__enabled=False, tempo__enabled=True, tempo__binary_path=str(program), stop_timeout_s=0.5
-    )
-    stack = start_stack(chosen, tmp_path / "data", NOWHERE)
-    pid = pids_of(tmp_path / "data")["tempo"]
-    stack.stop()
-    stack.stop()
-    assert not alive(pid)
-
-
-def test_another_process_can_stop_the_stack(tmp_path, host_program, stand_in, wait_until, alive, prometheus_program):
-    tempo = stand_in(tmp_path / "tempo", "tempo", "3.0.3")
-    with running_host(host_program, tmp_path / "data", STAND_IN_TEMPO=str(tempo)) as host:
-        pids = pids_of(tmp_path / "data")
-        assert all(map(alive, pids.values()))
-        assert stop_stack(tmp_path / "data")
-        assert not any(map(alive, pids.values()))
-        assert not stop_stack(tmp_path / "data")
-        assert host.poll() is None, "whoever started it goes on"
-        assert not stack_status(tmp_path / "data").running
-
-
-def test_ctrl_c_ends_everything(tmp_path, host_program, stand_in, alive, prometheus_program):
-    grafana = stand_in(tmp_path / "grafana", "grafana", "12.0.0")
-    with running_host(host_program, tmp_path / "data", STAND_IN_GRAFANA=str(grafana)) as host:
-        pids = pids_of(tmp_path / "data")
-        host.send_signal(signal.SIGINT)
-        assert host.wait(30) == 130
-        assert not any(map(alive, pids.values()))
-        assert not stack_status(tmp_path / "data").running
-
-
-def test_what_a_killed_owner_left_is_ended_by_the_next(tmp_path, host_program, settings, alive, prometheus_program):
-    with running_host(host_program, tmp_path) as host:
-        orphan = pids_of(tmp_path)["prometheus"]
-        host.kill()
-        host.wait(30)
-        assert alive(orphan)
-        assert not stack_status(tmp_path).running
-        with start_stack(settings(), tmp_path, NOWHERE):
-            assert not alive(orphan)
-            assert stack_status(tmp_path).running
-
-
-def test_two_data_directories_do_not_disturb_each_other(tmp_path, settings, alive, prometheus_program):
+def test_two_data_directories_do_not_disturb_each_other(tmp_path, settings, alive, prometheus_program, pids_of):
     first = start_stack(settings(), tmp_path / "a", NOWHERE)
     with start_stack(settings(), tmp_path / "b", NOWHERE) as second:
         assert first.urls != second.urls
@@ -343,73 +240,9 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path, settings, monkeypa
         assert word in text
 
 
-def test_a_file_of_the_users_is_left_alone(tmp_path, settings, prometheus_program):
-    path = Layout(tmp_path).config("prometheus")
-    path.parent.mkdir(parents=True)
-    path.write_text("scrape_configs: []\n")
-    with pytest.raises(StackError, match="was not written by rl-insight"):
-        start_stack(settings(), tmp_path, NOWHERE)
-    assert path.read_text() == "scrape_configs: []\n"
-    path.unlink()
-    with start_stack(settings(), tmp_path, NOWHERE):
-        assert MARK in path.read_text()
-
-
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"mode": "kubernetes"}, "stack.mode"),
-        ({"ready_timeout_s": 0.0}, "stack.ready_timeout_s"),
-        ({"prometheus__port": 70_000}, "stack.prometheus.port"),
-        ({"grafana__port": -1}, "stack.grafana.port"),
-        ({"restart_delay_s": float("nan")}, "stack.restart_delay_s"),
-    ],
-)
-def test_settings_out_of_range_are_refused(tmp_path, settings, changes, key):
-    with pytest.raises(ConfigError, match=key):
-        start_stack(settings(**changes), tmp_path, NOWHERE)
-
-
-@pytest.mark.parametrize(
-    ("version", "present", "absent"),
-    [("3.0.3", "live_store:", "ingester:"), ("2.10.7", "ingester:", "live_store:")],
-)
-def test_tempo_gets_the_configuration_of_its_version(tmp_path, settings, stand_in, version, present, absent):
-    program = stand_in(tmp_path / "tempo", "tempo", version)
-    chosen = settings(prometheus__enabled=False, tempo__enabled=True, tempo__binary_path=str(program))
+def test_a_program_may_be_named_by_a_relative_path(tmp_path, settings, stand_in, monkeypatch):
+    stand_in(tmp_path / "tempo", "tempo", "3.0.3")
+    monkeypatch.chdir(tmp_path)
+    chosen = settings(prometheus__enabled=False, tempo__enabled=True, tempo__binary_path="tempo/tempo")
     with start_stack(chosen, tmp_path / "data", NOWHERE):
-        text = Layout(tmp_path / "data").config("tempo").read_text()
-    assert present in text
-    assert absent not in text
-
-
-def test_the_state_of_a_stack_is_no_state_when_it_cannot_be_read(tmp_path):
-    (tmp_path / "stack").mkdir()
-    (tmp_path / "stack" / "state.json").write_text("{")
-    assert not stack_status(tmp_path).running
-    assert not stop_stack(tmp_path)
-
-
-def test_a_pid_that_means_another_process_by_now_is_not_ended(tmp_path):
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-    try:
-        root = tmp_path / "stack"
-        root.mkdir()
-        service = {
-            "name": "prometheus", "title": "Prometheus", "state": "running", "url": "http://127.0.0.1:9",
-            "pid": bystander.pid, "created": 12345.0,
-        }  # fmt: skip
-        state = {"mode": "local", "owner_pid": 1, "owner_created": 1.0, "services": [service]}
-        (root / "state.json").write_text(json.dumps(state))
-        assert not stack_status(tmp_path).running
-        assert stop_stack(tmp_path)
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
-
-
-def test_configuration_survives_odd_paths(tmp_path, settings, prometheus_program):
-    directory = Path(tmp_path) / 'odd "name" $HOME: #1'
-    with start_stack(settings(), directory, NOWHERE):
-        assert stack_status(directory).services[0].ready
+        assert stack_status(tmp_path / "data").services[0].ready

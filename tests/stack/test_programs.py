@@ -85,6 +85,14 @@ def test_a_path_that_is_no_program_is_refused(tmp_path, kind):
         find_program(PROGRAMS["tempo"], str(path), tmp_path)
 
 
+@pytest.mark.parametrize("options", ["--version", "server -v", "-v"])
+def test_grafana_tells_its_version_in_one_way_or_another(tmp_path, options):
+    path = tmp_path / "grafana"
+    path.write_text(f'#!/bin/sh\n[ "$*" = "{options}" ] && echo "Version 13.0.1 (commit: 1)" || exit 1\n')
+    path.chmod(0o755)
+    assert find_program(PROGRAMS["grafana"], str(path), tmp_path).version == (13, 0, 1)
+
+
 def test_what_is_missing_is_told_with_the_way_to_get_it_without_internet(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingProgramError) as caught:

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.collector import InProcessCollector
-from rl_insight.collector.derived import DERIVED_NAMES, DerivedMetrics
-from rl_insight.collector.sinks.prometheus import PrometheusRenderer
 from rl_insight.stack.render import package_files
 
 RULES = package_files("rules") / "rl-insight.yml"
@@ -32,20 +29,6 @@ def promtool():
 def test_rules_are_valid(promtool):
     done = promtool("check", "rules", str(RULES))
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_rules_name_metrics_that_exist(fake_run):
-    derived = DerivedMetrics()
-    collector = InProcessCollector([derived])
-    for batch in fake_run().tick():
-        collector.accept(batch)
-    assert collector.wait_idle(10.0)
-    body, _ = PrometheusRenderer(collector, derived).render()
-    collector.close()
-    shown = set(re.findall(r"^(\w+)[{ ]", body.decode(), re.MULTILINE))
-    used = set(re.findall(r"rl_insight_monitor_\w+", RULES.read_text()))
-    assert used
-    assert used <= shown
 
 
 HEALTHY = [
@@ -131,22 +114,3 @@ def test_long_running_work_without_a_usual_duration_is_no_hang(promtool, tmp_pat
         for name, values in HEALTHY
     ]
     check(promtool, tmp_path, series, {})
-
-
-@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
-def test_promtool_finds_nothing_to_say_about_the_metrics_of_a_run(promtool, fake_run, accept):
-    derived = DerivedMetrics()
-    collector = InProcessCollector([derived])
-    run = fake_run()
-    for _ in range(3):
-        for batch in run.tick():
-            collector.accept(batch)
-    assert collector.wait_idle(10.0)
-    body, content_type = PrometheusRenderer(collector, derived).render(accept)
-    collector.close()
-    assert ("openmetrics" in content_type) == bool(accept)
-    for name in DERIVED_NAMES:
-        assert f"rl_insight_monitor_{name}" in body.decode()
-    if not accept:
-        done = promtool("check", "metrics", input=body.decode())
-        assert (done.returncode, done.stdout + done.stderr) == (0, "")

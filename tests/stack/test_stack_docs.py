@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.collector.derived import DERIVED_NAMES
+from rl_insight.collector.derived_families import DERIVED_NAMES
 from rl_insight.config.model import config_keys
 from rl_insight.stack import StackSettings
 from rl_insight.stack.programs import PROGRAMS

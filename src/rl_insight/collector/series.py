@@ -173,7 +173,8 @@ class SeriesTable:
         items = _label_items(labels, histogram=kind == "histogram")
         if items is None:
             return "labels"
-        family = self._family(metric_name(name), cast("MetricKind", kind))
+        # A colon is for recording rules: engines that are read as targets have some.
+        family = self._family(metric_name(name).replace(":", "_"), cast("MetricKind", kind))
         if isinstance(family, str):
             return family
         key = SeriesKey(contributor.run, items)

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -22,6 +23,7 @@ from rl_insight._version import __version__
 from rl_insight.collector import Sink
 from rl_insight.server.app import create_app, create_otlp_app, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
+from rl_insight.server.header_guard import guarded_protocol
 from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
 from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
@@ -49,6 +51,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
         _log_to_file(directory.path, settings.log_level)
         token = settings.token or (None if settings.is_loopback else secrets.token_urlsafe(24))
         with contextlib.ExitStack() as stack:
+            ignore_sigterm = stack.enter_context(_orderly_sigterm())
             listeners = stack.enter_context(_listening(settings))
             main_url = _url(settings, listeners[0].getsockname()[1])
             sinks = stack.enter_context(_external_stack(settings, directory.path, main_url, token))
@@ -74,10 +77,34 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
                 announce(record)
 
             code = _run(services, settings, listeners, ready)
+            ignore_sigterm()
             logger.info("the server stops")
         return code
     finally:
         directory.close()
+
+
+@contextlib.contextmanager
+def _orderly_sigterm() -> Iterator[Callable[[], None]]:
+    """Let SIGTERM end a start by an exception, so that what was started is ended; later the event loop takes it.
+
+    Yields what makes a second SIGTERM harmless, once the first one has begun the orderly end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    def ignore() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield ignore
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -190,7 +217,8 @@ def _run(
     services: Services, settings: ServerSettings, listeners: list[socket.socket], ready: Callable[[], None]
 ) -> int:
     apps: list[ASGIApp] = [secured(create_app(services), services), secured(create_otlp_app(services), services)]
-    servers = [_Server(_uvicorn_config(app, settings)) for app, _ in zip(apps, listeners, strict=False)]
+    protocol = guarded_protocol(settings.header_timeout_s, lambda: services.counters.refuse("http", "slow"))
+    servers = [_Server(_uvicorn_config(app, settings, protocol)) for app, _ in zip(apps, listeners, strict=False)]
     return uvloop.run(_main(services, servers, listeners, ready))
 
 
@@ -225,10 +253,10 @@ async def _main(
     return code
 
 
-def _uvicorn_config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, settings: ServerSettings, protocol: type[asyncio.Protocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=protocol,
         loop="none",
         lifespan="off",
         access_log=False,

@@ -66,7 +66,7 @@ def render_compose(layout: Layout, specs: Sequence[ServiceSpec], extra_mounts: S
                 entrypoint=spec.command[:1],
                 command=spec.command[1:],
                 environment=dict(spec.environment),
-                volumes=volumes,
+                volumes=volumes + (_var_tempo(layout) if spec.name == "tempo" else []),
                 healthcheck=_healthcheck(spec) if spec.name != "tempo" else {"disable": True},
                 depends_on={name: {"condition": "service_healthy"} for name in before},
             )
@@ -76,6 +76,11 @@ def render_compose(layout: Layout, specs: Sequence[ServiceSpec], extra_mounts: S
         before.append("tempo-ready" if spec.name == "tempo" else spec.name)
     head = fill("compose.yaml", project=project_name(layout.root))
     write_marked(layout.compose_file, head + "".join(services))
+
+
+def _var_tempo(layout: Layout) -> list[dict[str, Any]]:
+    # Some parts of Tempo write there unless they are told otherwise, and the rest of the image is read-only.
+    return [{"type": "bind", "source": str(layout.data("tempo").resolve()), "target": "/var/tempo"}]
 
 
 def _tempo_ready(spec: ServiceSpec) -> str:

@@ -32,6 +32,8 @@ class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str = ""
     project: str = ""
     experiment_name: str = ""
+    forwards: bool = False
+    """Its metrics are on the server's own page, which Prometheus reads: read twice they would count double."""
 
 
 class _Book(msgspec.Struct):
@@ -105,14 +107,15 @@ class TargetMirror:
 
 
 def read_targets(book: Path) -> list[RegisteredTarget]:
-    """Return the targets that the server has registered."""
+    """Return the targets that the server has registered, without those that forward their metrics to it."""
     try:
-        return msgspec.json.decode(book.read_bytes(), type=_Book).targets
+        found = msgspec.json.decode(book.read_bytes(), type=_Book).targets
     except FileNotFoundError:
         return []
     except (OSError, msgspec.DecodeError) as error:
         logger.warning("the registered scrape targets cannot be read from %s: %s", book, error)
         return []
+    return [target for target in found if not target.forwards]
 
 
 def ray_metrics_addresses(nodes: Iterable[Mapping[str, Any]] | None = None) -> list[str]:

@@ -33,6 +33,9 @@ _KEYS = {
     "grafana": ("Grafana", "grafana.port"),
 }
 
+_INTERNAL = frozenset({"tempo_grpc", "tempo_memberlist"})
+"""Always on loopback: only Tempo itself speaks to them."""
+
 
 def settle_ports(settings: StackSettings) -> Ports:
     """Return the ports to use: those of the settings, and free ones where they say 0.
@@ -48,7 +51,8 @@ def settle_ports(settings: StackSettings) -> Ports:
         for field, (title, key) in _KEYS.items():
             section, _, name = key.partition(".")
             port = int(getattr(getattr(settings, section), name))
-            probe = _bind(settings.host, port) if enabled[section] else None
+            host = "127.0.0.1" if field in _INTERNAL else settings.host
+            probe = _bind(host, port) if enabled[section] else None
             if probe is not None:
                 # Held until all are settled, so that no two services are given the same free port.
                 held.append(probe)

@@ -36,6 +36,8 @@ class Program:
     """Where a release is; `{version}`, `{system}` and `{machine}` are filled in."""
     checksums_url: str
     """Where its publisher lists the SHA-256 sums of a release."""
+    version_options: tuple[tuple[str, ...], ...] = (("--version",),)
+    """What may make it tell its version, tried one after another."""
 
 
 PROGRAMS: Final[dict[str, Program]] = {
@@ -74,6 +76,7 @@ PROGRAMS: Final[dict[str, Program]] = {
             "12.0.2",
             "https://dl.grafana.com/oss/release/grafana-{version}.{system}-{machine}.tar.gz",
             "https://dl.grafana.com/oss/release/grafana-{version}.{system}-{machine}.tar.gz.sha256",
+            version_options=(("--version",), ("server", "-v"), ("-v",)),
         ),
     )
 }
@@ -119,7 +122,8 @@ def find_program(program: Program, binary_path: str | None, directory: Path) -> 
         MissingProgramError: there is none, or it is too old. One that was asked for by path is never replaced.
     """
     if binary_path is not None:
-        path = Path(binary_path).expanduser()
+        # Services are started in the stack's directory, where a relative path would mean another file.
+        path = Path(binary_path).expanduser().absolute()
         if not _is_executable(path):
             raise MissingProgramError(
                 f"{program.title} cannot be started: {path} is no executable file. "
@@ -151,11 +155,12 @@ def _candidates(program: Program, directory: Path) -> list[Path]:
     installed = programs_directory(directory) / program.name
     found = [installed / place / name for name in program.executables for place in ("", "bin")]
     found += [Path(path) for name in program.executables if (path := shutil.which(name)) is not None]
-    return [path for path in found if _is_executable(path)]
+    return [path.absolute() for path in found if _is_executable(path)]
 
 
 def _checked(program: Program, path: Path) -> FoundProgram:
-    version = read_version(path)
+    versions = (read_version(path, options) for options in program.version_options)
+    version = next(filter(None, versions), None)
     if version is None:
         raise MissingProgramError(
             f"{path} cannot be used as {program.title}: it does not tell its version. {how_to_get(program)}"
@@ -168,11 +173,16 @@ def _checked(program: Program, path: Path) -> FoundProgram:
     return FoundProgram(program, path, version)
 
 
-def read_version(path: Path) -> Version | None:
+def read_version(path: Path, options: tuple[str, ...] = ("--version",)) -> Version | None:
     """Ask a program for its version; None when it does not tell."""
+    return parse_version(ask(path, *options))
+
+
+def ask(path: Path, *options: str) -> str:
+    """Return what a program prints about itself; nothing when it cannot be asked."""
     try:
         done = subprocess.run(  # noqa: S603 -- the user's own program
-            [str(path), "--version"],
+            [str(path), *options],
             capture_output=True,
             text=True,
             errors="replace",
@@ -181,8 +191,8 @@ def read_version(path: Path) -> Version | None:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse_version(done.stdout + done.stderr)
+        return ""
+    return done.stdout + done.stderr
 
 
 def _is_executable(path: Path) -> bool:

@@ -20,6 +20,7 @@ from rl_insight.transport._http_client import is_loopback
 
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"
+_FIRST_WITH_CUTOFF = (2, 10, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version:
     _render(
         "tempo-2.yml" if version[0] < 3 else "tempo-3.yml",
         layout.config("tempo"),
+        # By default newer versions hide the newest 30 s from searches; older ones refuse the setting.
+        raw={"live_search": "query_frontend: {query_end_cutoff: 0s}" if version >= _FIRST_WITH_CUTOFF else ""},
         host=settings.host,
         port=ports.tempo,
         grpc_port=ports.tempo_grpc,

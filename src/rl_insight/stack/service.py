@@ -10,13 +10,19 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 _LOG_LIMIT_BYTES = 20 * 1024 * 1024
 _PROBE_TIMEOUT_S = 2.0
 _POLL_S = 0.05
+
+ROOT_VARIABLE = "RL_INSIGHT_STACK_ROOT"
+"""Set in the environment of every service to the stack's directory, so that none is ever lost from sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ def launch(spec: ServiceSpec) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd=spec.directory,
-            env={**os.environ, **spec.environment},
+            env={**os.environ, **spec.environment, ROOT_VARIABLE: str(spec.directory)},
             # Ctrl+C is for the owner, who then ends the services in order.
             start_new_session=True,
         )
@@ -88,6 +94,29 @@ def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(_POLL_S)
     # Children that the service left behind go with it.
     _signal_group(pid, signal.SIGKILL)
+
+
+def end_strays(root: Path, timeout_s: float) -> int:
+    """End whatever was started for a stack and still runs, whether or not its state tells of it; returns how many."""
+    groups: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(ROOT_VARIABLE) == str(root) and process.pid != os.getpid():
+                groups.setdefault(os.getpgid(process.pid), []).append(process)
+    for group, processes in groups.items():
+        end_group(group, partial(_are_gone, processes), timeout_s)
+    return len(groups)
+
+
+def _are_gone(processes: list[psutil.Process]) -> bool:
+    return not any(_is_running(process) for process in processes)
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

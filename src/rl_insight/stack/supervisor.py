@@ -71,10 +71,17 @@ class Supervisor:
         if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
             self._watcher.join()
         with self._stop_lock:
-            for child in reversed(self._children):
-                child.end(self._settings.stop_timeout_s)
-            if self._owns_state():
-                remove_state(self._root)
+            try:
+                for child in reversed(self._children):
+                    child.end(self._settings.stop_timeout_s)
+            except BaseException:
+                # A second Ctrl+C: nobody wants to wait any longer, and still nothing is left running.
+                for child in self._children:
+                    child.end(0.0)
+                raise
+            finally:
+                if self._owns_state():
+                    remove_state(self._root)
 
     @property
     def is_running(self) -> bool:
@@ -108,7 +115,8 @@ class Supervisor:
                 self.stop()
                 return
             for child in self._children:
-                if child.watch(self._settings):
+                # Not where somebody has just removed the state, which is the order to stop.
+                if child.watch(self._settings) and self._owns_state():
                     self._save()
             for task in self._tasks:
                 try:

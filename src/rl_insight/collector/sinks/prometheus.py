@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isnan
 
 import msgspec
 
 from rl_insight.collector.collector import InProcessCollector
-from rl_insight.collector.derived import DURATION_BOUNDS, DerivedFamily, DerivedMetrics
+from rl_insight.collector.derived import DerivedMetrics
+from rl_insight.collector.derived_families import DURATION_BOUNDS, DerivedFamily
 from rl_insight.collector.series import Distribution, Family, SeriesKey
 from rl_insight.collector.status import CollectorStatus
 from rl_insight.schema.histogram import lower_bound, upper_bound
@@ -83,7 +84,7 @@ class PrometheusRenderer:
         for own in health:
             name = exposed_name(namespace, own.name, own.kind)
             lines += _header(name, own.kind, own.documentation, openmetrics=openmetrics)
-            lines += [f"{name}{_braces(_pairs(labels.items()))} {number(value)}" for labels, value in own.values]
+            lines += [f"{name}{label_text(labels)} {number(value)}" for labels, value in own.values]
         for made in derived:
             name = exposed_name(namespace, made.name, made.kind)
             lines += _header(name, made.kind, made.documentation, openmetrics=openmetrics)
@@ -125,6 +126,15 @@ def number(value: float) -> str:
     if value in {inf, -inf}:
         return "+Inf" if value > 0 else "-Inf"
     return repr(value)
+
+
+def label_text(labels: Mapping[str, str]) -> str:
+    """Return labels as both formats spell them, in braces; nothing for none.
+
+    >>> label_text({"state": "rollout"})
+    '{state="rollout"}'
+    """
+    return _braces(_pairs(labels.items()))
 
 
 def bucket_bounds(codes: Iterable[int]) -> list[tuple[float, list[int]]]:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import cramjam
 
 from rl_insight.collector.base import Sink
 from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.collector.derived import DerivedMetrics
+from rl_insight.collector.derived_families import DERIVED_NAMES, DerivedFamily
 from rl_insight.collector.series import _Family
 from rl_insight.collector.sinks.changed_series import ChangedSeries, TrackedSeries
 from rl_insight.collector.sinks.delivery import HttpCarrier, RefusedError, Retries, checked_url
-from rl_insight.collector.sinks.prometheus import bucket_bounds, number
-from rl_insight.collector.sinks.protobuf import BYTES, FIXED64, VARINT, double, sized, tag, text, varint
+from rl_insight.collector.sinks.derived_samples import DerivedSamples
+from rl_insight.collector.sinks.prometheus import bucket_bounds
+from rl_insight.collector.sinks.write_request import (
+    TimeSeries,
+    bound_label,
+    labels,
+    metadata,
+    sample,
+    stamp,
+    write_request,
+)
 from rl_insight.errors import TransportError
 from rl_insight.schema import Batch
 from rl_insight.schema.names import DEFAULT_NAMESPACE, exposed_name
-
-# prometheus.WriteRequest, TimeSeries, Label, Sample, MetricMetadata
-_TIME_SERIES, _METADATA = tag(1, BYTES), tag(3, BYTES)
-_LABEL, _SAMPLE = tag(1, BYTES), tag(2, BYTES)
-_LABEL_NAME, _LABEL_VALUE = tag(1, BYTES), tag(2, BYTES)
-_VALUE, _TIMESTAMP = tag(1, FIXED64), tag(2, VARINT)
-_TYPE, _FAMILY_NAME, _HELP = tag(1, VARINT), tag(2, BYTES), tag(4, BYTES)
-_TYPES = {"counter": 1, "gauge": 2, "histogram": 3}
 
 _HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -39,11 +41,6 @@ _LATENESS_MS = 15_000
 """How late a gauge's value may come without being overtaken by the repetition of the one before."""
 _MAX_SPLITS = 64
 _SPLIT_STATUSES = frozenset({400, 413, 422})
-
-
-class _TimeSeries(NamedTuple):
-    encoded: bytes
-    samples: int
 
 
 class RemoteWriteSink(Sink):
@@ -69,6 +66,7 @@ class RemoteWriteSink(Sink):
         flush_interval_s: how often changes are sent.
         repeat_s: how often a series that did not change is sent.
         reserved: metric names that nobody may use.
+        derived: a sink of the same collector: what is derived from spans is sent too, with trace ids as exemplars.
         clock: the wall clock in nanoseconds.
         name: the sink's name in status and metrics.
     """
@@ -85,6 +83,7 @@ class RemoteWriteSink(Sink):
         flush_interval_s: float = 5.0,
         repeat_s: float = 60.0,
         reserved: Iterable[str] = HEALTH_NAMES,
+        derived: DerivedMetrics | None = None,
         clock: Callable[[], int] = time.time_ns,
         name: str = "remote_write",
     ) -> None:
@@ -100,7 +99,11 @@ class RemoteWriteSink(Sink):
         self._max_samples = max_samples
         self._repeat_ms = int(repeat_s * 1000)
         self._clock = clock
-        self._series = ChangedSeries(reserved=reserved)
+        self._namespace = namespace
+        self._series = ChangedSeries(reserved=[*reserved, *DERIVED_NAMES] if derived else reserved)
+        self._derived = (
+            None if derived is None else DerivedSamples(derived, namespace=namespace, repeat_ms=self._repeat_ms)
+        )
         self._encoder = _Encoder(namespace)
         self._repeated_ms = self._described_ms = clock() // 1_000_000
         self._described: set[str] = set()
@@ -124,8 +127,13 @@ class RemoteWriteSink(Sink):
             changed |= dict.fromkeys(self._series.of_family(family))
         encoded = [part for one in changed for part in self._encoder.encode(one, now_ms)]
         encoded += self._repetitions(now_ms)
+        families: list[_Family | DerivedFamily] = list({one.family for one in changed})
+        if self._derived is not None:
+            made, derived_families = self._derived.take(now_ms)
+            encoded += made
+            families += derived_families
         if encoded:
-            self._send_all(encoded, self._descriptions({one.family for one in changed}, now_ms))
+            self._send_all(encoded, self._descriptions(families, now_ms))
 
     def close(self) -> None:
         """Close the connection."""
@@ -137,7 +145,7 @@ class RemoteWriteSink(Sink):
             "url": self._carrier.address,
             "requests": self._attempts.requests,
             "retries": self._attempts.retries,
-            "series": len(self._series),
+            "series": len(self._series) + (0 if self._derived is None else len(self._derived)),
             "pending_samples": self._series.pending_points,
             "sent_samples": self._sent,
             "late_samples": self._encoder.late,
@@ -150,14 +158,14 @@ class RemoteWriteSink(Sink):
     def _now_ms(self) -> int:
         return self._clock() // 1_000_000
 
-    def _repetitions(self, now_ms: int) -> list[_TimeSeries]:
+    def _repetitions(self, now_ms: int) -> list[TimeSeries]:
         if now_ms - self._repeated_ms < self._repeat_ms:
             return []
         self._repeated_ms = now_ms
         live = self._series.live(self._repeat_ms / 1000)
         return [part for one in live for part in self._encoder.repeat(one, now_ms, self._repeat_ms)]
 
-    def _descriptions(self, families: Iterable[_Family], now_ms: int) -> bytes:
+    def _descriptions(self, families: Iterable[_Family | DerivedFamily], now_ms: int) -> bytes:
         """Return kind and documentation of metrics that are new, or were described a while ago."""
         if now_ms - self._described_ms >= _METADATA_EVERY_MS:
             self._described.clear()
@@ -166,10 +174,12 @@ class RemoteWriteSink(Sink):
         for family in families:
             if family.name not in self._described:
                 self._described.add(family.name)
-                parts.append(_METADATA + sized(self._encoder.describe(family)))
+                name = exposed_name(self._namespace, family.name, family.kind)
+                documentation = family.documentation or f"A {family.kind} recorded by the run."
+                parts.append(metadata(name, family.kind, documentation))
         return b"".join(parts)
 
-    def _send_all(self, encoded: list[_TimeSeries], descriptions: bytes) -> None:
+    def _send_all(self, encoded: list[TimeSeries], descriptions: bytes) -> None:
         self._splits_left = _MAX_SPLITS
         refused_before = self._refused
         requests = list(_requests(encoded, self._max_samples))
@@ -183,9 +193,8 @@ class RemoteWriteSink(Sink):
         if self._refused > refused_before:
             raise RefusedError(f"{self._refused - refused_before} samples were left out: {self._last_refusal}")
 
-    def _send(self, request: list[_TimeSeries], descriptions: bytes = b"") -> None:
-        body = b"".join([_TIME_SERIES + sized(one.encoded) for one in request]) + descriptions
-        compressed = bytes(cramjam.snappy.compress_raw(body))
+    def _send(self, request: list[TimeSeries], descriptions: bytes = b"") -> None:
+        compressed = bytes(cramjam.snappy.compress_raw(write_request(request) + descriptions))
         try:
             self._attempts.run(lambda: self._carrier.send(compressed))
         except RefusedError as error:
@@ -194,7 +203,7 @@ class RemoteWriteSink(Sink):
         else:
             self._sent += sum(one.samples for one in request)
 
-    def _send_good_part(self, request: list[_TimeSeries], status: int) -> None:
+    def _send_good_part(self, request: list[TimeSeries], status: int) -> None:
         """Search for the series that spoil a request by halving it; receivers refuse all for the sake of one."""
         if len(request) == 1 or status not in _SPLIT_STATUSES or self._splits_left <= 0:
             self._refused += sum(one.samples for one in request)
@@ -205,8 +214,8 @@ class RemoteWriteSink(Sink):
         self._send(request[middle:])
 
 
-def _requests(encoded: list[_TimeSeries], max_samples: int) -> Iterator[list[_TimeSeries]]:
-    request: list[_TimeSeries] = []
+def _requests(encoded: list[TimeSeries], max_samples: int) -> Iterator[list[TimeSeries]]:
+    request: list[TimeSeries] = []
     samples = 0
     for one in encoded:
         if request and samples + one.samples > max_samples:
@@ -231,7 +240,7 @@ class _Encoder:
         known = self._bounds.get(family)
         return family.kind == "histogram" and (known is None or known[0] != len(family.codes))
 
-    def encode(self, one: TrackedSeries, now_ms: int) -> Iterator[_TimeSeries]:
+    def encode(self, one: TrackedSeries, now_ms: int) -> Iterator[TimeSeries]:
         """Yield what a changed series consists of."""
         if one.family.kind == "gauge":
             yield from self._values(one, self._new_points(one))
@@ -243,24 +252,18 @@ class _Encoder:
         else:
             yield from self._values(one, [(now_ms, one.series.value)])
 
-    def repeat(self, one: TrackedSeries, now_ms: int, repeat_ms: int) -> Iterator[_TimeSeries]:
+    def repeat(self, one: TrackedSeries, now_ms: int, repeat_ms: int) -> Iterator[TimeSeries]:
         """Yield a series that did not change for a while."""
         if one.family.kind != "gauge":
             if now_ms - one.last_ms >= repeat_ms:
                 yield from self.encode(one, now_ms)
             return
         # By the clock of whoever set the gauge, and a little late: its next value must not come out of order.
-        stamp = one.series.time_ns
-        stamp_ms = 0 if stamp is None else stamp // 1_000_000 + now_ms - one.heard_ms - _LATENESS_MS
-        if stamp is not None and stamp_ms - one.last_ms >= repeat_ms - _LATENESS_MS:
+        set_ns = one.series.time_ns
+        stamp_ms = 0 if set_ns is None else set_ns // 1_000_000 + now_ms - one.heard_ms - _LATENESS_MS
+        if set_ns is not None and stamp_ms - one.last_ms >= repeat_ms - _LATENESS_MS:
             one.last_ms = stamp_ms
             yield from self._values(one, [(stamp_ms, one.series.value)])
-
-    def describe(self, family: _Family) -> bytes:
-        """Return the `MetricMetadata` of a metric."""
-        name = exposed_name(self._namespace, family.name, family.kind)
-        documentation = family.documentation or f"A {family.kind} recorded by the run."
-        return _TYPE + varint(_TYPES[family.kind]) + _FAMILY_NAME + text(name) + _HELP + text(documentation)
 
     def _new_points(self, one: TrackedSeries) -> list[tuple[int, float]]:
         """Return a gauge's values that are newer than what was sent; of one millisecond the last."""
@@ -273,43 +276,43 @@ class _Encoder:
             one.last_ms = found[-1][0]
         return found
 
-    def _values(self, one: TrackedSeries, points: list[tuple[int, float]]) -> Iterator[_TimeSeries]:
+    def _values(self, one: TrackedSeries, points: list[tuple[int, float]]) -> Iterator[TimeSeries]:
         if not points:
             return
         if not one.encoded:
             name = exposed_name(self._namespace, one.family.name, one.family.kind)
-            one.encoded = (_labels(_label_pairs(one, name)),)
-        samples = b"".join([_sample(value, time_ms) for time_ms, value in points])
-        yield _TimeSeries(one.encoded[0] + samples, len(points))
+            one.encoded = (labels(_label_pairs(one, name)),)
+        samples = b"".join([sample(value, stamp(time_ms)) for time_ms, value in points])
+        yield TimeSeries(one.encoded[0] + samples, len(points))
 
-    def _histogram(self, one: TrackedSeries, time_ms: int) -> Iterator[_TimeSeries]:
+    def _histogram(self, one: TrackedSeries, time_ms: int) -> Iterator[TimeSeries]:
         if not one.encoded:
             one.encoded = self._histogram_labels(one)
         before, after, sum_labels, count_labels = one.encoded
         series = one.series
-        stamp = _TIMESTAMP + varint(time_ms)
+        time = stamp(time_ms)
         running = 0
         for bound, codes in self._bounds_of(one.family):
             for code in codes:
                 running += series.buckets.get(code, 0)
-            yield _TimeSeries(before + bound + after + _stamped(float(running), stamp), 1)
+            yield TimeSeries(before + bound + after + sample(float(running), time), 1)
         # At least what the buckets hold, as on /metrics.
-        count = _stamped(float(max(series.count, sum(series.buckets.values()))), stamp)
-        yield _TimeSeries(before + _bound_label(inf) + after + count, 1)
-        yield _TimeSeries(sum_labels + _stamped(series.value, stamp), 1)
-        yield _TimeSeries(count_labels + count, 1)
+        count = sample(float(max(series.count, sum(series.buckets.values()))), time)
+        yield TimeSeries(before + bound_label(inf) + after + count, 1)
+        yield TimeSeries(sum_labels + sample(series.value, time), 1)
+        yield TimeSeries(count_labels + count, 1)
 
     def _histogram_labels(self, one: TrackedSeries) -> tuple[bytes, ...]:
         name = exposed_name(self._namespace, one.family.name, one.family.kind)
         pairs = _label_pairs(one, f"{name}_bucket")
         # Labels must be sorted: the bound stands between these two.
-        before = _labels([pair for pair in pairs if pair[0] < "le"])
-        after = _labels([pair for pair in pairs if pair[0] > "le"])
-        return before, after, _labels(_label_pairs(one, f"{name}_sum")), _labels(_label_pairs(one, f"{name}_count"))
+        before = labels([pair for pair in pairs if pair[0] < "le"])
+        after = labels([pair for pair in pairs if pair[0] > "le"])
+        return before, after, labels(_label_pairs(one, f"{name}_sum")), labels(_label_pairs(one, f"{name}_count"))
 
     def _bounds_of(self, family: _Family) -> list[tuple[bytes, list[int]]]:
         if self.has_grown(family):
-            bounds = [(_bound_label(bound), codes) for bound, codes in bucket_bounds(sorted(family.codes))]
+            bounds = [(bound_label(bound), codes) for bound, codes in bucket_bounds(sorted(family.codes))]
             self._bounds[family] = (len(family.codes), bounds)
         return self._bounds[family][1]
 
@@ -318,24 +321,3 @@ def _label_pairs(one: TrackedSeries, name: str) -> list[tuple[str, str]]:
     project, experiment_name, run_id = one.key.run
     run = (("experiment_name", experiment_name), ("project", project), ("run_id", run_id))
     return sorted([("__name__", name), *one.key.labels, *(pair for pair in run if pair[1])])
-
-
-def _labels(pairs: Iterable[tuple[str, str]]) -> bytes:
-    return b"".join([_label(name, value) for name, value in pairs])
-
-
-def _label(name: str, value: str) -> bytes:
-    return _LABEL + sized(_LABEL_NAME + text(name) + _LABEL_VALUE + text(value))
-
-
-@lru_cache(maxsize=65_536)
-def _bound_label(bound: float) -> bytes:
-    return _label("le", number(bound))
-
-
-def _sample(value: float, time_ms: int) -> bytes:
-    return _stamped(value, _TIMESTAMP + varint(time_ms))
-
-
-def _stamped(value: float, stamp: bytes) -> bytes:
-    return _SAMPLE + sized(_VALUE + double(value) + stamp)

@@ -6,9 +6,9 @@ octave, are exactly those of an exponential histogram of scale 4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rl_insight.collector.sinks.otlp.values import ITEM, attributes
 from rl_insight.collector.sinks.protobuf import (
@@ -79,6 +79,20 @@ def encode_metrics(batch: Batch) -> list[EncodedMetric]:
         points.setdefault((row.name, row.kind), []).append(_POINT + sized(point))
         documentation.setdefault((row.name, row.kind), row.documentation)
     return [EncodedMetric(_encode_metric(*key, documentation[key], found), len(found)) for key, found in points.items()]
+
+
+def number_metric(
+    name: str,
+    kind: str,
+    documentation: str,
+    points: Iterable[tuple[Mapping[str, Any], float]],
+    start_ns: int,
+    time_ns: int,
+) -> EncodedMetric:
+    """Return a counter or a gauge whose points, labels and value, all have one time; a gauge has no start."""
+    head = (_START + fixed64(start_ns) if start_ns else b"") + _TIME + fixed64(time_ns) + _NUMBER
+    encoded = [_POINT + sized(head + double(value) + attributes(_NUMBER_ATTRIBUTE, labels)) for labels, value in points]
+    return EncodedMetric(_encode_metric(name, kind, documentation, encoded), len(encoded))
 
 
 def _encode_metric(name: str, kind: str, documentation: str, points: list[bytes]) -> bytes:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from rl_insight.collector.base import Sink
+from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.delivery import Retries, checked_url
 from rl_insight.collector.sinks.otlp.carriers import make_carrier
+from rl_insight.collector.sinks.otlp.derived import encode_derived
 from rl_insight.collector.sinks.otlp.logs import encode_logs
 from rl_insight.collector.sinks.otlp.metrics import encode_metrics
 from rl_insight.collector.sinks.otlp.spans import encode_spans
@@ -77,19 +80,22 @@ class OtlpSink(Sink):
 
     def write(self, batch: Batch) -> None:
         """Gather what a batch holds for the signal."""
-        items = list(self.encode(batch))
+        self._gather_all(batch.process, list(self.encode(batch)))
+        if self._pending_items >= self._max_items:
+            self.flush()
+
+    def _gather_all(self, process: Process, items: list[tuple[str, bytes, int]]) -> None:
+        """Gather items of one process; what does not fit into one request is sent before."""
         remaining = sum(count for _, _, count in items)
         try:
             for scope, encoded, count in items:
                 if self._pending_items >= self._max_items or self._pending_bytes + len(encoded) > _MAX_REQUEST_BYTES:
-                    self.flush()
-                self._gather(batch.process, scope, encoded, count)
+                    self._send()
+                self._gather(process, scope, encoded, count)
                 remaining -= count
         except Exception:
             self._lost += remaining
             raise
-        if self._pending_items >= self._max_items:
-            self.flush()
 
     def _gather(self, process: Process, scope: str, encoded: bytes, count: int) -> None:
         pending = self._pending.get(process.process_id)
@@ -101,6 +107,9 @@ class OtlpSink(Sink):
 
     def flush(self) -> None:
         """Send what has been gathered."""
+        self._send()
+
+    def _send(self) -> None:
         if not self._pending:
             return
         parts = [_REQUEST_PART + sized(request_part(one.process, one.scopes)) for one in self._pending.values()]
@@ -161,10 +170,42 @@ class OtlpMetricSink(OtlpSink):
     """Exports metrics, each process's own under its own resource.
 
     Counters are cumulative monotonic sums, histograms exponential ones of scale 4, whose buckets are exactly ours.
+
+    Args:
+        endpoint: see `OtlpSink`.
+        derived: a sink of the same collector: what is derived from spans is sent too, under a resource of each run
+            whose `service.name` is `rl-insight`. Its histograms have the bounds of `/metrics`, and exemplars.
+        derived_interval_s: how often.
+        clock: the wall clock in nanoseconds.
+        options: the other options of `OtlpSink`.
     """
 
     signal = "metrics"
     items = "points"
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        derived: DerivedMetrics | None = None,
+        derived_interval_s: float = 10.0,
+        clock: Callable[[], int] = time.time_ns,
+        **options: Any,
+    ) -> None:
+        super().__init__(endpoint, **options)
+        self._derived = derived
+        self._derived_every_ns = int(derived_interval_s * 1e9)
+        self._derived_ns = 0
+        self._clock = clock
+
+    def flush(self) -> None:
+        """Send what has been gathered, and now and then what is derived from spans."""
+        now_ns = self._clock()
+        if self._derived is not None and now_ns - self._derived_ns >= self._derived_every_ns:
+            for process, metrics in encode_derived(self._derived, now_ns):
+                self._derived_ns = now_ns
+                self._gather_all(process, [(SCOPE, encoded, points) for encoded, points in metrics])
+        self._send()
 
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
         """Return the metrics with their points."""
@@ -186,7 +227,12 @@ _SINKS: dict[str, type[OtlpSink]] = {"traces": OtlpTraceSink, "metrics": OtlpMet
 
 
 def otlp_sinks(
-    endpoint: str, *, protocol: str = "http", signals: Collection[str] = SIGNALS, **options: Any
+    endpoint: str,
+    *,
+    protocol: str = "http",
+    signals: Collection[str] = SIGNALS,
+    derived: DerivedMetrics | None = None,
+    **options: Any,
 ) -> list[OtlpSink]:
     """Return a sink for each signal to one receiver; each has a thread and a queue of its own behind a collector.
 
@@ -202,12 +248,14 @@ def otlp_sinks(
     if unknown or not signals:
         given = f"unknown OTLP signal {unknown[0]!r}" if unknown else "no OTLP signal is given"
         raise ConfigError(f"{given}: choose from {', '.join(SIGNALS)}.")
+    own: dict[str, dict[str, Any]] = {"metrics": {"derived": derived}}
     return [
         _SINKS[signal](
             _signal_url(endpoint, signal) if protocol == "http" else endpoint,
             protocol=protocol,
             name=f"otlp_{signal}",
             **options,
+            **own.get(signal, {}),
         )
         for signal in SIGNALS
         if signal in signals

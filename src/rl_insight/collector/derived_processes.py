@@ -1,0 +1,129 @@
+"""What derived metrics keep about each process: its step, what it has open, its sessions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rl_insight.collector.derived_families import FAMILIES
+from rl_insight.collector.derived_tables import OVERFLOW_KEY, SECOND, Source, labels_of
+from rl_insight.collector.series import LabelItems, Run
+from rl_insight.schema import NO_STEP, Batch, Process
+from rl_insight.schema.sessions import EXECUTION, PENDING, PHASE_SEGMENT
+
+STATE_SEGMENT = "state_interval"
+
+_MAX_OPEN_SERIES = 5_000
+_MAX_ENDED_SESSIONS = 10_000
+
+
+class OpenSpan(NamedTuple):
+    """A span that was seen to start, and not to end."""
+
+    name: str
+    segment: str
+    start_ns: int
+
+
+class TrackedProcess:
+    """What is kept about one process."""
+
+    __slots__ = ("ended", "host", "open", "pending", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
+
+    def __init__(self, process: Process) -> None:
+        run = Run(process.project, process.experiment_name, process.run_id)
+        self.source = Source(run, process.role, "" if process.rank is None else str(process.rank))
+        self.host = process.host
+        self.sequence = 0
+        self.sent_ns = self.received_ns = 0
+        self.step: int | None = None
+        self.step_ns = 0
+        self.open: dict[int, OpenSpan] = {}
+        self.pending: set[str] = set()
+        """Sessions that go on."""
+        self.ended: OrderedDict[str, None] = OrderedDict()
+        """The sessions that ended last: a further snapshot of one of them counts nothing."""
+
+    def note(self, batch: Batch, now_ns: int) -> None:
+        """Note when a batch came, and the step it is in."""
+        self.sent_ns = max(self.sent_ns, batch.sent_ns)
+        self.received_ns = now_ns
+        step = max(_largest(batch.spans.column("step")), _largest(batch.samples.column("step")))
+        if step != NO_STEP and (self.step is None or step > self.step):
+            self.step, self.step_ns = step, now_ns
+
+    def ended_sessions(self, batch: Batch) -> Iterator[str]:
+        """Note the sessions of a batch; yields the status of each that has ended since."""
+        if not len(batch.sessions):
+            return
+        ids, statuses = batch.sessions.column("session_id"), batch.sessions.column("status")
+        for session_at, status_at in zip(ids, statuses, strict=True):
+            session_id, status = batch.text(session_at) or "", batch.text(status_at) or PENDING
+            if session_id in self.ended:
+                continue
+            if status == PENDING:
+                self.pending.add(session_id)
+                continue
+            self.pending.discard(session_id)
+            self.ended[session_id] = None
+            if len(self.ended) > _MAX_ENDED_SESSIONS:
+                self.ended.popitem(last=False)
+            yield status
+
+    def open_states(self) -> dict[str, float]:
+        """Return how long the states that are open have lasted, by the process's own clock at its last batch."""
+        found: dict[str, float] = {}
+        for span in self.open.values():
+            if is_state(span.segment, span.name):
+                found[span.name] = found.get(span.name, 0.0) + max(self.sent_ns - span.start_ns, 0) / SECOND
+        return found
+
+    def report(self, gauges: Gauges, now_ns: int) -> None:
+        """Add what the process shows now to the gauges."""
+        source = self.source
+        seen = gauges.families["process_last_seen_timestamp_seconds"]
+        gauges.highest(seen, labels_of(source, (("host", self.host),)), self.received_ns / SECOND)
+        if self.step is not None:
+            gauges.highest(gauges.families["current_step"], labels_of(source, ()), self.step)
+            stamps = gauges.families["last_step_timestamp_seconds"]
+            gauges.highest(stamps, labels_of(source, ()), self.step_ns / SECOND)
+        if self.pending:
+            sessions, labels = gauges.families["open_sessions"], labels_of(source, ())
+            sessions[labels] = sessions.get(labels, 0) + len(self.pending)
+        silence_ns = max(now_ns - self.received_ns, 0)
+        for span in self.open.values():
+            age_s = (max(self.sent_ns - span.start_ns, 0) + silence_ns) / SECOND
+            gauges.open_span(source, span, age_s)
+
+
+class Gauges:
+    """What is gathered from all processes at one moment."""
+
+    def __init__(self) -> None:
+        names = [name for name, (kind, _) in FAMILIES.items() if kind == "gauge"]
+        self.families: dict[str, dict[LabelItems, float]] = {name: {} for name in names}
+
+    @staticmethod
+    def highest(family: dict[LabelItems, float], labels: LabelItems, value: float) -> None:
+        """Set a series to a value, unless it has a higher one."""
+        family[labels] = max(family.get(labels, value), value)
+
+    def open_span(self, source: Source, span: OpenSpan, age_s: float) -> None:
+        """Count a span that is open for this long."""
+        names = (("span_name", span.name),)
+        counts, oldest = self.families["open_spans"], self.families["open_span_oldest_seconds"]
+        labels = labels_of(source, names)
+        if labels not in counts and len(counts) >= _MAX_OPEN_SERIES:
+            labels = labels_of(*OVERFLOW_KEY)
+        counts[labels] = counts.get(labels, 0) + 1
+        self.highest(oldest, labels, age_s)
+
+
+def is_state(segment: str, name: str) -> bool:
+    """Tell whether a span is what a lane does: a state, or a phase other than the one that holds the others."""
+    return segment == STATE_SEGMENT or (segment == PHASE_SEGMENT and name != EXECUTION)
+
+
+def _largest(column: memoryview) -> int:
+    return max(column, default=NO_STEP)

@@ -1,0 +1,78 @@
+"""The parts of a Prometheus remote-write 1.0 request as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from rl_insight.collector.sinks.prometheus import number
+from rl_insight.collector.sinks.protobuf import BYTES, FIXED64, VARINT, double, fixed64, sized, tag, text, varint
+from rl_insight.schema.names import MetricKind
+
+# prometheus.WriteRequest, TimeSeries, Label, Sample, Exemplar, MetricMetadata
+_TIME_SERIES, _METADATA = tag(1, BYTES), tag(3, BYTES)
+_LABEL, _SAMPLE, _EXEMPLAR = tag(1, BYTES), tag(2, BYTES), tag(3, BYTES)
+_LABEL_NAME, _LABEL_VALUE = tag(1, BYTES), tag(2, BYTES)
+_VALUE, _TIMESTAMP = tag(1, FIXED64), tag(2, VARINT)
+_EXEMPLAR_VALUE, _EXEMPLAR_TIMESTAMP = tag(2, FIXED64), tag(3, VARINT)
+_TYPE, _FAMILY_NAME, _HELP = tag(1, VARINT), tag(2, BYTES), tag(4, BYTES)
+_TYPES = {"counter": 1, "gauge": 2, "histogram": 3}
+
+_STALE = fixed64(0x7FF0000000000002)
+"""The one NaN that says that a series has ended."""
+
+
+class TimeSeries(NamedTuple):
+    """Samples of one series."""
+
+    encoded: bytes
+    samples: int
+
+
+def write_request(series: Iterable[TimeSeries]) -> bytes:
+    """Return a request without metadata, which may be appended."""
+    return b"".join([_TIME_SERIES + sized(one.encoded) for one in series])
+
+
+def metadata(name: str, kind: MetricKind, documentation: str) -> bytes:
+    """Return the part of a request that describes a metric."""
+    described = _TYPE + varint(_TYPES[kind]) + _FAMILY_NAME + text(name) + _HELP + text(documentation)
+    return _METADATA + sized(described)
+
+
+def labels(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Return the labels of a series, which must come sorted by name, the metric's own as `__name__`."""
+    return b"".join([_label(name, value) for name, value in pairs])
+
+
+@lru_cache(maxsize=65_536)
+def bound_label(bound: float) -> bytes:
+    """Return the label of a histogram's bucket."""
+    return _label("le", number(bound))
+
+
+def stamp(time_ms: int) -> bytes:
+    """Return a sample's time, to be used for several."""
+    return _TIMESTAMP + varint(time_ms)
+
+
+def sample(value: float, time: bytes) -> bytes:
+    """Return a value at a time that `stamp` made."""
+    return _SAMPLE + sized(_VALUE + double(value) + time)
+
+
+def stale_marker(time: bytes) -> bytes:
+    """Return the sample that says that a series has ended."""
+    return _SAMPLE + sized(_VALUE + _STALE + time)
+
+
+def exemplar(trace_id: str, value: float, time_ms: int) -> bytes:
+    """Return a value that leads to a trace."""
+    return _EXEMPLAR + sized(
+        _label("trace_id", trace_id) + _EXEMPLAR_VALUE + double(value) + _EXEMPLAR_TIMESTAMP + varint(time_ms)
+    )
+
+
+def _label(name: str, value: str) -> bytes:
+    return _LABEL + sized(_LABEL_NAME + text(name) + _LABEL_VALUE + text(value))

@@ -1,0 +1,119 @@
+"""Tells how the stack of a data directory is doing, and ends it, whoever started it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from rl_insight.stack.compose import ComposeProject
+from rl_insight.stack.errors import StackError
+from rl_insight.stack.render import Layout
+from rl_insight.stack.service import end_group, end_strays, is_ready
+from rl_insight.stack.specs import READY_PATHS
+from rl_insight.stack.state import ServiceState, StackState, is_alive, read_state, remove_state
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one service is doing."""
+
+    name: str
+    title: str
+    state: str
+    """`running`, `starting`, `restarting`, `stopped`, or what the container engine calls it."""
+    ready: bool
+    url: str
+    version: str
+    pid: int | None
+    restarts: int
+    log: str
+    last_exit: str
+
+
+class StackStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the stack is doing."""
+
+    running: bool
+    """True while somebody looks after it, or its containers run."""
+    mode: str = ""
+    services: list[ServiceStatus] = []
+
+
+def stop_stack(directory: Path, *, timeout_s: float = 10.0) -> bool:
+    """End the stack of a data directory, whoever started it; False when there was none."""
+    layout = Layout(directory.expanduser().resolve())
+    state = read_state(layout.root)
+    if state is None:
+        return end_strays(layout.root, timeout_s) > 0
+    # The owner, if it still runs, takes the missing file as its order and ends the services itself.
+    remove_state(layout.root)
+    if state.mode == "compose":
+        ComposeProject(layout.compose_file, state.project).down(timeout_s)
+        return True
+    if is_alive(state.owner_pid, state.owner_created) and state.owner_pid != os.getpid():
+        _wait_gone(state, timeout_s * len(state.services) + 5.0)
+    for service in reversed(state.services):
+        if service.pid is not None:
+            end_group(service.pid, partial(_is_gone, service), timeout_s)
+    end_strays(layout.root, timeout_s)
+    return True
+
+
+def stack_status(directory: Path) -> StackStatus:
+    """Tell how the stack of a data directory is doing."""
+    layout = Layout(directory.expanduser().resolve())
+    state = read_state(layout.root)
+    if state is None:
+        return StackStatus(running=False)
+    if state.mode == "compose":
+        return _compose_status(layout, state)
+    owned = is_alive(state.owner_pid, state.owner_created)
+    services = []
+    for service in state.services:
+        alive = is_alive(service.pid, service.created)
+        described = service.state if alive or (owned and service.state == "restarting") else "stopped"
+        services.append(_status(service, described))
+    return StackStatus(running=owned, mode=state.mode, services=services)
+
+
+def _is_gone(service: ServiceState) -> bool:
+    return not is_alive(service.pid, service.created)
+
+
+def _wait_gone(state: StackState, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not all(map(_is_gone, state.services)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _compose_status(layout: Layout, state: StackState) -> StackStatus:
+    try:
+        states = ComposeProject(layout.compose_file, state.project).states()
+    except StackError as error:
+        logger.warning("%s", error)
+        states = {}
+    services = [_status(service, states.get(service.name, "stopped")) for service in state.services]
+    return StackStatus(running=bool(states), mode=state.mode, services=services)
+
+
+def _status(service: ServiceState, described: str) -> ServiceStatus:
+    return ServiceStatus(
+        name=service.name,
+        title=service.title,
+        state=described,
+        ready=described == "running" and is_ready(service.url, READY_PATHS[service.name]),
+        url=service.url,
+        version=service.version,
+        pid=service.pid if described != "stopped" else None,
+        restarts=service.restarts,
+        log=service.log,
+        last_exit=service.last_exit,
+    )

@@ -1,0 +1,123 @@
+"""What it takes to run the three services: the programs, their configuration and their command lines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rl_insight.stack.errors import MissingProgramError
+from rl_insight.stack.ports import Ports, address, names_of, reachable_host
+from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, ask, find_program
+from rl_insight.stack.render import (
+    Layout,
+    MetricsEndpointOfServer,
+    grafana_environment,
+    render_grafana,
+    render_prometheus,
+    render_tempo,
+)
+from rl_insight.stack.service import ServiceSpec
+from rl_insight.stack.settings import StackSettings
+
+_VAR_TEMPO = re.compile(r"""^\s+-([\w.-]+) string\s+[^\n]*\(default "/var/tempo([^"\n]*)"\)""", re.MULTILINE)
+"""An option as Go programs list it, whose default is below /var/tempo."""
+
+READY_PATHS = {"prometheus": "/-/ready", "tempo": "/ready", "grafana": "/api/health"}
+"""What each service answers with 200 once it can be used."""
+
+
+def find_programs(settings: StackSettings, directory: Path) -> dict[str, FoundProgram]:
+    """Return the programs of the services that are switched on.
+
+    Raises:
+        MissingProgramError: some are not here; the message lists them all.
+    """
+    found, missing = {}, []
+    for name in names_of(settings):
+        try:
+            found[name] = find_program(PROGRAMS[name], getattr(settings, name).binary_path, directory)
+        except MissingProgramError as error:
+            missing.append(str(error))
+    if missing:
+        raise MissingProgramError("the stack cannot be started:\n- " + "\n- ".join(missing))
+    return found
+
+
+def render_all(
+    settings: StackSettings,
+    layout: Layout,
+    server: MetricsEndpointOfServer,
+    ports: Ports,
+    versions: dict[str, Version],
+    namespace: str,
+) -> None:
+    """Write the configuration of the services that are switched on."""
+    if settings.prometheus.enabled:
+        render_prometheus(layout, settings, server, namespace=namespace)
+    if settings.tempo.enabled:
+        render_tempo(layout, settings, ports, versions["tempo"])
+    if settings.grafana.enabled:
+        render_grafana(layout, settings, ports, namespace=namespace)
+
+
+def service_spec(
+    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: str | None = None
+) -> ServiceSpec:
+    """Return how a service is run; `grafana_home` is where Grafana has its own files, if that is known."""
+    name = found.program.name
+    return ServiceSpec(
+        name=name,
+        title=found.program.title,
+        command=_command(found, settings, layout, ports, grafana_home),
+        url=f"http://{address(reachable_host(settings.host), getattr(ports, name))}",
+        ready_path=READY_PATHS[name],
+        log=layout.log(name),
+        directory=layout.root,
+        version=found.version_text,
+        environment=grafana_environment(layout) if name == "grafana" else {},
+    )
+
+
+def _command(
+    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: str | None
+) -> list[str]:
+    name, path, config = found.program.name, str(found.path), str(layout.config(found.program.name))
+    if name == "prometheus":
+        return [
+            path,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={layout.data(name)}",
+            f"--storage.tsdb.retention.time={settings.prometheus.retention}",
+            f"--web.listen-address={address(settings.host, ports.prometheus)}",
+            "--enable-feature=exemplar-storage",
+            "--log.level=warn",
+        ]
+    if name == "tempo":
+        return [path, f"-config.file={config}", *tempo_paths(found.path, layout.data(name))]
+    home = grafana_home or _grafana_home(found, settings)
+    server = [] if found.path.name == "grafana-server" else ["server"]
+    return [path, *server, f"--homepath={home}", f"--config={config}"]
+
+
+def tempo_paths(program: Path, data: Path) -> list[str]:
+    """Return the options that move everything Tempo would write to /var/tempo below a directory of ours.
+
+    Which parts of Tempo write there, and how to tell them, differs from version to version: Tempo itself knows.
+    """
+    return [f"-{name}={data / place.lstrip('/')}" for name, place in _VAR_TEMPO.findall(ask(program, "-help"))]
+
+
+def _grafana_home(found: FoundProgram, settings: StackSettings) -> str:
+    given = settings.grafana.home_path
+    places = (
+        [Path(given).expanduser().absolute()]
+        if given
+        else [found.path.resolve().parent.parent, Path("/usr/share/grafana")]
+    )
+    for place in places:
+        if (place / "conf" / "defaults.ini").is_file():
+            return str(place)
+    raise MissingProgramError(
+        f"Grafana cannot be started: its own files, such as conf/defaults.ini, are not in "
+        f"{' or '.join(map(str, places))}. Set stack.grafana.home_path."
+    )
