@@ -143,6 +143,12 @@ def test_differing_label_sets_under_one_name_are_all_kept(fake_process):
     assert values(table, "reward") == {(): 1.0, (("rank", "0"),): 2.0, (("tool", "x"),): 3.0}
 
 
+def test_a_colon_in_a_name_becomes_an_underscore(fake_process):
+    table = SeriesTable()
+    table.apply(fake_process().gauge("vllm:num_requests_running", 3.0).batch())
+    assert only(table, "vllm_num_requests_running") == 3.0
+
+
 def test_label_order_does_not_make_a_new_series(fake_process):
     table = SeriesTable()
     table.apply(fake_process("a").count("steps", 1, a="1", b="2").batch())

@@ -1,10 +1,16 @@
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 import textwrap
+import time
+import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
+
+from rl_insight.server.state import read_record
 
 if importlib.util.find_spec("ray") is None:
     collect_ignore_glob = ["*"]
@@ -89,6 +95,58 @@ def run_driver(start_driver):
     return run
 
 
+class RunningServer:
+    """A server in a process of its own; it can be killed and started again at the same address."""
+
+    def __init__(self, data_dir):
+        self.data_dir = data_dir
+        self.port = 0
+        self.start()
+
+    def start(self):
+        words = [f"port={self.port}", "otlp_http_port=null", "otlp_grpc_port=null", "scrape.interval_s=0.2"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rl_insight.cli", "server", "start", "--data-dir", str(self.data_dir), *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 60
+        while (record := read_record(self.data_dir)) is None or record.pid != self.process.pid:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        self.url = record.url
+        self.port = urlsplit(record.url).port
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def targets(self):
+        return self.get("/api/v1/targets")["targets"]
+
+    def sql(self, run_id, sql):
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/sql?run={run_id}",
+            json.dumps({"sql": sql}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())["rows"]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A real server."""
+    server = RunningServer(tmp_path / "data")
+    yield server
+    server.kill()
+
+
 HELPERS = """
 def hubs():
     return [a["name"] for a in ray.util.list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
@@ -100,8 +158,8 @@ def wait_until(predicate, timeout=60):
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:
-            if predicate():
-                return
+            if found := predicate():
+                return found
         except ray.exceptions.RayError:  # a hub that is just restarting
             pass
         time.sleep(0.1)

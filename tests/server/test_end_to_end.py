@@ -2,16 +2,13 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import urllib.request
 
 import pytest
 
-from rl_insight.schema import encode, frame
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.schema import encode
 from rl_insight.transport.http import HttpTransport
 
 PRODUCER = """
@@ -198,53 +195,3 @@ def test_a_client_slows_down_under_overload_and_loses_nothing(start_server, make
     assert query(server.data_dir, "r1", "SELECT count(*), count(DISTINCT process_id || span_id) FROM spans") == [
         (12_000, 12_000)
     ]
-
-
-def send_until_dead(url, make_batch, first, acknowledged):
-    """Send batches one by one; every number that was acknowledged is noted."""
-    sequence = first
-    while True:
-        body = frame(encode(make_batch(sequence, spans=200)))
-        request = urllib.request.Request(
-            f"{url}/api/v1/ingest", data=body, headers={"Content-Type": CONTENT_TYPE}, method="POST"
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                answer.read()
-        except OSError:
-            return
-        acknowledged.append(sequence)
-        sequence += 1
-
-
-def kill_under_load(start_server, make_batch, query, wait_until, rounds):
-    acknowledged = []
-    first = 1
-    for _ in range(rounds):
-        server = start_server()
-        before = len(acknowledged)
-        sender = threading.Thread(
-            target=send_until_dead, args=(server.url, make_batch, first, acknowledged), daemon=True
-        )
-        sender.start()
-        wait_until(lambda enough=before + 15: len(acknowledged) >= enough)
-        server.signal(signal.SIGKILL)
-        sender.join(20)
-        # The batch that was under way is sent again, as a client would: it may be in the store or not.
-        first = acknowledged[-1] + 1
-    server = start_server()
-    assert server.signal() == 0
-    rows = query(server.data_dir, "r1", "SELECT span_id, count(*) FROM spans GROUP BY 1")
-    stored = {(int(span_id, 16) // 1_000_000) for span_id, _ in rows}
-    assert all(count == 1 for _, count in rows)
-    assert set(acknowledged) <= stored
-    assert len(rows) == 200 * len(stored)
-
-
-def test_what_was_acknowledged_survives_kill_9_exactly_once(start_server, make_batch, query, wait_until):
-    kill_under_load(start_server, make_batch, query, wait_until, rounds=2)
-
-
-@pytest.mark.slow
-def test_what_was_acknowledged_survives_kill_9_ten_times_over(start_server, make_batch, query, wait_until):
-    kill_under_load(start_server, make_batch, query, wait_until, rounds=10)

@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_insight.schema import frame
+from rl_insight.schema import BatchBuilder, frame
 from rl_insight.store.errors import StoreFullError, StoreOverloadedError
 from rl_insight.transport._http_client import CONTENT_TYPE
 
@@ -33,6 +33,31 @@ def test_a_repeated_batch_is_stored_once(client, services, make_batch, frames, q
     assert query(services, "r1", COUNT) == [(3,)]
 
 
+def test_a_long_body_is_taken_as_a_short_one(client, services, make_batch, frames, query):
+    body = frames(make_batch(1, spans=2000))
+    assert len(body) > 100_000
+    assert post(client, body).json() == {"accepted": 1, "duplicates": 0}
+    assert query(services, "r1", COUNT) == [(2000,)]
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_other_methods_are_refused_with_a_sentence(client, method):
+    answer = client.request(method, "/api/v1/ingest")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json()["error"]
+
+
+def test_an_unexpected_failure_is_told_in_json(client, services, make_batch, frames, monkeypatch):
+    def fail(_body):
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(services.ingest, "submit_frames", fail)
+    answer = post(client, frames(make_batch(1)))
+    assert answer.status_code == 500
+    assert "its log says why" in answer.json()["error"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_compressed_bodies_are_taken(client, make_batch, frames, encoding):
     compress = gzip.compress if encoding == "gzip" else zstandard.compress
@@ -48,6 +73,20 @@ def test_good_batches_around_a_bad_one_are_kept_and_the_answer_says_so(client, s
     assert "1 of 3 batches were refused, 2 kept" in answer.json()["error"]
     assert query(services, "r1", COUNT) == [(6,)]
     assert post(client, frames(make_batch(1))).json() == {"accepted": 0, "duplicates": 1}
+
+
+def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
+    client, services, make_batch, frames, query
+):
+    builder = BatchBuilder()
+    builder.add_series("metric", "gauge", "", "[" * 100_000)
+    poison = builder.build(make_batch(1, process_id="p2").process, sequence=1, sent_ns=1)
+    answer = post(client, frames(make_batch(1), poison, make_batch(2)))
+    assert answer.status_code == 400
+    assert "cannot be stored" in answer.json()["error"]
+    assert "1 of 3 batches were refused, 2 kept" in answer.json()["error"]
+    assert query(services, "r1", COUNT) == [(6,)]
+    assert post(client, frames(make_batch(3))).json() == {"accepted": 1, "duplicates": 0}
 
 
 def test_what_stands_before_a_broken_frame_is_kept(client, services, make_batch, frames, query):

@@ -172,6 +172,13 @@ def test_spans_that_cannot_be_taken_are_counted_in_the_answer_and_the_others_sto
     assert query(services, "r1", "SELECT count(*) FROM spans") == [(1,)]
 
 
+def test_a_sender_that_numbers_nothing_misses_nothing(client):
+    for number in range(1, 4):
+        post(client, "traces", span_request(span_id=bytes([number]) * 8))
+    (process,) = client.get("/api/v1/processes", params={"run": "r1"}).json()
+    assert (process["batches"], process["missing_batches"]) == (3, 0)
+
+
 def test_a_request_that_is_sent_again_is_stored_once(client, services, query):
     body = span_request().SerializeToString()
     for headers in (PROTOBUF, PROTOBUF, PROTOBUF | {"Content-Encoding": "gzip"}):

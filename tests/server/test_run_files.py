@@ -37,6 +37,13 @@ def test_what_is_no_run_file_is_refused_without_a_path(content, client, services
     assert str(services.settings.directory) not in answer.text
 
 
+def test_a_file_that_holds_no_run_yet_is_refused(client, tmp_path):
+    RunStore(tmp_path / "empty.duckdb", min_free_bytes=0).close()
+    answer = client.post("/api/v1/runs/file", content=(tmp_path / "empty.duckdb").read_bytes())
+    assert answer.status_code == 400
+    assert "no run file" in answer.json()["error"]
+
+
 def test_a_file_that_was_cut_short_is_refused(run_file, client):
     client.request("DELETE", "/api/v1/runs", params={"run": "../r 1"})
     assert client.post("/api/v1/runs/file", content=run_file[: len(run_file) // 2]).status_code == 400

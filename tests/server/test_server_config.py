@@ -49,6 +49,7 @@ def test_a_file_is_weaker_than_words_and_words_than_options(tmp_path):
         (["token=short"], "16 or more"),
         (["tls_cert=/nowhere"], "belong together"),
         (["tls_cert=/nowhere", "tls_key=/nowhere"], "no such file"),
+        (["page_dir=/nowhere"], "no such folder"),
         (["host="], "host"),
         (["port=[1"], "cannot be read"),
         (["store.memory_limit.x=1"], "unknown key"),

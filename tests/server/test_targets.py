@@ -5,6 +5,7 @@ import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 
 from rl_insight.errors import ConfigError
@@ -99,6 +100,15 @@ def test_a_counter_goes_on_when_its_target_starts_again(services, endpoint, quer
     assert rows == [(7.0,), (9.0,)]
 
 
+def test_a_target_that_is_read_by_one_server_after_another_misses_nothing(make_services, endpoint, client_of):
+    for _ in range(2):
+        services = make_services()
+        scrape(services, endpoint.address, run_id="r9")
+        (process,) = client_of(services).get("/api/v1/processes", params={"run": "r9"}).json()
+        services.close()
+    assert (process["batches"], process["missing_batches"]) == (2, 0)
+
+
 def test_gzip_and_openmetrics_are_read(services, endpoint):
     page = b"# TYPE done counter\ndone_total 4\n# EOF\n"
     headers = {"Content-Type": "application/openmetrics-text; version=1.0.0", "Content-Encoding": "gzip"}
@@ -159,6 +169,96 @@ def test_targets_are_kept_and_replaced(tmp_path):
     assert [target.url for target in TargetBook(path).list()] == ["http://b:2/metrics"]
 
 
+class Clock:
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_target_with_a_lease_is_forgotten_unless_it_is_registered_again(tmp_path):
+    clock = Clock()
+    book = TargetBook(tmp_path / "targets.json", clock)
+    book.add(make_targets(["kept:1"]))
+    for owner in ("renewed", "silent"):
+        book.add(make_targets([f"{owner}:1"], lease_s=60.0), owner)
+    clock.now_s = 40.0
+    assert book.add(make_targets(["renewed:1"], lease_s=60.0), "renewed") == 0
+    assert book.forget_expired() == 0
+    clock.now_s = 70.0
+    assert book.forget_expired() == 1
+    assert [target.url for target in book.list()] == ["http://kept:1/metrics", "http://renewed:1/metrics"]
+    clock.now_s = 1000.0
+    restarted = TargetBook(tmp_path / "targets.json", clock)
+    assert restarted.forget_expired() == 0
+    clock.now_s = 1061.0
+    assert restarted.forget_expired() == 1
+    assert [target.url for target in TargetBook(tmp_path / "targets.json").list()] == ["http://kept:1/metrics"]
+
+
+def test_what_an_owner_registers_takes_the_place_of_what_it_registered_before(tmp_path):
+    book = TargetBook(tmp_path / "targets.json")
+    book.add(make_targets(["a:1", "b:1"]), "hub")
+    book.add(make_targets(["c:1"]), "other")
+    assert book.add(make_targets(["a:2", "b:1"]), "hub") == 1
+    assert sorted(target.url for target in book.list()) == [f"http://{host}/metrics" for host in ("a:2", "b:1", "c:1")]
+    book.add([], "hub")
+    assert [target.url for target in book.list()] == ["http://c:1/metrics"]
+
+
+def test_a_renewed_lease_does_not_write_the_list_again(tmp_path):
+    path = tmp_path / "targets.json"
+    book = TargetBook(path)
+    book.add(make_targets(["a:1"], lease_s=60.0), "hub")
+    written = path.stat()
+    book.add(make_targets(["a:1"], lease_s=60.0), "hub")
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
+
+
+HUB_PAGE = b"""\
+# TYPE rl_insight_monitor_collector_batches_total counter
+rl_insight_monitor_collector_batches_total 12
+# TYPE rl_insight_monitor_collector_processes gauge
+rl_insight_monitor_collector_processes{state="alive"} 8
+# TYPE rl_insight_monitor_collector_clock_offset_seconds gauge
+rl_insight_monitor_collector_clock_offset_seconds{process_id="p",host="h"} 0.5
+# TYPE rl_insight_monitor_reward gauge
+rl_insight_monitor_reward 0.5
+# TYPE rl_insight_monitor_latency histogram
+rl_insight_monitor_latency_bucket{le="+Inf"} 3
+rl_insight_monitor_latency_sum 5.5
+rl_insight_monitor_latency_count 3
+"""
+
+
+def test_of_a_hub_that_forwards_its_batches_only_its_own_health_is_kept(services, endpoint, query):
+    endpoint.pages["/metrics"] = (200, HUB_PAGE, {})
+    scrape(services, endpoint.address, job_name="ray-hub-01", run_id="r9", forwards=True)
+    rows = query(services, "r9", "SELECT name, kind, value FROM samples WHERE name != 'scrape_duration_seconds'")
+    assert sorted(rows) == [("hub_batches", "counter", 12.0), ("hub_processes", "gauge", 8.0), ("up", "gauge", 1.0)]
+    assert query(services, "r9", "SELECT count(*) FROM histograms") == [(0,)]
+
+
+def test_a_hub_that_is_forgotten_has_ended(make_services, endpoint, query):
+    services = make_services("scrape.interval_s=0.1")
+    services.targets.add(make_targets([endpoint.address], run_id="r9", lease_s=60.0), "hub")
+
+    async def watch():
+        task = asyncio.create_task(services.scraper.run())
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if services.scraper.health():
+                services.targets.add([], "hub")
+            elif not services.targets.list() and query(services, "r9", "SELECT final FROM processes") == [(True,)]:
+                break
+        else:
+            pytest.fail("it has not ended")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+
+
 def test_an_unreadable_list_is_set_aside(tmp_path):
     path = tmp_path / "targets.json"
     path.write_text('{"targets": [')
@@ -212,6 +312,8 @@ def test_what_is_no_target_is_refused(client, address):
         ({"addresses": []}, 422),
         ({"addresses": "a:1"}, 422),
         ({"addresses": ["a:1"], "unknown": 1}, 422),
+        ({"addresses": ["a:1"], "lease_s": -1}, 422),
+        ({"addresses": ["a:1"], "owner": "o" * 501}, 422),
         ({}, 422),
     ],
 )
@@ -230,3 +332,23 @@ def test_targets_are_added_listed_and_removed_over_http(client):
         ("http://b:2/metrics", {"x": "2"}, None),
     ]
     assert client.request("DELETE", "/api/v1/targets", params={"address": "a:1"}).json() == {"removed": 1}
+
+
+def test_an_owner_registers_itself_and_takes_itself_back_over_http(client):
+    own = {"owner": "r1/hub", "lease_s": 60, "forwards": True}
+    client.post("/api/v1/targets", json={"addresses": ["a:1"], **own})
+    (listed,) = client.get("/api/v1/targets").json()["targets"]
+    assert {name: listed[name] for name in own} == own
+    client.post("/api/v1/targets", json={"addresses": ["b:1"], **own})
+    assert [entry["url"] for entry in client.get("/api/v1/targets").json()["targets"]] == ["http://b:1/metrics"]
+    assert client.post("/api/v1/targets", json={"addresses": [], "owner": "r1/hub"}).json() == {
+        "added": 0,
+        "targets": 0,
+    }
+
+
+def test_a_running_server_forgets_a_target_that_stays_silent(start_server, wait_until):
+    server = start_server()
+    registration = {"addresses": ["127.0.0.1:1"], "owner": "hub", "lease_s": 0.5}
+    assert httpx.post(f"{server.url}/api/v1/targets", json=registration).json()["targets"] == 1
+    wait_until(lambda: not httpx.get(f"{server.url}/api/v1/targets").json()["targets"], 40)

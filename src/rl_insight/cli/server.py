@@ -32,7 +32,7 @@ DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its da
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 15.0
 _STACK_TIMEOUT_S = 60.0
-"""More time for both where Prometheus, Tempo and Grafana start and stop too."""
+"""More time to stop where Prometheus, Tempo and Grafana stop too."""
 _POLL_S = 0.05
 
 
@@ -76,7 +76,7 @@ def _announce(record: ServerRecord) -> None:
 def _start_detached(
     settings: ServerSettings, overrides: list[str], options: dict[str, str | int | None], config: str | None
 ) -> int:
-    from rl_insight.server.state import DataDirectory, read_record
+    from rl_insight.server.state import DataDirectory
 
     directory = settings.directory
     DataDirectory(directory).close()  # says at once, and here, if it cannot be used
@@ -91,7 +91,18 @@ def _start_detached(
             stderr=stream,
             start_new_session=True,
         )
-    timeout_s = _START_TIMEOUT_S + (_STACK_TIMEOUT_S if settings.stack.enabled else 0.0)
+    # Each of the three may take its whole time to become ready.
+    timeout_s = _START_TIMEOUT_S + (3 * settings.stack.ready_timeout_s if settings.stack.enabled else 0.0)
+    try:
+        return _wait_for_start(child, directory, output, timeout_s)
+    except BaseException:
+        child.terminate()
+        raise
+
+
+def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, output: Path, timeout_s: float) -> int:
+    from rl_insight.server.state import read_record
+
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         code = child.poll()
@@ -104,7 +115,6 @@ def _start_detached(
             say("It runs in the background: `rl-insight server stop` ends it.")
             return 0
         time.sleep(_POLL_S)
-    child.terminate()
     raise InsightError(f"the server was not ready within {timeout_s:.0f} s. See {directory / 'server.log'}.")
 
 

@@ -9,6 +9,8 @@ from threading import Lock
 
 import msgspec
 
+from rl_insight.schema.sequences import is_given
+
 
 class LedgerEntry(msgspec.Struct, frozen=True):
     """The sequences taken from one process, as the ledger saves and restores them."""
@@ -171,11 +173,13 @@ class _Ranges:
         self.ends[at : at + 1] = [last for _, last in kept]
 
     def close_oldest_gap(self) -> int:
-        """Fill the lowest gap, and tell how many numbers it was."""
+        """Fill the lowest gap, and tell how many batches are missing there; numbers of our own are none."""
         if self.starts[0] != 1:
-            missing = self.starts[0] - 1
+            above = self.starts[0]
+            missing = above - 1
             self.starts[0] = 1
-            return missing
-        missing = self.starts[1] - self.ends[0] - 1
-        del self.starts[1], self.ends[0]
-        return missing
+        else:
+            above = self.starts[1]
+            missing = above - self.ends[0] - 1
+            del self.starts[1], self.ends[0]
+        return 0 if is_given(above) else missing

@@ -1,6 +1,7 @@
 """The hub: a Ray actor that collects the batches of a job's processes.
 
-It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one.
+It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one;
+then its `/metrics` is also among the server's targets, which keep the hub's own health.
 It belongs to whoever called `init()` first in the job, and is gone with it.
 """
 
@@ -11,22 +12,26 @@ import logging
 import sys
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from rl_insight.collector.collector import InProcessCollector
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.forwarding import ForwardingTransport
+from rl_insight.collector.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError
 from rl_insight.schema import Process
 from rl_insight.transport import Transport, create_transport
+from rl_insight.transport._http_client import is_loopback
 from rl_insight.transport.ray import RayTransport
 
 logger = logging.getLogger("rl_insight")
 
 NAMESPACE = "rl-insight-monitor"
 NAME_PREFIX = "RLInsightMonitorHub_"
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- listening there is the user's choice
 
 
 class RunIdentity(msgspec.Struct, frozen=True):
@@ -50,6 +55,12 @@ class MonitorHub:
         self._collector = InProcessCollector([derived, *_sinks(settings)], namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
         self._endpoint = _metrics_endpoint(self._collector, derived, settings)
+        self._registration: TargetRegistration | None = None
+        self._not_registered = ""
+        try:
+            self._registration = _registration(self._endpoint, settings, run, hub_id)
+        except Exception as error:  # noqa: BLE001 -- the hub does its work on no list too
+            self._not_registered = str(error)
 
     def ingest(self, payload: bytes) -> None:
         """Take one encoded batch."""
@@ -63,7 +74,19 @@ class MonitorHub:
         """Tell what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
         status = self._road.get_status()
         status["metrics_url"] = self._endpoint.url if self._endpoint else None
+        status["registration"] = (
+            self._registration.get_status() if self._registration else {"not_registered": self._not_registered}
+        )
         return status
+
+    def leave(self, timeout_s: float) -> bool:
+        """Take `/metrics` off the server's list of targets; called by the driver when the job ends."""
+        return self._registration is None or self._registration.leave(timeout_s)
+
+    def stay(self) -> None:
+        """Put `/metrics` on the list again: somebody records to this hub after its driver has finished."""
+        if self._registration is not None:
+            self._registration.stay()
 
     def flush(self, timeout_s: float) -> bool:
         """Pass everything on; called by the driver before the job ends."""
@@ -90,6 +113,54 @@ def _metrics_endpoint(collector: InProcessCollector, derived: DerivedMetrics, co
     except OSError as error:
         logger.warning("the hub serves no /metrics: %s. Set prometheus.metrics_report_host and _port.", error)
         return None
+
+
+def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub_id: str) -> TargetRegistration:
+    """Start to keep the hub on the server's list of targets.
+
+    Raises:
+        InsightError: it cannot be there; the message says why.
+    """
+    url = config.server.url
+    if not url:
+        raise InsightError("no server is known.")
+    if endpoint is None:
+        raise InsightError("the hub serves no /metrics.")
+    job, _, node = hub_id.removeprefix(NAME_PREFIX).partition("_")
+    target = HubTarget(
+        address=_reachable_address(endpoint, url),
+        job_name=f"ray-hub-{job}",
+        owner=f"{run['run_id']}/{hub_id}",
+        labels={"ray_job": job} | ({"ray_node": node} if node else {}),
+        run_id=run["run_id"],
+        project=run.get("project", ""),
+        experiment_name=run.get("experiment_name", ""),
+    )
+    return TargetRegistration(targets_client(url, config.server.token, config.http.timeout_s), target)
+
+
+def _reachable_address(endpoint: Any, server_url: str) -> str:
+    """Return where the server finds a hub's metrics.
+
+    Raises:
+        InsightError: it cannot, because the hub listens on loopback and the server is on another machine.
+    """
+    if endpoint.host in _EVERYWHERE:
+        host = _node_address()
+        return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
+    if is_loopback(endpoint.host) and not is_loopback(urlsplit(server_url).hostname or ""):
+        raise InsightError(
+            f"the server cannot reach {endpoint.url}: it is on another machine. Set prometheus.metrics_report_host."
+        )
+    return str(endpoint.address)
+
+
+def _node_address() -> str:
+    """Return the address by which Ray's other nodes know this one."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == here)
 
 
 def is_ray_worker() -> bool:
@@ -183,6 +254,7 @@ def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     """Make the transport of a process that has Ray: to the job's hub, which is started if there is none."""
     hub = find_hub()
     if hub is not None:
+        hub.stay.remote()
         return RayTransport(hub, find_hub)
     hub = start_hub(config, RunIdentity(process.run_id, process.project, process.experiment_name))
     return RayTransport(hub, find_hub, flush_hub=True)

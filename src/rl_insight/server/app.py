@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -16,9 +17,11 @@ from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
 from rl_insight.server.answers import add_components
 from rl_insight.server.body_guard import BodyGuard
-from rl_insight.server.pages import add_page, docs_page
+from rl_insight.server.direct import DirectRoutes, Endpoint
+from rl_insight.server.pages import STATIC, add_page, docs_page
 from rl_insight.server.routes import ROUTERS
-from rl_insight.server.routes.otlp import router as otlp_router
+from rl_insight.server.routes import ingest as ingest_route
+from rl_insight.server.routes import otlp as otlp_route
 from rl_insight.server.security import SecurityMiddleware
 from rl_insight.store.errors import (
     QueryError,
@@ -48,7 +51,13 @@ _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 _GZIP_FROM_BYTES = 2048
 """Longer answers are compressed for those who accept it; the live stream never is."""
 
-_OWN_LIMITS = frozenset({"/api/v1/ingest", "/v1/traces", "/v1/metrics", "/v1/logs", "/api/v1/runs/file"})
+_INGEST: dict[str, Endpoint] = {"/api/v1/ingest": ingest_route.ingest}
+_OTLP: dict[str, Endpoint] = {
+    "/v1/traces": otlp_route.traces,
+    "/v1/metrics": otlp_route.metrics,
+    "/v1/logs": otlp_route.logs,
+}
+_OWN_LIMITS = frozenset({*_INGEST, *_OTLP, "/api/v1/runs/file"})
 """Routes that bound the length of their bodies themselves."""
 
 
@@ -58,7 +67,7 @@ def create_app(services: Services | None) -> FastAPI:
     Routes find the services as ``request.app.state.services``; a new group of routes is a router in `routes.ROUTERS`.
     """
     app = _new_app(services, title="RL-Insight")
-    for router in (*ROUTERS, otlp_router):
+    for router in (*ROUTERS, otlp_route.router):
         app.include_router(router)
 
     describe = app.openapi
@@ -68,8 +77,10 @@ def create_app(services: Services | None) -> FastAPI:
     def docs() -> HTMLResponse:
         return HTMLResponse(docs_page(app.openapi()))
 
-    add_page(app)
+    page_dir = None if services is None else services.settings.page_dir
+    add_page(app, STATIC if page_dir is None else Path(page_dir).expanduser())
     app.add_middleware(GZipMiddleware, minimum_size=_GZIP_FROM_BYTES, compresslevel=1)
+    app.add_middleware(DirectRoutes, endpoints=_INGEST | _OTLP, http_error=_http_error)
     return app
 
 
@@ -81,7 +92,8 @@ def openapi_document() -> dict[str, Any]:
 def create_otlp_app(services: Services) -> FastAPI:
     """Return the application of the OTLP port."""
     app = _new_app(services, title="RL-Insight OTLP")
-    app.include_router(otlp_router)
+    app.include_router(otlp_route.router)
+    app.add_middleware(DirectRoutes, endpoints=_OTLP, http_error=_http_error)
     return app
 
 

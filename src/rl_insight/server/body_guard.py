@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Collection
 
 from starlette.exceptions import HTTPException
@@ -60,7 +61,7 @@ class BodyGuard:
                 return await receive()  # waits for the client to go away, however long that takes
             until_s = begun_s + self._timeout_s + size / SLOWEST_BYTES_PER_S
             try:
-                message = await asyncio.wait_for(receive(), max(0.0, until_s - asyncio.get_running_loop().time()))
+                message = await _by(until_s, receive)
             except asyncio.TimeoutError:
                 self._on_slow()
                 raise _too_slow(size) from None
@@ -71,6 +72,34 @@ class BodyGuard:
             return message
 
         return receive_in_time
+
+
+async def _by(until_s: float, receive: Receive) -> Message:
+    """Wait for a message until a moment of the loop's clock; like `asyncio.wait_for`, which makes a task each time.
+
+    Raises:
+        asyncio.TimeoutError: it did not come in time.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 -- a request is served by a task
+    is_over = False
+
+    def give_up() -> None:
+        nonlocal is_over
+        is_over = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_at(until_s, give_up)
+    try:
+        return await receive()
+    except asyncio.CancelledError:
+        if not is_over:
+            raise
+        if sys.version_info >= (3, 11):
+            task.uncancel()
+        raise asyncio.TimeoutError from None
+    finally:
+        timer.cancel()
 
 
 def _too_slow(size: int) -> HTTPException:

@@ -88,6 +88,8 @@ class ServerSettings:
     """For OTLP over gRPC; null turns it off, 0 takes any free one."""
     data_dir: str | None = None
     """Where runs, state and log are kept; null means RL_INSIGHT_DATA_DIR, or ~/.rl-insight."""
+    page_dir: str | None = None
+    """A folder with a build of the page, for those who work on it; null means the one in the package."""
     token: str | None = field(default=None, repr=False)
     """What every request must show; without one, loopback needs none."""
     tls_cert: str | None = None
@@ -104,6 +106,8 @@ class ServerSettings:
     """The longest request once it is decompressed."""
     max_inflight_bytes: int = 256 * MEBIBYTE
     """Requests that are in work at one moment, together."""
+    header_timeout_s: float = 20.0
+    """How long a request's line and headers may take to arrive."""
     body_timeout_s: float = 60.0
     """How long a request's body may take to arrive, and a second more for each 64 KiB of it."""
     log_level: str = "info"
@@ -138,6 +142,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "max_body_bytes": (1024, inf),
     "max_decompressed_bytes": (1024, inf),
     "max_inflight_bytes": (1024, inf),
+    "header_timeout_s": (0.1, 86_400),
     "body_timeout_s": (0.1, 86_400),
     "retention.max_age_days": (0, inf),
     "retention.max_total_gb": (0, inf),
@@ -262,6 +267,8 @@ def _check(settings: ServerSettings) -> None:
         raise ConfigError("host cannot be empty: write 127.0.0.1, or 0.0.0.0 for every address.")
     if settings.token is not None and (len(settings.token) < _SHORTEST_TOKEN or not _is_plain(settings.token)):
         raise ConfigError(f"token must have {_SHORTEST_TOKEN} or more letters, digits, '-' and '_'.")
+    if settings.page_dir is not None and not Path(settings.page_dir).expanduser().is_dir():
+        raise ConfigError(f"page_dir cannot be {settings.page_dir!r}: there is no such folder.")
     _check_tls(settings)
     make_sinks(settings.sinks)  # says what is wrong with them
 

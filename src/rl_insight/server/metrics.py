@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from rl_insight._version import __version__
-from rl_insight.collector.sinks.prometheus import HealthFamily, PrometheusRenderer, number
+from rl_insight.collector.sinks.prometheus import HealthFamily, PrometheusRenderer, label_text, number
 from rl_insight.schema.names import exposed_name
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def render(services: Services, accept: str = "") -> tuple[bytes, str]:
     is_openmetrics = body.endswith(_EOF)
     lines = [
         line
-        for family in server_families(services)
+        for family in [*server_families(services), *services.gpu_usage.families()]
         for line in _lines(family, services.collector.namespace, is_openmetrics=is_openmetrics)
     ]
     own = "\n".join([*lines, ""]).encode()
@@ -111,7 +111,5 @@ def _lines(family: HealthFamily, namespace: str, *, is_openmetrics: bool) -> lis
     shown = name.removesuffix("_total") if is_openmetrics and family.kind == "counter" else name
     lines = [f"# HELP {shown} {family.documentation}", f"# TYPE {shown} {family.kind}"]
     for labels, value in family.values:
-        # Our own label values are words that need no escaping.
-        pairs = ",".join(f'{key}="{text}"' for key, text in labels.items())
-        lines.append(f"{name}{{{pairs}}} {number(value)}" if pairs else f"{name} {number(value)}")
+        lines.append(f"{name}{label_text(labels)} {number(value)}")
     return lines

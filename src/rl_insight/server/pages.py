@@ -33,7 +33,7 @@ _NOT_BUILT = """<h1>RL-Insight is running</h1>
 <li><a href="/openapi.json">OpenAPI document</a></li></ul>"""
 
 
-def add_page(app: FastAPI, directory: Path = STATIC) -> None:
+def add_page(app: FastAPI, directory: Path) -> None:
     """Serve the built page; a path of the page's own leads to its index, so that every view has a URL."""
     files = _files(directory)
     index = directory / "index.html"

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -16,7 +17,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from rl_insight.collector.collector import HEALTH_NAMES
 from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.schema.names import DEFAULT_NAMESPACE
+from rl_insight.schema.sequences import first_given_sequence
 from rl_insight.server.buckets import explicit_codes
 from rl_insight.server.config import ScrapeSettings
 from rl_insight.server.http_get import FetchError, Page, fetch
@@ -29,6 +33,9 @@ logger = logging.getLogger(__name__)
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4"
 _MAX_AT_ONCE = 64
 _DROPPED_SAMPLES = frozenset({"_created"})
+_HUB_PREFIX = "hub_"
+_NOT_OF_THE_HUB = frozenset({"telemetry_lost", "collector_clock_offset_seconds"})
+"""Told by the processes behind a hub, and therefore in their batches."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -45,10 +52,13 @@ class TargetHealth(msgspec.Struct, frozen=True):
 class Scraper:
     """One task a target. A target that hangs or answers nonsense costs nobody else anything."""
 
-    def __init__(self, targets: TargetBook, ingest: Ingest, settings: ScrapeSettings) -> None:
+    def __init__(
+        self, targets: TargetBook, ingest: Ingest, settings: ScrapeSettings, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
         self._targets = targets
         self._ingest = ingest
         self._settings = settings
+        self._hub_names = _hub_names(namespace)
         self._health: dict[str, TargetHealth] = {}
         self._feeds: dict[tuple[str, str], _Feed] = {}
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
@@ -76,8 +86,9 @@ class Scraper:
 
     def _forget(self, url: str) -> None:
         self._health.pop(url, None)
-        for key in [key for key in self._feeds if key[0] == url]:
-            del self._feeds[key]
+        ended = [self._feeds.pop(key) for key in [key for key in self._feeds if key[0] == url]]
+        # Whoever registered itself and is gone has ended, as a process that says goodbye.
+        self._ingest.submit_batches([last for feed in ended if (last := feed.last_batch())], "scrape")
 
     async def _follow(self, url: str) -> None:
         while True:
@@ -102,7 +113,8 @@ class Scraper:
         try:
             page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
             feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
-            await asyncio.to_thread(PageReader(builder, target, feed.totals, now_ns).read, page)
+            name_of = self._hub_names.get if target.forwards else None
+            await asyncio.to_thread(PageReader(builder, target, feed.totals, now_ns, name_of).read, page)
         except (FetchError, ValueError) as error:
             problem = str(error) or type(error).__name__
             builder = BatchBuilder()
@@ -132,10 +144,19 @@ class _Feed:
     def __init__(self) -> None:
         self._started_ns = time.time_ns()
         self.totals = TotalsTable()
-        # As for OTLP: numbers of our own that go on above those in the store after a restart.
-        self._sequence = itertools.count(self._started_ns // 1000)
+        # As for OTLP: numbers of our own.
+        self._sequence = itertools.count(first_given_sequence())
+        self._target: Target | None = None
 
-    def batch(self, builder: BatchBuilder, target: Target, now_ns: int) -> tuple[Batch, int]:
+    def last_batch(self) -> tuple[Batch, int] | None:
+        """Return the goodbye of a target that had a lease; others may come back."""
+        if self._target is None or not self._target.lease_s:
+            return None
+        return self.batch(BatchBuilder(), self._target, time.time_ns(), is_final=True)
+
+    def batch(self, builder: BatchBuilder, target: Target, now_ns: int, *, is_final: bool = False) -> tuple[Batch, int]:
+        """Return what was read as the next batch of the target, and its size."""
+        self._target = target
         process = Process(
             process_id=f"scrape-{target.instance}-{target.job_name}",
             run_id=target.run_id,
@@ -148,7 +169,7 @@ class _Feed:
             started_ns=self._started_ns,
             heartbeat_s=86_400.0,
         )
-        built = builder.build(process, sequence=next(self._sequence), sent_ns=now_ns)
+        built = builder.build(process, sequence=next(self._sequence), sent_ns=now_ns, final=is_final)
         return built, builder.text_bytes + 32 * len(builder)
 
 
@@ -156,10 +177,31 @@ def _own_labels(target: Target) -> dict[str, str]:
     return {**target.labels, "job": target.job_name, "instance": target.instance}
 
 
-class PageReader:
-    """Turns a page of metrics into rows; counters of a target that started again go on where they were."""
+def _hub_names(namespace: str) -> dict[str, str]:
+    """Return what is read of a hub that forwards its batches, its own health, and the names under which it is kept.
 
-    def __init__(self, builder: BatchBuilder, target: Target, totals: TotalsTable, now_ns: int) -> None:
+    Its page names it as ours does: kept so, it would stand for the server's own.
+    """
+    prefix = f"{namespace}_" if namespace else ""
+    stems = {name.removesuffix("_total") for name in HEALTH_NAMES} - _NOT_OF_THE_HUB
+    return {prefix + stem: _HUB_PREFIX + stem.removeprefix("collector_") for stem in stems}
+
+
+class PageReader:
+    """Turns a page of metrics into rows; counters of a target that started again go on where they were.
+
+    With `name_of`, metrics are kept under the names that it returns, and left out where it returns None.
+    """
+
+    def __init__(
+        self,
+        builder: BatchBuilder,
+        target: Target,
+        totals: TotalsTable,
+        now_ns: int,
+        name_of: Callable[[str], str | None] | None = None,
+    ) -> None:
+        self._name_of = name_of
         self._builder = builder
         self._own = _own_labels(target)
         self._totals = totals
@@ -177,11 +219,16 @@ class PageReader:
             families: list[Metric] = list((parse_openmetrics if is_openmetrics else parse_text)(text))
         except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some nonsense
             raise ValueError(f"its page is not in Prometheus' format ({str(error)[:100]})") from error
-        for family in families:
+        for family in self._kept(families):
             if family.type in {"histogram", "gaugehistogram"}:
                 self._add_histogram(family)
             else:
                 self._add_samples(family)
+
+    def _kept(self, families: list[Metric]) -> list[Metric]:
+        if self._name_of is None:
+            return families
+        return [_renamed(family, name) for family in families if (name := self._name_of(family.name)) is not None]
 
     def _add_samples(self, family: Metric) -> None:
         for sample in family.samples:
@@ -223,6 +270,13 @@ class PageReader:
                 maximum=total.maximum,
                 buckets=total.buckets(),
             )
+
+
+def _renamed(family: Metric, name: str) -> Metric:
+    kept = Metric(name, family.documentation, family.type)
+    for sample in family.samples:
+        kept.add_sample(name + sample.name.removeprefix(family.name), sample.labels, sample.value)
+    return kept
 
 
 @dataclass(slots=True)

@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rl_insight.collector import InProcessCollector, SeriesTable, Sink
 from rl_insight.collector.collector import HEALTH_NAMES
-from rl_insight.collector.derived import DERIVED_NAMES, DerivedMetrics
+from rl_insight.collector.derived import DerivedMetrics
+from rl_insight.collector.derived_families import DERIVED_NAMES
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
+from rl_insight.server.gpu_usage import GPU_USAGE_NAMES, GpuUsage
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.live import LiveFeed
 from rl_insight.server.metrics import SERVER_NAMES
@@ -69,16 +71,18 @@ class Services:
         self._written: dict[str, float] = {}
         """When each run was last written, by the monotonic clock."""
         self.writer.add_listener(lambda run_id, _batches: self._written.update({run_id: time.monotonic()}))
+        self.gpu_usage = GpuUsage(self.runs)
+        self.writer.add_listener(self.gpu_usage.note)
         # Our own names on /metrics are nobody else's.
-        reserved = HEALTH_NAMES | SERVER_NAMES | DERIVED_NAMES
-        configured = make_sinks(settings.sinks, namespace=settings.namespace, reserved=reserved)
+        reserved = HEALTH_NAMES | SERVER_NAMES | DERIVED_NAMES | GPU_USAGE_NAMES
         self.derived = DerivedMetrics()
+        configured = make_sinks(settings.sinks, namespace=settings.namespace, reserved=reserved, derived=self.derived)
         self.collector = InProcessCollector([self.derived, *sinks, *configured], namespace=settings.namespace)
         self.collector.series = SeriesTable(reserved=reserved)
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(self.ingest, self.counters)
         self.targets = TargetBook(settings.directory / "targets.json")
-        self.scraper = Scraper(self.targets, self.ingest, settings.scrape)
+        self.scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
         self.is_ready = False
         """Set by whoever listens, once everything can be reached."""
         self._stop = threading.Event()
@@ -86,12 +90,15 @@ class Services:
         self._housekeeper.start()
 
     def _keep_house(self) -> None:
-        """Close lost sessions every few seconds, idle files and what retention gives up every now and then."""
+        """Close lost sessions and forget silent targets every few seconds; the rest of the house every now and then."""
         next_cleaning = time.monotonic() + self.settings.retention.interval_s
         self._remember_runs()
         while not self._stop.wait(_LOST_SESSIONS_S):
             try:
+                if forgotten := self.targets.forget_expired():
+                    logger.info("forgot %d targets that did not register again in time", forgotten)
                 self.close_lost_sessions()
+                self.gpu_usage.refresh_when_due()
                 if time.monotonic() >= next_cleaning:
                     next_cleaning = time.monotonic() + self.settings.retention.interval_s
                     self.runs.close_idle(_IDLE_RUN_S)

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
@@ -39,6 +39,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run that its metrics belong to."""
     project: str = ""
     experiment_name: str = ""
+    owner: str = ""
+    """Who registered itself here; what an owner registers takes the place of what it registered before."""
+    lease_s: float = 0.0
+    """Forgotten when its owner has not registered it again for so long; 0 keeps it."""
+    forwards: bool = False
+    """It sends its metrics here as batches too: only its own health is read, so that nothing is stored twice."""
     added_ns: int = 0
 
     @property
@@ -87,14 +93,20 @@ def _is_host(host: str) -> bool:
 
 
 class TargetBook:
-    """The targets, in memory and in a file that is replaced as a whole at each change."""
+    """The targets, in memory and in a file that is replaced as a whole at each change.
 
-    def __init__(self, path: Path) -> None:
+    Leases are kept in memory: those of an earlier server begin anew with this one.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
         self._lock = Lock()
         self._targets: dict[str, Target] = {}
+        self._renewed_s: dict[str, float] = {}
         for target in self._load():
             self._targets[target.url] = target
+            self._renewed_s[target.url] = clock()
 
     def _load(self) -> list[Target]:
         try:
@@ -113,35 +125,63 @@ class TargetBook:
         with self._lock:
             return list(self._targets.values())
 
-    def add(self, targets: Sequence[Target]) -> int:
+    def add(self, targets: Sequence[Target], owner: str = "") -> int:
         """Register targets; one that is known is replaced. Returns how many are new.
+
+        Args:
+            targets: what is to be read from now on.
+            owner: whose targets these are, all of them: what it registered before and is not among them is forgotten.
 
         Raises:
             ConfigError: there would be too many.
             OSError: the file cannot be written; nothing is changed then.
         """
         with self._lock:
-            changed = dict(self._targets)
+            stays = {target.url for target in targets}
+            changed = {
+                url: known for url, known in self._targets.items() if url in stays or not owner or known.owner != owner
+            }
             for target in targets:
-                known = changed.get(target.url)
+                known = self._targets.get(target.url)
                 since = known.added_ns if known else time.time_ns()
-                changed[target.url] = msgspec.structs.replace(target, added_ns=since)
+                changed[target.url] = msgspec.structs.replace(target, owner=owner, added_ns=since)
             if len(changed) > MAX_TARGETS:
                 raise ConfigError(f"{len(changed)} scrape targets are too many: at most {MAX_TARGETS} are taken.")
-            new = len(changed) - len(self._targets)
-            self._save(changed)
-            self._targets = changed
+            new = len(stays - self._targets.keys())
+            self._replace(changed)
+            self._renewed_s.update(dict.fromkeys(stays, self._clock()))
             return new
 
     def remove(self, urls: Sequence[str]) -> int:
         """Forget targets; returns how many there were."""
         with self._lock:
-            changed = {url: target for url, target in self._targets.items() if url not in set(urls)}
-            removed = len(self._targets) - len(changed)
-            if removed:
-                self._save(changed)
-                self._targets = changed
-            return removed
+            return self._remove(set(urls))
+
+    def forget_expired(self) -> int:
+        """Forget the targets whose owners have not registered them again in time; returns how many."""
+        with self._lock:
+            now_s = self._clock()
+            return self._remove(
+                {
+                    url
+                    for url, target in self._targets.items()
+                    if target.lease_s and now_s - self._renewed_s[url] > target.lease_s
+                }
+            )
+
+    def _remove(self, urls: set[str]) -> int:
+        changed = {url: target for url, target in self._targets.items() if url not in urls}
+        removed = len(self._targets) - len(changed)
+        self._replace(changed)
+        return removed
+
+    def _replace(self, changed: dict[str, Target]) -> None:
+        # A renewed lease changes nothing that is kept: hubs renew theirs all the time.
+        if changed == self._targets:
+            return
+        self._save(changed)
+        self._targets = changed
+        self._renewed_s = {url: self._renewed_s.get(url, self._clock()) for url in changed}
 
     def _save(self, targets: Mapping[str, Target]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_File(targets=list(targets.values()))), indent=2)
@@ -162,6 +202,8 @@ def make_targets(
     run_id: str | None = None,
     project: str = "",
     experiment_name: str = "",
+    lease_s: float = 0.0,
+    forwards: bool = False,
 ) -> list[Target]:
     """Return the targets of one registration.
 
@@ -184,6 +226,8 @@ def make_targets(
             run_id=(run_id or DEFAULT_RUN)[:_MAX_TEXT],
             project=project[:_MAX_TEXT],
             experiment_name=experiment_name[:_MAX_TEXT],
+            lease_s=lease_s,
+            forwards=forwards,
         )
         for address, own in zip(addresses, sets, strict=True)
     ]

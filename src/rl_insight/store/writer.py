@@ -12,9 +12,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from rl_insight.errors import InsightError
+from rl_insight.errors import InsightError, SchemaError
 from rl_insight.schema import Batch
-from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError, StoreOverloadedError
+from rl_insight.store.errors import (
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreOverloadedError,
+)
 from rl_insight.store.run_store import check
 from rl_insight.store.runs import RunDirectory
 
@@ -97,7 +103,8 @@ class StoreWriter:
     def submit(self, batch: Batch, payload_bytes: int) -> Future[bool]:
         """Queue a batch; the future tells, after the commit, whether it was new.
 
-        The future fails with a `StoreError` when the batch could not be written; nothing of it is kept then.
+        The future fails with a `StoreError` when the batch could not be written now, and with a `SchemaError` when it
+        never can; nothing of it is kept then.
 
         Raises:
             SchemaError: the batch can never be stored.
@@ -186,20 +193,26 @@ class StoreWriter:
                 self._in_hand.append(waiting)
             return True
 
-    def _commit(self, run_id: str, group: list[_Waiting]) -> None:
+    def _commit(self, run_id: str, group: list[_Waiting], *, is_second: bool = False) -> None:
         began = time.monotonic()
         try:
             results = self._write(run_id, group)
-        except StoreFullError as error:
+        except (StoreFullError, StoreBusyError) as error:
             self._fail(group, error)
             return
         except Exception as error:  # noqa: BLE001  (the writer's thread must outlive any one batch)
-            if len(group) == 1:
+            if len(group) > 1:
+                # One bad batch must not take the others with it: halves find it with the fewest commits.
+                middle = len(group) // 2
+                self._commit(run_id, group[:middle])
+                self._commit(run_id, group[middle:])
+            elif not self._is_to_blame(run_id, error):
                 self._fail(group, error)
-                return
-            # One bad batch must not take the others with it.
-            for waiting in group:
-                self._commit(run_id, [waiting])
+            elif is_second:
+                self._fail(group, _refusal(error))
+            else:
+                # Only what fails for itself each time is given up for good.
+                self._commit(run_id, group, is_second=True)
             return
         took = time.monotonic() - began
         with self._arrived:
@@ -223,15 +236,27 @@ class StoreWriter:
             with self._directory.open(run_id, create=True) as store:
                 return store.commit(batches, received_ns=received)
 
+    def _is_to_blame(self, run_id: str, error: Exception) -> bool:
+        """Tell whether a batch failed because of itself: the store is well, and takes a commit without it."""
+        if isinstance(error, (InsightError, OSError, MemoryError)):
+            return False
+        try:
+            with self._directory.open(run_id, create=True) as store:
+                store.commit([])
+        except Exception:  # noqa: BLE001  (whatever it is, it is not the batch)
+            return False
+        return True
+
     def _fail(self, group: list[_Waiting], error: Exception) -> None:
         known = isinstance(error, InsightError)
         told = error if known else StoreError(f"the batch could not be written: {error}.")
+        cause = error.__cause__ if isinstance(error, SchemaError) else None if known else error
         with self._arrived:
             self._failed += len(group)
             repeated = self._last_error == str(told)
             self._last_error = str(told)
         if not repeated:
-            logger.error("could not write %d batches: %s", len(group), told, exc_info=None if known else error)
+            logger.error("could not write %d batches: %s", len(group), told, exc_info=cause)
         for waiting in group:
             waiting.future.set_exception(told)
 
@@ -243,3 +268,9 @@ class StoreWriter:
                 listener(run_id, batches)
             except Exception:
                 logger.exception("a listener to commits failed")
+
+
+def _refusal(error: Exception) -> SchemaError:
+    refusal = SchemaError(f"the batch cannot be stored: {error}. Use the same version of rl-insight on both ends.")
+    refusal.__cause__ = error
+    return refusal

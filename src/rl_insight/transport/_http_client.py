@@ -1,4 +1,4 @@
-"""One keep-alive connection to a server's ingest route, which another thread can interrupt."""
+"""One keep-alive connection to a route of a server, which another thread can interrupt."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from rl_insight.errors import ConfigError
 
 INGEST_PATH = "/api/v1/ingest"
 CONTENT_TYPE = "application/vnd.rl-insight.frames"
+TARGETS_PATH = "/api/v1/targets"
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_RETRY_AFTER_S = 300.0
 
@@ -38,17 +39,27 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class IngestClient:
-    """Posts frames to ``<url>/api/v1/ingest``.
+    """Posts frames to ``<url>/api/v1/ingest``, or JSON to another route.
 
     `post` and `close` belong to one thread; `interrupt` may come from any other, and `abandon` from a forked child.
     Proxies of the environment are used as elsewhere (`HTTPS_PROXY`, `NO_PROXY`), never for a loopback address.
     """
 
-    def __init__(self, url: str, *, token: str | None, timeout_s: float, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        timeout_s: float,
+        ca_file: str | None = None,
+        path: str = INGEST_PATH,
+    ) -> None:
         self._url = _checked(url)
+        self._path = path
         self._timeout_s = timeout_s
         self._context = ssl.create_default_context(cafile=ca_file) if self._url.scheme == "https" else None
-        self._headers = {"Content-Type": CONTENT_TYPE, "Accept": "application/json"}
+        content_type = CONTENT_TYPE if path == INGEST_PATH else "application/json"
+        self._headers = {"Content-Type": content_type, "Accept": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._guard = threading.Lock()
@@ -62,7 +73,7 @@ class IngestClient:
         """Whether the server is on this machine."""
         return is_loopback(self._url.hostname or "")
 
-    def post(self, body: bytes, encoding: str | None) -> Answer:
+    def post(self, body: bytes, encoding: str | None = None) -> Answer:
         """Send one request and read its answer.
 
         Raises:
@@ -140,7 +151,7 @@ class IngestClient:
     def _new_connection(self) -> http.client.HTTPConnection:
         url = self._url
         host, port = url.hostname or "", url.port or (443 if self._context else 80)
-        self._target = url.path.rstrip("/") + INGEST_PATH
+        self._target = url.path.rstrip("/") + self._path
         proxy = _proxy(url)
         at_host, at_port = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
         connection: http.client.HTTPConnection

@@ -16,6 +16,7 @@ logger = logging.getLogger("rl_insight")
 _MAX_WAITING_BYTES = 64 * 1024 * 1024
 _MAX_IN_FLIGHT = 32
 _RETRY_S = 1.0
+_GOODBYE_S = 1.0
 
 
 class RayTransport(Transport):
@@ -154,6 +155,15 @@ class RayTransport(Transport):
             self._waiting_bytes = 0
         if lost:
             self.on_loss("batches", "closed", lost)
+        if self._flush_hub:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Let the hub take itself off the server's list, as long as it can."""
+        try:
+            self._hub.leave.remote(_GOODBYE_S).future().result(_GOODBYE_S)
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
+            self._last_error = f"{type(error).__name__}: {error}"
 
     def abandon(self) -> None:
         """Forget everything: Ray's own connection does not survive a fork."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.schema.sequences import first_given_sequence
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
 from rl_insight.server.otlp.logs import add_scope_logs
@@ -92,14 +93,13 @@ class OtlpOutcome(msgspec.Struct, frozen=True):
 class _Sender:
     """What is kept about one process that speaks OTLP.
 
-    OTLP numbers nothing, so the numbers are ours. They start at the present time in microseconds: after a restart of
-    the server they go on above those in the store.
+    OTLP numbers nothing, so the numbers are ours: after a restart of the server they go on above those in the store.
     """
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.totals = TotalsTable()
-        self._sequence = itertools.count(time.time_ns() // 1000)
+        self._sequence = itertools.count(first_given_sequence())
 
     def next_sequence(self) -> int:
         """Return the number of the next batch."""

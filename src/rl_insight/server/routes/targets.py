@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl_insight.server.targets import MAX_TARGETS, make_targets, target_url
 
@@ -24,7 +24,9 @@ class Registration(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    addresses: list[str] = Field(min_length=1, max_length=MAX_TARGETS, description="`host:port`, or whole URLs.")
+    addresses: list[str] = Field(
+        max_length=MAX_TARGETS, description="`host:port`, or whole URLs; empty when an owner takes back all of its own."
+    )
     job_name: str | None = Field(default=None, description="What they are; stands on their metrics as `job`.")
     labels: dict[str, str] | list[dict[str, str]] | None = Field(
         default=None, description="One set for all, or one for each address."
@@ -32,6 +34,26 @@ class Registration(BaseModel):
     run_id: str | None = Field(default=None, description="The run that their metrics belong to; default `targets`.")
     project: str = ""
     experiment_name: str = ""
+    owner: str = Field(
+        default="",
+        max_length=500,
+        description="Who registers itself: the addresses take the place of all that it registered before.",
+    )
+    lease_s: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=86_400.0,
+        description="Forgotten when it is not registered again for so long; 0 keeps it.",
+    )
+    forwards: bool = Field(
+        default=False, description="It sends its metrics here as batches too: only its own health is read."
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Registration:
+        if not self.addresses and not self.owner:
+            raise ValueError("give at least one address")
+        return self
 
 
 @router.get("")
@@ -42,7 +64,11 @@ def list_targets(request: Request) -> JSONResponse:
 
 @router.post("", responses=_BAD)
 def add_targets(request: Request, registration: Registration) -> JSONResponse:
-    """Register targets; they are kept across restarts. One that is known is replaced."""
+    """Register targets; they are kept across restarts. One that is known is replaced.
+
+    A program that registers itself, as Ray hubs do, names itself as `owner`, asks for a lease, and registers again
+    well before the lease is over.
+    """
     services: Services = request.app.state.services
     added = services.targets.add(
         make_targets(
@@ -52,7 +78,10 @@ def add_targets(request: Request, registration: Registration) -> JSONResponse:
             run_id=registration.run_id,
             project=registration.project,
             experiment_name=registration.experiment_name,
-        )
+            lease_s=registration.lease_s,
+            forwards=registration.forwards,
+        ),
+        registration.owner,
     )
     return JSONResponse({"added": added, "targets": len(services.targets.list())})
 

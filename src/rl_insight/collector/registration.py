@@ -1,0 +1,147 @@
+"""A collector's own `/metrics` among the scrape targets of a server, for as long as the collector lives."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import msgspec
+
+from rl_insight.transport._http_client import TARGETS_PATH, IngestClient
+
+logger = logging.getLogger("rl_insight")
+
+LEASE_S = 60.0
+"""The server forgets a hub that it has not heard of for so long: one that was killed cannot say goodbye."""
+RENEW_S = 10.0
+"""A server that lost its list, or moved, knows the hub again after this time at the latest."""
+_FIRST_RETRY_S = 0.5
+
+
+class HubTarget(msgspec.Struct, frozen=True):
+    """What the server is told about a hub."""
+
+    address: str
+    """Where it serves `/metrics`, as ``host:port``."""
+    job_name: str
+    owner: str
+    """The hub itself, wherever it runs: its next registration takes the place of the one before."""
+    labels: dict[str, str]
+    run_id: str
+    project: str
+    experiment_name: str
+    lease_s: float = LEASE_S
+    forwards: bool = True
+    """The hub sends the batches too, so the server reads only the hub's own health."""
+
+
+class TargetRegistration:
+    """Registers a hub with the server, and again and again, on a thread of its own.
+
+    Whatever goes wrong is counted and tried again; nobody else notices.
+
+    Args:
+        client: a connection of its own to the server's list of targets; see `targets_client`.
+        target: what to register.
+        renew_s: the time between two registrations.
+    """
+
+    def __init__(self, client: IngestClient, target: HubTarget, *, renew_s: float = RENEW_S) -> None:
+        self._client = client
+        self._target = target
+        self._renew_s = renew_s
+        self._changed = threading.Condition()
+        self._wanted = True
+        self._is_registered: bool | None = None
+        """As the server has it; None while that is not known."""
+        self._renewals = self._failures = 0
+        self._failures_in_a_row = 0
+        self._last_error: str | None = None
+        self._thread = threading.Thread(target=self._run, name="rl-insight-registration", daemon=True)
+        self._thread.start()
+
+    def leave(self, timeout_s: float) -> bool:
+        """Have the server forget the hub; True when it did in time."""
+        with self._changed:
+            self._wanted = False
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._is_registered is False, timeout_s)
+
+    def stay(self) -> None:
+        """Register again after a `leave`."""
+        with self._changed:
+            if not self._wanted:
+                self._wanted = True
+                self._changed.notify_all()
+
+    def get_status(self) -> dict[str, Any]:
+        """Tell whether the server knows the hub, and what went wrong."""
+        with self._changed:
+            return {
+                "name": self._target.job_name,
+                "address": self._target.address,
+                "is_registered": bool(self._is_registered),
+                "renewals": self._renewals,
+                "failures": self._failures,
+                "last_error": self._last_error,
+            }
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                wanted = self._wanted
+            problem = self._tell(wanted=wanted)
+            self._note(problem, wanted=wanted)
+            self._wait(asked=wanted)
+
+    def _wait(self, *, asked: bool) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted != asked, self._pause_s(wanted=asked))
+
+    def _tell(self, *, wanted: bool) -> str | None:
+        """Send one registration; returns what went wrong."""
+        known = msgspec.to_builtins(self._target)
+        address = known.pop("address")
+        known["addresses"] = [address] if wanted else []
+        try:
+            answer = self._client.post(msgspec.json.encode(known))
+        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, the hub goes on
+            self._client.close()
+            return str(error) or type(error).__name__
+        return None if 200 <= answer.status < 300 else f"it answered {answer.status}: {answer.sentence}"
+
+    def _note(self, problem: str | None, *, wanted: bool) -> None:
+        with self._changed:
+            first = problem is not None and self._last_error is None
+            self._last_error = problem
+            if problem is None:
+                self._failures_in_a_row = 0
+                self._is_registered = wanted
+                self._renewals += wanted
+            else:
+                self._failures += 1
+                self._failures_in_a_row += 1
+                # What was registered may or may not be there still: the next answer tells.
+                self._is_registered = None
+            self._changed.notify_all()
+        if first:
+            logger.warning(
+                "the hub %s is not on the server's list of targets: %s. It is tried again; nothing else is affected.",
+                self._target.job_name,
+                problem,
+            )
+
+    def _pause_s(self, *, wanted: bool) -> float | None:
+        if self._failures_in_a_row:
+            return min(self._renew_s, _FIRST_RETRY_S * 2.0 ** min(self._failures_in_a_row - 1, 10))
+        return self._renew_s if wanted else None
+
+
+def targets_client(url: str, token: str | None, timeout_s: float) -> IngestClient:
+    """Return a connection to a server's list of targets.
+
+    Raises:
+        ConfigError: the URL is not the address of a server.
+    """
+    return IngestClient(url, token=token, timeout_s=timeout_s, path=TARGETS_PATH)
