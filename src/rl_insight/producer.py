@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rl_insight.recorder.context import StepScope, current_span, current_step, is_step
 from rl_insight.recorder.lanes import State
@@ -14,6 +14,9 @@ from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
 from rl_insight.recorder.session_producer import SessionProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.metrics import SharedLabels
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
@@ -101,6 +104,24 @@ class Producer(SessionProducer):
         metrics.append((HISTOGRAM, name, value, labels, documentation, recorder.step if step is None else step, 0))
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
+
+    def _record_gauges(self, values: Iterable[tuple[str, float, str]], labels: SharedLabels) -> None:
+        """Set several gauges (name, value, documentation) of one thing at one moment; see `metric_gauge`."""
+        recorder = self._recorder
+        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            return
+        step = current_step.get()
+        if step is None:
+            step = recorder.step
+        now = recorder.now()
+        metrics = recorder.metrics
+        metrics.extend(
+            [(GAUGE, name, value, labels, documentation, step, now) for name, value, documentation in values]
+        )
+        if len(metrics) > recorder.watermark:
+            recorder.relieve(metrics, "metrics", recorder.max_metrics)
+            while len(metrics) > recorder.max_metrics:  # each call makes room for one
+                recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
     metric_value = metric_gauge
     metric_distribution = metric_histogram
@@ -313,7 +334,7 @@ class Producer(SessionProducer):
         return StepScope(valid)
 
     def inject(self, carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
-        """Write the current span, step and session into a carrier, as W3C `traceparent` and `baggage`.
+        """Write the current span, step, session and task into a carrier, as W3C `traceparent` and `baggage`.
 
         >>> headers = inject({"content-type": "application/json"})
         """

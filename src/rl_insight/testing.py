@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_insight.monitor import Monitor
 from rl_insight.recorder.clock import Clock
-from rl_insight.recorder.context import current_session, current_span, current_step, reset
+from rl_insight.recorder.context import current_session, current_span, current_step, current_task, reset
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.recorder import Recorder
@@ -33,6 +33,7 @@ from rl_insight.schema.records import (
     SpanRecord,
     records,
 )
+from rl_insight.schema.sessions import SessionBook, SessionRecord
 
 if TYPE_CHECKING:
     from rl_insight.config import InsightConfig
@@ -186,6 +187,15 @@ class CaptureMonitor(Monitor):
         return [record for record in self.records if isinstance(record, (SampleRecord, HistogramRecord))]
 
     @property
+    def sessions(self) -> list[SessionRecord]:
+        """Every session's record as it is now, in the order in which they were first told."""
+        self.flush()
+        book = SessionBook()
+        for batch in self._transport.batches:
+            book.add(batch)
+        return book.records()
+
+    @property
     def losses(self) -> dict[str, int]:
         """What was given up, as `kind/reason` to its count."""
         self.flush()
@@ -267,7 +277,8 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
     monitor = CaptureMonitor(config, clock=clock)
     before = default_monitor._stand_in(monitor)
     # What one test left open must not become the parent of what the next one records.
-    tokens = [(variable, variable.set(None)) for variable in (current_span, current_step, current_session)]
+    variables = (current_span, current_step, current_session, current_task)
+    tokens = [(variable, variable.set(None)) for variable in variables]
     try:
         yield monitor
     finally:

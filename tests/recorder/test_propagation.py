@@ -62,6 +62,20 @@ def test_session_travels(insight_capture):
     assert all(value.isascii() for value in carrier.values())
 
 
+@pytest.mark.parametrize(("task_id", "arrives_as"), [("math/17,π", "math/17,π"), (17, "17"), ("", "")])
+def test_the_task_travels(insight_capture, task_id, arrives_as):
+    with insight.task(task_id):
+        carrier = insight.inject({"baggage": "rl_insight.task=stale,user=42"})
+    with insight.attach(carrier), insight.session(session_id="inside"):
+        assert insight.inject()["baggage"].count("rl_insight.task=") == 1
+    with insight.session(session_id="outside"):
+        assert "rl_insight.task" not in insight.inject().get("baggage", "")
+    inside, outside = insight_capture.sessions
+    assert (inside["task_id"], "task_id" in outside) == (arrives_as, False)
+    assert carrier["baggage"].isascii()
+    assert "stale" not in carrier["baggage"]
+
+
 @pytest.mark.parametrize("name", ["TRACEPARENT", "Traceparent", "traceparent"])
 def test_header_names_are_read_in_any_case(insight_capture, name):
     with insight.attach({name: HEADER}), insight.trace_span("handle"):
@@ -186,3 +200,16 @@ def test_opentelemetry_reads_what_we_inject(insight_capture):
     context = get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
     span = insight_capture.span("caller")
     assert (f"{context.trace_id:032x}", f"{context.span_id:016x}") == (span.trace_id, span.span_id)
+
+
+class _Unprintable:
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("task_id", [_Unprintable(), "\ud800 half a character"], ids=["unprintable", "surrogate"])
+def test_a_task_that_has_no_proper_text_does_not_cost_the_parent(insight_capture, task_id):
+    with insight.task(task_id):
+        carrier = insight.inject({})
+    assert "traceparent" in carrier
+    assert "rl_insight.task=" in carrier["baggage"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rl_insight.schema.sessions import SessionBook, SessionRecord
+from rl_insight.schema.sessions import SessionRecord
 
 
 @pytest.fixture
@@ -15,11 +15,7 @@ def records() -> Callable[..., dict[str, SessionRecord]]:
     """Return the records of all sessions of a capture, by their ids."""
 
     def read(capture) -> dict[str, SessionRecord]:
-        capture.flush()
-        book = SessionBook()
-        for batch in capture._transport.batches:
-            book.add(batch)
-        return {str(record["session_id"]): record for record in book.records()}
+        return {str(record["session_id"]): record for record in capture.sessions}
 
     return read
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
@@ -17,34 +18,58 @@ CONFIG = {"server": {"backend": "file"}}
 def run_phases(carrier: dict[str, str], plan: str) -> None:
     """Run in a worker: it joins the run of its parent by itself."""
     with insight.attach(carrier):
-        with insight.phase("generate", plan=plan):
-            pass
         try:
-            with insight.phase("toolcall"):
-                if plan == "fail":
-                    raise OSError
+            with insight.phase("generate", plan=plan):
+                pass
+            asyncio.run(call_tools(plan))
         finally:
             insight.flush()
 
 
+async def call_tools(plan: str) -> None:
+    """Run two phases of one name that overlap; the second of them may fail or be cancelled."""
+
+    async def call(number: int) -> None:
+        async with insight.phase("toolcall", number=number):
+            await asyncio.sleep(0)  # until the other has begun
+            if number == 1 and plan == "fail":
+                raise OSError
+            if number == 1 and plan == "cancel":
+                await asyncio.Event().wait()
+
+    calls = [asyncio.create_task(call(number)) for number in range(2)]
+    await calls[0]
+    if plan == "cancel":
+        calls[1].cancel()
+    await calls[1]
+
+
+PLANS = {"good": "accepted", "fail": "failed", "reject": "rejected", "cancel": "cancelled"}
+OUTCOMES = {"fail": "error", "cancel": "cancelled"}
+
+
 def plan_of(number: int) -> str:
-    return ("good", "fail", "reject")[number % 3]
+    return list(PLANS)[number % len(PLANS)]
 
 
-def run_sessions() -> None:
-    """Run in a parent of its own: 200 sessions, all open at once, whose phases run in a pool of two workers."""
+async def run_session(number: int, pool: ProcessPoolExecutor) -> None:
+    """Run a session whose phases run in a worker; what becomes of them becomes of it."""
+    loop = asyncio.get_running_loop()
+    async with insight.session(session_id=f"s{number}") as session, insight.phase("execution"):
+        await loop.run_in_executor(pool, run_phases, dict(insight.inject()), plan_of(number))
+        if plan_of(number) == "reject":
+            session.finalize("rejected")
+
+
+async def run_sessions() -> None:
+    """Run 200 sessions, all open at once, each of a task of its own, with a pool of two workers."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         running = []
         for number in range(SESSIONS):
-            session = insight.session(task_id=number, session_id=f"s{number}").submit()
-            with session.use():
-                running.append((session, pool.submit(run_phases, dict(insight.inject()), plan_of(number))))
-        for number, (session, future) in enumerate(running):
-            if future.exception() is not None:
-                session.finalize("failed", type(future.exception()).__name__)
-            else:
-                session.finalize("rejected" if plan_of(number) == "reject" else "accepted")
+            with insight.task(f"t{number}"):
+                running.append(asyncio.create_task(run_session(number, pool)))
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def check(records: dict[str, dict]) -> None:
@@ -52,16 +77,17 @@ def check(records: dict[str, dict]) -> None:
     for number in range(SESSIONS):
         record = records[f"s{number}"]
         plan = plan_of(number)
-        assert record["status"] == {"good": "accepted", "fail": "failed", "reject": "rejected"}[plan]
-        assert record["role"] == "executor"
+        assert (record["status"], record["task_id"], record["role"]) == (PLANS[plan], f"t{number}", "executor")
         assert [phase["payload"] for phase in record["phases"]["generate"]] == [{"plan": plan}]
-        assert [phase["outcome"] for phase in record["phases"]["toolcall"]] == ["error" if plan == "fail" else "ok"]
+        tools = {phase["payload"]["number"]: phase["outcome"] for phase in record["phases"]["toolcall"]}
+        assert tools == {0: "ok", 1: OUTCOMES.get(plan, "ok")}
+        assert [phase["outcome"] for phase in record["phases"]["execution"]] == [OUTCOMES.get(plan, "ok")]
 
 
 def test_phases_of_other_processes_reach_the_records(tmp_path):
     insight.init("math", "sessions", {**CONFIG, "file": {"directory": str(tmp_path)}}, role="executor")
     try:
-        run_sessions()
+        asyncio.run(run_sessions())
     finally:
         insight.finish()
     batches = list(read_batches(tmp_path))

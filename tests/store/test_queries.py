@@ -174,6 +174,31 @@ def test_too_many_blocks_make_the_pixels_coarser(store, make, begin_ns, monkeypa
     assert sum(some.count) == len(found) // 3
 
 
+@pytest.mark.parametrize("pixels", [4, 400, 4_000])
+def test_blocks_know_the_step_of_the_span_they_show(store, make, begin_ns, monkeypatch, pixels):
+    for module in ("run_store", "rollup"):
+        monkeypatch.setattr(f"rl_insight.store.{module}.ROLLUP_ROWS", 200)
+    monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.timeline"), "MANY_SPANS", 100)
+    rng = random.Random(5)
+    steps = {}
+    makers = [make(f"p{i}", rank=i) for i in range(2)]
+    for number in range(1_000):
+        process = number % 2
+        duration = -1 if number > 990 else int(10 ** rng.uniform(3, 12))
+        step = rng.choice([None, *range(50)])
+        span_id = makers[process].span(start=rng.randrange(3600 * SECOND), duration=duration, step=step)
+        steps[process, span_id] = step
+    store.commit([maker.build() for maker in makers])
+    with store.reader() as cursor:
+        lanes = {lane.lane_id: lane.rank for lane in queries.lanes(cursor)}
+        window = {"start_ns": begin_ns, "end_ns": begin_ns + 6_000 * SECOND, "pixels": pixels, "now_ns": begin_ns}
+        view = queries.timeline(cursor, **window, with_steps=True)
+        assert queries.timeline(cursor, **window).step is None
+    shown = list(zip(view.lane_id, view.span_id, view.step, strict=True))
+    assert len({step for _, _, step in shown}) > 4
+    assert [step for _, _, step in shown] == [steps[lanes[lane], int(span_id, 16)] for lane, span_id, _ in shown]
+
+
 def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin_ns):
     right, ahead = make("right"), make("ahead")
     for maker, off in ((right, 0), (ahead, 90 * SECOND)):
@@ -264,7 +289,45 @@ def test_hotspots_by_role_and_lane_and_window(store, make, begin_ns):
         mine = [one for one in written if one[:2] == (spot.name, spot.role)]
         assert (spot.count, spot.wall_ns) == (len(mine), _union([(one[3], one[3] + one[4]) for one in mine]))
     assert sorted(spot.count for spot in by_lane) == [150, 150]
-    assert sum(spot.count for spot in window) == sum(one[3] < SECOND // 2 for one in written)
+    inside = [min(one[4], SECOND // 2 - one[3]) for one in written if one[3] < SECOND // 2]
+    assert (sum(spot.count for spot in window), sum(spot.total_ns for spot in window)) == (len(inside), sum(inside))
+
+
+windows = st.one_of(st.none(), st.integers(0, 2_000))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(spans_strategy, windows, windows, st.integers(0, 3_000))
+def test_hotspots_of_a_window_are_the_parts_inside_it(tmp_path_factory, make, begin_ns, rows, first, last, now):
+    maker = make()
+    for start, duration, name, lane in rows:
+        maker.span(name, start=start, duration=duration, lane=lane)
+    begin, end = -begin_ns if first is None else first, 2**62 if last is None else last
+    if begin >= end or (first is None and last is None):
+        return
+    parts = defaultdict(list)
+    for start, duration, name, _ in rows:
+        until = max(start, now) if duration < 0 else start + duration
+        if start < end and (until > begin or start >= begin):
+            parts[name].append((max(start, begin), min(until, end)))
+    scope = queries.Scope(
+        start_ns=None if first is None else begin_ns + first, end_ns=None if last is None else begin_ns + last
+    )
+    with RunStore(tmp_path_factory.mktemp("window") / "a.duckdb") as store:
+        store.commit([maker.build()])
+        with store.reader() as cursor:
+            spots = {spot.name: spot for spot in queries.hotspots(cursor, scope, now_ns=begin_ns + now)}
+    assert {name: (spot.count, spot.total_ns, spot.wall_ns) for name, spot in spots.items()} == {
+        name: (len(some), sum(high - low for low, high in some), _union(some)) for name, some in parts.items()
+    }
+    for name, spot in spots.items():
+        open_ones = [row for row in rows if row[1] < 0 and row[2] == name and row[0] < end]
+        assert spot.open == len([row for row in open_ones if max(row[0], now) > begin or row[0] >= begin])
+
+
+def test_hotspots_of_an_empty_window_are_refused(store):
+    with store.reader() as cursor, pytest.raises(QueryError, match="it must end after it begins"):
+        queries.hotspots(cursor, queries.Scope(start_ns=10, end_ns=10))
 
 
 def test_open_spans_alone_are_a_hotspot_too(store, make):
@@ -672,6 +735,23 @@ def test_sessions_are_written_replaced_listed_and_sorted(store):
     assert ids(text="50%") == (["s2"], 1)
     with pytest.raises(QueryError, match="cannot sort"):
         ids(order="phases; --")
+
+
+def test_sessions_are_listed_with_as_much_detail_as_is_wanted(store):
+    phases = {"generate": [{"start_ts": 1.0, "end_ts": 3.0, "outcome": "ok", "payload": {"tokens": 9}}]}
+    whole = queries.Session(
+        session_id="s", generate_s=2.0, phase_seconds={"generate": 2.0}, phases=phases, counters={"turns": 2},
+        rollout_stats={"running": 1},
+    )  # fmt: skip
+    queries.write_sessions(store, [whole])
+    with store.reader() as cursor:
+        found = {kind: queries.sessions(cursor, detail=kind)[0][0] for kind in ("full", "phases", "brief")}
+    assert found["full"] == whole
+    assert found["phases"].phases == {"generate": [{"start_ts": 1.0, "end_ts": 3.0, "outcome": "ok"}]}
+    assert found["brief"].phases == {}
+    for kind in ("phases", "brief"):
+        assert (found[kind].counters, found[kind].rollout_stats) == ({}, {})
+        assert (found[kind].generate_s, found[kind].phase_seconds) == (2.0, {"generate": 2.0})
 
 
 def test_findings_are_written_and_replaced(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -15,7 +16,7 @@ import pytest
 
 from rl_insight.errors import SchemaError
 from rl_insight.schema import Loss
-from rl_insight.store import RunStore, StoreCorruptError, StoreError, StoreFullError, StoreVersionError
+from rl_insight.store import RunStore, StoreCorruptError, StoreError, StoreFullError, StoreVersionError, queries
 from rl_insight.store.tables import MIGRATIONS, ROLLUPS, migrate
 
 HOSTILE = [
@@ -277,12 +278,34 @@ def test_migrations_run_in_order_and_keep_the_data(tmp_path, make, fetch):
         ("UPDATE names SET name = name || '!'", "CREATE TABLE extra (a INTEGER)"),
     )
     with duckdb.connect(str(path)) as connection:
-        assert migrate(connection, steps) == 1
-        assert migrate(connection, steps) == 3
+        assert migrate(connection, steps) == len(MIGRATIONS)
+        assert migrate(connection, steps) == len(steps)
         assert connection.execute("SELECT name FROM spans").fetchall() == [("old!",)]
         assert connection.execute("SELECT link FROM findings").fetchall() == []
-    with pytest.raises(StoreVersionError, match=r"version 3.*up to 1"):
+    with pytest.raises(StoreVersionError, match=rf"version {len(steps)}.*up to {len(MIGRATIONS)}"):
         RunStore(path)
+
+
+def test_phases_that_were_text_become_a_list(tmp_path):
+    path = tmp_path / "first.duckdb"
+    phases = {
+        'odd "name': [{"outcome": "open", "start_ts": 11.0}],
+        "generate": [
+            {"outcome": "ok", "start_ts": 10.0, "end_ts": 12.0, "span_id": "f00000000000000a", "payload": {"a": [1]}}
+        ],
+    }
+    with duckdb.connect(str(path)) as connection:
+        migrate(connection, MIGRATIONS[:1])
+        connection.execute(
+            "INSERT INTO sessions (session_id, generate_s, phases, phase_seconds) "
+            "VALUES ('a', 2.0, $phases, $seconds), ('b', NULL, '{}', '{}')",
+            {"phases": json.dumps(phases), "seconds": '{"generate":2.0}'},
+        )
+    with RunStore(path) as store, store.reader() as cursor:
+        (one, other), _ = queries.sessions(cursor, order="session_id", descending=False)
+    assert (one.phases, list(one.phases)) == (phases, ["generate", 'odd "name'])
+    assert one.phase_seconds == {"generate": 2.0}
+    assert (other.phases, other.phase_seconds) == ({}, {})
 
 
 def test_a_failing_migration_changes_nothing(tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
+import duckdb
 import pytest
 
 from rl_insight.errors import SchemaError
 from rl_insight.store import RunDirectory, RunStore, StoreError, StoreFullError, StoreOverloadedError, StoreWriter
+from rl_insight.store.tables import MIGRATIONS, migrate
 
 
 @pytest.fixture
@@ -151,10 +154,61 @@ def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, mak
     held.set()
     assert futures[0].result(20) is True
     assert futures[2].result(20) is True
-    with pytest.raises(StoreError, match="cannot be converted"):
+    with pytest.raises(SchemaError, match="cannot be stored: cannot be converted"):
         futures[1].result(20)
     assert writer.get_status().failed_batches == 1
     assert _count(directory, "run") == 2
+    writer.close()
+
+
+def test_many_bad_batches_among_many_good_ones_are_all_found(directory, held, make):
+    writer = StoreWriter(directory)
+    makers = [make(f"p{number}") for number in range(20)]
+    for number, maker in enumerate(makers):
+        maker.span()
+        if number % 7 == 3:
+            maker.builder.add_series("metric", "gauge", "", "[" * 100_000)
+    futures = [writer.submit(maker.build(), 10) for maker in makers]
+    held.set()
+    refused = [number for number, future in enumerate(futures) if future.exception(30) is not None]
+    assert refused == [3, 10, 17]
+    assert all(isinstance(futures[number].exception(), SchemaError) for number in refused)
+    assert _count(directory, "run") == 17
+    writer.close()
+
+
+def test_a_failure_that_is_not_the_batchs_own_is_not_held_against_it(directory, make, monkeypatch):
+    writer = StoreWriter(directory)
+    maker = make()
+    maker.span()
+    batch = maker.build()
+    commit = RunStore.commit
+
+    def fail(_self, *_args, **_kwargs):
+        raise RuntimeError("the store is unwell")
+
+    monkeypatch.setattr(RunStore, "commit", fail)
+    with pytest.raises(StoreError, match="unwell"):
+        writer.submit(batch, 10).result(20)
+    monkeypatch.setattr(RunStore, "commit", commit)
+    assert writer.submit(batch, 10).result(20) is True
+    writer.close()
+
+
+def test_a_failure_that_passes_costs_nothing(directory, make, monkeypatch):
+    writer = StoreWriter(directory)
+    maker = make()
+    maker.span()
+    commit = RunStore.commit
+    failures = [RuntimeError("only once")]
+
+    def fail_once(self, batches, **kwargs):
+        if batches and failures:
+            raise failures.pop()
+        return commit(self, batches, **kwargs)
+
+    monkeypatch.setattr(RunStore, "commit", fail_once)
+    assert writer.submit(maker.build(), 10).result(20) is True
     writer.close()
 
 
@@ -213,3 +267,21 @@ def test_listeners_hear_of_new_batches_only_and_cannot_stop_the_writer(writer, m
     writer.submit(maker.build(), 10).result(20)
     wait_until(lambda: len(heard) == 2)
     assert heard == [("run", [1]), ("run", [2])]
+
+
+@pytest.mark.parametrize("version", range(len(MIGRATIONS)))
+def test_a_file_that_was_brought_up_to_date_and_killed_at_once_opens_again(tmp_path, make, version):
+    path, killed = tmp_path / "run.duckdb", tmp_path / "killed.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        migrate(connection, MIGRATIONS[:version] or ((),))
+        if not version:
+            connection.execute("DROP TABLE meta")
+    maker = make()
+    maker.span()
+    with RunStore(path, min_free_bytes=0) as store:
+        store.commit([maker.build()])
+        # What kill -9 leaves: a log that holds everything since the file was opened.
+        for suffix in ("", ".wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{killed}{suffix}")
+    with RunStore(killed, min_free_bytes=0) as store, store.reader() as cursor:
+        assert cursor.execute("SELECT count(*) FROM spans").fetchall() == [(1,)]

@@ -11,7 +11,13 @@ import msgspec
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.schema import Batch, encode, frame
 from rl_insight.store.runs import RunDirectory
+from rl_insight.store.whole_sessions import SessionBatch
 
+_REQUEST_BYTES = 4 * 1024 * 1024
+_COMMIT_BYTES = 128 * 1024 * 1024
+_COMMIT_ROWS = 122_880
+"""What DuckDB stores as one group: as many rows in one commit go to their place, fewer go through the log first, which
+costs half as much again."""
 _MAX_BODY_BYTES = 8 * 1024 * 1024
 _GIVE_UP_S = 120.0
 
@@ -35,6 +41,11 @@ class Destination(ABC):
             InsightError: they could not be stored.
         """
 
+    def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
+        """Tell whether batches, made of so much of a file, are worth sending before more is read."""
+        del batches
+        return read_bytes >= _REQUEST_BYTES
+
 
 class StoreDestination(Destination):
     """Writes into the run files of a data directory that no server uses."""
@@ -52,6 +63,15 @@ class StoreDestination(Destination):
             with self._runs.open(run_id, create=True) as store:
                 new += sum(store.commit(some, live=False))
         return Receipt(new, len(batches) - new)
+
+    def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
+        """Ask for as much as one commit writes best, within bounds."""
+        return read_bytes >= _COMMIT_BYTES or sum(map(_rows, batches)) >= _COMMIT_ROWS
+
+
+def _rows(batch: Batch) -> int:
+    """Return the rows of the table that gets the fewest."""
+    return len(batch.whole) if isinstance(batch, SessionBatch) else len(batch.spans)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -81,7 +101,7 @@ class ServerDestination(Destination):
         new = duplicates = 0
         body = bytearray()
         for batch in batches:
-            framed = frame(encode(batch))
+            framed = frame(encode(batch.plain() if isinstance(batch, SessionBatch) else batch))
             if body and len(body) + len(framed) > _MAX_BODY_BYTES:
                 answer = self._deliver(bytes(body))
                 new, duplicates = new + answer.accepted, duplicates + answer.duplicates

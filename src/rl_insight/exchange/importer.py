@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -22,8 +24,6 @@ from rl_insight.schema import Batch
 
 _MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 _COMPARED_BYTES = 1024
-_SEND_BYTES = 4 * 1024 * 1024
-"""Batches of about this much input go into one commit."""
 
 _Place = tuple[int, int]
 """The device and the number of a file, which stay when it is renamed."""
@@ -90,6 +90,8 @@ class Importer:
         self._skipped: list[str] = []
         self._runs: dict[str, None] = {}
         self._new = self._duplicates = 0
+        self._gathered: list[Batch] = []
+        self._gathered_bytes = 0
 
     def add(self, path: Path) -> None:
         """Import a file, or every file of a known kind below a directory.
@@ -97,13 +99,16 @@ class Importer:
         Raises:
             ExchangeError: there is nothing to read, or a single file's format is not known.
         """
-        for file in files_of(path):
-            opened = self._open(file, path)
-            if opened is None:
-                self._skip(file, is_alone=file == path)
-                continue
-            self._files.append(opened)
-            opened.advance(is_final=True)
+        try:
+            for file in files_of(path):
+                opened = self._open(file, path)
+                if opened is None:
+                    self._skip(file, is_alone=file == path)
+                    continue
+                self._files.append(opened)
+                opened.advance(is_final=True)
+        finally:
+            self._send()
 
     def follow(self, path: Path, stop: Event, poll_s: float = 0.5) -> None:
         """Import what is there and what comes, until `stop` is set; new files and rotated ones are found.
@@ -116,6 +121,7 @@ class Importer:
             is_last = stop.is_set()
             for file in files_of(path):
                 self._advance(file, path, growing)
+            self._send()
             if is_last:
                 return
             stop.wait(poll_s)
@@ -169,12 +175,21 @@ class Importer:
             raise ExchangeError(f"cannot import {file}: no reader of {kind} is at hand.")
         reader = self._readers[kind](context) if kind in self._readers else None
         book = self._books.setdefault(run_id, CutBook(self._data_dir, run_id))
-        return _FileImport(file, kind, context, reader, book, self._send, self._on_progress, is_document=is_document)
+        return _FileImport(file, kind, context, reader, book, self._gather, self._on_progress, is_document=is_document)
 
-    def _send(self, batches: Sequence[Batch]) -> None:
+    def _gather(self, batches: Sequence[Batch], read_bytes: int) -> None:
+        """Take the batches of a portion; those of several files go out together."""
+        self._gathered += batches
+        self._gathered_bytes += read_bytes
+        if self._destination.is_enough(self._gathered, self._gathered_bytes):
+            self._send()
+
+    def _send(self) -> None:
+        batches, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if not batches:
             return
-        receipt = self._destination.send(batches)
+        with _collector_paused():
+            receipt = self._destination.send(batches)
         self._new += receipt.new
         self._duplicates += receipt.duplicates
         self._runs.update(dict.fromkeys(batch.process.run_id for batch in batches))
@@ -211,7 +226,7 @@ class _FileImport:
         context: FileContext,
         reader: Reader | None,
         book: CutBook,
-        send: Callable[[Sequence[Batch]], None],
+        send: Callable[[Sequence[Batch], int], None],
         on_progress: Progress,
         *,
         is_document: bool,
@@ -270,7 +285,7 @@ class _FileImport:
 
     def _send_portions(self, found: Iterator[tuple[list[Batch], int]]) -> None:
         for batches, offset in found:
-            self._send(batches)
+            self._send(batches, offset - self._offset)
             self._on_progress(self.path, offset - self._offset)
             self._offset = offset
 
@@ -279,13 +294,11 @@ class _FileImport:
         assert self._reader is not None  # noqa: S101  # only frames and Chrome traces have none
         with open_file(self.path) as stream:
             data = stream.read(_MAX_DOCUMENT_BYTES)
-        self._send(list(self._reader.convert(data.replace(b"\n", b" "))))
+        self._send(list(self._reader.convert(data.replace(b"\n", b" "))), len(data))
         self._on_progress(self.path, len(data))
         self._offset = len(data)
 
     def _advance_lines(self, *, is_final: bool) -> None:
-        pending: list[Batch] = []
-        sent_at = self._offset
         try:
             with open_file(self.path) as stream:
                 if self._offset:
@@ -293,31 +306,29 @@ class _FileImport:
                 for portion in portions(stream, self._offset, self._book.of(self.context.identity)):
                     if portion.is_partial:
                         if is_final:
-                            self._take_partial(portion.data, portion.end, pending)
+                            self._take_partial(portion.data, portion.end)
                         break
                     if portion.skipped:
                         self.context.counts.note_bad("a line is too long", portion.skipped)
                     if portion.is_last:
                         self._book.add(self.context.identity, portion.end)
-                    pending += self._converted(portion.data)
+                    self._send(self._converted(portion.data), len(portion.data))
                     self._on_progress(self.path, portion.end - self._offset)
                     self._offset = portion.end
-                    if self._offset - sent_at >= _SEND_BYTES:
-                        self._send(pending)
-                        pending, sent_at = [], self._offset
+                    del portion  # its memory serves the next one, which halves the cost of reading
         except DAMAGED_GZIP:
             self.context.counts.partial += 1
-        self._send(pending)
 
     def _converted(self, data: bytes) -> list[Batch]:
         assert self._reader is not None  # noqa: S101  # only frames and Chrome traces have none
-        return list(self._reader.convert(data))
+        with _collector_paused():
+            return list(self._reader.convert(data))
 
-    def _take_partial(self, data: bytes, end: int, pending: list[Batch]) -> None:
+    def _take_partial(self, data: bytes, end: int) -> None:
         """Take a last line without a line end if it is whole; half a line is no bad line."""
         counts = self.context.counts
         bad, problems = counts.bad, list(counts.problems)
-        pending += self._converted(data)
+        self._send(self._converted(data), len(data))
         if counts.bad > bad:
             counts.bad, counts.problems = bad, problems
             counts.partial += 1
@@ -325,6 +336,18 @@ class _FileImport:
         self._book.add(self.context.identity, end)
         self._on_progress(self.path, end - self._offset)
         self._offset = end
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from looking through records that are about to be let go: a third of the reading."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _raw_head(path: Path) -> bytes:
@@ -339,10 +362,17 @@ def files_of(path: Path) -> list[Path]:
         ExchangeError: there is nothing at the path.
     """
     if path.is_dir():
-        return sorted(file for file in path.rglob("*") if formats.has_known_suffix(file.name) and file.is_file())
+        found = (file for file in path.rglob("*") if formats.has_known_suffix(file.name) and file.is_file())
+        return sorted(found, key=_oldest_first)
     if not path.exists():
         raise ExchangeError(f"cannot import {path}: there is no such file or directory.")
     return [path]
+
+
+def _oldest_first(file: Path) -> tuple[str, int]:
+    """Sort files by name, but what was put aside by rotation before what came later: `.2`, `.1`, the file itself."""
+    name, _, number = str(file).rpartition(".")
+    return (name, -int(number)) if number.isdecimal() else (str(file), 0)
 
 
 def default_run(path: Path) -> str:

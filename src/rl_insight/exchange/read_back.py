@@ -11,7 +11,7 @@ from rl_insight.exchange.rows import ProcessRow, Selection, SeriesRow
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor
-from rl_insight.store.sessions import Session
+from rl_insight.store.session_rows import Session
 
 _BATCH_ROWS = 5_000
 _PAGE = 10_000

@@ -1,4 +1,4 @@
-"""Carries the current span, step and session to other processes, as W3C trace context and baggage."""
+"""Carries the current span, step, session and task to other processes, as W3C trace context and baggage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from rl_insight.recorder.context import current_session, current_span, current_step, reset
+from rl_insight.recorder.context import current_session, current_span, current_step, current_task, reset
+from rl_insight.recorder.losses import safe_text
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STEP_KEY = "rl_insight.step"
 _SESSION_KEY = "rl_insight.session"
+_TASK_KEY = "rl_insight.task"
 
 _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insight_foreign", default=None)
 """tracestate and baggage members of other systems: passed on as they came."""
@@ -41,7 +43,7 @@ def inject(
     tracestate, members = _foreign.get() or ("", ())
     if tracestate:
         carrier["tracestate"] = tracestate
-    own = {_STEP_KEY, _SESSION_KEY}
+    own = {_STEP_KEY, _SESSION_KEY, _TASK_KEY}
     present = (member.strip() for member in str(carrier.get("baggage", "")).split(","))
     baggage = list(dict.fromkeys([*(m for m in present if m and m.partition("=")[0].strip() not in own), *members]))
     step = current_step.get()
@@ -50,7 +52,10 @@ def inject(
         baggage.append(f"{_STEP_KEY}={step}")
     session = current_session.get()
     if session is not None:
-        baggage.append(f"{_SESSION_KEY}={quote(session, safe='')}")
+        baggage.append(f"{_SESSION_KEY}={quote(session, safe='', errors='replace')}")
+    task = current_task.get()
+    if task is not None:
+        baggage.append(f"{_TASK_KEY}={quote(safe_text(task), safe='', errors='replace')}")
     if baggage:
         carrier["baggage"] = ",".join(baggage)
     return carrier
@@ -75,6 +80,8 @@ class Attachment:
                 self._set(current_step, int(value))
             elif key.strip() == _SESSION_KEY:
                 self._set(current_session, value)
+            elif key.strip() == _TASK_KEY:
+                self._set(current_task, value)
             else:
                 foreign.append(member)
         if foreign or "tracestate" in headers:

@@ -300,13 +300,18 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
             start_ts=seconds_of(start + offset_ns),
             end_ts=None if duration < 0 else seconds_of(start + offset_ns + duration),
             outcome=text(status) or "ok",
-            payload=_payload(text(attributes)),
+            payload=payload_of(text(attributes)),
             span_id=f"{span_id:016x}",
         )
         yield Update(session_id, start, phase=phase, step=None if step == NO_STEP else step)
 
 
-def _payload(text: str | None) -> dict[str, Any]:
+def payload_of(text: str | None) -> dict[str, Any]:
+    """Return a phase's payload from its text; what is no JSON object is kept as `unreadable`.
+
+    >>> payload_of('{"tokens":9}'), payload_of(None), payload_of("9")
+    ({'tokens': 9}, {}, {'unreadable': '9'})
+    """
     if not text:
         return {}
     try:

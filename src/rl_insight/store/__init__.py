@@ -1,8 +1,10 @@
 """The embedded store: DuckDB, one file a run, written by one thread and read by many."""
 
 from rl_insight.store.errors import (
+    NoRunError,
     QueryError,
     QueryTimeoutError,
+    RunExistsError,
     RunNotFoundError,
     StoreBusyError,
     StoreCorruptError,
@@ -17,9 +19,11 @@ from rl_insight.store.writer import CommitListener, StoreWriter, WriterStatus
 
 __all__ = [
     "CommitListener",
+    "NoRunError",
     "QueryError",
     "QueryTimeoutError",
     "RunDirectory",
+    "RunExistsError",
     "RunInfo",
     "RunNotFoundError",
     "RunStore",

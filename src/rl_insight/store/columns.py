@@ -38,7 +38,10 @@ class Texts:
 
     def column(self, table: Table, name: str) -> pa.Array:
         """Return a text column; absent texts are null."""
-        positions = numbers(table, name)
+        return self.at(numbers(table, name))
+
+    def at(self, positions: NDArray[Any]) -> pa.Array:
+        """Return the texts at some positions; absent ones are null."""
         if not positions.any():
             return pa.nulls(len(positions), pa.string())
         indices = positions.astype(np.int64) - 1
@@ -51,7 +54,7 @@ class Texts:
     def numbered(self, positions: NDArray[Any], number: Any) -> NDArray[np.int32]:
         """Return the numbers that `number(text or None)` gives for a column of positions; asked once a text."""
         lookup = np.zeros(len(self._batch.strings) + 1, np.int32)
-        for position in np.unique(positions).tolist():
+        for position in np.flatnonzero(np.bincount(positions)).tolist():
             lookup[position] = number(self._batch.text(position))
         numbers_: NDArray[np.int32] = lookup[positions]
         return numbers_
@@ -105,9 +108,12 @@ def _depths(
     rows = np.flatnonzero(parents)
     if not len(rows):
         return depths
-    order = np.argsort(span_ids, kind="stable")
-    places = np.minimum(np.searchsorted(span_ids, parents[rows], sorter=order), len(order) - 1)
-    parent_rows = order[places]
+    if np.all(span_ids[1:] >= span_ids[:-1]):
+        parent_rows = np.minimum(np.searchsorted(span_ids, parents[rows]), len(span_ids) - 1)
+    else:
+        order = np.argsort(span_ids, kind="stable")
+        places = np.searchsorted(span_ids, parents[rows], sorter=order)
+        parent_rows = order[np.minimum(places, len(order) - 1)]
     here = span_ids[parent_rows] == parents[rows]
     for row in rows[~here].tolist():
         lane, depth = state.open_spans.get(int(parents[row]), (int(lanes[row]), _UNKNOWN_DEPTH - 1))

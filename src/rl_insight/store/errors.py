@@ -41,6 +41,14 @@ class RunNotFoundError(StoreError, KeyError):
         return str(self.args[0])
 
 
+class RunExistsError(StoreError):
+    """A run of that name is here already."""
+
+
+class NoRunError(StoreError):
+    """A run file holds no run yet: no process has told anything."""
+
+
 class QueryError(InsightError, ValueError):
     """A question that cannot be answered as asked; the message says what is wrong with it."""
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 
 from rl_insight.store.errors import (
+    NoRunError,
+    RunExistsError,
     RunNotFoundError,
     StoreBusyError,
     StoreCorruptError,
@@ -83,6 +85,7 @@ class RunDirectory:
         data_dir: made when it is not there.
         max_open: how many files stay open; the longest idle is closed first.
         memory_limit: for each open file.
+        threads: how many threads one query of a file may use.
         min_free_bytes: writing stops, without harm, when the disk has less room than this.
     """
 
@@ -92,12 +95,14 @@ class RunDirectory:
         *,
         max_open: int = 4,
         memory_limit: str = "512MB",
+        threads: int = 2,
         min_free_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self.path = Path(data_dir) / "runs"
         self.path.mkdir(parents=True, exist_ok=True)
         self._max_open = max_open
         self._memory_limit = memory_limit
+        self._threads = threads
         self._min_free_bytes = min_free_bytes
         self._lock = threading.RLock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
@@ -156,7 +161,9 @@ class RunDirectory:
         return _Handle(self._store(path))
 
     def _store(self, path: Path) -> RunStore:
-        return RunStore(path, memory_limit=self._memory_limit, min_free_bytes=self._min_free_bytes)
+        return RunStore(
+            path, memory_limit=self._memory_limit, threads=self._threads, min_free_bytes=self._min_free_bytes
+        )
 
     def _release(self, run_id: str, handle: _Handle) -> None:
         with self._lock:
@@ -317,7 +324,8 @@ class RunDirectory:
 
         Raises:
             StoreCorruptError: the file is damaged or no run file.
-            StoreError: it holds no run yet, or a run of that name is here already.
+            NoRunError: it holds no run yet.
+            RunExistsError: a run of that name is here already.
         """
         if not source.is_file():
             raise StoreError(f"cannot import {source}: there is no such file.")
@@ -336,11 +344,11 @@ class RunDirectory:
 
     def _adopt(self, partial: Path, source: Path, run_id: str) -> RunInfo:
         if not run_id:
-            raise StoreError(f"cannot import {source}: it holds no run.")
+            raise NoRunError(f"cannot import {source}: it holds no run.")
         with self._lock:
             target = self.file_of(run_id)
             if target.exists():
-                raise StoreError(f"cannot import {source}: run {run_id!r} is here already. Delete that one first.")
+                raise RunExistsError(f"cannot import {source}: run {run_id!r} is here already. Delete that one first.")
             partial.rename(target)
         return self.get(run_id)
 

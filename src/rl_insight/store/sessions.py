@@ -6,91 +6,69 @@ phases from any process, in any order; both are merged with the row that is ther
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import isfinite
 from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rl_insight.schema import Batch
-from rl_insight.schema.sessions import Phase, SessionEntry, SessionRecord, Snapshot, session_updates
+from rl_insight.schema.sessions import Phase, SessionEntry, SessionRecord, Snapshot, Update, session_updates
 from rl_insight.store.catalog import ProcessState, arriving
 from rl_insight.store.ledger import clock_offset
+from rl_insight.store.session_rows import (
+    DURATIONS,
+    NAMES,
+    Session,
+    number_of,
+    session_of_row,
+    session_table,
+    text_of,
+    whole_of,
+)
+from rl_insight.store.whole_sessions import SessionBatch, whole_session_table
 
-
-class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One sample of one task; `_ts` are aligned seconds since 1970, `_s` durations in seconds."""
-
-    session_id: str
-    task_id: str | None = None
-    process_id: str | None = None
-    rank: int | None = None
-    role: str | None = None
-    status: str = "pending"
-    """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
-    reason: str | None = None
-    step: int | None = None
-    model_version: str | None = None
-    reward: float | None = None
-    tokens: int | None = None
-    submit_ts: float | None = None
-    enqueue_ts: float | None = None
-    wait_return_ts: float | None = None
-    finalized_ts: float | None = None
-    queue_wait_s: float | None = None
-    runner_wait_s: float | None = None
-    execution_s: float | None = None
-    post_wait_s: float | None = None
-    total_s: float | None = None
-    generate_s: float | None = None
-    reward_s: float | None = None
-    toolcall_s: float | None = None
-    rollout_stats: dict[str, Any] = {}
-    phase_seconds: dict[str, float] = {}
-    """Every phase by name, the ones above too."""
-    phases: dict[str, list[dict[str, Any]]] = {}
-    """Phase name to its intervals: `start_ts`, `end_ts`, `outcome`, `payload`, and the `span_id` in the timeline."""
-    counters: dict[str, float] = {}
-
-
-_TYPES: dict[str, pa.DataType] = {
-    "rank": pa.int64(),
-    "step": pa.int64(),
-    "tokens": pa.int64(),
-    "reward": pa.float64(),
-    "snapshot_ns": pa.int64(),
-}
-JSON_FIELDS = frozenset({"rollout_stats", "phase_seconds", "phases", "counters"})
-_NAMES = Session.__struct_fields__
 _PLAIN = ("rank", "role", "reason", "step", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
-_DURATIONS = tuple(name for name in _NAMES if name.endswith("_s"))
 _FIND_ROWS = "SELECT rowid FROM sessions WHERE session_id IN (SELECT unnest($ids))"
-_READ_ROWS = f"SELECT {', '.join(_NAMES)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
+# Sessions that have a row, or that arrive twice.
+_FIND_KNOWN = """
+    SELECT session_id FROM sessions SEMI JOIN arriving USING (session_id)
+    UNION ALL SELECT session_id FROM arriving GROUP BY session_id HAVING count(*) > 1
+"""
+_READ_ROWS = f"SELECT {', '.join(NAMES)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
 _DELETE_ROWS = "DELETE FROM sessions WHERE rowid IN (SELECT unnest($rows))"
-_INSERT_ROWS = f"INSERT INTO sessions ({', '.join(_NAMES)}, snapshot_ns) SELECT * FROM arriving"  # noqa: S608  (constants)
+_INSERT_ROWS = f"INSERT INTO sessions ({', '.join(NAMES)}, snapshot_ns) SELECT * FROM arriving"  # noqa: S608  (constants)
 
 
 class SessionWriter:
     """Gathers what the batches of one commit say about sessions, then rewrites those sessions' rows."""
 
     def __init__(self) -> None:
-        self._updates: dict[str, list[Any]] = {}
+        self._updates: dict[str, list[Update]] = {}
         self._owners: dict[str, str] = {}
         self._contributors: dict[str, str] = {}
+        self._whole: list[tuple[SessionBatch, int]] = []
 
     def gather(self, batch: Batch, state: ProcessState) -> None:
         """Take note of a batch's snapshots and phases, with their times aligned."""
-        process_id = batch.process.process_id
-        for update in session_updates(batch, clock_offset(state.delay_ns, state.delay_hits)):
-            self._updates.setdefault(update.session_id, []).append(update)
-            self._contributors.setdefault(update.session_id, process_id)
-            if update.snapshot is not None:
-                self._owners[update.session_id] = process_id
+        offset_ns = clock_offset(state.delay_ns, state.delay_hits)
+        if isinstance(batch, SessionBatch):
+            self._whole.append((batch, offset_ns))
+            return
+        for update in session_updates(batch, offset_ns):
+            self._add(update, batch.process.process_id)
+
+    def _add(self, update: Update, process_id: str) -> None:
+        self._updates.setdefault(update.session_id, []).append(update)
+        self._contributors.setdefault(update.session_id, process_id)
+        if update.snapshot is not None:
+            self._owners[update.session_id] = process_id
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Merge what was gathered into the rows, inside the caller's transaction."""
+        if self._whole:
+            self._write_whole(connection)
         if not self._updates:
             return
         entries, owners, rows = read_entries(connection, list(self._updates))
@@ -101,6 +79,22 @@ class SessionWriter:
             owner = self._owners.get(session_id) or owners.get(session_id) or self._contributors[session_id]
             owners[session_id] = owner
         write_entries(connection, entries, owners, rows)
+
+    def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Insert the whole sessions that nothing else is known about; what is known of others has to be merged."""
+        table = pa.concat_tables([whole_session_table(batch, offset_ns) for batch, offset_ns in self._whole])
+        with arriving(connection, table.select(["session_id"])):
+            known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
+        known |= self._updates.keys()
+        if known:
+            for batch, offset_ns in self._whole:
+                for update in session_updates(batch.plain(), offset_ns):
+                    if update.session_id in known:
+                        self._add(update, batch.process.process_id)
+            is_known = pc.is_in(table.column("session_id"), pa.array(list(known), pa.string()))
+            table = table.filter(pc.invert(is_known))
+        with arriving(connection, table):
+            connection.execute(_INSERT_ROWS)
 
 
 Entries = dict[str, SessionEntry]
@@ -146,17 +140,17 @@ def session_of(entry: SessionEntry, process_id: str | None) -> Session:
         session_id=str(record["session_id"]),
         process_id=process_id,
         status=record["status"],
-        task_id=_text(record.get("task_id")),
-        model_version=_text(record.get("model_version")),
-        reward=_number(record.get("reward")),
-        tokens=_whole(record.get("tokens")),
+        task_id=text_of(record.get("task_id")),
+        model_version=text_of(record.get("model_version")),
+        reward=number_of(record.get("reward")),
+        tokens=whole_of(record.get("tokens")),
         rollout_stats=_mapping(record.get("rollout_stats")),
         counters=_mapping(record.get("counters")),
         phase_seconds={name: record[field] for field, name in seconds.items() if field in record},
         phases=phases,
         **{name: record.get(name) for name in _PLAIN if name != "reason"},
-        reason=_text(record.get("reason")),
-        **{name: record.get(name) for name in _DURATIONS},
+        reason=text_of(record.get("reason")),
+        **{name: record.get(name) for name in DURATIONS},
     )
 
 
@@ -186,45 +180,6 @@ def record_of(session: Session) -> SessionRecord:
     """Return a row as the session's record, as files hold it."""
     entry = entry_of(session, 0)
     return entry.record()
-
-
-def session_of_row(values: Iterable[Any]) -> Session:
-    """Return the struct of one row of the table."""
-    fields = dict(zip(_NAMES, values, strict=True))
-    for name in JSON_FIELDS:
-        fields[name] = msgspec.json.decode(fields[name]) if fields[name] else {}
-    return Session(**fields)
-
-
-def session_table(sessions: list[Session], snapshot_ns: list[int | None] | None = None) -> pa.Table:
-    """Return sessions in the columns of the table."""
-    columns: dict[str, pa.Array] = {}
-    for name in _NAMES:
-        values = [getattr(session, name) for session in sessions]
-        if name in JSON_FIELDS:
-            columns[name] = pa.array([msgspec.json.encode(value).decode() for value in values], pa.string())
-            continue
-        kind = pa.float64() if name.endswith(("_ts", "_s")) else _TYPES.get(name, pa.string())
-        columns[name] = pa.array(values, kind)
-    columns["snapshot_ns"] = pa.array(snapshot_ns or [0] * len(sessions), pa.int64())
-    return pa.table(columns)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(value: Any) -> float | None:
-    """Return a number, also one that JSON spells as text, such as `NaN`."""
-    try:
-        return None if value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _whole(value: Any) -> int | None:
-    number = _number(value)
-    return None if number is None or not isfinite(number) or abs(number) >= 2**62 else int(number)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

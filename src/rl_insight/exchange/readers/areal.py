@@ -1,12 +1,13 @@
 """AReaL session records as JSON Lines: one line a session, with its phases.
 
-A session becomes a snapshot and a span, each of its phases a span inside that. The columns of the batch are made with
-NumPy from plain lists: tuples for each row would cost more than reading the JSON.
+A session becomes a row and a span, each of its phases a span inside that. Lines are turned into columns at once, with
+comprehensions and NumPy: steps for each line would cost more than reading the JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 
 from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
-from rl_insight.schema.batch import Sessions, Spans
-from rl_insight.schema.sessions import PENDING, PHASE_SEGMENT, SESSION_SEGMENT, STATUSES
+from rl_insight.schema.batch import Spans
+from rl_insight.schema.sessions import PENDING, PHASE_SEGMENT, SESSION_SEGMENT
+from rl_insight.store.whole_sessions import Floats, Integers, SessionBatch, WholeSessions
 
 _LANE = "sessions"
 _WALL_CLOCK_S = 1e9
@@ -30,6 +32,9 @@ class _Phase(msgspec.Struct, gc=False):
     end_ts: float | None = None
     outcome: str | None = None
     payload: msgspec.Raw = _NOTHING
+
+
+_PhasesByName = dict[str, list[_Phase] | None]
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -46,7 +51,7 @@ class _Line(msgspec.Struct, gc=False):
     wait_return_ts: float | None = None
     finalized_ts: float | None = None
     rollout_stats: msgspec.Raw = _NOTHING
-    phases: dict[str, list[_Phase] | None] | None = None
+    phases: _PhasesByName | None = None
     counters: msgspec.Raw = _NOTHING
     step: int | None = None
     model_version: Any = None
@@ -54,27 +59,8 @@ class _Line(msgspec.Struct, gc=False):
     tokens: Any = None
 
 
-class _Snapshot(msgspec.Struct, omit_defaults=True, gc=False):
-    """The JSON of a snapshot, see `rl_insight.schema.sessions.Snapshot`."""
-
-    session_id: str
-    task_id: Any = None
-    reason: Any = None
-    submit_ts: float | None = None
-    enqueue_ts: float | None = None
-    wait_return_ts: float | None = None
-    finalized_ts: float | None = None
-    rollout_stats: Any = None
-    counters: Any = None
-    step: int | None = None
-    model_version: Any = None
-    reward: Any = None
-    tokens: Any = None
-
-
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
-_encode = msgspec.json.Encoder().encode
-_FIXED = (SESSION_SEGMENT, PHASE_SEGMENT, _LANE, "ok", "error", "cancelled", "open", "session", *STATUSES)
+_FIXED = (SESSION_SEGMENT, PHASE_SEGMENT, _LANE, "ok", "error", "cancelled", "open", "session")
 _POSITION = {text: place + 1 for place, text in enumerate(_FIXED)}
 _SPAN_STATUS = {"failed": _POSITION["error"], "cancelled": _POSITION["cancelled"], PENDING: _POSITION["open"]}
 _OK, _OPEN, _SESSION = _POSITION["ok"], _POSITION["open"], _POSITION["session"]
@@ -88,191 +74,223 @@ class ArealSessionReader(Reader):
         super().__init__(context)
         self._processes: dict[tuple[int | None, str | None], Process] = {}
         self._trace = number_of(context.identity, "sessions")
-        self._sessions = 0
+        self._spans = 0
 
     def convert(self, data: bytes) -> Iterator[Batch]:
         """Yield a batch for each rank that the lines tell about; it is one, as a rule."""
-        by_owner: dict[tuple[int | None, str | None], list[_Line]] = {}
-        for line in decoded_lines(data, _decoder, self.context.counts):
-            by_owner.setdefault((line.rank, line.role), []).append(line)
-        for owner, lines in by_owner.items():
-            process = self._process(*owner)
-            yield self.context.seal(self._batch(process, lines))
+        lines = decoded_lines(data, _decoder, self.context.counts)
+        for (rank, role), own in _by_owner(lines).items():
+            yield self.context.seal(self._batch(self._process(rank, role), own))
 
     def _process(self, rank: int | None, role: str | None) -> Process:
         found = self._processes.get((rank, role))
         if found is None:
             part = "" if not self._processes else f"{role or ''}{'' if rank is None else rank}"
-            rank = rank if rank is not None and abs(rank) < _STEP_LIMIT else None
-            found = self.context.process(part, rank=rank, role=role or "rollout")
+            known_rank = rank if rank is not None and abs(rank) < _STEP_LIMIT else None
+            found = self.context.process(part, rank=known_rank, role=role or "rollout")
             self._processes[rank, role] = found
         return found
 
-    def _batch(self, process: Process, lines: list[_Line]) -> Batch:
-        columns = _Columns(process.process_id, self.context.origin_ns)
-        for line in lines:
-            columns.add(line)
-        first = self._sessions
-        self._sessions += len(columns.spans)
-        return Batch(
+    def _batch(self, process: Process, lines: list[_Line]) -> SessionBatch:
+        sessions = _SessionColumns(process.process_id, lines, self.context.origin_ns / 1e9)
+        spans = sessions.spans(self._trace, self._spans)
+        self._spans += len(spans)
+        return SessionBatch(
             version=VERSION,
             process=process,
             sequence=self.context.next_sequence(process.process_id),
             sent_ns=0,
-            strings=columns.strings,
-            spans=columns.span_table(self._trace, first),
-            sessions=columns.session_table(),
+            strings=sessions.strings,
+            spans=spans,
+            whole=sessions.whole(),
         )
 
 
-class _Columns:
-    """The spans and snapshots of some sessions, column by column; times are seconds until the end."""
+def _by_owner(lines: list[_Line]) -> dict[tuple[int | None, str | None], list[_Line]]:
+    if len({line.rank for line in lines}) == 1 and len({line.role for line in lines}) == 1:
+        return {(lines[0].rank, lines[0].role): lines}
+    owners: dict[tuple[int | None, str | None], list[_Line]] = {}
+    for line in lines:
+        owners.setdefault((line.rank, line.role), []).append(line)
+    return owners
 
-    def __init__(self, process_id: str, origin_ns: int) -> None:
-        self._process_id = process_id
-        self._origin_s = origin_ns / 1e9
-        self.strings: list[str] = list(_FIXED)
-        self._positions = dict(_POSITION)
-        # Of each span: whose child it is (-1: nobody's), name, session, status, times, step, attributes.
-        self.spans: list[tuple[int, int, int, int, float, float, int, int]] = []
-        self._sessions: list[tuple[int, int, int, float, int]] = []
 
-    def _text(self, value: str) -> int:
-        position = self._positions.get(value)
-        if position is None:
-            self.strings.append(value)
-            position = self._positions[value] = len(self.strings)
-        return position
+class _SessionColumns:
+    """Some sessions and their phases, column by column; times are seconds, NaN where there is none."""
 
-    def _unique(self, value: str) -> int:
-        """Add a text that is not worth looking up: ids and records stand once."""
-        self.strings.append(value)
-        return len(self.strings)
-
-    def add(self, line: _Line) -> None:
-        """Add one session."""
-        own_id = line.session_id
+    def __init__(self, process_id: str, lines: list[_Line], origin_s: float) -> None:
+        self._lines = lines
         # A number is unique for a rank only; a text was made to be unique everywhere.
-        session_id = own_id if isinstance(own_id, str) else f"{self._process_id}/{own_id}"
-        session = self._unique(session_id)
-        step = NO_STEP if line.step is None or abs(line.step) >= _STEP_LIMIT else line.step
-        if self._origin_s:
-            self._shift(line)
-        begin, end = line.submit_ts, line.finalized_ts or line.wait_return_ts
-        spans, positions = self.spans, self._positions
-        parent = len(spans)
-        spans.append((-1, _SESSION, session, _OK, 0.0, 0.0, step, 0))
-        for name, intervals in (line.phases or {}).items():
-            name_position = positions.get(name) or self._text(name)
-            for phase in intervals or ():
-                start, stop = phase.start_ts, phase.end_ts
-                if start is None:
-                    continue
-                begin = start if begin is None or start < begin else begin
-                raw = phase.payload
-                payload = self._unique(bytes(raw).decode()) if raw is not _NOTHING and bytes(raw) != _NULL else 0
-                if stop is None:
-                    status, stop = _OPEN, -1.0
-                else:
-                    status = _OUTCOMES.get(phase.outcome or "ok", _OK)
-                    end = stop if end is None or stop > end else end
-                spans.append((parent, name_position, session, status, start, stop, step, payload))
-        is_open = line.status == PENDING or end is None
-        spans[parent] = (
-            -1,
-            _SESSION,
-            session,
-            _SPAN_STATUS.get(line.status, _OK),
-            begin or 0.0,
-            -1.0 if is_open or end is None else end,
-            step,
-            0,
-        )
-        task = 0 if line.task_id is None else self._text(str(line.task_id))
-        record = self._unique(_encode(_snapshot(session_id, line)).decode())
-        self._sessions.append((session, task, self._text(line.status), end or begin or 0.0, record))
+        self._ids = [own if isinstance(own := line.session_id, str) else f"{process_id}/{own}" for line in lines]
+        self._submit = _moments([line.submit_ts for line in lines], origin_s)
+        self._enqueue = _moments([line.enqueue_ts for line in lines], origin_s)
+        self._wait_return = _moments([line.wait_return_ts for line in lines], origin_s)
+        self._finalized = _moments([line.finalized_ts for line in lines], origin_s)
+        self._statuses = [line.status or PENDING for line in lines]
+        self.strings = [*_FIXED, *self._ids]
+        self._phases = _PhaseColumns([line.phases or {} for line in lines], self.strings, origin_s)
+        ends = np.where(np.isnan(self._finalized), self._wait_return, self._finalized)
+        self._begin = np.fmin(self._submit, self._phases.by_session(np.fmin, self._phases.start))
+        self._end = np.fmax(ends, self._phases.by_session(np.fmax, self._phases.end))
+        # Each session's span stands before those of its phases.
+        self._span_rows = np.arange(len(lines)) + np.cumsum(self._phases.counts) - self._phases.counts
+        self._phase_rows = np.arange(len(self._phases)) + self._phases.owner + 1
 
-    def _shift(self, line: _Line) -> None:
-        shift = self._origin_s
-        for mark in ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts"):
-            moment = getattr(line, mark)
-            if moment is not None and moment < _WALL_CLOCK_S:
-                setattr(line, mark, moment + shift)
-        for intervals in (line.phases or {}).values():
-            for phase in intervals or ():
-                if phase.start_ts is not None and phase.start_ts < _WALL_CLOCK_S:
-                    phase.start_ts += shift
-                if phase.end_ts is not None and phase.end_ts < _WALL_CLOCK_S:
-                    phase.end_ts += shift
+    def _column(self, of_sessions: Any, of_phases: Any, kind: str) -> NDArray[Any]:
+        """Return a column of all spans from the sessions' and the phases' part of it."""
+        column = np.empty(len(self._lines) + len(self._phases), kind)
+        column[self._span_rows] = of_sessions
+        column[self._phase_rows] = of_phases
+        return column
 
-    def span_table(self, trace: int, first: int) -> Spans:
+    def spans(self, trace: int, first: int) -> Spans:
         """Return the spans; their ids count on from the spans of this file before them."""
-        if not self.spans:
-            return Spans()
-        parents, names, sessions, statuses, starts, ends, steps, attributes = zip(*self.spans, strict=True)
-        parent = np.array(parents, np.int64)
+        phases = self._phases
+        count = len(self._lines) + len(phases)
         base = np.uint64((trace + first) % 2**63 + 1)
-        ids = base + np.arange(len(parents), dtype=np.uint64)
-        is_session = parent < 0
-        own = np.where(is_session, np.arange(len(parents)), parent).astype(np.uint64)
-        start_ns, end = _nanoseconds(starts), np.array(ends)
-        duration = np.where(end < 0, -1, np.maximum(_nanoseconds(ends) - start_ns, 0))
-        segments = np.where(is_session, _POSITION[SESSION_SEGMENT], _POSITION[PHASE_SEGMENT])
-        zeros = np.zeros(len(parents), "<u4").tobytes()
+        own = (base + self._span_rows.astype(np.uint64))[self._owner()]
+        is_pending = np.array([status == PENDING for status in self._statuses], bool)
+        start = _nanoseconds(self._column(self._begin, phases.start, "f8"))
+        end = self._column(np.where(is_pending, np.nan, self._end), phases.end, "f8")
+        duration = np.where(np.isnan(end), -1, np.maximum(_nanoseconds(end) - start, 0))
+        steps = self._steps()
+        ids = np.arange(len(_FIXED) + 1, len(_FIXED) + 1 + len(self._lines))
+        statuses = [_SPAN_STATUS.get(status, _OK) for status in self._statuses]
         return Spans(
-            span_id=ids.astype("<u8").tobytes(),
-            trace_high=np.full(len(parents), trace, "<u8").tobytes(),
-            trace_low=(base + own).astype("<u8").tobytes(),
-            parent_id=np.where(is_session, 0, base + own).astype("<u8").tobytes(),
-            name=_positions(names),
-            start_ns=start_ns.astype("<i8").tobytes(),
+            span_id=(base + np.arange(count, dtype=np.uint64)).astype("<u8").tobytes(),
+            trace_high=np.full(count, trace, "<u8").tobytes(),
+            trace_low=own.astype("<u8").tobytes(),
+            parent_id=self._column(0, own[self._phase_rows], "<u8").tobytes(),
+            name=self._column(_SESSION, phases.name, "<u4").tobytes(),
+            start_ns=start.astype("<i8").tobytes(),
             duration_ns=duration.astype("<i8").tobytes(),
-            segment=segments.astype("<u4").tobytes(),
-            lane=np.full(len(parents), _POSITION[_LANE], "<u4").tobytes(),
-            status=_positions(statuses),
-            error=zeros,
-            step=np.array(steps, "<i8").tobytes(),
-            session_id=_positions(sessions),
-            attributes=_positions(attributes),
+            segment=self._column(_POSITION[SESSION_SEGMENT], _POSITION[PHASE_SEGMENT], "<u4").tobytes(),
+            lane=np.full(count, _POSITION[_LANE], "<u4").tobytes(),
+            status=self._column(statuses, phases.status, "<u4").tobytes(),
+            error=bytes(4 * count),
+            step=steps[self._owner()].astype("<i8").tobytes(),
+            session_id=ids[self._owner()].astype("<u4").tobytes(),
+            attributes=self._column(0, phases.payload, "<u4").tobytes(),
         )
 
-    def session_table(self) -> Sessions:
-        """Return the snapshots."""
-        if not self._sessions:
-            return Sessions()
-        sessions, tasks, statuses, times, records = zip(*self._sessions, strict=True)
-        return Sessions(
-            session_id=_positions(sessions),
-            task_id=_positions(tasks),
-            status=_positions(statuses),
-            time_ns=_nanoseconds(times).astype("<i8").tobytes(),
-            record=_positions(records),
+    def _owner(self) -> Integers:
+        owner: Integers = np.repeat(np.arange(len(self._lines)), self._phases.counts + 1)
+        return owner
+
+    def _steps(self) -> Integers:
+        steps = [line.step for line in self._lines]
+        if steps.count(None) == len(steps):
+            return np.full(len(steps), NO_STEP)
+        return np.array([NO_STEP if step is None or abs(step) >= _STEP_LIMIT else step for step in steps], np.int64)
+
+    def whole(self) -> WholeSessions:
+        """Return the sessions for the store."""
+        lines = self._lines
+        latest = np.where(np.isnan(self._end), self._begin, self._end)
+        return WholeSessions(
+            session_id=self._ids,
+            status=self._statuses,
+            time_ns=_nanoseconds(latest),
+            submit_ts=self._submit,
+            enqueue_ts=self._enqueue,
+            wait_return_ts=self._wait_return,
+            finalized_ts=self._finalized,
+            task_id=[line.task_id for line in lines],
+            reason=[line.reason for line in lines],
+            rollout_stats=_texts([line.rollout_stats for line in lines]),
+            counters=_texts([line.counters for line in lines]),
+            step=[line.step for line in lines],
+            model_version=[line.model_version for line in lines],
+            reward=[line.reward for line in lines],
+            tokens=[line.tokens for line in lines],
+            owner=self._owner(),
         )
 
 
-def _snapshot(session_id: str, line: _Line) -> _Snapshot:
-    return _Snapshot(
-        session_id,
-        line.task_id,
-        line.reason,
-        line.submit_ts,
-        line.enqueue_ts,
-        line.wait_return_ts,
-        line.finalized_ts,
-        None if line.rollout_stats is _NOTHING else line.rollout_stats,
-        None if line.counters is _NOTHING else line.counters,
-        line.step,
-        line.model_version,
-        line.reward,
-        line.tokens,
-    )
+class _PhaseColumns:
+    """The phases of some sessions, column by column.
+
+    Args:
+        sessions: the phases of each.
+        strings: where names and payloads are added.
+        origin_s: what to add to times that do not count from 1970.
+    """
+
+    def __init__(self, sessions: list[_PhasesByName], strings: list[str], origin_s: float) -> None:
+        positions = dict.fromkeys(chain.from_iterable(sessions), 0)
+        for name in positions:
+            strings.append(name)
+            positions[name] = len(strings)
+        lists: list[Any] = list(chain.from_iterable(map(dict.values, sessions)))
+        if None in lists:
+            lists = [intervals or () for intervals in lists]
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        phases: list[_Phase] = list(chain.from_iterable(lists))
+        names = np.fromiter(map(positions.__getitem__, chain.from_iterable(sessions)), np.int64, len(lists))
+        owner = np.repeat(np.arange(len(sessions)), list(map(len, sessions)))
+        self.start = _moments([phase.start_ts for phase in phases], origin_s)
+        self.end = _moments([phase.end_ts for phase in phases], origin_s)
+        self.owner: Integers = np.repeat(owner, lengths)
+        self.name: Integers = np.repeat(names, lengths)
+        self.status = _outcomes([phase.outcome for phase in phases], self.end)
+        self.payload = _payloads([phase.payload for phase in phases], strings)
+        begun = ~np.isnan(self.start)
+        if not begun.all():
+            self.start, self.end, self.owner = self.start[begun], self.end[begun], self.owner[begun]
+            self.name, self.status, self.payload = self.name[begun], self.status[begun], self.payload[begun]
+        self.counts: Integers = np.bincount(self.owner, minlength=len(sessions))
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def by_session(self, combine: np.ufunc, moments: Floats) -> Floats:
+        """Return the least or greatest moment of each session."""
+        found = np.full(len(self.counts), np.nan)
+        filled = self.counts > 0
+        if len(moments):
+            found[filled] = combine.reduceat(moments, (np.cumsum(self.counts) - self.counts)[filled])
+        return found
 
 
-def _positions(values: tuple[int, ...]) -> bytes:
-    return np.array(values, "<u4").tobytes()
+def _moments(seconds: list[float | None], origin_s: float) -> Floats:
+    moments: Floats = np.array(seconds, np.float64)
+    if origin_s:
+        moments[moments < _WALL_CLOCK_S] += origin_s
+    return moments
 
 
-def _nanoseconds(seconds: tuple[float, ...]) -> NDArray[np.int64]:
-    """Return seconds as nanoseconds, to the microsecond, within what the store keeps."""
-    microseconds: NDArray[np.int64] = np.rint(np.clip(np.array(seconds), 0.0, 4e9) * 1e6).astype(np.int64)
+def _outcomes(outcomes: list[str | None], ends: Floats) -> Integers:
+    if outcomes.count(None) == len(outcomes):
+        told = np.full(len(outcomes), _OK)
+    else:
+        told = np.array([_OUTCOMES.get(outcome or "ok", _OK) for outcome in outcomes], np.int64)
+    return np.where(np.isnan(ends), _OPEN, told)
+
+
+def _payloads(payloads: list[msgspec.Raw], strings: list[str]) -> Integers:
+    """Add payloads to the strings and return where they stand; 0 for none."""
+    found: Integers = np.zeros(len(payloads), np.int64)
+    if payloads.count(_NOTHING) == len(payloads):
+        return found
+    for row, payload in enumerate(_texts(payloads)):
+        if payload is not None:
+            strings.append(payload.decode())
+            found[row] = len(strings)
+    return found
+
+
+def _texts(values: list[msgspec.Raw]) -> list[bytes | None]:
+    """Return JSON that is kept as it is; None for nothing."""
+    if values.count(_NOTHING) == len(values):
+        return [None] * len(values)
+    texts: list[bytes | None] = list(map(bytes, values))
+    if b"" in texts or _NULL in texts:
+        return [None if text in {b"", _NULL} else text for text in texts]
+    return texts
+
+
+def _nanoseconds(seconds: Floats) -> Integers:
+    """Return seconds as nanoseconds, to the microsecond, within what the store keeps; none is 0."""
+    known = np.clip(np.nan_to_num(seconds), 0.0, 4e9)
+    microseconds: Integers = np.rint(known * 1e6).astype(np.int64)
     return microseconds * 1000

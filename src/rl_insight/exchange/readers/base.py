@@ -66,6 +66,8 @@ class FileContext:
         self.force_run = force_run
         self.origin_ns = origin_ns
         self.counts = Counts()
+        self.first_sequence = 0
+        """Where the counting of batches begins, for a file that holds a part of what its processes recorded."""
         self._sequences: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
@@ -79,7 +81,7 @@ class FileContext:
     def next_sequence(self, process_id: str) -> int:
         """Count a process's batches; the count depends only on the file."""
         number = self._sequences[process_id] = self._sequences.get(process_id, 0) + 1
-        return number
+        return self.first_sequence + number
 
     def build(self, builder: BatchBuilder, process: Process) -> Batch:
         """Return what a builder holds as the next batch of a process."""

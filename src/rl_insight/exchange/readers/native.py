@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.readers.base import HEARTBEAT_S, FileContext, Reader, decoded_lines, json_text
+from rl_insight.exchange.readers.base import HEARTBEAT_S, FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.schema.records import (
     EventRecord,
@@ -28,8 +28,16 @@ AnyRecord = (
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyRecord, strict=False)
 
 
+_EARLIEST_S = 1_500_000_000
+_SECOND_BITS, _FILE_BITS = 32, 14
+
+
 class RecordReader(Reader):
-    """Reads records; each process of the file becomes a process of the run, under its id and the file's."""
+    """Reads records; each process of the file becomes a process of the run.
+
+    Files that were rotated hold parts of one process each. Where the counting of batches begins follows from the time
+    of a file's first record, so that the parts stand one after the other and never meet.
+    """
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
@@ -41,6 +49,7 @@ class RecordReader(Reader):
         builders: dict[str, _Rows] = {}
         counts = self.context.counts
         for record in decoded_lines(data, _decoder, counts):
+            self._note_time(record)
             if isinstance(record, ProcessRecord):
                 self._processes[record.process_id] = self._introduced(record)
                 continue
@@ -55,6 +64,17 @@ class RecordReader(Reader):
             told = self._losses.get(process_id, {})
             batch.losses += [Loss(kind, reason, count) for (kind, reason), count in told.items()]
             yield batch
+
+    def _note_time(self, record: Record) -> None:
+        if self.context.first_sequence:
+            return
+        time_ns = getattr(record, "time_ns", None) or getattr(record, "start_ns", None)
+        if time_ns is None:
+            return
+        seconds = min(max(time_ns // 1_000_000_000 - _EARLIEST_S, 0), 2**30)
+        # Two files may begin in one second, or with the same span.
+        file = number_of(self.context.identity) % 2**_FILE_BITS
+        self.context.first_sequence = (seconds << _SECOND_BITS) + (file << (_SECOND_BITS - _FILE_BITS))
 
     def _introduced(self, record: ProcessRecord) -> Process:
         fields = msgspec.structs.asdict(record)
@@ -78,8 +98,8 @@ class RecordReader(Reader):
         return known
 
     def _name(self, process_id: str) -> str:
-        """Return an id that two files never share: their sequence numbers would collide."""
-        return f"{process_id.partition('@')[0]}@{self.context.identity}"
+        """Return an id apart from that of the process itself, whose batches have sequence numbers of their own."""
+        return f"{process_id.partition('@')[0]}@imported"
 
     def _add(self, rows: _Rows, record: Record) -> None:
         if isinstance(record, LossRecord):

@@ -5,10 +5,12 @@
 """
 
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
-from rl_insight.store.queries.hotspots import Hotspot, Scope, hotspots
+from rl_insight.store.queries.hotspots import Hotspot, hotspots
 from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, range_query
+from rl_insight.store.queries.scope import Scope
 from rl_insight.store.queries.sessions import (
     Finding,
     SessionInFlight,
@@ -34,12 +36,14 @@ from rl_insight.store.queries.sql import SqlResult, run_sql
 from rl_insight.store.queries.steps import Step, StepMetric, StepTime, step_metrics, step_times, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
-from rl_insight.store.sessions import Session
+from rl_insight.store.session_rows import Session
 
 __all__ = [
     "Cursor",
     "Event",
     "Finding",
+    "Flame",
+    "FlameNode",
     "HeatMap",
     "Hotspot",
     "Lane",
@@ -63,6 +67,7 @@ __all__ = [
     "Timeline",
     "close_lost_sessions",
     "findings",
+    "flame",
     "heat_map",
     "hotspots",
     "label_values",

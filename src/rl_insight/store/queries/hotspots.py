@@ -11,31 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import by_group, quantiles, union_ns
+from rl_insight.store.queries.scope import Scope, ScopedSpans
 
 GroupBy = Literal["name", "role", "lane", "name_role", "name_lane"]
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which spans to look at: all, one step, the last steps, a window; conditions add up."""
-
-    step: int | None = None
-    last_steps: int | None = None
-    """The latest step is `last_steps=1`."""
-    start_ns: int | None = None
-    end_ns: int | None = None
-    lane_ids: list[int] | None = None
-    segment: str | None = None
-
-
 class Hotspot(msgspec.Struct, frozen=True, kw_only=True):
-    """The spans of one group; durations are nanoseconds."""
+    """The spans of one group; durations are nanoseconds, in a window those of the parts inside it."""
 
     name: str | None
     role: str | None
     lane_id: int | None
     count: int
+    """Those that have ended; in a window, the open ones too."""
     total_ns: int
     wall_ns: int
     """How long at least one of them was running."""
@@ -52,47 +42,38 @@ Key = tuple[int | None, str | None, int | None]
 """Name, role, lane; those that a grouping leaves out are None."""
 
 _GROUPINGS = get_args(GroupBy)
-_FRAGMENTS = {
-    "step": "step = $step",
-    "from_step": "step >= $from_step",
-    "from_ns": "start_ns + clock_offset_ns >= $from_ns",
-    "until_ns": "start_ns + clock_offset_ns < $until_ns",
-    "lanes": "lane_id IN (SELECT unnest($lanes))",
-    "segment": "segment = $segment",
-}
-_PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
-# Where no clock is off, which is the common case, millions of rows need not be joined with their offsets.
-_SOURCES = {
-    True: f"{{table}} JOIN ({_PLACES}) USING (lane_id)",
-    False: "(SELECT *, 0::BIGINT AS clock_offset_ns FROM {table})",
-}
-_SPANS = "SELECT {lane} name_id, start_ns + clock_offset_ns AS start_ns, duration_ns FROM {source} WHERE {where}"
 _ERRORS = """
-    SELECT lane_id, name_id, count(*) FROM {source} WHERE status = 'error' AND {where} GROUP BY lane_id, name_id
+    SELECT lane_id, name_id, count(*) FROM {ended} WHERE status = 'error' AND {where} GROUP BY lane_id, name_id
 """
-_OPEN = "SELECT lane_id, name_id, count(*) FROM {source} WHERE {where} GROUP BY lane_id, name_id"
-_LATEST_STEP = (
-    "SELECT max(step) FROM (SELECT max(step) AS step FROM span_data UNION ALL SELECT max(step) FROM open_span_data)"
-)
+_OPEN = "SELECT lane_id, name_id, count(*) FROM {opened} WHERE {where} GROUP BY lane_id, name_id"
 
 
-def hotspots(cursor: Cursor, scope: Scope | None = None, group_by: GroupBy = "name", limit: int = 500) -> list[Hotspot]:
+def hotspots(
+    cursor: Cursor,
+    scope: Scope | None = None,
+    group_by: GroupBy = "name",
+    limit: int = 500,
+    now_ns: int | None = None,
+) -> list[Hotspot]:
     """Return the groups of spans in a scope, the most wall time first.
+
+    Args:
+        cursor: of the run.
+        scope: which spans; None for all.
+        group_by: what makes a group.
+        limit: at most this many groups.
+        now_ns: in a window, open spans count up to here; None for the clock of this machine.
 
     >>> hotspots(cursor, Scope(last_steps=1))  # doctest: +SKIP
     """
     if group_by not in _GROUPINGS:
         raise QueryError(f"cannot group by {group_by!r}: choose one of {', '.join(_GROUPINGS)}.")
-    where, given = conditions(_FRAGMENTS, _values(cursor, scope or Scope()))
-    places = cursor.execute(_PLACES).fetchall()
-    roles = {lane_id: role for lane_id, _, role in places}
-    source = _SOURCES[any(offset for _, offset, _ in places)]
-    ended, opened = source.format(table="span_data"), source.format(table="open_span_data")
-    lane = "" if group_by == "name" else "lane_id,"
-    found = cursor.execute(_SPANS.format(lane=lane, source=ended, where=where), given).fetchnumpy()
-    errors = _counts(cursor, _ERRORS.format(source=ended, where=where), given, roles, group_by)
-    running = _counts(cursor, _OPEN.format(source=opened, where=where), given, roles, group_by)
-    key_of, groups = _group_numbers(found, roles, group_by)
+    spans = ScopedSpans(cursor, scope or Scope(), now_ns)
+    columns = "name_id" if group_by == "name" else "lane_id, name_id"
+    found = spans.execute(spans.rows(columns, with_open=False)).fetchnumpy()
+    errors = _counts(spans, _ERRORS, group_by)
+    running = _counts(spans, _OPEN, group_by)
+    key_of, groups = _group_numbers(found, spans.roles, group_by)
     rows = by_group(groups)
     with ThreadPoolExecutor(2) as pool:  # NumPy gathers and sorts without the interpreter lock
         results = list(pool.map(lambda group: _measure(found, group[1]), rows))
@@ -103,30 +84,13 @@ def hotspots(cursor: Cursor, scope: Scope | None = None, group_by: GroupBy = "na
     return sorted(spots, key=lambda spot: (-spot.wall_ns, -spot.open, spot.name or ""))[:limit]
 
 
-def _counts(cursor: Cursor, sql: str, given: Parameters, roles: dict[int, str], group_by: str) -> dict[Key, int]:
+def _counts(spans: ScopedSpans, sql: str, group_by: str) -> dict[Key, int]:
     """Return the counts of a query by lane and name, added up by group."""
     counts: dict[Key, int] = {}
-    for lane_id, name_id, count in cursor.execute(sql, given).fetchall():
-        key = _key(group_by, name_id, roles[lane_id], lane_id)
+    for lane_id, name_id, count in spans.execute(sql).fetchall():
+        key = _key(group_by, name_id, spans.roles[lane_id], lane_id)
         counts[key] = counts.get(key, 0) + count
     return counts
-
-
-def _values(cursor: Cursor, scope: Scope) -> Parameters:
-    from_step = None
-    if scope.last_steps is not None:
-        if scope.last_steps < 1:
-            raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
-        ((latest,),) = cursor.execute(_LATEST_STEP).fetchall()
-        from_step = None if latest is None else latest - scope.last_steps + 1
-    return {
-        "step": scope.step,
-        "from_step": from_step,
-        "from_ns": scope.start_ns,
-        "until_ns": scope.end_ns,
-        "lanes": scope.lane_ids,
-        "segment": scope.segment,
-    }
 
 
 def _key(group_by: str, name_id: int, role: str, lane_id: int) -> Key:

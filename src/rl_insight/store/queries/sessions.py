@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -12,16 +12,12 @@ from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
 from rl_insight.store.queries.summary import SILENT_HEARTBEATS
 from rl_insight.store.run_store import RunStore
-from rl_insight.store.sessions import (
-    JSON_FIELDS,
-    Session,
-    read_entries,
-    record_of,
-    session_of_row,
-    session_table,
-    write_entries,
-)
+from rl_insight.store.session_rows import JSON_FIELDS, Session, session_of_row, session_table
+from rl_insight.store.sessions import read_entries, record_of, write_entries
 from rl_insight.store.tables import SECOND
+
+SessionDetail = Literal["full", "phases", "brief"]
+"""How much of each session is wanted."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +74,7 @@ _FRAGMENTS = {
     "first_step": "step >= $first_step",
     "last_step": "step <= $last_step",
     "longer": "total_s >= $longer",
-    "phase": "list_contains(json_keys(phases), $phase)",
+    "phase": "list_contains(list_transform(phases, lambda phase: phase.name), $phase)",
     "text": "(session_id ILIKE $text ESCAPE '!' OR task_id ILIKE $text ESCAPE '!' OR reason ILIKE $text ESCAPE '!')",
 }
 SORTABLE = tuple(name for name in Session.__struct_fields__ if name not in JSON_FIELDS)
@@ -132,8 +128,13 @@ def sessions(
     descending: bool = True,
     limit: int = 100,
     offset: int = 0,
+    detail: SessionDetail = "full",
 ) -> tuple[list[Session], int]:
-    """Return a page of the sessions that fit every condition given, and how many fit in all."""
+    """Return a page of the sessions that fit every condition given, and how many fit in all.
+
+    With `detail="phases"` they are without payloads, counters and rollout statistics; `"brief"` leaves out the phases
+    too, but for their seconds.
+    """
     if order not in SORTABLE:
         raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)}.")
     if not 0 <= offset < 2**31:
@@ -156,7 +157,18 @@ def sessions(
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
     sql = _SESSIONS.format(where=where, order=order, direction="DESC" if descending else "ASC")
     rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()
-    return [session_of_row(row) for row in rows], total
+    return [_with_detail(session_of_row(row), detail) for row in rows], total
+
+
+def _with_detail(session: Session, detail: SessionDetail) -> Session:
+    if detail == "full":
+        return session
+    phases = {} if detail == "brief" else {name: _without_payloads(some) for name, some in session.phases.items()}
+    return msgspec.structs.replace(session, phases=phases, counters={}, rollout_stats={})
+
+
+def _without_payloads(intervals: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in interval.items() if name != "payload"} for interval in intervals]
 
 
 def session_record(cursor: Cursor, session_id: str) -> SessionRecord | None:

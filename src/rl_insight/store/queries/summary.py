@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.schema.sequences import is_given
 from rl_insight.store.queries.base import Cursor, attributes_of, structs
 
 SILENT_HEARTBEATS = 3.0
@@ -57,7 +58,7 @@ class ProcessHealth(msgspec.Struct, frozen=True):
     clock_offset_ns: int
     batches: int
     missing_batches: int
-    """Gaps in its sequence numbers: on the way, or lost."""
+    """Gaps in its sequence numbers: on the way, or lost; always 0 for a sender that numbers nothing, as with OTLP."""
     open_spans: int
     lost: int
 
@@ -137,9 +138,7 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
         process_id, host, pid, role, rank, labels, started, first, last, heartbeat, final, offset, low, above, *tail = (
             row
         )
-        ranges = [part.split("-") for part in above.split(",")] if above else []
-        batches = low + sum(int(end) - int(begin) + 1 for begin, end in ranges)
-        highest = int(ranges[-1][1]) if ranges else low
+        batches, missing = _batches(low, above)
         silent_s = max(0, now_ns - last) / 1e9
         lost = silent_s > SILENT_HEARTBEATS * max(heartbeat, 0.1)
         found.append(
@@ -158,11 +157,21 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
                 "ended" if final else "lost" if lost else "alive",
                 offset,
                 batches,
-                highest - batches,
+                missing,
                 *tail,
             )
         )
     return found
+
+
+def _batches(low_water: int, above: str) -> tuple[int, int]:
+    """Return how many batches of a process are in and how many are missing, by what the ledger says."""
+    ranges = [part.split("-") for part in above.split(",")] if above else []
+    batches = sum(int(end) - int(begin) + 1 for begin, end in ranges)
+    highest = int(ranges[-1][1]) if ranges else low_water
+    if is_given(highest):
+        return batches, 0
+    return batches + low_water, highest - batches - low_water
 
 
 def losses(cursor: Cursor) -> list[LossCount]:

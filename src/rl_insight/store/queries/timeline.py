@@ -64,6 +64,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     open: list[bool]
     span_id: list[str]
     """The span, or the longest of the merged ones."""
+    step: list[int | None] | None = None
+    """The training step of that span; null for the whole column where it was not asked for."""
 
 
 _LANES = """
@@ -150,6 +152,14 @@ _COUNT_RAW = """
     WHERE start_ns >= $from_ns AND start_ns < $until_ns AND rowid >= $from_row
 """
 
+_STEPS = """
+    SELECT lane_id, span_id, step FROM span_data SEMI JOIN shown_spans USING (lane_id, span_id)
+    WHERE start_ns >= $from_ns AND start_ns <= $until_ns AND step IS NOT NULL
+    UNION ALL
+    SELECT lane_id, span_id, step FROM open_span_data SEMI JOIN shown_spans USING (lane_id, span_id)
+    WHERE step IS NOT NULL
+"""
+
 
 def lanes(cursor: Cursor) -> list[Lane]:
     """Return the lanes that have spans, by role, rank, process and lane."""
@@ -165,6 +175,7 @@ def timeline(
     now_ns: int,
     lane_ids: list[int] | None = None,
     max_blocks: int = MAX_BLOCKS,
+    with_steps: bool = False,
 ) -> Timeline:
     """Return what happened in a window of aligned time.
 
@@ -176,6 +187,7 @@ def timeline(
         now_ns: open spans are drawn up to here.
         lane_ids: only these lanes; None for all.
         max_blocks: past this many, pixels are made coarser.
+        with_steps: whether to say each block's training step.
     """
     if not 0 <= start_ns < end_ns < 2**62:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty or out of range.")
@@ -204,7 +216,28 @@ def timeline(
             break
         pixel *= max(2, -(-rows // max_blocks))
         many = True
-    return _timeline(cursor, found, start_ns, end_ns, pixel)
+    answer = _timeline(cursor, found, start_ns, end_ns, pixel)
+    if not with_steps:
+        return answer
+    return msgspec.structs.replace(answer, step=_steps(cursor, answer, least, most))
+
+
+def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int | None]:
+    """Look up the steps of the spans that blocks show; neither rollups nor `long_spans` know them."""
+    if not answer.span_id:
+        return []
+    shown = [int(text, 16) for text in answer.span_id]
+    lanes_shown = np.array(answer.lane_id, np.int32)
+    cursor.register("shown_spans", {"lane_id": lanes_shown, "span_id": np.array(shown, np.uint64)})
+    try:
+        # A merged block begins with its earliest span; the longest begins at most a pixel and a rollup's bucket later.
+        near = 2 * answer.pixel_ns
+        window = {"from_ns": min(answer.block_start_ns) - most, "until_ns": max(answer.block_start_ns) - least + near}
+        found = cursor.execute(_STEPS, window).fetchall()
+    finally:
+        cursor.unregister("shown_spans")
+    steps = {(lane_id, span_id): step for lane_id, span_id, step in found}
+    return [steps.get(key) for key in zip(answer.lane_id, shown, strict=True)]
 
 
 def _count(cursor: Cursor, window: Parameters, rolled_up: int) -> tuple[int, int]:

@@ -1,0 +1,115 @@
+"""Which spans hotspots and flame graphs look at."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.base import Cursor, Parameters, conditions
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Which spans to look at: all, one step, the last steps, a window; conditions add up.
+
+    In a window, of every span that overlaps it only the part inside counts, and open spans count up to now.
+    """
+
+    step: int | None = None
+    last_steps: int | None = None
+    """The latest step is `last_steps=1`."""
+    start_ns: int | None = None
+    end_ns: int | None = None
+    lane_ids: list[int] | None = None
+    segment: str | None = None
+
+    @property
+    def is_window(self) -> bool:
+        """Whether time is among the conditions."""
+        return self.start_ns is not None or self.end_ns is not None
+
+
+_FRAGMENTS = {
+    "step": "step = $step",
+    "from_step": "step >= $from_step",
+    # A span without length is inside when it begins there.
+    "from_ns": "(start_ns + clock_offset_ns + duration_ns > $from_ns OR start_ns + clock_offset_ns >= $from_ns)",
+    "until_ns": "start_ns + clock_offset_ns < $until_ns",
+    "lanes": "lane_id IN (SELECT unnest($lanes))",
+    "segment": "segment = $segment",
+}
+_PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
+# Where no clock is off, which is the common case, millions of rows need not be joined with their offsets.
+_SOURCES = {
+    True: f"{{table}} JOIN ({_PLACES}) USING (lane_id)",
+    False: "(SELECT *, 0::BIGINT AS clock_offset_ns FROM {table})",
+}
+_RUNNING = "(SELECT * REPLACE (greatest($now_ns - start_ns - clock_offset_ns, 0) AS duration_ns) FROM {source})"
+_WHOLE = "SELECT {columns}, start_ns + clock_offset_ns AS start_ns, duration_ns FROM {source} WHERE {where}"
+_PART = """
+    SELECT {columns}, greatest(start_ns + clock_offset_ns, $begin_ns) AS start_ns,
+        least(start_ns + clock_offset_ns + duration_ns, $end_ns) - greatest(start_ns + clock_offset_ns, $begin_ns)
+            AS duration_ns
+    FROM {source} WHERE {where}
+"""
+_LATEST_STEP = (
+    "SELECT max(step) FROM (SELECT max(step) AS step FROM span_data UNION ALL SELECT max(step) FROM open_span_data)"
+)
+
+
+class ScopedSpans:
+    """The spans of a scope, as SQL: `{ended}` and `{opened}` are what to read from, `{where}` which rows."""
+
+    def __init__(self, cursor: Cursor, scope: Scope, now_ns: int | None = None) -> None:
+        self._cursor = cursor
+        self._is_window = scope.is_window
+        self._where, given = conditions(_FRAGMENTS, _values(cursor, scope))
+        places = cursor.execute(_PLACES).fetchall()
+        self.roles: dict[int, str] = {lane_id: role for lane_id, _, role in places}
+        source = _SOURCES[any(offset for _, offset, _ in places)]
+        self._ended = source.format(table="span_data")
+        self._opened = _RUNNING.format(source=source.format(table="open_span_data"))
+        now_ns = time.time_ns() if now_ns is None else now_ns
+        self._parameters = given | _bounds(scope) | {"now_ns": now_ns}
+
+    def execute(self, sql: str, **more: Any) -> Cursor:
+        """Run a statement that names the spans as above."""
+        sql = sql.format(ended=self._ended, opened=self._opened, where=self._where)
+        given = self._parameters | more
+        return self._cursor.execute(sql, {name: value for name, value in given.items() if f"${name}" in sql})
+
+    def rows(self, columns: str, *, with_open: bool) -> str:
+        """Return the statement for some columns, the aligned `start_ns` and `duration_ns`, for `execute`.
+
+        In a window those are of the part inside; open spans last until now.
+        """
+        form = _PART if self._is_window else _WHOLE
+        sources = ("{ended}", "{opened}") if with_open or self._is_window else ("{ended}",)
+        return " UNION ALL ".join(form.format(columns=columns, source=source, where="{where}") for source in sources)
+
+
+def _bounds(scope: Scope) -> Parameters:
+    begin_ns = 0 if scope.start_ns is None else scope.start_ns
+    end_ns = 2**62 if scope.end_ns is None else scope.end_ns
+    if begin_ns >= end_ns:
+        raise QueryError(f"the window from {begin_ns} to {end_ns} is empty: it must end after it begins.")
+    return {"begin_ns": begin_ns, "end_ns": end_ns}
+
+
+def _values(cursor: Cursor, scope: Scope) -> Parameters:
+    from_step = None
+    if scope.last_steps is not None:
+        if scope.last_steps < 1:
+            raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
+        ((latest,),) = cursor.execute(_LATEST_STEP).fetchall()
+        from_step = None if latest is None else latest - scope.last_steps + 1
+    return {
+        "step": scope.step,
+        "from_step": from_step,
+        "from_ns": scope.start_ns,
+        "until_ns": scope.end_ns,
+        "lanes": scope.lane_ids,
+        "segment": scope.segment,
+    }
