@@ -1,4 +1,4 @@
-"""Builds the web page into the package when a wheel is made and the page is not there yet."""
+"""Builds the web page, live and of reports, into the package when a wheel is made and it is not there yet."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 STATIC = Path("src", "rl_insight", "server", "static")
+BUILT = ("index.html", "report/report.js", "report/report.css")
 
 
 class WebPageHook(BuildHookInterface[Any]):
@@ -22,7 +23,7 @@ class WebPageHook(BuildHookInterface[Any]):
         if self.target_name == "wheel" and version == "editable":
             return  # a checkout builds its page with `make web`
         static = Path(self.root) / STATIC
-        if not (static / "index.html").is_file():
+        if not all((static / name).is_file() for name in BUILT):
             self._build(Path(self.root) / "web")
         if (static / "index.html").is_file():
             build_data["artifacts"].append(f"/{STATIC.as_posix()}/**")
@@ -31,12 +32,12 @@ class WebPageHook(BuildHookInterface[Any]):
         npm = shutil.which("npm")
         if npm is None or not (web / "package.json").is_file():
             self.app.display_warning(
-                "The web page is not built: npm was not found. The server will run without it. "
-                "Install Node.js 20 or newer and build again to have it."
+                "The web page is not built: npm was not found. The server will run without it, and no reports can be "
+                "written. Install Node.js 20 or newer and build again to have it."
             )
             return
         self.app.display_info("Building the web page with npm.")
-        # Not `npm ci`: it refuses a lock file made on another platform than this one.
+        # Not `npm ci`: it refuses the lock file where an index lacks the packages of one platform, even of another one.
         install = [npm, "install", "--no-save", "--no-audit", "--no-fund"]
         subprocess.run(install, cwd=web, check=True)  # noqa: S603  (our own words)
         subprocess.run([npm, "exec", "--", "vite", "build"], cwd=web, check=True)  # noqa: S603  (our own words)

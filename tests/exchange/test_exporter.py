@@ -149,6 +149,8 @@ def test_tables_as_csv_and_parquet(tmp_path, recorded):
     assert spans.column("name").to_pylist() == ["train_step", "generate", "generate", "update"]
     sessions = parquet.read_table(tmp_path / "parquet" / "sessions.parquet")
     assert sessions.column("session_id").to_pylist() == ["s1"]
+    (phases,) = sessions.column("phases").to_pylist()
+    assert {phase["name"] for phase in json.loads(phases)} == {"generate"}
     with pytest.raises(ExchangeError, match="it exists"):
         export_run(recorded, "csv", tmp_path / "tables")
 

@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
+from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.files import PORTION_BYTES
 from rl_insight.exchange.formats import FORMATS, detect
+from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import queries
 
 COUNTS = "SELECT (SELECT count(*) FROM spans), (SELECT count(*) FROM sessions), (SELECT count(*) FROM events)"
@@ -391,3 +393,33 @@ def test_following_again_goes_on_where_it_ended(tmp_path, samples, follow, fetch
         )
         end()
     assert fetch("r", COUNTS) == [(12, 3, 0)]
+
+
+def test_rotated_records_of_one_process_become_one_process(tmp_path, import_path, fetch, samples):
+    directory = tmp_path / "sink"
+    sink = JsonlSink(directory / "records.jsonl", max_bytes=2_000, max_backups=20)
+    process = Process(process_id="host-1-a", run_id="live", host="host", pid=1, role="trainer", rank=3)
+
+    def write(numbers):
+        for number in numbers:
+            builder = BatchBuilder()
+            at = samples.begin_ns + number * 1_000_000_000
+            # Each part begins with a span of the same start: what a part holds tells it from others.
+            builder.add_span(span_id=number, trace=(1, 1), name=f"s{number}", start_ns=samples.begin_ns, duration_ns=5)
+            builder.add_sample(builder.add_series("samples", "counter", "", "{}"), time_ns=at, value=float(number))
+            sink.write(builder.build(process, sequence=number, sent_ns=at))
+
+    found = (
+        "SELECT (SELECT count(*) FROM processes), (SELECT count(*) FROM spans), (SELECT max(value) FROM samples), "
+        "(SELECT count(DISTINCT series_id) FROM series)"
+    )
+    write(range(1, 31))
+    assert len(list(directory.iterdir())) >= 3
+    import_path(directory, run_id="r")
+    assert fetch("r", found) == [(1, 30, 30.0, 1)]
+    write(range(31, 61))  # the parts get new names
+    sink.close()
+    summary = import_path(directory, run_id="r")
+    assert summary.duplicate_batches >= 3
+    assert fetch("r", found) == [(1, 60, 60.0, 1)]
+    assert fetch("r", "SELECT role, rank FROM processes") == [("trainer", 3)]

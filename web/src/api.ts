@@ -2,6 +2,7 @@
 import type {
   Event,
   Finding,
+  Flame,
   HeatMap,
   Hotspot,
   JsonLine,
@@ -59,7 +60,7 @@ function text(value: string | number | bigint | boolean): string {
   return typeof value === "number" && Number.isInteger(value) ? BigInt(value).toString() : String(value);
 }
 
-async function ask<T>(path: string, init: RequestInit): Promise<T> {
+async function answered(path: string, init: RequestInit): Promise<Response> {
   let response: Response;
   try {
     response = await fetch(path, { ...init, headers: { Accept: "application/json", ...init.headers } });
@@ -68,7 +69,11 @@ async function ask<T>(path: string, init: RequestInit): Promise<T> {
     throw new ApiError("The server cannot be reached.", 0);
   }
   if (!response.ok) throw new ApiError(await sentence(response), response.status);
-  return (await response.json()) as T;
+  return response;
+}
+
+async function ask<T>(path: string, init: RequestInit): Promise<T> {
+  return (await (await answered(path, init)).json()) as T;
 }
 
 async function sentence(response: Response): Promise<string> {
@@ -81,9 +86,27 @@ async function sentence(response: Response): Promise<string> {
   return `The server answered ${response.status} ${response.statusText}.`;
 }
 
+/** Where answers come from: the server, or the data that stands inside a report. */
+export interface DataSource {
+  get<T>(route: string, parameters: Parameters, signal: AbortSignal | undefined): Promise<T>;
+}
+
+const server: DataSource = {
+  get: (route, parameters, signal) => {
+    const query = queryString(parameters);
+    return ask(`/api/v1/${route}${query === "" ? "" : `?${query}`}`, signal ? { signal } : {});
+  },
+};
+
+let source = server;
+
+/** Has everything answered by another source than the server; called before the first question. */
+export function answerFrom(other: DataSource): void {
+  source = other;
+}
+
 function get<T>(route: string, parameters: Parameters, signal?: AbortSignal): Promise<T> {
-  const query = queryString(parameters);
-  return ask<T>(`/api/v1/${route}${query === "" ? "" : `?${query}`}`, signal ? { signal } : {});
+  return source.get<T>(route, parameters, signal);
 }
 
 /** The run that a request is about; without one, the latest. */
@@ -116,6 +139,13 @@ export interface SpanQuery extends OfRun, Window {
   order?: "newest" | "oldest" | "longest" | undefined;
   limit?: number | undefined;
 }
+/** A part of a run for Perfetto; conditions add up. */
+export interface TraceQuery extends OfRun, Window {
+  step?: number | undefined;
+  session_id?: string | undefined;
+  /** The name of a lane. */
+  lane?: string | undefined;
+}
 export interface LogQuery extends OfRun, Window {
   level?: number | undefined;
   text?: string | undefined;
@@ -139,6 +169,8 @@ export interface SessionQuery extends OfRun {
   /** Only sessions that have this phase. */
   phase?: string | undefined;
   text?: string | undefined;
+  /** `phases`: without payloads, counters and rollout statistics; `brief`: without the phases too, but for their seconds. */
+  detail?: "full" | "phases" | "brief" | undefined;
   order?: string | undefined;
   descending?: boolean | undefined;
   limit?: number | undefined;
@@ -171,6 +203,8 @@ export interface TimelineQuery extends OfRun {
   max_blocks?: number | undefined;
   /** Times in the answer count from here. */
   origin_ns?: number | bigint | undefined;
+  /** Whether to say each block's training step, too. */
+  steps?: boolean | undefined;
 }
 export interface StepsQuery extends OfRun {
   first: number;
@@ -196,6 +230,7 @@ export const api = {
   openSpans: (query: OfRun & { limit?: number }, signal?: AbortSignal) =>
     get<Span[]>("open/spans", plain(query), signal),
   hotspots: (query: HotspotQuery, signal?: AbortSignal) => get<Hotspot[]>("hotspots", plain(query), signal),
+  flame: (query: Omit<HotspotQuery, "group_by" | "limit">, signal?: AbortSignal) => get<Flame>("hotspots/flame", plain(query), signal),
   steps: (query: OfRun & { limit?: number }, signal?: AbortSignal) => get<Step[]>("steps", plain(query), signal),
   stepTimes: (query: StepsQuery & { states_only?: boolean }, signal?: AbortSignal) =>
     get<StepTime[]>("steps/times", plain(query), signal),
@@ -221,6 +256,11 @@ export const api = {
     return ask<SqlResult>(`/api/v1/sql?${queryString({ run })}`, signal ? { ...init, signal } : init);
   },
 };
+
+/** Loads a trace, which is too large to be taken apart here. */
+export async function loadTrace(query: TraceQuery): Promise<Blob> {
+  return (await answered(`/api/v1/trace?${queryString(plain(query))}`, {})).blob();
+}
 
 /** A value of a chart line as a number; JSON carries NaN and infinities as text. */
 export function lineValue(value: number | string | null | undefined): number | null {

@@ -62,14 +62,14 @@ def read_head(path: Path, size: int = _HEAD_BYTES) -> bytes:
 
 
 _ROTATION = re.compile(r"\.\d+$")
-_METADATA = re.compile(rb'"ph"\s*:\s*"M"')
+_METADATA = re.compile(rb'"ph"\s*:\s*"M"|"type"\s*:\s*"process"')
 
 
 def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
     r"""Return a short name for a file that stays when the file grows, moves or is rotated.
 
-    It is made from the file's name and its first line that says something of its own; metadata lines of traces are the
-    same in many files. None where that line has not been written to its end yet.
+    It is made from the file's name and its first line that says something of its own; metadata lines of traces, and
+    records of processes, are the same in many files. None where that line has not been written to its end yet.
 
     >>> first = identity_of("a.jsonl", b'{"a":1}\n', by_line=True)
     >>> first == identity_of("a.jsonl.1", b'{"a":1}\n{"a":2}\n', by_line=True)

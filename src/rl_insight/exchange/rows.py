@@ -138,6 +138,20 @@ _SPANS = f"""
         SELECT {_SPAN_COLUMNS} FROM open_span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
     ) ORDER BY {{order}}
 """  # noqa: S608  (constants)
+_SPAN_COUNT = f"""
+    SELECT (SELECT count(*) FROM span_data {_PLACE} WHERE {{where}})
+        + (SELECT count(*) FROM open_span_data {_PLACE} WHERE {{where}})
+"""  # noqa: S608  (constants)
+# Parents on another lane, of and among the chosen spans.
+_FAR_PARENTS = f"""
+    WITH chosen AS (
+        SELECT span_id, parent_id, trace_low, lane_id FROM span_data {_PLACE} WHERE {{where}}
+        UNION ALL SELECT span_id, parent_id, trace_low, lane_id FROM open_span_data {_PLACE} WHERE {{where}}
+    )
+    SELECT DISTINCT child.parent_id FROM chosen AS child
+    JOIN chosen AS parent ON child.parent_id = parent.span_id AND child.trace_low = parent.trace_low
+    WHERE child.parent_id <> 0 AND child.lane_id <> parent.lane_id
+"""  # noqa: S608  (constants)
 _ORDERS = {
     "process": "process, start_ns, duration_ns DESC",
     "lane": "lane_id, start_ns, duration_ns DESC",
@@ -202,6 +216,19 @@ def spans(cursor: Cursor, selection: Selection, order: str = "process") -> Itera
     """Yield spans, ended and open, by process or by lane, then by start."""
     where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
     yield from map(SpanRow._make, _stream(cursor, _SPANS.format(where=where, order=_ORDERS[order]), given))
+
+
+def count_spans(cursor: Cursor, selection: Selection) -> int:
+    """Return how many spans there are, ended and open."""
+    where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
+    ((count,),) = cursor.execute(_SPAN_COUNT.format(where=where), given).fetchall()
+    return int(count)
+
+
+def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
+    """Return the spans that have children on another lane."""
+    where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
+    return {number for (number,) in cursor.execute(_FAR_PARENTS.format(where=where), given).fetchall()}
 
 
 def events(cursor: Cursor, selection: Selection) -> Iterator[InstantRow]:

@@ -2,66 +2,90 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
-from rl_insight.exchange.report.model import MetricChart, MetricLine
+from rl_insight.exchange.report.model import MetricLines
 from rl_insight.store import queries
-from rl_insight.store.queries import Cursor, Line, Metric, RunSummary
+from rl_insight.store.queries import Cursor, HeatMap, Line, Metric, RunSummary
+from rl_insight.store.queries.metrics import PROCESS_LABELS, Axis
 
 _POINTS = 240
-_MAX_METRICS = 80
-_MAX_LINES = 12
-_SHARES = [0.5, 0.95, 0.99]
-_HARDWARE = ("gpu_", "node_", "process_resident", "process_cpu", "process_threads", "ray_node_")
+_MAX_POINTS = 3_000_000
+"""Of all metrics together; those past it are shown as one line each, all series together."""
+_MAX_SERIES = 1_000
+_SHARES = [0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0]
+_SECOND = 1_000_000_000
+# The page's own widths: what it asks for and what is here are the same intervals.
+_ROUND_NS = [
+    *(_SECOND // 10, _SECOND // 5, _SECOND // 2),
+    *(seconds * _SECOND for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200)),
+]
+_DAY_NS = 86_400 * _SECOND
 
 
-def is_hardware(name: str) -> bool:
-    """Tell whether a metric is about machines."""
-    return name.startswith(_HARDWARE)
-
-
-def metric_charts(cursor: Cursor, run: RunSummary) -> tuple[list[MetricChart], list[MetricChart]]:
-    """Return the charts of metrics and of hardware, by name."""
+def metric_lines(cursor: Cursor, metrics: list[Metric], run: RunSummary) -> list[MetricLines]:
+    """Return every metric over the whole run, by time and by step."""
     if run.start_ns is None or run.end_ns is None:
-        return [], []
-    found: list[MetricChart] = []
-    machines: list[MetricChart] = []
-    for metric in queries.metrics(cursor):
-        chosen = machines if is_hardware(metric.name) else found
-        if len(chosen) < _MAX_METRICS:
-            chart = _chart(cursor, metric, run.start_ns, run.end_ns + 1)
-            if chart.lines:
-                chosen.append(chart)
-    return found, machines
-
-
-def _chart(cursor: Cursor, metric: Metric, start_ns: int, end_ns: int) -> MetricChart:
-    width = max(1, (end_ns - start_ns) // _POINTS)
-    if metric.kind == "histogram":
-        lines = queries.quantiles(
-            cursor, metric.name, start_ns=start_ns, end_ns=end_ns, width=width, shares=_SHARES, group_by=[]
-        )
-        drawn = [_line(f"p{float(line.labels['quantile']) * 100:g}", line) for line in lines]
-    else:
-        group_by = _grouping(metric)
-        found = queries.range_query(
-            cursor, metric.name, start_ns=start_ns, end_ns=end_ns, width=width, group_by=group_by
-        )
-        drawn = [_line(_label(line), line) for line in found[:_MAX_LINES]]
-    return MetricChart(name=metric.name, kind=metric.kind, documentation=metric.documentation, lines=drawn)
-
-
-def _grouping(metric: Metric) -> list[str]:
-    """Return the labels that keep a readable number of lines apart."""
-    if metric.series > _MAX_LINES:
         return []
-    return metric.labels or ["role", "rank"]
+    room = _MAX_POINTS
+    found = []
+    for metric in metrics:
+        is_apart = metric.series <= _MAX_SERIES and metric.series * _POINTS <= room
+        lines = _lines(cursor, metric, run, run.start_ns, run.end_ns + 1, is_apart=is_apart)
+        room -= sum(len(line.x) for line in (*lines.time, *lines.steps))
+        found.append(lines)
+    return found
 
 
-def _label(line: Line) -> str:
-    return ", ".join(f"{name}={value}" for name, value in line.labels.items())
+def round_width(length_ns: int) -> int:
+    """Return a round width with which a stretch of time has a readable number of points.
+
+    >>> round_width(3600 * 1_000_000_000)
+    15000000000
+    """
+    wanted = length_ns / _POINTS
+    return next(
+        (width for width in _ROUND_NS if width >= wanted), max(1, -(-length_ns // _POINTS // _DAY_NS)) * _DAY_NS
+    )
 
 
-def _line(label: str, line: Line) -> MetricLine:
-    values = [value if value is not None and isfinite(value) else None for value in line.y]
-    return MetricLine(label=label, time_ns=line.x, value=values)
+def _lines(
+    cursor: Cursor, metric: Metric, run: RunSummary, start_ns: int, end_ns: int, *, is_apart: bool
+) -> MetricLines:
+    width = round_width(end_ns - start_ns)
+    step_width = max(1, -(-((run.last_step or 0) - (run.first_step or 0) + 1) // (2 * _POINTS)))
+    window = (start_ns // width * width, (end_ns // width + 1) * width)
+    if metric.kind == "histogram":
+        return MetricLines(
+            name=metric.name,
+            width_ns=width,
+            step_width=step_width,
+            time=_quantiles(cursor, metric, window, width, "time"),
+            steps=_quantiles(cursor, metric, window, step_width, "step"),
+            time_spread=_spread(cursor, metric, window, 2 * width, "time"),
+            step_spread=_spread(cursor, metric, window, step_width, "step"),
+        )
+    group_by = [*metric.labels, *PROCESS_LABELS] if is_apart else []
+    return MetricLines(
+        name=metric.name,
+        width_ns=width,
+        step_width=step_width,
+        time=_values(cursor, metric, window, width, "time", group_by),
+        steps=_values(cursor, metric, window, step_width, "step", group_by),
+    )
+
+
+def _values(
+    cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis, group_by: list[str]
+) -> list[Line]:
+    return queries.range_query(
+        cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, group_by=group_by, axis=axis
+    )
+
+
+def _quantiles(cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis) -> list[Line]:
+    return queries.quantiles(
+        cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, shares=_SHARES, group_by=[], axis=axis
+    )
+
+
+def _spread(cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis) -> HeatMap:
+    return queries.heat_map(cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, axis=axis)

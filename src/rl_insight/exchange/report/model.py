@@ -1,32 +1,71 @@
-"""The data of a report: one JSON document, which any page can draw.
+"""The data of a report: one JSON document, made of the query API's own structs where those fit.
 
-Times named `_ns` are aligned nanoseconds since 1970, `_s` are seconds. Columns of equal length stand for rows. Values
-that JSON lacks are null.
+Times named `_ns` are aligned nanoseconds since 1970 (counted from `origin_ns` where it says so), `_s` are seconds.
+Columns of equal length stand for rows. Values that JSON lacks are null.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from rl_insight.store.queries import Hotspot, Lane, LossCount, RunSummary, Step, Timeline
+from rl_insight.hardware.of_run import UsageByState
+from rl_insight.store.queries import (
+    Event,
+    Finding,
+    Flame,
+    HeatMap,
+    Hotspot,
+    Lane,
+    Line,
+    LogLine,
+    LossCount,
+    Metric,
+    OpenWork,
+    ProcessHealth,
+    RunSummary,
+    Session,
+    SessionInFlight,
+    Step,
+    StepMetric,
+    StepTime,
+    Timeline,
+)
 
-VERSION = 1
+VERSION = 2
 
 
-class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """How values are spread: quantiles, and a histogram whose bins are equally wide on a logarithmic axis."""
+class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Spans in columns, by lane, depth and start. What repeats stands once, in lists that the columns point into."""
 
-    count: int
-    average: float
-    p50: float
-    p95: float
-    p99: float
-    max: float
-    edges: list[float]
-    """One more than there are bins."""
-    counts: list[int]
+    total: int
+    """How many spans there are in the window; where that is more than there are rows, the longest are here."""
+    names: list[str]
+    segments: list[str]
+    statuses: list[str]
+    sessions: list[str]
+    texts: list[str]
+    """Attributes, as JSON."""
+    texts_left_out: int
+    """How many spans' attributes had no room."""
+    name: list[int]
+    segment: list[int]
+    status: list[int]
+    session: list[int]
+    """Position in `sessions`; -1 for none."""
+    text: list[int]
+    """Position in `texts`; -1 for none."""
+    lane_id: list[int]
+    depth: list[int]
+    start_ns: list[int]
+    """From `origin_ns`."""
+    duration_ns: list[int]
+    """-1 while it is open."""
+    step: list[int | None]
+    span_id: list[str]
+    parent: list[int]
+    """The row of the parent; -1 where it is not here."""
+    errors: dict[int, str]
+    """By row."""
 
 
 class StepDistribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,97 +79,27 @@ class StepDistribution(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class PhaseTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One phase, or one wait, over all sessions of the scope; seconds a session."""
-
-    name: str
-    count: int
-    average_s: float
-    p50_s: float
-    p95_s: float
-    max_s: float
-    total_s: float
-
-
-class Scatter(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations against the moment they began; a sample where there are many, with every outlier kept."""
-
-    name: str
-    total: int
-    """How many there are in all."""
-    p50_s: float
-    p95_s: float
-    outlier_s: float
-    """Beyond this, a duration is shown as an outlier: the upper quartile and three times the spread of the middle."""
-    start_ns: list[int]
-    duration_s: list[float]
-    group: list[int]
-    """Position in `groups`."""
-    groups: list[str]
-    label: list[str]
-
-
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """An interval of a session: a wait, or a phase."""
-
-    name: str
-    start_ns: int
-    end_ns: int | None
-    """None: it has not ended."""
-    outcome: str
-
-
-class SessionBars(msgspec.Struct, frozen=True, kw_only=True):
-    """One session of the Gantt chart."""
-
-    session_id: str
-    task_id: str | None
-    status: str
-    step: int | None
-    start_ns: int
-    end_ns: int | None
-    bars: list[Bar]
-
-
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of the scope, and all steps' distributions."""
+    """The sessions of the scope, and every step's distribution."""
 
     total: int
-    by_status: dict[str, int]
-    durations: Distribution | None
+    """How many there are; where that is more than are here, an even sample and the slowest are."""
+    sessions: list[Session]
     steps: list[StepDistribution]
-    phases: list[PhaseTotal]
-    latency: Scatter | None
-    gantt: list[SessionBars]
-    """The longest, by start."""
 
 
-class MetricLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a chart."""
-
-    label: str
-    time_ns: list[int]
-    value: list[float | None]
-
-
-class MetricChart(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric over the whole run: values of gauges, rates a second of counters, quantiles of distributions."""
+class MetricLines(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric over the whole run: averages of gauges, rates of counters, quantiles of distributions."""
 
     name: str
-    kind: str
-    documentation: str
-    lines: list[MetricLine]
-
-
-class ReportProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the run."""
-
-    process_id: str
-    title: str
-    host: str
-    clock_offset_ns: int
-    open_spans: int
-    lost: int
+    width_ns: int
+    """Of an interval on the axis of time."""
+    step_width: int
+    time: list[Line]
+    steps: list[Line]
+    time_spread: HeatMap | None = None
+    """Of a distribution, in intervals twice as wide."""
+    step_spread: HeatMap | None = None
 
 
 class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,16 +109,35 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     generated_s: float
     generator: str
     scope: str
-    """What hotspots, timeline, latency and sessions are of, in words."""
+    """What hotspots, spans and sessions are of, in words."""
+    step: int | None
+    """The step of the scope; None for the whole run."""
+    origin_ns: int
+    """A whole second."""
+    start_ns: int
+    """The window that spans, logs and events are of."""
+    end_ns: int
     run: RunSummary
-    processes: list[ReportProcess]
+    processes: list[ProcessHealth]
     losses: list[LossCount]
-    steps: list[Step]
-    hotspots: list[Hotspot]
     lanes: list[Lane]
+    steps: list[Step]
+    step_times: list[StepTime]
+    step_metrics: list[StepMetric]
+    hotspots: list[Hotspot]
+    """By name."""
+    hotspots_by: dict[str, list[Hotspot]]
+    """By the other groupings of the query API."""
+    flame: Flame
+    spans: SpanColumns
     timeline: Timeline | None
-    latency: list[Scatter]
-    sessions: SessionReport | None
-    metrics: list[MetricChart]
-    hardware: list[MetricChart]
-    findings: list[dict[str, Any]]
+    """Blocks, counted from `origin_ns`, where there are more spans than the report holds."""
+    open_work: list[OpenWork]
+    sessions_in_flight: list[SessionInFlight]
+    sessions: SessionReport
+    metrics: list[Metric]
+    lines: list[MetricLines]
+    usage: UsageByState
+    logs: list[LogLine]
+    events: list[Event]
+    findings: list[Finding]

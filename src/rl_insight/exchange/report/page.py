@@ -1,42 +1,52 @@
-"""Puts a report's data, style and script into one HTML file that asks nobody for anything."""
+"""Puts a report's data into one HTML file that carries the page's own components and asks nobody for anything."""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
+from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.report.document import build_document
 from rl_insight.exchange.report.model import ReportDocument
 from rl_insight.exchange.writers.output import output_file
 from rl_insight.store import RunStore
 from rl_insight.store.queries import Scope
 
-# The policy lets this one script run and nothing be fetched, whatever a name in the data tries.
+# The policy lets this one script and this one style sheet through and nothing be fetched, whatever a name in the data
+# tries. The data is compressed and in Base64, which has no character that could end the element it stands in.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'sha256-{digest}'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_digest}'; \
+style-src '{style_digest}'">
 <title>{title}</title>
-<style>
-{style}
-</style>
+<style>{style}</style>
 </head>
 <body>
 <noscript>This report draws itself with JavaScript, which is switched off here.</noscript>
-<main id="report"></main>
-<script type="application/json" id="report-data">{data}</script>
-<script>{script}</script>
+<div id="root"></div>
+<script type="application/octet-stream" id="report-data">{data}</script>
+<script type="module">{script}</script>
 </body>
 </html>
 """
+_LEVEL = 6
+_FOLDER = Path(__file__).parents[2] / "server" / "static" / "report"
+"""Where the page is built to, beside the live one; both are made of the same components."""
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """What a report consists of beside its data."""
+
+    script: str
+    style: str
 
 
 def write_report(store: RunStore, path: Path, scope: Scope | None = None) -> None:
@@ -45,24 +55,45 @@ def write_report(store: RunStore, path: Path, scope: Scope | None = None) -> Non
     >>> write_report(store, Path("report.html"))  # doctest: +SKIP
 
     Raises:
-        ExchangeError: the file cannot be written.
+        ExchangeError: the file cannot be written, or the package was made without the report's page.
     """
-    page = render(build_document(store, scope))
+    bundle = load_bundle()
+    page = render(build_document(store, scope), bundle)
     with output_file(path) as stream:
         stream.write(page)
 
 
-def render(document: ReportDocument) -> bytes:
+def load_bundle(folder: Path = _FOLDER) -> Bundle:
+    """Return the built page of reports.
+
+    Raises:
+        ExchangeError: it was not built.
+    """
+    script, style = folder / "report.js", folder / "report.css"
+    if not script.is_file() or not style.is_file():
+        raise ExchangeError(
+            "no report can be written: this copy of rl-insight was made without the report's page. In a checkout, "
+            "build it with `make web`, which needs Node.js 20 or newer; else install a released wheel, which has it."
+        )
+    # Of a script's text only these two could end or change the element around it; in strings they mean the same.
+    text = script.read_text("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return Bundle(text, style.read_text("utf-8"))
+
+
+def render(document: ReportDocument, bundle: Bundle | None = None) -> bytes:
     """Return a report as HTML."""
-    script = _asset("report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Inside a script element only "<" can end or change anything: it stands as its escape.
-    data = msgspec.json.encode(document).decode().replace("<", "\\u003c")
-    title = html.escape(f"{document.run.run_id or 'run'} · RL-Insight")
-    return _PAGE.format(digest=digest, title=title, style=_asset("report.css"), data=data, script=script).encode(
-        "utf-8", "replace"
+    bundle = bundle or load_bundle()
+    data = base64.b64encode(gzip.compress(msgspec.json.encode(document), _LEVEL, mtime=0)).decode()
+    page = _PAGE.format(
+        script_digest=_digest(bundle.script),
+        style_digest=_digest(bundle.style),
+        title=html.escape(f"{document.run.run_id or 'run'} · RL-Insight"),
+        style=bundle.style,
+        data=data,
+        script=bundle.script,
     )
+    return page.encode("utf-8", "replace")
 
 
-def _asset(name: str) -> str:
-    return files("rl_insight.exchange.report").joinpath(name).read_text("utf-8")
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

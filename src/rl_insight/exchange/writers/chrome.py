@@ -22,16 +22,6 @@ from rl_insight.store.queries.base import attributes_of
 
 _encode = msgspec.json.Encoder().encode
 _WRITE_EVENTS = 2_000
-# Parents on another lane: an arrow leads from them to their children.
-_FAR_PARENTS = """
-    SELECT DISTINCT child.parent_id
-    FROM (SELECT parent_id, trace_low, lane_id FROM span_data WHERE parent_id <> 0
-          UNION ALL SELECT parent_id, trace_low, lane_id FROM open_span_data WHERE parent_id <> 0) AS child
-    JOIN (SELECT span_id, trace_low, lane_id FROM span_data
-          UNION ALL SELECT span_id, trace_low, lane_id FROM open_span_data) AS parent
-        ON child.parent_id = parent.span_id AND child.trace_low = parent.trace_low
-    WHERE child.lane_id <> parent.lane_id
-"""
 
 
 def write_chrome(cursor: Cursor, path: Path, selection: Selection) -> int:
@@ -81,7 +71,8 @@ class _Trace:
         self._pids = {number: place + 1 for place, number in enumerate(self._processes)}
         self._threads: dict[int, list[_Thread]] = {}
         self._next_tid: dict[int, int] = {}
-        self._far_parents = {number for (number,) in cursor.execute(_FAR_PARENTS).fetchall()}
+        # An arrow leads from them to their children.
+        self._far_parents = rows.far_parents(cursor, selection)
         self._drawn: dict[int, _Slice] = {}
         self._waiting: list[tuple[SpanRow, _Slice]] = []
         self._flows = 0

@@ -44,7 +44,15 @@ _QUERIES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "events": ("SELECT * FROM events WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
     "logs": ("SELECT * FROM logs WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
-    "sessions": ("SELECT * FROM sessions WHERE {where} ORDER BY submit_ts, session_id", _SESSION_CONDITIONS),
+    "sessions": (
+        """
+        SELECT * REPLACE (to_json(list_transform(phases, lambda phase: struct_pack(
+            name := phase.name, start_ts := phase.start_ts, end_ts := phase.end_ts, outcome := phase.outcome,
+            payload := phase.payload, span_id := printf('%016x', phase.span_id))))::VARCHAR AS phases)
+        FROM sessions WHERE {where} ORDER BY submit_ts, session_id
+        """,
+        _SESSION_CONDITIONS,
+    ),
     "samples": ("SELECT * FROM samples WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
     "histograms": (
         """

@@ -1,0 +1,135 @@
+"""The spans of a report, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_insight.exchange.report.model import SpanColumns
+from rl_insight.store import queries
+from rl_insight.store.queries import Cursor, Timeline
+
+MAX_SPANS = 150_000
+MAX_TEXT = 32_000_000
+"""Attributes beyond this many characters, each kept once, are left out."""
+_PIXELS = 8_192
+
+_NAMES = "SELECT name_id, name FROM names"
+_PLACES = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
+_IN_WINDOW = "start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start"
+_RUNNING = "start_ns + clock_offset_ns < $end"
+_COLUMNS = """
+    span_id, parent_id, name_id, start_ns + clock_offset_ns - $origin AS start_ns, duration_ns, segment, status, error,
+    step, session_id, attributes, lane_id, depth
+"""
+_COUNT = f"""
+    SELECT (SELECT count(*) FROM span_data {_PLACES} WHERE {_IN_WINDOW})
+        + (SELECT count(*) FROM open_span_data {_PLACES} WHERE {_RUNNING})
+"""  # noqa: S608  (constants)
+_SPANS = f"""
+    SELECT * FROM (
+        SELECT {_COLUMNS} FROM span_data {_PLACES} WHERE {_IN_WINDOW}
+        UNION ALL
+        SELECT {_COLUMNS} FROM open_span_data {_PLACES} WHERE {_RUNNING}
+    ) {{longest}}
+"""  # noqa: S608  (constants)
+_LONGEST = "ORDER BY CASE WHEN duration_ns < 0 THEN 0 ELSE 1 END, duration_ns DESC LIMIT $limit"
+
+
+class _Texts:
+    """Numbers texts in the order of their coming, each once."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.found: dict[str, int] = {}
+        self._room = most
+        self.left_out = 0
+
+    def number(self, text: str | None) -> int:
+        """Return the number of a text; -1 for none, and for one that there is no room for."""
+        if not text:
+            return -1
+        number = self.found.get(text)
+        if number is not None:
+            return number
+        if self._room is not None:
+            if len(text) > self._room:
+                self.left_out += 1
+                return -1
+            self._room -= len(text)
+        number = self.found[text] = len(self.found)
+        return number
+
+    def numbers(self, texts: Iterable[str | None]) -> list[int]:
+        """Return the numbers of texts."""
+        return [self.number(text) for text in texts]
+
+
+def span_columns(
+    cursor: Cursor,
+    start_ns: int,
+    end_ns: int,
+    origin_ns: int,
+    most: int = MAX_SPANS,
+    most_text: int = MAX_TEXT,
+) -> SpanColumns:
+    """Return the spans that touch a window, or the longest of them and all open ones where there are too many."""
+    window = {"start": start_ns, "end": end_ns}
+    ((total,),) = cursor.execute(_COUNT, window).fetchall()
+    given = window | {"origin": origin_ns} | ({"limit": most} if total > most else {})
+    found = cursor.execute(_SPANS.format(longest=_LONGEST if total > most else ""), given).fetchnumpy()
+    order = np.lexsort((found["start_ns"], found["depth"], found["lane_id"]))
+    columns = {name: column[order] for name, column in found.items()}
+    used, name = np.unique(columns["name_id"], return_inverse=True)
+    names = dict(cursor.execute(_NAMES).fetchall())
+    segments, statuses, sessions, texts = _Texts(), _Texts(), _Texts(), _Texts(most_text)
+    return SpanColumns(
+        total=total,
+        names=[names[number] for number in used.tolist()],
+        name=name.tolist(),
+        segment=segments.numbers(_optional(columns["segment"])),
+        segments=list(segments.found),
+        status=statuses.numbers(_optional(columns["status"])),
+        statuses=list(statuses.found),
+        session=sessions.numbers(_optional(columns["session_id"])),
+        sessions=list(sessions.found),
+        text=texts.numbers(None if text == "{}" else text for text in _optional(columns["attributes"])),
+        texts=list(texts.found),
+        texts_left_out=texts.left_out,
+        lane_id=columns["lane_id"].tolist(),
+        depth=columns["depth"].tolist(),
+        start_ns=columns["start_ns"].tolist(),
+        duration_ns=columns["duration_ns"].tolist(),
+        step=_optional(columns["step"]),
+        span_id=[f"{number:016x}" for number in columns["span_id"].tolist()],
+        parent=_parents(columns["span_id"], columns["parent_id"]),
+        errors={row: error for row, error in enumerate(_optional(columns["error"])) if error},
+    )
+
+
+def span_blocks(cursor: Cursor, start_ns: int, end_ns: int, origin_ns: int, now_ns: int) -> Timeline:
+    """Return what is on the timeline where there are too many spans to hold one by one."""
+    found = queries.timeline(
+        cursor, start_ns=start_ns, end_ns=end_ns, pixels=_PIXELS, now_ns=now_ns, max_blocks=MAX_SPANS, with_steps=True
+    )
+    return msgspec.structs.replace(
+        found,
+        start_ns=start_ns - origin_ns,
+        end_ns=end_ns - origin_ns,
+        block_start_ns=[at - origin_ns for at in found.block_start_ns],
+        block_end_ns=[at - origin_ns for at in found.block_end_ns],
+    )
+
+
+def _parents(span_ids: NDArray[Any], parent_ids: Any) -> list[int]:
+    rows = {span_id: row for row, span_id in enumerate(span_ids.tolist())}
+    return [-1 if not parent else rows.get(parent, -1) for parent in _optional(parent_ids)]
+
+
+def _optional(column: Any) -> list[Any]:
+    """Return a column in which what is missing is None."""
+    values: list[Any] = column.tolist()
+    return values

@@ -1,0 +1,72 @@
+import { Suspense, useEffect, useState } from "react";
+import { ErrorBoundary } from "../components/ErrorBoundary";
+import { Help } from "../components/Help";
+import { Navigation } from "../components/Navigation";
+import { RunLine, ThemeAndHelp } from "../components/TopBar";
+import { type Live, LiveContext } from "../live";
+import { formatCount, formatDate, shorten } from "../units";
+import { usePageKeys } from "../usePageKeys";
+import { useUrlState } from "../url";
+import { VIEWS } from "../views";
+import type { ReportDocument } from "./document";
+
+/** A report is of one run: there is nothing to choose or to compare with. */
+const REPORT_VIEWS = VIEWS.filter((view) => view.name !== "runs");
+
+/** Nothing is missing and nothing will come. */
+const COMPLETE: Live = { state: "live", version: 0, step: null, latestNs: 0, pause: () => undefined, resume: () => undefined };
+
+/** The page's own views, over the data inside the report. */
+export function ReportApp({ report }: { report: ReportDocument }) {
+  const [viewName] = useUrlState("view", "overview");
+  const [isHelpOpen, setIsHelpOpen] = useState(false);
+  const view = REPORT_VIEWS.find((one) => one.name === viewName) ?? REPORT_VIEWS[0]!;
+  const run = report.run.run_id;
+  usePageKeys(REPORT_VIEWS, setIsHelpOpen);
+
+  useEffect(() => {
+    document.title = `${view.title} · ${report.run.experiment_name || run || "RL-Insight"}`;
+  }, [view, report, run]);
+
+  return (
+    <LiveContext value={COMPLETE}>
+      <div className="app">
+        <a className="skip" href="#main">Skip to content</a>
+        <Navigation views={REPORT_VIEWS} current={view.name} />
+        <header className="top-bar">
+          <strong className="report-run" title={run}>{shorten(run, 60)}</strong>
+          <RunLine run={run} />
+          <div className="top-bar-end">
+            <ReportNote report={report} />
+            <ThemeAndHelp onHelp={() => setIsHelpOpen(true)} />
+          </div>
+        </header>
+        <main id="main" tabIndex={-1}>
+          <ErrorBoundary key={view.name}>
+            <Suspense fallback={<div className="loading" role="status">Loading…</div>}>
+              <view.component run={run} />
+            </Suspense>
+          </ErrorBoundary>
+        </main>
+        {isHelpOpen && <Help onClose={() => setIsHelpOpen(false)} />}
+      </div>
+    </LiveContext>
+  );
+}
+
+/** What the report is of, when it was made, and what it leaves out. */
+function ReportNote({ report }: { report: ReportDocument }) {
+  const { spans, sessions } = report;
+  const missing = [
+    spans.total > spans.span_id.length ? `The longest ${formatCount(spans.span_id.length)} of ${formatCount(spans.total)} spans can be searched and opened; the timeline and the figures are of all.` : "",
+    spans.texts_left_out > 0 ? `The attributes of ${formatCount(spans.texts_left_out)} spans are left out: they are too large.` : "",
+    sessions.total > sessions.sessions.length ? `${formatCount(sessions.sessions.length)} of ${formatCount(sessions.total)} sessions are here: an even sample, and the slowest.` : "",
+  ].filter(Boolean);
+  const title = [`Written ${formatDate(report.generated_s * 1e9)} by ${report.generator}.`, "Timeline, hotspots and sessions are of the scope; steps, metrics and hardware of the whole run.", ...missing].join(" ");
+  return (
+    <span className="report-note" title={title}>
+      Report of <b>{report.scope}</b>
+      {missing.length > 0 && <span className="warning"> · not all is here</span>}
+    </span>
+  );
+}

@@ -1,0 +1,41 @@
+// The report: the page's views in one file, with the data of a run inside instead of a server behind.
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { answerFrom } from "../api";
+import { EmptyState } from "../components/EmptyState";
+import { setReportFacts } from "../reportFacts";
+import "../styles.css";
+import { apply } from "../theme";
+import { ReportApp } from "./ReportApp";
+import { type ReportDocument, readDocument } from "./document";
+import "./report.css";
+import { sourceOf } from "./source";
+
+const VERSION = 2;
+
+async function start(): Promise<void> {
+  apply();
+  const root = createRoot(document.getElementById("root")!);
+  try {
+    const report = await readDocument(document.getElementById("report-data")?.textContent ?? "");
+    if (report.version !== VERSION) throw new Error(`its data is of version ${report.version}, not ${VERSION}`);
+    prepare(report);
+    root.render(
+      <StrictMode>
+        <ReportApp report={report} />
+      </StrictMode>,
+    );
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    root.render(<EmptyState title="This report cannot be read" text={`The file is damaged, or the browser is too old: ${why}. Write the report again, or try a newer browser.`} />);
+  }
+}
+
+function prepare(report: ReportDocument): void {
+  const { run, scope, step, start_ns, end_ns, generated_s, sessions } = report;
+  const nowMs = run.end_ns === null ? generated_s * 1000 : run.end_ns / 1e6;
+  setReportFacts({ scope, step, startNs: start_ns, endNs: end_ns, nowMs, sessionSteps: sessions.steps });
+  answerFrom(sourceOf(report));
+}
+
+void start();

@@ -1,0 +1,47 @@
+// The sessions of a report: the conditions and orders of the server's route, over the sessions inside.
+import type { Session, SessionPage, SessionQuery } from "../api";
+
+export class Sessions {
+  private readonly sorted = new Map<string, readonly Session[]>();
+
+  constructor(private readonly sessions: readonly Session[]) {}
+
+  page({ limit = 100, offset = 0, order = "submit_ts", descending = true, run: _, detail: _detail, ...conditions }: SessionQuery): SessionPage {
+    const key = JSON.stringify([order, descending, conditions]);
+    let found = this.sorted.get(key);
+    if (found === undefined) {
+      // Scrolling asks for one order again and again; searches come and go.
+      if (this.sorted.size > 8) this.sorted.clear();
+      found = this.sessions.filter((session) => fits(session, conditions)).sort((one, other) => compare(one, other, order as keyof Session, descending));
+      this.sorted.set(key, found);
+    }
+    return { total: found.length, sessions: found.slice(offset, offset + limit) };
+  }
+}
+
+function fits(session: Session, query: Omit<SessionQuery, "run" | "limit" | "offset" | "order" | "descending" | "detail">): boolean {
+  const { session_id, task_id, status, role, rank, first_step, last_step, longer_than_s, phase, text } = query;
+  if (session_id !== undefined && session.session_id !== session_id) return false;
+  if (task_id !== undefined && session.task_id !== task_id) return false;
+  if (status !== undefined && status.length > 0 && !status.includes(session.status ?? "pending")) return false;
+  if (role !== undefined && session.role !== role) return false;
+  if (rank !== undefined && session.rank !== rank) return false;
+  if (first_step !== undefined && !((session.step ?? -Infinity) >= first_step)) return false;
+  if (last_step !== undefined && !((session.step ?? Infinity) <= last_step)) return false;
+  if (longer_than_s !== undefined && !((session.total_s ?? -Infinity) >= longer_than_s)) return false;
+  if (phase !== undefined && !Object.hasOwn(session.phases ?? {}, phase)) return false;
+  if (text === undefined) return true;
+  const wanted = text.toLowerCase();
+  return [session.session_id, session.task_id, session.reason].some((one) => one?.toLowerCase().includes(wanted) === true);
+}
+
+/** In one direction; what is missing comes last in both. */
+function compare(one: Session, other: Session, key: keyof Session, descending: boolean): number {
+  const [left, right] = [one[key] ?? null, other[key] ?? null];
+  if (left === null || right === null) {
+    if (left !== right) return left === null ? 1 : -1;
+  } else if (left !== right) {
+    return (left < right ? -1 : 1) * (descending ? -1 : 1);
+  }
+  return one.session_id < other.session_id ? -1 : 1;
+}

@@ -1,0 +1,127 @@
+// Answers the page's questions from the data inside a report, in the words of the server's API.
+import {
+  ApiError,
+  type DataSource,
+  type HeatMapQuery,
+  type HotspotQuery,
+  type LogQuery,
+  type Parameters,
+  type QuantileQuery,
+  type RangeQuery,
+  type SessionQuery,
+  type SpanQuery,
+  type StepsQuery,
+  type TimelineQuery,
+} from "../api";
+import type { ReportDocument } from "./document";
+import { Metrics } from "./metrics";
+import { Sessions } from "./sessions";
+import { Spans } from "./spans";
+import { blocksIn, columnsOf } from "./timeline";
+
+const MAX_BLOCKS = 40_000;
+
+type Answer = (parameters: Parameters) => unknown;
+
+/** Makes a source of what is inside a report. */
+export function sourceOf(document: ReportDocument): DataSource {
+  const answers = answersOf(document);
+  return {
+    get: async <T>(route: string, parameters: Parameters): Promise<T> => {
+      const answer = answers[route];
+      if (answer === undefined) throw new ApiError("A report has no answer to this: open the run in the live page.", 404);
+      return answer(parameters) as T;
+    },
+  };
+}
+
+function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
+  const spans = new Spans(document);
+  const sessions = new Sessions(document.sessions.sessions);
+  const metrics = new Metrics(document.metrics, document.lines);
+  const columns = columnsOf(document);
+  const ofSteps = <T extends { step: number }>(rows: readonly T[]) => (parameters: Parameters) => {
+    const { first, last } = as<StepsQuery>(parameters);
+    return rows.filter((row) => row.step >= first && row.step <= last);
+  };
+  return {
+    summary: () => document.run,
+    processes: () => document.processes,
+    losses: () => document.losses,
+    lanes: () => document.lanes,
+    timeline: (parameters) => {
+      const query = as<TimelineQuery>(parameters);
+      const origin = Number(query.origin_ns ?? 0);
+      // The page counts from a whole second, as the report does; the two need not be the same.
+      const shift = document.origin_ns - origin;
+      const found = blocksIn(columns, {
+        start: Number(BigInt(query.start_ns) - BigInt(document.origin_ns)),
+        end: Number(BigInt(query.end_ns) - BigInt(document.origin_ns)),
+        pixels: query.pixels,
+        maxBlocks: query.max_blocks ?? MAX_BLOCKS,
+        lanes: query.lane === undefined ? null : new Set(query.lane),
+      });
+      if (shift === 0) return found;
+      const moved = (times: readonly number[]) => times.map((time) => time + shift);
+      return { ...found, start_ns: found.start_ns + shift, end_ns: found.end_ns + shift, block_start_ns: moved(found.block_start_ns), block_end_ns: moved(found.block_end_ns) };
+    },
+    span: (parameters) => spans.detail(String(parameters["span_id"]), document.logs, document.events),
+    spans: (parameters) => spans.search(as<SpanQuery>(parameters)),
+    "open/work": () => document.open_work,
+    "open/spans": (parameters) => spans.search({ ...as<SpanQuery>(parameters), status: "open", order: "oldest" }),
+    hotspots: (parameters) => {
+      const by = as<HotspotQuery>(parameters).group_by ?? "name";
+      return by === "name" ? document.hotspots : (document.hotspots_by[by] ?? []);
+    },
+    "hotspots/flame": () => document.flame,
+    steps: (parameters) => document.steps.slice(-Number(parameters["limit"] ?? 200)),
+    "steps/times": ofSteps(document.step_times),
+    "steps/metrics": ofSteps(document.step_metrics),
+    metrics: () => document.metrics,
+    "metrics/labels": (parameters) => metrics.labelValues(String(parameters["label"]), as<{ metric?: string }>(parameters).metric),
+    "metrics/range": (parameters) => metrics.range(as<RangeQuery>(parameters)),
+    "metrics/quantiles": (parameters) => metrics.quantiles(as<QuantileQuery>(parameters)),
+    "metrics/heatmap": (parameters) => metrics.heatMap(as<HeatMapQuery>(parameters)),
+    logs: (parameters) => {
+      const query = as<LogQuery>(parameters);
+      return told(document.logs, query, (line) => line.message).filter((line) => line.level >= (query.level ?? 0)).slice(0, query.limit ?? 200);
+    },
+    events: (parameters) => {
+      const query = as<LogQuery>(parameters);
+      return told(document.events, query, (event) => event.name).slice(0, query.limit ?? 200);
+    },
+    sessions: (parameters) => sessions.page(as<SessionQuery>(parameters)),
+    "sessions/in_flight": (parameters) => document.sessions_in_flight.slice(0, Number(parameters["limit"] ?? 1000)),
+    "hardware/by_state": () => document.usage,
+    findings: () => document.findings,
+  };
+}
+
+/** The routes' queries are plain objects; each route knows its own. */
+function as<T>(parameters: Parameters): T {
+  return parameters as unknown as T;
+}
+
+interface Told {
+  time_ns: number;
+  span_id: string | null;
+  step: number | null;
+  session_id: string | null;
+  process_id: string;
+  attributes: Record<string, unknown>;
+}
+
+/** Log lines or events that fit every condition, in the order asked for. */
+function told<T extends Told>(rows: readonly T[], query: LogQuery, textOf: (row: T) => string): T[] {
+  const wanted = query.text?.toLowerCase();
+  const found = rows.filter((row) =>
+    (query.span_id === undefined || row.span_id === query.span_id)
+    && (query.process_id === undefined || row.process_id === query.process_id)
+    && (query.session_id === undefined || row.session_id === query.session_id)
+    && (query.step === undefined || row.step === query.step)
+    && (query.start_ns === undefined || row.time_ns >= Number(query.start_ns))
+    && (query.end_ns === undefined || row.time_ns < Number(query.end_ns))
+    && (wanted === undefined || `${textOf(row)} ${JSON.stringify(row.attributes)}`.toLowerCase().includes(wanted)));
+  const direction = query.newest_first === false ? 1 : -1;
+  return found.sort((one, other) => direction * (one.time_ns - other.time_ns));
+}

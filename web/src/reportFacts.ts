@@ -1,0 +1,41 @@
+// What the views must know where they stand in a report instead of the live page.
+
+/** Session durations of one step, in seconds. */
+export interface StepDuration {
+  step: number;
+  count: number;
+  p50: number;
+  p95: number;
+  max: number;
+  failed: number;
+}
+
+export interface ReportFacts {
+  /** What hotspots, spans and sessions are of, in words. */
+  scope: string;
+  /** The step of the scope; null for the whole run. */
+  step: number | null;
+  /** The time that spans are of, in nanoseconds. */
+  startNs: number;
+  endNs: number;
+  /** The end of the run: open work is as old as it was then. */
+  nowMs: number;
+  sessionSteps: readonly StepDuration[];
+}
+
+let facts: ReportFacts | null = null;
+
+/** Says that this is a report; called before anything is drawn. */
+export function setReportFacts(known: ReportFacts): void {
+  facts = known;
+}
+
+/** What is known of the report; null on the live page. */
+export function reportFacts(): ReportFacts | null {
+  return facts;
+}
+
+/** Now in milliseconds since 1970; in a report, the run's end. */
+export function nowMs(): number {
+  return facts === null ? Date.now() : facts.nowMs;
+}
