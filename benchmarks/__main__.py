@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks [NAME ...] [--quick] [--json PATH]`."""
+"""The command: `python -m benchmarks [NAME ...] [--quick] [--minutes N] [--json PATH]`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None, package: str = "benchmarks") ->
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; everything when left out")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; the values are rough")
+    parser.add_argument("--minutes", type=float, default=0.0, help="page: follow a run for so long in real time")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the JSON lines to this file too")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in known]
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None, package: str = "benchmarks") ->
         print(f"unknown benchmark {', '.join(unknown)}. Choose from: {', '.join(known)}.", file=sys.stderr)
         return 2
     chosen = {name: known[name] for name in options.names or known}
-    return run_all(chosen, Options(quick=options.quick), json_path=options.json, out=sys.stdout, err=sys.stderr)
+    wanted = Options(quick=options.quick, minutes=options.minutes)
+    return run_all(chosen, wanted, json_path=options.json, out=sys.stdout, err=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class Options:
 
     quick: bool = False
     """Fewer and shorter rounds: shows that everything works, the values are rough."""
+    minutes: float = 0.0
+    """How long the page follows a run in real time; 0 extrapolates from a shorter time."""
 
 
 @dataclass(frozen=True, slots=True)

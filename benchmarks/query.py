@@ -90,6 +90,7 @@ class Views:
                 {"start_ns": self._start, "end_ns": self._end, "pixels": self._random.randint(500, 2500)},
             ),
             "timeline, some lanes": self._timeline_of_lanes,
+            "timeline, any window, with steps": self._timeline_with_steps,
             "one span": self._span,
             "spans by name": lambda: ("/api/v1/spans", {"name": pick(NAMES), "order": pick(["newest", "longest"])}),
             "spans by part of the name": lambda: ("/api/v1/spans", {"name_contains": pick(NAMES)[2:5]}),
@@ -106,6 +107,12 @@ class Views:
                 "/api/v1/hotspots",
                 {"last_steps": self._random.randint(1, 5), "group_by": self._group()},
             ),
+            "hotspots of a minute": lambda: ("/api/v1/hotspots", {**self._minute(), "group_by": self._group()}),
+            "flame of the last steps": lambda: (
+                "/api/v1/hotspots/flame",
+                {"last_steps": self._random.randint(1, 5)},
+            ),
+            "flame of a minute": lambda: ("/api/v1/hotspots/flame", self._minute()),
             "steps": lambda: ("/api/v1/steps", {"limit": pick([20, 200])}),
             "step times": lambda: ("/api/v1/steps/times", self._steps(20)),
             "step metrics": lambda: ("/api/v1/steps/metrics", self._steps(200)),
@@ -127,6 +134,10 @@ class Views:
         start = self._start + self._random.random() * (longest - width)
         return {"start_ns": int(start), "end_ns": int(start + width) + 1}
 
+    def _minute(self) -> Parameters:
+        start = int(self._start + self._random.random() * max(0, self._end - self._start - 60 * _SECOND))
+        return {"start_ns": start, "end_ns": start + 60 * _SECOND}
+
     def _step(self) -> int:
         return self._random.randint(0, self._last_step)
 
@@ -139,6 +150,10 @@ class Views:
 
     def _timeline(self) -> tuple[str, Parameters]:
         return "/api/v1/timeline", {"pixels": self._random.randint(500, 2500), **self._window()}
+
+    def _timeline_with_steps(self) -> tuple[str, Parameters]:
+        path, parameters = self._timeline()
+        return path, parameters | {"steps": "true"}
 
     def _timeline_of_lanes(self) -> tuple[str, Parameters]:
         path, parameters = self._timeline()

@@ -34,31 +34,36 @@ def _chromium():
 
 
 def _is_built():
-    index = STATIC / "index.html"
+    # The report's page is built last.
+    built = STATIC / "report" / "report.js"
     sources = [path for path in (WEB / "src").rglob("*") if path.is_file()]
-    return index.exists() and index.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
+    return built.exists() and built.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
 
 
 @pytest.fixture(scope="session")
-def built_page():
-    """Build the page unless that was done after the last change of its sources."""
-    if _is_built():
-        return STATIC
-    if shutil.which("npm") is None:
-        if (STATIC / "index.html").exists():
-            return STATIC
-        pytest.skip("the page is not built, and npm is not installed")
+def built_page(tmp_path_factory):
+    """Return a folder with the page: a copy of what was built after the last change, or a build of its own.
+
+    Another build that goes on at the same time, of other tests or by hand, changes nothing in it.
+    """
+    folder = tmp_path_factory.mktemp("page") / "static"
+    if _is_built() or shutil.which("npm") is None:
+        if not (STATIC / "index.html").exists():
+            pytest.skip("the page is not built, and npm is not installed")
+        shutil.copytree(STATIC, folder)
+        return folder
     if not (WEB / "node_modules").is_dir():
         subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund"], cwd=WEB, check=True)
-    subprocess.run(["npx", "vite", "build"], cwd=WEB, check=True)
-    return STATIC
+    subprocess.run(["npx", "vite", "build", "--outDir", str(folder), "--emptyOutDir"], cwd=WEB, check=True)
+    return folder
 
 
 class Server:
     """A server that can be killed and started again on the same port with the same data."""
 
-    def __init__(self, data_dir, wait_until):
-        self._data_dir = data_dir
+    def __init__(self, data_dir, page_dir, wait_until):
+        self.data_dir = data_dir
+        self._page_dir = page_dir
         self._wait_until = wait_until
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -71,7 +76,8 @@ class Server:
             "--port",
             str(self.port),
             "--data-dir",
-            str(self._data_dir),
+            str(self.data_dir),
+            f"page_dir={self._page_dir}",
             "otlp_http_port=null",
             "otlp_grpc_port=null",
         ]
@@ -94,7 +100,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(built_page, tmp_path_factory, wait_until):
-    started = Server(tmp_path_factory.mktemp("data"), wait_until).start()
+    started = Server(tmp_path_factory.mktemp("data"), built_page, wait_until).start()
     yield started
     started.kill()
 

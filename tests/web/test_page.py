@@ -68,14 +68,18 @@ def wait_for_narrower(page, width):
 
 
 def pick_a_span(page, canvas):
-    """Click along the lanes until a span opens."""
+    """Click along the lanes until a click meets a span, and wait until the panel shows it."""
     box = canvas.bounding_box()
     for y in range(70, 300, 8):
         page.mouse.click(box["x"] + box["width"] * 0.55, box["y"] + y)
-        if page.locator(".side-panel .facts").count():
+        picked = page.evaluate("new URLSearchParams(location.search).get('span')")
+        if picked:
+            wait_for(
+                page, "picked => document.querySelector('.side-panel .facts code')?.textContent === picked", picked
+            )
             return
         page.wait_for_timeout(50)
-    page.locator(".side-panel .facts").first.wait_for()
+    raise AssertionError("no click met a span")
 
 
 def test_overview_says_where_the_time_goes_and_who_is_slow(page, training):

@@ -6,8 +6,8 @@ import { Help } from "./components/Help";
 import { Navigation } from "./components/Navigation";
 import { TopBar } from "./components/TopBar";
 import { LiveProvider } from "./LiveProvider";
-import { isTyping } from "./keys";
-import { linkTo, navigate, useUrlState } from "./url";
+import { usePageKeys } from "./usePageKeys";
+import { useUrlState } from "./url";
 import { useQuery } from "./useQuery";
 import { VIEWS } from "./views";
 
@@ -28,7 +28,7 @@ function Shell({ chosenRun }: { chosenRun: string }) {
   const view = VIEWS.find((one) => one.name === viewName) ?? VIEWS[0];
   const run = chosenRun !== "" ? chosenRun : runs.data?.find((one) => !one.problem)?.run_id;
   const info = runs.data?.find((one) => one.run_id === run);
-  usePageKeys(setIsHelpOpen);
+  usePageKeys(VIEWS, setIsHelpOpen);
 
   useEffect(() => {
     document.title = `${view?.title ?? ""} · ${info?.experiment_name || run || "RL-Insight"}`;
@@ -65,17 +65,4 @@ function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: bo
       code={`import rl_insight as insight\n\ninsight.init("my-project", "my-experiment",\n             config={"server": {"url": "${window.location.origin}"}})`}
     />
   );
-}
-
-function usePageKeys(setIsHelpOpen: (isOpen: boolean) => void): void {
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-      if (event.key === "?") setIsHelpOpen(true);
-      const view = VIEWS[Number(event.key) - 1];
-      if (/^[1-9]$/.test(event.key) && view !== undefined) navigate(linkTo(view.name));
-    };
-    window.addEventListener("keydown", onKey);
-    return () => window.removeEventListener("keydown", onKey);
-  }, [setIsHelpOpen]);
 }

@@ -1,7 +1,8 @@
 // Saving what is on show: as text, or as a picture of a chart.
 import { token } from "./theme";
 
-function save(name: string, blob: Blob): void {
+/** Saves a file. */
+export function saveBlob(name: string, blob: Blob): void {
   const address = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = address;
@@ -17,7 +18,7 @@ export function fileName(text: string): string {
 }
 
 export function saveText(name: string, text: string, type: string): void {
-  save(name, new Blob([text], { type }));
+  saveBlob(name, new Blob([text], { type }));
 }
 
 export interface LegendEntry {
@@ -57,6 +58,6 @@ export function savePicture(name: string, canvas: HTMLCanvasElement, title: stri
     context.fillText(entry.label, x + 15, y, 215);
   });
   picture.toBlob((blob) => {
-    if (blob !== null) save(name, blob);
+    if (blob !== null) saveBlob(name, blob);
   }, "image/png");
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { binsOf, placeInBins, quantile, spreadOf, unionLength } from "./statistics";
+import { binsOf, placeInBins, quantile, quantileLines, spreadOf } from "./statistics";
 
 describe("quantile", () => {
   it("interpolates between neighbours", () => {
@@ -38,7 +38,10 @@ describe("binsOf", () => {
   });
 });
 
-describe("unionLength", () => {
-  it("counts concurrent time once", () => expect(unionLength([[0, 2], [1, 3], [5, 6]])).toBe(4));
-  it("ignores an interval inside another", () => expect(unionLength([[0, 10], [2, 3]])).toBe(10));
+describe("quantileLines", () => {
+  it("are level, and as long as the values are many", () => {
+    const lines = quantileLines([1, 3, 2]);
+    expect(lines.map((line) => [line.label, line.values])).toEqual([["p50", [2, 2, 2]], ["p95", [2.9, 2.9, 2.9]]]);
+  });
+  it("are none without values", () => expect(quantileLines([])).toEqual([]));
 });

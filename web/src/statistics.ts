@@ -32,6 +32,13 @@ export function spreadOf(values: Iterable<number | null | undefined>): Spread {
   };
 }
 
+/** Level lines at p50 and p95, as wide as the values are many: for a chart of points. */
+export function quantileLines(values: readonly number[]): { label: string; colour: string; values: number[]; isLine: true; isDashed: true }[] {
+  const spread = spreadOf(values);
+  return ([["p50", spread.p50, "#8a8f98"], ["p95", spread.p95, "#c8553d"]] as const).flatMap(([label, level, colour]) =>
+    (level === null ? [] : [{ label, colour, values: values.map(() => level), isLine: true as const, isDashed: true as const }]));
+}
+
 export interface Bin {
   from: number;
   to: number;
@@ -65,17 +72,4 @@ export function placeInBins(bins: readonly Bin[], value: number): number {
   const bin = bins[index]!;
   const within = bin.to > bin.from ? Math.max(0, (value - bin.from) / (bin.to - bin.from)) : 0.5;
   return (index + within) / bins.length;
-}
-
-/** How long at least one interval runs: concurrent work is not counted twice. */
-export function unionLength(intervals: readonly (readonly [start: number, end: number])[]): number {
-  const sorted = [...intervals].sort((one, other) => one[0] - other[0]);
-  let total = 0;
-  let reached = -Infinity;
-  for (const [start, end] of sorted) {
-    if (end <= reached) continue;
-    total += end - Math.max(start, reached);
-    reached = end;
-  }
-  return total;
 }

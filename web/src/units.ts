@@ -1,4 +1,5 @@
 // Numbers as people read them: ms and s, GiB, tokens, clock times.
+import { nowMs } from "./reportFacts";
 
 const NS = { us: 1e3, ms: 1e6, s: 1e9, min: 60e9, h: 3600e9, d: 86_400e9 } as const;
 const UNKNOWN = "–";
@@ -104,7 +105,7 @@ export function formatDate(ns: number | null | undefined): string {
 }
 
 /** How long ago: `12 s ago`. */
-export function formatAgo(ns: number | null | undefined, nowNs: number = Date.now() * NS.ms): string {
+export function formatAgo(ns: number | null | undefined, nowNs: number = nowMs() * NS.ms): string {
   if (ns === null || ns === undefined) return UNKNOWN;
   const age = nowNs - ns;
   return age < NS.s ? "just now" : `${age < NS.min ? `${Math.round(age / NS.s)} s` : longDuration(age)} ago`;

@@ -1,5 +1,5 @@
-import { describe, expect, test } from "vitest";
-import { type UrlValue, decode, encode, linkTo } from "./url";
+import { describe, expect, test, vi } from "vitest";
+import { type UrlValue, decode, encode, linkTo, navigate } from "./url";
 
 describe("what is written into the address is read back", () => {
   test.each<[UrlValue, UrlValue]>([
@@ -33,4 +33,14 @@ test("a link keeps the run and drops the state of the old view", () => {
   expect(linkTo("logs", { level: 30 }, "?view=timeline&run=r1&search=x")).toBe("?view=logs&run=r1&level=30");
   expect(linkTo("logs", { run: "r2" }, "?run=r1")).toBe("?view=logs&run=r2");
   expect(linkTo("logs", { run: null, flag: true, gone: undefined }, "?run=r1")).toBe("?view=logs&flag=1");
+});
+
+test("an address that the browser refuses to write is remembered", () => {
+  const refuse = () => {
+    throw new Error("not for files");
+  };
+  vi.stubGlobal("window", { location: { search: "", pathname: "/report.html" }, history: { pushState: refuse, replaceState: refuse } });
+  navigate("?view=timeline&run=a");
+  expect(linkTo("sessions")).toBe("?view=sessions&run=a");
+  vi.unstubAllGlobals();
 });

@@ -11,6 +11,13 @@ const SHARED_KEYS = ["run"];
 
 const listeners = new Set<() => void>();
 
+/** The query where the browser refuses to write it into the address: some do for a file opened from disk. */
+let unwritten: string | null = null;
+
+function currentSearch(): string {
+  return unwritten ?? window.location.search;
+}
+
 function notify(): void {
   for (const listener of listeners) listener();
 }
@@ -63,9 +70,13 @@ function sameValue(one: UrlValue, other: UrlValue): boolean {
 function write(query: URLSearchParams, mode: UrlMode): void {
   const text = query.toString();
   const address = text === "" ? window.location.pathname : `?${text}`;
-  if (text === window.location.search.slice(1)) return;
-  if (mode === "push") window.history.pushState(null, "", address);
-  else window.history.replaceState(null, "", address);
+  if (text === currentSearch().slice(1)) return;
+  try {
+    if (mode === "push") window.history.pushState(null, "", address);
+    else window.history.replaceState(null, "", address);
+  } catch {
+    unwritten = `?${text}`;
+  }
   notify();
 }
 
@@ -82,7 +93,7 @@ export function useUrlState(key: string, fallback: number): [number, Setter<numb
 export function useUrlState(key: string, fallback: boolean): [boolean, Setter<boolean>];
 export function useUrlState(key: string, fallback: readonly string[]): [readonly string[], Setter<readonly string[]>];
 export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly string[]): [never, Setter<UrlValue>] {
-  const search = useSyncExternalStore(subscribe, () => window.location.search);
+  const search = useSyncExternalStore(subscribe, currentSearch);
   // Lists are new objects on each render; their text stands for them.
   const fallbackText = JSON.stringify(fallback);
   const value = useMemo(
@@ -91,7 +102,7 @@ export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly 
   );
   const set = useCallback(
     (next: UrlValue, mode: UrlMode = "replace") => {
-      const query = new URLSearchParams(window.location.search);
+      const query = new URLSearchParams(currentSearch());
       write(encode(query, key, next, JSON.parse(fallbackText) as UrlValue), mode);
     },
     [key, fallbackText],
@@ -103,7 +114,7 @@ export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly 
 export type LinkState = Record<string, string | number | boolean | null | undefined>;
 
 /** Returns the address of a view with some state; the run stays unless the state names another. */
-export function linkTo(view: string, state: LinkState = {}, search: string = window.location.search): string {
+export function linkTo(view: string, state: LinkState = {}, search: string = currentSearch()): string {
   const old = new URLSearchParams(search);
   const query = new URLSearchParams({ view });
   for (const key of SHARED_KEYS) {

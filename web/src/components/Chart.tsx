@@ -12,6 +12,8 @@ export interface ChartSeries {
   isDashed?: boolean;
   /** Thinner and paler: for many lines behind one that matters. */
   isFaint?: boolean;
+  /** Drawn as a line in a chart of points. */
+  isLine?: boolean;
 }
 
 interface Props {
@@ -59,7 +61,7 @@ export function Chart(props: Props) {
   latestData.current = data;
   // What needs a new plot; new values alone do not.
   const shape = JSON.stringify([
-    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint]), kind, xKind, height, props.isLogarithmic, props.range, props.syncKey, theme, [...(props.hidden ?? [])],
+    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint, one.isLine]), kind, xKind, height, props.isLogarithmic, props.range, props.syncKey, theme, [...(props.hidden ?? [])],
   ]);
 
   useEffect(() => {
@@ -193,6 +195,6 @@ function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
     width: series.isFaint === true ? 1 : 1.6,
     dash: series.isDashed === true ? [5, 4] : [],
     spanGaps: true,
-    ...(kind === "points" ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } } : { points: { show: false } }),
+    ...(kind === "points" && series.isLine !== true ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } } : { points: { show: false } }),
   };
 }

@@ -1,8 +1,8 @@
-import { VIEWS } from "../views";
+import { VIEWS, type View } from "../views";
 import { ViewLink } from "./ViewLink";
 
 /** The list of views. */
-export function Navigation({ current }: { current: string }) {
+export function Navigation({ current, views = VIEWS }: { current: string; views?: readonly View[] }) {
   return (
     <nav className="navigation" aria-label="Views">
       <div className="brand" aria-hidden="true">
@@ -13,7 +13,7 @@ export function Navigation({ current }: { current: string }) {
         </svg>
         <span>RL-Insight</span>
       </div>
-      {VIEWS.map((view, index) => (
+      {views.map((view, index) => (
         <ViewLink key={view.name} view={view.name} title={`${view.title} (${index + 1})`} isCurrent={view.name === current}>
           <svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true">
             <path d={view.icon} fill="none" stroke="currentColor" strokeWidth="1.6" strokeLinecap="round" strokeLinejoin="round" />

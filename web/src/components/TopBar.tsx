@@ -16,19 +16,28 @@ interface Props {
 
 /** Which run is on show, how it is doing in a line, and whether the page is live. */
 export function TopBar({ runs, run, isFollowing, onHelp }: Props) {
-  const [theme, toggleTheme] = useTheme();
   return (
     <header className="top-bar">
       <RunPicker runs={runs} run={run} isFollowing={isFollowing} />
       {run !== undefined && <RunLine run={run} />}
       <div className="top-bar-end">
         <LiveBadge />
-        <button type="button" className="icon-button" onClick={toggleTheme} aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`} title="Dark or light">
-          {theme === "dark" ? "☀" : "☾"}
-        </button>
-        <button type="button" className="icon-button" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+        <ThemeAndHelp onHelp={onHelp} />
       </div>
     </header>
+  );
+}
+
+/** The two buttons at the end of the bar. */
+export function ThemeAndHelp({ onHelp }: { onHelp: () => void }) {
+  const [theme, toggleTheme] = useTheme();
+  return (
+    <>
+      <button type="button" className="icon-button" onClick={toggleTheme} aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`} title="Dark or light">
+        {theme === "dark" ? "☀" : "☾"}
+      </button>
+      <button type="button" className="icon-button" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+    </>
   );
 }
 
@@ -52,7 +61,8 @@ function RunPicker({ runs, run, isFollowing }: Omit<Props, "onHelp">) {
   );
 }
 
-function RunLine({ run }: { run: string }) {
+/** The run in a line: what it is, and how far it came. */
+export function RunLine({ run }: { run: string }) {
   const { step } = useLive();
   const { data } = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
   if (data === undefined) return null;

@@ -1,8 +1,10 @@
 import { type Finding, type LogLine, api } from "../api";
 import { Panel } from "../components/Panel";
+import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { formatAgo, formatCount, formatLevel, shorten } from "../units";
 import { useQuery } from "../useQuery";
+import { timelineFinding } from "../views/links";
 
 const WARNING = 30;
 
@@ -14,7 +16,7 @@ export function Troubles({ run }: { run: string }) {
     <>
       <Panel className="span-4" title="Findings" value={formatCount(findings.data?.length ?? 0)} actions={<ViewLink view="findings">all</ViewLink>}>
         {findings.data?.length === 0 && <p className="muted">No findings were recorded for this run.</p>}
-        {(findings.data ?? []).slice(0, 6).map((finding) => <FindingLine key={finding.finding_id} finding={finding} />)}
+        {[...(findings.data ?? [])].sort(byGravity).slice(0, 6).map((finding) => <FindingLine key={finding.finding_id} finding={finding} />)}
       </Panel>
       <Panel className="span-4" title="Warnings and errors" actions={<ViewLink view="logs" state={{ level: WARNING }}>all logs</ViewLink>}>
         {logs.data?.length === 0 && <p className="muted">None were logged.</p>}
@@ -32,11 +34,10 @@ export function Troubles({ run }: { run: string }) {
 }
 
 function FindingLine({ finding }: { finding: Finding }) {
-  const tone = /^(error|critical|high)$/i.test(finding.severity) ? "is-bad" : "is-warning";
   return (
-    <div className="log-line">
-      <span className={`badge ${tone}`}>{shorten(finding.kind, 24)}</span>
-      <span><ViewLink view="timeline" state={{ from: finding.start_ns / 1e9, to: finding.end_ns / 1e9 }}>{shorten(finding.title, 200)}</ViewLink></span>
+    <div className="log-line" title={finding.title}>
+      <SeverityBadge severity={finding.severity} />
+      <span><ViewLink view="timeline" state={timelineFinding(finding)}>{shorten(finding.title, 200)}</ViewLink></span>
     </div>
   );
 }

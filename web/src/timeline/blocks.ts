@@ -20,6 +20,8 @@ export interface Blocks {
   errors: Float64Array;
   isOpen: Uint8Array;
   spanId: readonly string[];
+  /** The training step, NaN for none; null where it was not asked for. */
+  step: Float64Array | null;
   lanes: ReadonlyMap<number, LaneBlocks>;
 }
 
@@ -63,6 +65,7 @@ export function arrange(answer: Timeline, fetchedAt: number): Blocks {
     errors: Float64Array.from(answer.errors),
     isOpen: Uint8Array.from(answer.open, Number),
     spanId: answer.span_id,
+    step: answer.step == null ? null : Float64Array.from(answer.step, (step) => step ?? NaN),
     lanes: laneRanges(answer.lane_id, answer.depth),
   };
 }

@@ -1,13 +1,15 @@
-// Holds the window on show and the pointer, turns gestures into movements, and draws when something changed.
+// Holds the window on show and what is under the pointer, and draws when something changed.
 // Lives outside React: sixty pictures a second need no rendering of components.
 import { api, type Lane } from "../api";
-import { token } from "../theme";
 import { type Block, type Blocks, blockAt, depths } from "./blocks";
+import { prepared, readColours } from "./canvas";
 import { drawMap, drawTimeline } from "./draw";
 import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
+import { Gestures, type Movable, type Pointer } from "./gestures";
 import { type Density, type Layout, type LaneRow, arrangeLanes, depthAt, rowAt } from "./layout";
 import { Loader } from "./loader";
-import { AXIS_HEIGHT, type ColourBy, GUTTER, type Scene, type StepMark, type Strip, lanesTop } from "./scene";
+import { spansShown } from "./measure";
+import { AXIS_HEIGHT, type ColourBy, GUTTER, type Highlight, type Scene, type StepMark, type Strip, lanesTop } from "./scene";
 
 /** What React knows and the pictures depend on. */
 export interface Inputs {
@@ -22,6 +24,7 @@ export interface Inputs {
   hits: ReadonlySet<string>;
   selectedSpanId: string | null;
   range: Window | null;
+  highlight: Highlight | null;
   isFollowing: boolean;
   isLive: boolean;
   version: number;
@@ -44,10 +47,6 @@ export interface Callbacks {
   onError: (message: string | null) => void;
 }
 
-type Drag = { kind: "pan" | "range" | "map"; pointer: number; x: number; y: number; window: Window; scrollTop: number; hasMoved: boolean };
-
-const WHEEL_SPEED = 0.0016;
-const CLICK_PIXELS = 4;
 /** Following shows a little of what is to come, so that the newest data does not stick to the edge. */
 const AHEAD = 0.03;
 /** Without news for this long, the clock of the picture stops. */
@@ -56,7 +55,7 @@ const FOLLOW_FRAME_MS = 33;
 /** What is under the pointer changes while the picture moves; this often is enough for the eye. */
 const LOOK_MS = 150;
 
-export class TimelineController {
+export class TimelineController implements Movable {
   private inputs: Inputs;
   private window: Window = { start: 0, end: 1e9 };
   private scrollTop = 0;
@@ -65,15 +64,13 @@ export class TimelineController {
   private readonly fine: Loader;
   private readonly coarse: Loader;
   private horizon = { time: 0, at: 0 };
-  private drag: Drag | null = null;
-  private readonly pinch = new Map<number, number>();
-  private pointer: { x: number; y: number; clientX: number; clientY: number } | null = null;
+  private readonly gestures: Gestures;
+  private pointer: Pointer | null = null;
   private hovered: Block | null = null;
   private isDirty = true;
   private frame = 0;
   private lastDrawn = 0;
   private windowTimer = 0;
-  private readonly cleanup: (() => void)[] = [];
   private lastLookedUp = 0;
   /** How long the last pictures took, in ms; the end-to-end tests and benchmarks read it. */
   readonly frames: number[] = [];
@@ -92,7 +89,7 @@ export class TimelineController {
     // The picture of a long run hardly changes in a few seconds.
     this.coarse = this.loader(0, Math.min(60_000, Math.max(5000, width(inputs.whole) / 1e6 / 100)));
     this.relayout();
-    this.listen();
+    this.gestures = new Gestures(canvas, map, this);
     const tick = () => {
       this.frame = requestAnimationFrame(tick);
       this.onFrame();
@@ -105,13 +102,14 @@ export class TimelineController {
     window.clearTimeout(this.windowTimer);
     this.fine.stop();
     this.coarse.stop();
-    for (const undo of this.cleanup) undo();
+    this.gestures.destroy();
   }
 
   update(change: Partial<Inputs>): void {
     const old = this.inputs;
     this.inputs = { ...old, ...change };
-    const { lanes, collapsed, density } = this.inputs;
+    const { lanes, collapsed, density, colourBy } = this.inputs;
+    if (colourBy === "step" && old.colourBy !== "step") for (const loader of [this.fine, this.coarse]) loader.forget();
     if (lanes !== old.lanes || collapsed !== old.collapsed || density !== old.density) this.relayout();
     if (this.inputs.whole.end > this.horizon.time) this.hearOf(this.inputs.whole.end, performance.now());
     this.isDirty = true;
@@ -133,7 +131,11 @@ export class TimelineController {
     const pixels = this.lanePixels();
     // Following keeps the newest data where it is.
     const x = this.inputs.isFollowing ? pixels * (1 - AHEAD) : (this.pointerX() ?? pixels / 2);
-    this.show(zoomAt(this.window, xToTime(x, this.window, pixels), factor, this.whole()), true);
+    this.zoomAround(xToTime(x, this.window, pixels), factor);
+  }
+
+  zoomAround(moment: number, factor: number): void {
+    this.show(zoomAt(this.window, moment, factor, this.whole()), true);
   }
 
   pan(share: number): void {
@@ -141,7 +143,11 @@ export class TimelineController {
   }
 
   scrollBy(pixels: number): void {
-    this.scrollTop = this.clampedScroll(this.scrollTop + pixels);
+    this.scrollTo(this.scrollTop + pixels);
+  }
+
+  scrollTo(top: number): void {
+    this.scrollTop = this.clampedScroll(top);
     this.isDirty = true;
   }
 
@@ -151,13 +157,26 @@ export class TimelineController {
     if (row === undefined) return;
     const room = this.canvas.clientHeight - lanesTop(this.inputs.strips.length);
     if (row.y < this.scrollTop || row.y + row.height > this.scrollTop + room) {
-      this.scrollTop = this.clampedScroll(row.y - room / 3);
-      this.isDirty = true;
+      this.scrollTo(row.y - room / 3);
     }
   }
 
   currentWindow(): Window {
     return this.window;
+  }
+
+  /** How many spans the picture stands for; for measurements. */
+  spansInView(): number {
+    return spansShown(this.scene(performance.now()));
+  }
+
+  /** What a finding marks; for measurements. */
+  highlight(): Highlight | null {
+    return this.inputs.highlight;
+  }
+
+  currentScroll(): number {
+    return this.scrollTop;
   }
 
   /** Makes a picture with the current state; for measurements. */
@@ -185,6 +204,7 @@ export class TimelineController {
             pixels,
             origin_ns: this.origin,
             max_blocks: margin === 0 ? 4000 : 40_000,
+            steps: this.inputs.colourBy === "step" ? true : undefined,
           },
           signal,
         ),
@@ -226,7 +246,7 @@ export class TimelineController {
     return { start: this.inputs.whole.start, end: Math.max(this.inputs.whole.end, this.horizon.time) };
   }
 
-  private mapWindow(): Window {
+  mapWindow(): Window {
     return around(this.whole().start, this.horizonAt(performance.now()), 0.005);
   }
 
@@ -241,7 +261,7 @@ export class TimelineController {
     return Math.max(0, Math.min(scrollTop, this.layout.height - room + 8));
   }
 
-  private lanePixels(): number {
+  lanePixels(): number {
     return Math.max(1, this.canvas.clientWidth - GUTTER);
   }
 
@@ -249,7 +269,7 @@ export class TimelineController {
     const now = performance.now();
     const { isFollowing, isLive, version } = this.inputs;
     if (document.hidden) return;
-    if (isFollowing && this.drag === null) {
+    if (isFollowing && !this.gestures.isDragging()) {
       const end = this.horizonAt(now) + width(this.window) * AHEAD;
       if (end !== this.window.end) {
         this.window = panBy(this.window, end - this.window.end);
@@ -266,7 +286,7 @@ export class TimelineController {
     this.isDirty = false;
     this.lastDrawn = now;
     this.draw();
-    if (this.drag === null && now - this.lastLookedUp > LOOK_MS) this.lookUnderPointer();
+    if (!this.gestures.isDragging() && now - this.lastLookedUp > LOOK_MS) this.lookUnderPointer();
   }
 
   private scene(now: number): Scene {
@@ -290,6 +310,7 @@ export class TimelineController {
       selectedSpanId: this.inputs.selectedSpanId,
       hoveredSpanId: this.hovered?.spanId ?? null,
       range: this.inputs.range,
+      highlight: this.inputs.highlight,
       pointerX: this.pointerX(),
       horizon: this.horizonAt(now),
       origin: this.origin,
@@ -305,103 +326,37 @@ export class TimelineController {
     }, 300);
   }
 
-  // Gestures
+  // What gestures say
 
-  private listen(): void {
-    const on = <K extends keyof HTMLElementEventMap>(target: HTMLElement, type: K, listener: (event: HTMLElementEventMap[K]) => void) => {
-      target.addEventListener(type, listener, { passive: false });
-      this.cleanup.push(() => target.removeEventListener(type, listener));
-    };
-    on(this.canvas, "wheel", (event) => this.onWheel(event));
-    on(this.canvas, "pointerdown", (event) => this.onDown(event));
-    on(this.canvas, "pointermove", (event) => this.onMove(event));
-    on(this.canvas, "pointerup", (event) => this.onUp(event));
-    on(this.canvas, "pointercancel", (event) => this.onUp(event));
-    on(this.canvas, "pointerleave", () => {
-      this.pointer = null;
-      this.isDirty = true;
-      this.setHover(null);
-    });
-    on(this.canvas, "dblclick", (event) => this.onDoubleClick(event));
-    on(this.map, "pointerdown", (event) => this.onMapDown(event));
-    on(this.map, "pointermove", (event) => this.onMapMove(event));
-    on(this.map, "pointerup", (event) => this.onUp(event));
-    const observer = new ResizeObserver(() => {
-      this.scrollTop = this.clampedScroll(this.scrollTop);
-      this.isDirty = true;
-    });
-    observer.observe(this.canvas);
-    this.cleanup.push(() => observer.disconnect());
+  onPointer(pointer: Pointer | null): void {
+    this.pointer = pointer;
+    this.isDirty = true;
+    if (pointer === null) this.setHover(null);
+    else this.lookUnderPointer();
   }
 
-  private onWheel(event: WheelEvent): void {
-    event.preventDefault();
-    const unit = event.deltaMode === 1 ? 20 : 1;
-    const { offsetX } = event;
-    if (offsetX < GUTTER || event.altKey) return this.scrollBy(event.deltaY * unit);
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || (event.shiftKey && !event.ctrlKey)) {
-      const distance = (event.deltaX === 0 ? event.deltaY : event.deltaX) * unit;
-      return this.show(panBy(this.window, (distance / this.lanePixels()) * width(this.window)));
-    }
-    // Trackpads report a pinch as a wheel with Ctrl and small steps.
-    const factor = Math.exp(event.deltaY * unit * (event.ctrlKey ? WHEEL_SPEED * 5 : WHEEL_SPEED));
-    this.pointer = pointerOf(event);
-    this.zoom(factor);
-  }
-
-  private onDown(event: PointerEvent): void {
-    this.pinch.set(event.pointerId, event.offsetX);
-    if (event.button !== 0) return;
-    this.canvas.setPointerCapture(event.pointerId);
-    this.drag = {
-      kind: event.shiftKey ? "range" : "pan", pointer: event.pointerId, x: event.offsetX, y: event.offsetY,
-      window: this.window, scrollTop: this.scrollTop, hasMoved: false,
-    };
-  }
-
-  private onMove(event: PointerEvent): void {
-    if (this.pinch.size === 2 && this.pinch.has(event.pointerId)) return this.onPinch(event);
-    const drag = this.drag;
-    if (drag === null || drag.pointer !== event.pointerId) return this.onHover(event);
-    const distance = event.offsetX - drag.x;
-    if (!drag.hasMoved && Math.hypot(distance, event.offsetY - drag.y) < CLICK_PIXELS) return;
-    drag.hasMoved = true;
-    if (drag.kind === "range") {
-      const [one, other] = [drag.x, event.offsetX].map((x) => xToTime(x - GUTTER, this.window, this.lanePixels()));
-      this.callbacks.onRange({ start: Math.min(one!, other!), end: Math.max(one!, other!) });
-      return;
-    }
+  onMoved(): void {
     this.setHover(null);
-    this.scrollTop = this.clampedScroll(drag.scrollTop - (event.offsetY - drag.y));
-    this.show(panBy(drag.window, (-distance / this.lanePixels()) * width(drag.window)), distance === 0);
   }
 
-  private onPinch(event: PointerEvent): void {
-    const others = [...this.pinch].filter(([pointer]) => pointer !== event.pointerId).map(([, x]) => x);
-    const other = others[0] ?? 0;
-    const before = Math.abs((this.pinch.get(event.pointerId) ?? 0) - other);
-    const after = Math.abs(event.offsetX - other);
-    this.pinch.set(event.pointerId, event.offsetX);
-    if (this.drag !== null) this.drag.hasMoved = true;
-    if (before < 8 || after < 8) return;
-    const middle = xToTime((event.offsetX + other) / 2 - GUTTER, this.window, this.lanePixels());
-    this.show(zoomAt(this.window, middle, before / after, this.whole()), true);
+  onSelect(range: Window): void {
+    this.callbacks.onRange(range);
   }
 
-  private onUp(event: PointerEvent): void {
-    this.pinch.delete(event.pointerId);
-    const drag = this.drag;
-    this.drag = null;
-    if (drag === null || drag.hasMoved || drag.kind === "map" || event.type === "pointercancel") return;
-    const row = this.rowUnder(event.offsetY);
+  onClick(x: number, y: number): void {
+    const row = this.rowUnder(y);
     if (row?.kind === "group") return this.callbacks.onGroup(row.key);
-    if (event.offsetY < AXIS_HEIGHT && event.offsetX > GUTTER) return this.showStepAt(xToTime(event.offsetX - GUTTER, this.window, this.lanePixels()));
-    this.callbacks.onPick(this.blockUnder(event.offsetX, event.offsetY)?.block ?? null);
+    if (y < AXIS_HEIGHT && x > GUTTER) return this.showStepAt(xToTime(x - GUTTER, this.window, this.lanePixels()));
+    this.callbacks.onPick(this.blockUnder(x, y)?.block ?? null);
   }
 
-  private onDoubleClick(event: MouseEvent): void {
-    const found = this.blockUnder(event.offsetX, event.offsetY);
+  onDoubleClick(x: number, y: number): void {
+    const found = this.blockUnder(x, y);
     if (found !== null) this.show(around(found.block.start, found.block.end));
+  }
+
+  onResize(): void {
+    this.scrollTo(this.scrollTop);
   }
 
   private showStepAt(moment: number): void {
@@ -409,12 +364,6 @@ export class TimelineController {
     const next = steps.findIndex((mark) => mark.start > moment);
     const mark = steps[(next === -1 ? steps.length : next) - 1];
     if (mark !== undefined) this.show(around(mark.start, steps[next]?.start ?? this.horizon.time, 0.05));
-  }
-
-  private onHover(event: PointerEvent): void {
-    this.pointer = pointerOf(event);
-    this.isDirty = true;
-    this.lookUnderPointer();
   }
 
   /** Looks what is under the pointer: it moved, or the picture did. */
@@ -455,51 +404,4 @@ export class TimelineController {
     const block = blockAt(blocks, row.lane.lane_id, depth, moment, tolerance, growth);
     return block === null ? null : { block, row };
   }
-
-  private onMapDown(event: PointerEvent): void {
-    this.map.setPointerCapture(event.pointerId);
-    this.drag = { kind: "map", pointer: event.pointerId, x: event.offsetX, y: 0, window: this.window, scrollTop: 0, hasMoved: true };
-    this.onMapMove(event);
-  }
-
-  private onMapMove(event: PointerEvent): void {
-    if (this.drag?.kind !== "map") return;
-    const middle = xToTime(event.offsetX, this.mapWindow(), this.map.clientWidth);
-    this.show(panBy(this.window, middle - (this.window.start + this.window.end) / 2));
-  }
-}
-
-function pointerOf(event: MouseEvent) {
-  return { x: event.offsetX, y: event.offsetY, clientX: event.clientX, clientY: event.clientY };
-}
-
-/** Fits a canvas to its box and the screen's resolution. */
-function prepared(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
-  const ratio = window.devicePixelRatio || 1;
-  const [w, h] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
-  if (canvas.width !== w || canvas.height !== h) {
-    canvas.width = w;
-    canvas.height = h;
-  }
-  const context = canvas.getContext("2d");
-  context?.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return context;
-}
-
-let colours: { theme: string | undefined; found: Scene["colours"] } | null = null;
-
-/** The theme's colours; reading them from the document on each picture would be slow. */
-function readColours(): Scene["colours"] {
-  const theme = document.documentElement.dataset["theme"];
-  if (colours === null || colours.theme !== theme) {
-    colours = {
-      theme,
-      found: {
-        background: token("--background"), surface: token("--surface"), sunken: token("--surface-sunken"),
-        border: token("--border"), grid: token("--grid"), text: token("--text"), muted: token("--text-muted"),
-        accent: token("--accent"), bad: token("--bad"), font: token("--font"),
-      },
-    };
-  }
-  return colours.found;
 }

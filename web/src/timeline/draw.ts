@@ -1,14 +1,12 @@
 // Draws a scene. Knows nothing of React, the server or the pointer.
 import { colourOfName, colourOfStatus, colourOfStep, textOn } from "../colours";
-import { formatClock, formatDuration } from "../units";
+import { formatDuration } from "../units";
 import { type Blocks, endOf, firstAfter } from "./blocks";
-import { type Window, ticks, timeToX, width } from "./geometry";
+import { CHARACTER, type Context, clip, drawAxis, drawStepLines, drawStrips, fitted } from "./drawAxis";
+import { type Window, timeToX, width } from "./geometry";
 import { type GroupRow, type LaneRow, firstRowBelow } from "./layout";
-import { AXIS_HEIGHT, GUTTER, STRIP_HEIGHT, type Scene, type StepMark, lanesTop } from "./scene";
+import { AXIS_HEIGHT, GUTTER, type Scene, type StepMark, lanesTop } from "./scene";
 
-type Context = CanvasRenderingContext2D;
-
-const CHARACTER = 6.1;
 const DIMMED = 0.16;
 
 /** Draws everything. */
@@ -27,15 +25,6 @@ export function drawTimeline(context: Context, scene: Scene): void {
   drawScrollBar(context, scene, top);
 }
 
-function clip(context: Context, x: number, y: number, w: number, h: number, draw: () => void): void {
-  context.save();
-  context.beginPath();
-  context.rect(x, y, w, h);
-  context.clip();
-  draw();
-  context.restore();
-}
-
 function drawLanes(context: Context, scene: Scene, top: number): void {
   const { layout, scrollTop, width: pixels, height } = scene;
   const rows = layout.rows;
@@ -48,6 +37,7 @@ function drawLanes(context: Context, scene: Scene, top: number): void {
   clip(context, GUTTER, top, pixels - GUTTER, height - top, () => {
     drawStepLines(context, scene, top);
     for (const row of inView) if (row.kind === "lane") drawLane(context, scene, row, row.y + offset);
+    for (const row of inView) if (row.kind === "lane") drawHighlight(context, scene, row, row.y + offset);
     drawHorizon(context, scene, top);
   });
   clip(context, 0, top, pixels, height - top, () => {
@@ -73,6 +63,28 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
   drawBlocks(context, scene, row, y, fine, scene.fineGrowth, scene.window);
 }
 
+/** Frames what a finding is about, and veils the rest. */
+function drawHighlight(context: Context, scene: Scene, row: LaneRow, y: number): void {
+  const { highlight } = scene;
+  if (highlight === null) return;
+  const veil = (alpha: number, from: number, to: number) => {
+    if (to <= from) return;
+    context.globalAlpha = alpha;
+    context.fillStyle = scene.colours.surface;
+    context.fillRect(from, y, to - from, row.height - 1);
+    context.globalAlpha = 1;
+  };
+  if (highlight.lanes.size > 0 && !highlight.lanes.has(row.lane.lane_id)) return veil(0.65, GUTTER, scene.width);
+  const lanes = scene.width - GUTTER;
+  const from = GUTTER + timeToX(highlight.start, scene.window, lanes);
+  const to = Math.max(from + 2, GUTTER + timeToX(highlight.end, scene.window, lanes));
+  veil(0.45, GUTTER, from);
+  veil(0.45, Math.max(GUTTER, to), scene.width);
+  context.strokeStyle = scene.colours.bad;
+  context.lineWidth = 2;
+  context.strokeRect(from, y, to - from, row.height - 1);
+}
+
 const paintOf = new WeakMap<Blocks, string[]>();
 
 function namePaint(blocks: Blocks): string[] {
@@ -96,9 +108,16 @@ export function stepAt(steps: readonly StepMark[], moment: number): number | nul
   return low === 0 ? null : steps[low - 1]!.step;
 }
 
+/** The step of a block; where the answer does not say it, the one that was running when the block began. */
+function stepOf(scene: Scene, blocks: Blocks, index: number): number | null {
+  if (blocks.step === null) return stepAt(scene.steps, blocks.start[index]!);
+  const step = blocks.step[index]!;
+  return Number.isNaN(step) ? null : step;
+}
+
 function blockColour(scene: Scene, blocks: Blocks, index: number): string {
   if (scene.colourBy === "name") return namePaint(blocks)[blocks.name[index]!] ?? "#888888";
-  if (scene.colourBy === "step") return colourOfStep(stepAt(scene.steps, blocks.start[index]!));
+  if (scene.colourBy === "step") return colourOfStep(stepOf(scene, blocks, index));
   return colourOfStatus(blocks.errors[index]! > 0 ? "error" : blocks.isOpen[index] === 1 ? "open" : "ok");
 }
 
@@ -209,28 +228,13 @@ function drawTitle(context: Context, scene: Scene, row: GroupRow | LaneRow, y: n
   context.fillRect(GUTTER - 1, y, 1, row.height);
   context.font = `11px ${colours.font}`;
   if (row.height < 11) return;
+  if (scene.highlight?.lanes.has(row.lane.lane_id) === true) {
+    context.fillStyle = colours.bad;
+    context.fillRect(0, y, 4, row.height - 1);
+    context.font = `600 11px ${colours.font}`;
+  }
   context.fillStyle = row.lane.open_spans > 0 ? colours.text : colours.muted;
   context.fillText(fitted(row.title, 20), 20, y + Math.min(row.height / 2, row.lineHeight / 2 + 1));
-}
-
-function fitted(text: string, characters: number): string {
-  return text.length <= characters ? text : `${text.slice(0, characters - 1)}…`;
-}
-
-/** Where the steps begin, as far as there is room for lines. */
-function visibleSteps(scene: Scene, apart: number): StepMark[] {
-  const pixels = scene.width - GUTTER;
-  const found = scene.steps.filter((mark) => mark.start >= scene.window.start && mark.start <= scene.window.end);
-  const before = scene.steps.filter((mark) => mark.start < scene.window.start).at(-1);
-  return found.length * apart > pixels ? [] : before === undefined ? found : [before, ...found];
-}
-
-function drawStepLines(context: Context, scene: Scene, top: number): void {
-  const pixels = scene.width - GUTTER;
-  context.fillStyle = scene.colours.border;
-  for (const mark of visibleSteps(scene, 6)) {
-    context.fillRect(Math.round(GUTTER + timeToX(mark.start, scene.window, pixels)), top, 1, scene.height - top);
-  }
 }
 
 function drawHorizon(context: Context, scene: Scene, top: number): void {
@@ -242,86 +246,6 @@ function drawHorizon(context: Context, scene: Scene, top: number): void {
   context.globalAlpha = 1;
   context.fillStyle = scene.colours.accent;
   context.fillRect(Math.round(x), top, 1, scene.height - top);
-}
-
-function drawAxis(context: Context, scene: Scene): void {
-  const { colours, width: pixels, window, origin } = scene;
-  const lanes = pixels - GUTTER;
-  context.globalAlpha = 1;
-  context.fillStyle = colours.surface;
-  context.fillRect(0, 0, pixels, AXIS_HEIGHT);
-  context.font = `11px ${colours.font}`;
-  context.fillStyle = colours.muted;
-  context.fillText(`${formatDuration(width(window))} in view`, 8, 10);
-  clip(context, GUTTER, 0, lanes, AXIS_HEIGHT, () => {
-    const { distance, moments } = ticks(window, lanes);
-    for (const moment of moments) {
-      const x = GUTTER + timeToX(moment, window, lanes);
-      context.fillStyle = colours.border;
-      context.fillRect(Math.round(x), 4, 1, 14);
-      context.fillStyle = colours.muted;
-      context.fillText(distance >= 1e9 ? formatClock(origin + moment) : tickText(origin, moment, distance), x + 4, 10);
-    }
-    drawStepBand(context, scene, lanes);
-  });
-  context.fillStyle = colours.border;
-  context.fillRect(0, AXIS_HEIGHT - 1, pixels, 1);
-}
-
-/** Below a second the clock stands still: the fraction is what matters. */
-function tickText(origin: number, moment: number, distance: number): string {
-  if (distance >= 1e6) return formatClock(origin + moment, true);
-  const second = Math.floor(moment / 1e9) * 1e9;
-  return `${formatClock(origin + second)} +${formatDuration(moment - second)}`;
-}
-
-function drawStepBand(context: Context, scene: Scene, lanes: number): void {
-  const marks = visibleSteps(scene, 6);
-  marks.forEach((mark, place) => {
-    const from = Math.max(GUTTER, GUTTER + timeToX(mark.start, scene.window, lanes));
-    const next = marks[place + 1]?.start ?? scene.horizon;
-    const to = Math.min(scene.width, GUTTER + timeToX(next, scene.window, lanes));
-    if (to <= from) return;
-    context.fillStyle = scene.colours.sunken;
-    context.fillRect(from + 1, 21, to - from - 2, 14);
-    const text = to - from > 50 ? `step ${mark.step}` : String(mark.step);
-    if (text.length * CHARACTER + 6 > to - from) return;
-    context.fillStyle = scene.colours.text;
-    context.fillText(text, from + 5, 28.5);
-  });
-}
-
-function drawStrips(context: Context, scene: Scene): void {
-  const { colours, width: pixels } = scene;
-  const lanes = pixels - GUTTER;
-  scene.strips.forEach((strip, place) => {
-    const top = AXIS_HEIGHT + place * STRIP_HEIGHT;
-    context.globalAlpha = 1;
-    context.fillStyle = colours.surface;
-    context.fillRect(0, top, pixels, STRIP_HEIGHT);
-    context.fillStyle = colours.text;
-    context.font = `11px ${colours.font}`;
-    context.fillText(fitted(strip.title, 22), 8, top + 11);
-    context.fillStyle = colours.muted;
-    context.fillText(`${strip.format(strip.low)} – ${strip.format(strip.high)}`, 8, top + 26);
-    const room = strip.high > strip.low ? strip.high - strip.low : 1;
-    clip(context, GUTTER, top, lanes, STRIP_HEIGHT, () => {
-      for (const line of strip.lines) {
-        context.strokeStyle = line.colour;
-        context.lineWidth = 1.4;
-        context.beginPath();
-        for (let index = 0; index < line.x.length; index += 1) {
-          const x = GUTTER + timeToX(line.x[index]!, scene.window, lanes);
-          const y = top + STRIP_HEIGHT - 5 - ((line.y[index]! - strip.low) / room) * (STRIP_HEIGHT - 10);
-          if (index === 0) context.moveTo(x, y);
-          else context.lineTo(x, y);
-        }
-        context.stroke();
-      }
-    });
-    context.fillStyle = colours.border;
-    context.fillRect(0, top + STRIP_HEIGHT - 1, pixels, 1);
-  });
 }
 
 function drawRange(context: Context, scene: Scene): void {

@@ -114,3 +114,14 @@ test("while a run is followed only its newest time is asked for, until it is tim
   loader.want({ start: 90 * second, end: 130 * second }, 400, 3, true, now + 60_000);
   expect(asked[2]!.window.start).toBe(70 * second);
 });
+
+test("what is forgotten is asked for again in full, and stays on show until it comes", async () => {
+  const { loader, asked } = made();
+  loader.want(VIEW, 100, 1, false, 0);
+  await asked[0]!.answer();
+  loader.forget();
+  expect(loader.blocks).not.toBeNull();
+  loader.want(VIEW, 100, 1, false, 1);
+  expect(asked).toHaveLength(2);
+  expect(asked[1]!.window).toEqual(asked[0]!.window);
+});

@@ -49,6 +49,14 @@ export class Loader {
     else this.askAll(window, pixels, version, now);
   }
 
+  /** Asks for everything again, soon: what is here shows less than is wanted now. It stays on show until then. */
+  forget(): void {
+    this.asking?.controller.abort();
+    this.asking = null;
+    this.askedPixelNs = 0;
+    this.notBefore = 0;
+  }
+
   stop(): void {
     this.asking?.controller.abort();
     this.asking = null;

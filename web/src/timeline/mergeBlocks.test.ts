@@ -47,6 +47,15 @@ test("starts stay in order on each line, also where blocks overlap", () => {
   expect(shown(merged).map((row) => row[2])).toEqual(["long", "short"]);
 });
 
+test("steps stay with their blocks, and are unknown where one of both does not say them", () => {
+  const withSteps = (found: Blocks, steps: readonly number[]): Blocks => ({ ...found, step: Float64Array.from(steps) });
+  const old = withSteps(blocks(0, 100, [[1, 0, "a", 0, 40], [1, 0, "b", 50, 95, true]]), [7, 8]);
+  const plain = blocks(80, 150, [[1, 0, "b", 50, 110], [2, 0, "c", 115, 140]]);
+  const window = { start: 0, end: 150 };
+  expect([...mergeBlocks(old, withSteps(plain, [8, NaN]), window).step!]).toEqual([7, 8, NaN]);
+  expect(mergeBlocks(old, plain, window).step).toBeNull();
+});
+
 test("nothing piles up while a run is followed", () => {
   let found = blocks(0, 100, [[1, 0, "a", 0, 99]]);
   for (let now = 100; now < 5000; now += 10) {

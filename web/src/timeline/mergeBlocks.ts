@@ -42,6 +42,7 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
     busy: numbers("busy"),
     errors: numbers("errors"),
     isOpen: Uint8Array.from(chosen, ([blocks, index]) => blocks.isOpen[index]!),
+    step: old.step === null || news.step === null ? null : Float64Array.from(chosen, ([blocks, index]) => blocks.step![index]!),
     spanId: chosen.map(([blocks, index]) => blocks.spanId[index]!),
     lanes: laneRanges(lanes, depth),
   };

@@ -11,6 +11,11 @@ export interface StepMark {
   start: number;
 }
 
+/** What a finding is about: some time, on some lanes; none for all of them. */
+export interface Highlight extends Window {
+  lanes: ReadonlySet<number>;
+}
+
 /** A metric on the same time axis. */
 export interface Strip {
   title: string;
@@ -54,6 +59,7 @@ export interface Scene {
   selectedSpanId: string | null;
   hoveredSpanId: string | null;
   range: Window | null;
+  highlight: Highlight | null;
   /** Where the pointer is, in pixels from the left of the lanes. */
   pointerX: number | null;
   /** Where the newest data ends. */

@@ -2,16 +2,14 @@ import { type Finding, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Facts, factsOf } from "../components/Facts";
 import { Select } from "../components/Select";
+import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { formatClock, formatCount, formatDuration } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
-import { timelineWindow } from "./links";
+import { timelineFinding } from "./links";
 import "./views.css";
-
-const RANKS: Readonly<Record<string, number>> = { critical: 0, error: 1, warning: 2, info: 3 };
-const CLASSES: Readonly<Record<string, string>> = { critical: "is-bad", error: "is-bad", warning: "is-warning" };
 
 /** What the analysis found: the gravest first, each with its evidence and a way into the timeline. */
 export default function Findings({ run }: ViewProps) {
@@ -27,7 +25,7 @@ export default function Findings({ run }: ViewProps) {
     );
   }
   const kinds = [...new Set(data.map((finding) => finding.kind))].sort();
-  const shown = data.filter((finding) => kind === "" || finding.kind === kind).sort((one, other) => (RANKS[one.severity] ?? 4) - (RANKS[other.severity] ?? 4) || other.start_ns - one.start_ns);
+  const shown = data.filter((finding) => kind === "" || finding.kind === kind).sort(byGravity);
   return (
     <div className="view">
       <div className="toolbar">
@@ -44,10 +42,10 @@ function FindingPanel({ finding }: { finding: Finding }) {
   return (
     <article className="panel finding">
       <header>
-        <span className={`badge ${CLASSES[finding.severity] ?? ""}`}>{finding.severity}</span>
-        <h2>{finding.title}</h2>
+        <SeverityBadge severity={finding.severity} />
+        <h2><ViewLink view="timeline" state={timelineFinding(finding)} title="Show it on the timeline">{finding.title}</ViewLink></h2>
         <div className="panel-actions">
-          <ViewLink view="timeline" state={timelineWindow(finding.start_ns, finding.end_ns)}>Timeline</ViewLink>
+          <ViewLink view="timeline" state={timelineFinding(finding)}>Timeline</ViewLink>
           <ViewLink view="hotspots" state={{ scope: "window", from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}>Hotspots</ViewLink>
           <ViewLink view="logs" state={{ from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}>Logs</ViewLink>
         </div>

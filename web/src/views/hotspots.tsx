@@ -4,11 +4,13 @@ import { NumberField } from "../components/NumberField";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
-import { formatClock } from "../units";
+import { reportFacts } from "../reportFacts";
+import { formatClock, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
 import { Flame } from "./hotspots/Flame";
+import { SpanLatency } from "./hotspots/SpanLatency";
 import { HotspotTable, placeText } from "./hotspots/HotspotTable";
 import { SCOPES, type Scope, type ScopeKind, hotspotConditions, scopeWindow, spanConditions } from "./hotspots/scope";
 import "./views.css";
@@ -31,32 +33,40 @@ const SEGMENTS = [
 
 /** Where the time goes: as figures, and as a flame graph. */
 export default function Hotspots({ run }: ViewProps) {
-  const [shape, setShape] = useUrlState("shape", "table", ["table", "flame"]);
+  const [shape, setShape] = useUrlState("shape", "table", ["table", "flame", "latency"]);
   const [grouping, setGrouping] = useUrlState<Grouping>("group", "name", GROUPINGS.map((one) => one.value));
   const [segment, setSegment] = useUrlState("segment", "");
   const [search, setSearch] = useUrlState("search", "");
   const [order, setOrder] = useUrlState("sort", "-wall_ns");
   const [zoom, setZoom] = useUrlState("zoom", "");
+  const [wantedName, setName] = useUrlState("name", "");
+  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", true);
   const [scope, controls] = useScope();
   const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: 1000 }, signal), { everyMs: 3000 });
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 5000 });
-  const query: HotspotQuery = { run, ...hotspotConditions(scope), group_by: grouping, segment: segment === "" ? undefined : segment, limit: 2000 };
-  const { data, error, isLoading } = useQuery(`hotspots ${JSON.stringify(query)}`, (signal) => api.hotspots(query, signal), { everyMs: 2000, enabled: shape === "table" });
+  const isByName = shape === "latency";
+  const query: HotspotQuery = { run, ...hotspotConditions(scope), group_by: isByName ? "name" : grouping, segment: segment === "" || isByName ? undefined : segment, limit: 2000 };
+  const { data, error, isLoading } = useQuery(`hotspots ${JSON.stringify(query)}`, (signal) => api.hotspots(query, signal), { everyMs: 2000, enabled: shape !== "flame" });
   const byId = useMemo(() => new Map((lanes.data ?? []).map((lane) => [lane.lane_id, lane])), [lanes.data]);
   const spots = useMemo(() => {
     const wanted = search.trim().toLowerCase();
     return (data ?? []).filter((spot) => `${spot.name ?? ""} ${placeText(spot, byId)}`.toLowerCase().includes(wanted));
   }, [data, byId, search]);
 
+  const names = useMemo(() => (isByName ? (data ?? []).flatMap((spot) => (spot.name === null || spot.count === 0 ? [] : [spot.name])) : []), [data, isByName]);
+  const name = names.includes(wantedName) ? wantedName : (names[0] ?? "");
+
   return (
     <div className="view">
       <div className="toolbar">
-        <Choice label="Shape" value={shape} options={[{ value: "table", label: "Table" }, { value: "flame", label: "Flame" }]} onChange={setShape} />
+        <Choice label="Shape" value={shape} options={[{ value: "table", label: "Table" }, { value: "flame", label: "Flame" }, { value: "latency", label: "Latency" }]} onChange={setShape} />
         {controls}
+        {isByName && <Select label="Name" value={name} options={names.map((one) => ({ value: one, label: shorten(one, 50) }))} onChange={setName} />}
+        {isByName && <button type="button" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)} title="Logarithmic axis">log</button>}
         {shape === "table" && (
           <>
             <Select label="by" value={grouping} options={GROUPINGS} onChange={setGrouping} />
-            <Select label="of" value={segment} options={SEGMENTS} onChange={setSegment} />
+            {reportFacts() === null && <Select label="of" value={segment} options={SEGMENTS} onChange={setSegment} />}
             <span className="spacer" />
             <SearchBox value={search} onChange={setSearch} label="Search hotspots" placeholder="Search names" />
           </>
@@ -68,7 +78,9 @@ export default function Hotspots({ run }: ViewProps) {
           <HotspotTable spots={spots} lanes={byId} sort={parseSort(order)} onSort={(sort) => setOrder(sortText(sort))} window={scopeWindow(scope, steps.data ?? [])} isLoading={isLoading} />
         ) : (
           <div className="panel-body">
-            <Flame run={run} conditions={spanConditions(scope, steps.data ?? [])} zoom={zoom} onZoom={setZoom} />
+            {isByName
+              ? <SpanLatency run={run} conditions={spanConditions(scope, steps.data ?? [])} name={name} isLogarithmic={isLogarithmic} />
+              : <Flame run={run} conditions={hotspotConditions(scope)} zoom={zoom} onZoom={setZoom} />}
           </div>
         )}
       </section>
@@ -86,6 +98,8 @@ function useScope(): [Scope, ReactNode] {
   const [step, setStep] = useUrlState("step", 0);
   const [from] = useUrlState("from", 0);
   const [to] = useUrlState("to", 0);
+  const report = reportFacts();
+  if (report !== null) return [{ kind: report.step === null ? "all" : "step", count, step: report.step ?? 0, from, to }, <span key="scope" className="muted">{`Of ${report.scope}`}</span>];
   const offered = SCOPES.filter((one) => one !== "window" || to > from);
   const controls = (
     <>

@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { type Metric, type MetricQuery, type RangeQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Choice, Select } from "../components/Select";
+import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
@@ -96,7 +97,7 @@ function useSettings(run: string, metrics: readonly Metric[]) {
       {to > from
         ? <button type="button" onClick={() => select(0, 0)} title="Show the whole run again">{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
         : <Select label="Range" isLabelHidden value={recent} options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))} onChange={setRecent} />}
-      <Select label="Show" value={aggregation} options={AGGREGATIONS.map((value) => ({ value, label: value === "" ? "usual" : value }))} onChange={setAggregation} />
+      {reportFacts() === null && <Select label="Show" value={aggregation} options={AGGREGATIONS.map((value) => ({ value, label: value === "" ? "usual" : value }))} onChange={setAggregation} />}
       <Select label="by" value={group} options={[{ value: "*", label: "each series" }, { value: "", label: "all together" }, ...labels.map((value) => ({ value, label: value }))]} onChange={setGroup} />
       <LabelFilters run={run} metric={metrics[0]?.name ?? ""} labels={labels} matches={matches} onChange={setMatches} />
       <span className="spacer" />

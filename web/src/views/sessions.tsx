@@ -1,13 +1,15 @@
-import { memo } from "react";
+import { memo, useCallback } from "react";
 import { OpenWorkTable } from "../components/OpenWorkTable";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
+import { reportFacts } from "../reportFacts";
 import { formatCount } from "../units";
 import { useUrlState } from "../url";
 import type { ViewProps } from ".";
 import { Distributions, LatencyScatter } from "./sessions/SessionCharts";
+import { StepDurations } from "./sessions/StepDurations";
 import { SessionPanel } from "./sessions/SessionPanel";
 import { GANTT_AXES, SORTABLE, SessionTable } from "./sessions/SessionTable";
 import { useSessionSample, useSessionWindow } from "./sessions/data";
@@ -21,19 +23,24 @@ const STATUSES = [
   ...["accepted", "rejected", "failed", "cancelled", "dropped", "lost"].map((status) => ({ value: status, label: status })),
 ];
 
+const TIME_BY = [{ value: "submission", label: "By submission" }, { value: "step", label: "By step" }] as const;
+
 /** Sessions: which are stuck, which are slow, where their time goes. */
 export default function Sessions({ run }: ViewProps) {
+  // A running training is looked at from its newest end; of one that is over, the slow ones matter.
+  const isReport = reportFacts() !== null;
   const [search, setSearch] = useUrlState("search", "");
-  const [order, setOrder] = useUrlState("sort", "-submit_ts");
+  const [order, setOrder] = useUrlState("sort", isReport ? "-total_s" : "-submit_ts");
   const [selected, setSelected] = useUrlState("session", "");
   const [axis, setAxis] = useUrlState("axis", "submit", ["submit", "clock"]);
   const [areChartsShown, setAreChartsShown] = useUrlState("charts", true);
-  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", false);
+  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", isReport);
   const { query, problem } = parseSearch(search);
   const asked = parseSort(order);
   const sort = SORTABLE.includes(asked.key) ? asked : parseSort("-submit_ts");
   const sessions = useSessionWindow(run, query, sort);
   const status = /(?:^|\s)status:(\S+)/i.exec(search)?.[1] ?? "";
+  const showStep = useCallback((step: number) => setSearch(`step:${step}`, "push"), [setSearch]);
   const isKnown = STATUSES.some((one) => one.value === status);
 
   return (
@@ -48,7 +55,7 @@ export default function Sessions({ run }: ViewProps) {
         <button type="button" aria-pressed={areChartsShown} onClick={() => setAreChartsShown(!areChartsShown)}>Charts</button>
       </div>
       {sessions.error !== undefined && <div className="error-line">{sessions.error}</div>}
-      {areChartsShown && <Charts run={run} search={search} isLogarithmic={isLogarithmic} setIsLogarithmic={setIsLogarithmic} onPick={setSelected} />}
+      {areChartsShown && <Charts run={run} search={search} isLogarithmic={isLogarithmic} setIsLogarithmic={setIsLogarithmic} onPick={setSelected} onStep={showStep} />}
       <div className="beside">
         <section className="panel table-panel">
           <SessionTable
@@ -74,19 +81,28 @@ interface ChartsProps {
   isLogarithmic: boolean;
   setIsLogarithmic: (value: boolean) => void;
   onPick: (sessionId: string) => void;
+  onStep: (step: number) => void;
 }
 
 /** Kept apart from the table, which is drawn anew for every bit of scrolling. */
-const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick }: ChartsProps) {
+const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick, onStep }: ChartsProps) {
+  const [by, setBy] = useUrlState("by", "submission", ["submission", "step"]);
   const { samples, slowest } = useSessionSample(run, parseSearch(search).query);
   return (
     <div className="grid session-charts">
       <div><Distributions samples={samples} /></div>
       <Panel
-        title="Total time by submission"
-        actions={<button type="button" className="chip" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)}>log</button>}
+        title="Total time"
+        actions={(
+          <>
+            <Choice label="Total time by" value={by} options={TIME_BY} onChange={setBy} />
+            <button type="button" className="chip" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)}>log</button>
+          </>
+        )}
       >
-        <LatencyScatter samples={samples} slowest={slowest} isLogarithmic={isLogarithmic} onPick={onPick} />
+        {by === "submission"
+          ? <LatencyScatter samples={samples} slowest={slowest} isLogarithmic={isLogarithmic} onPick={onPick} />
+          : <StepDurations samples={samples} isLogarithmic={isLogarithmic} onStep={onStep} />}
       </Panel>
       <Panel title="Suspect open work">
         <OpenWorkTable run={run} />

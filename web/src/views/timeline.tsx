@@ -1,17 +1,21 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { type Metric, type Span, api } from "../api";
+import { type Finding, type Metric, type Span, type TraceQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select } from "../components/Select";
+import { SeverityBadge } from "../components/SeverityBadge";
 import { Tooltip } from "../components/Tooltip";
+import { TraceButtons } from "../components/TraceButtons";
+import { ViewLink } from "../components/ViewLink";
 import { isTyping } from "../keys";
 import { useLive } from "../live";
+import { reportFacts } from "../reportFacts";
 import { RangePanel } from "../timeline/RangePanel";
 import { SpanPanel } from "../timeline/SpanPanel";
 import { type Callbacks, type Hover, type Inputs, TimelineController } from "../timeline/controller";
 import { type Window, around } from "../timeline/geometry";
 import { type Density, sortLanes } from "../timeline/layout";
-import { COLOURINGS, type ColourBy } from "../timeline/scene";
+import { COLOURINGS, type ColourBy, type Highlight } from "../timeline/scene";
 import { useStrips } from "../timeline/useStrips";
 import { formatClock, formatCount, formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
@@ -33,7 +37,8 @@ export default function TimelineView({ run }: ViewProps) {
   if (start === null || start === undefined) {
     return <EmptyState title="Nothing on the timeline yet" text="Spans and states show up here as soon as the run records them." code={'with insight.trace_state("rollout"):\n    ...'} />;
   }
-  return <Timeline run={run} startNs={start} endNs={summary.data.end_ns ?? start} />;
+  const report = reportFacts();
+  return <Timeline run={run} startNs={report?.startNs ?? start} endNs={report?.endNs ?? summary.data.end_ns ?? start} />;
 }
 
 function useOrigin(startNs: number): number {
@@ -44,6 +49,7 @@ function useOrigin(startNs: number): number {
 
 function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs: number }) {
   const live = useLive();
+  const isReport = reportFacts() !== null;
   const origin = useOrigin(startNs);
   const canvas = useRef<HTMLCanvasElement>(null);
   const map = useRef<HTMLCanvasElement>(null);
@@ -54,18 +60,21 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   const [problem, setProblem] = useState<string | null>(null);
   const [from, setFrom] = useUrlState("from", 0);
   const [to, setTo] = useUrlState("to", 0);
-  const [isFollowing, setIsFollowing] = useUrlState("follow", from === 0);
+  const [isFollowing, setIsFollowing] = useUrlState("follow", from === 0 && !isReport);
   const [colourBy, setColourBy] = useUrlState<ColourBy>("colour", "name", COLOURINGS);
   const [density, setDensity] = useUrlState<Density>("density", "normal", ["normal", "compact"]);
   const [search, setSearch] = useUrlState("search", "");
   const [spanId, setSpanId] = useUrlState("span", "");
   const [collapsed, setCollapsed] = useUrlState("collapsed", []);
   const [stripNames, setStripNames] = useUrlState("metric", []);
+  const [findingId, setFindingId] = useUrlState("finding", "");
+  const [traceMessage, setTraceMessage] = useState<string | null>(null);
 
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 2000 });
   const steps = useSteps(run, 1000);
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 5000 });
   const hits = useHits(run, search);
+  const finding = useFinding(run, findingId);
   const strips = useStrips(run, stripNames, metrics.data ?? [], window_, origin);
 
   const inputs: Inputs = {
@@ -80,6 +89,7 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
     hits: hits.ids,
     selectedSpanId: spanId === "" ? null : spanId,
     range,
+    highlight: useMemo(() => highlightOf(finding, origin), [finding, origin]),
     isFollowing,
     isLive: live.state === "live" && Date.now() * 1e6 - live.latestNs < RECENT_NS,
     version: live.version,
@@ -121,7 +131,7 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
     const made = new TimelineController(canvas.current, map.current, run, origin, latest.current.inputs, forwarded(latestCallbacks));
     controller.current = made;
     const { whole, steps: marks } = latest.current.inputs;
-    const isOld = Date.now() * 1e6 - (origin + whole.end) > RECENT_NS;
+    const isOld = isReport || Date.now() * 1e6 - (origin + whole.end) > RECENT_NS;
     if (from > 0 && to > from) made.show({ start: from * 1e9 - origin, end: to * 1e9 - origin }, latest.current.isFollowing);
     else if (isOld) made.fit();
     else made.show({ start: marks.at(-FIRST_STEPS)?.start ?? Math.max(whole.start, whole.end - 30e9), end: whole.end }, true);
@@ -133,6 +143,12 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   }, [run, origin, isReady]);
 
   useEffect(() => controller.current?.update(inputs));
+
+  // A finding's lanes may be anywhere: bring the first of them into view.
+  const firstLane = finding?.lanes?.[0];
+  useEffect(() => {
+    if (isReady && firstLane !== undefined) controller.current?.scrollToLane(firstLane);
+  }, [isReady, firstLane]);
 
   const show = useCallback((span: Span) => {
     const end = span.duration_ns === null ? latest.current.inputs.whole.end : span.start_ns - origin + span.duration_ns;
@@ -159,13 +175,19 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   useTimelineKeys({
     controller,
     onFit: fit,
-    onFollow: () => setIsFollowing(!latest.current.isFollowing),
+    onFollow: () => setIsFollowing(!isReport && !latest.current.isFollowing),
     onHit: go,
     onEscape: () => {
       setRange(null);
       setSpanId("");
+      setFindingId("");
     },
   });
+  const traced = (): TraceQuery => {
+    const { start, end } = range ?? controller.current?.currentWindow() ?? latest.current.inputs.whole;
+    const moment = (time: number) => BigInt(origin) + BigInt(Math.round(time));
+    return { run, start_ns: moment(Math.max(start, latest.current.inputs.whole.start)), end_ns: moment(end) };
+  };
 
   return (
     <div className="view timeline">
@@ -183,12 +205,22 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
         <button type="button" aria-pressed={density === "compact"} onClick={() => setDensity(density === "compact" ? "normal" : "compact")} title="Low rows: more lanes in view">Compact</button>
         <MetricPicker metrics={metrics.data ?? []} chosen={stripNames} onChange={setStripNames} />
         <span className="spacer" />
+        {!isReport && <TraceButtons query={traced} what={range === null ? "what is in view" : "the selected range"} title={run} onMessage={setTraceMessage} />}
         <button type="button" onClick={() => controller.current?.zoom(0.5)} aria-label="Zoom in" className="icon-button" title="Zoom in (W)">+</button>
         <button type="button" onClick={() => controller.current?.zoom(2)} aria-label="Zoom out" className="icon-button" title="Zoom out (S)">−</button>
         <button type="button" onClick={() => controller.current?.fit()} title="Show the whole run (F)">Fit</button>
-        <button type="button" aria-pressed={isFollowing} onClick={() => setIsFollowing(!isFollowing)} title="Keep the newest data in view (L)">Follow</button>
+        {!isReport && <button type="button" aria-pressed={isFollowing} onClick={() => setIsFollowing(!isFollowing)} title="Keep the newest data in view (L)">Follow</button>}
       </div>
       {problem !== null && live.state === "live" && <div className="error-line">{problem}</div>}
+      {traceMessage !== null && <div className="note-line" role="status">{traceMessage}</div>}
+      {finding !== undefined && (
+        <div className="finding-line" role="status">
+          <SeverityBadge severity={finding.severity} /> <strong>{shorten(finding.title, 200)}</strong>{" "}
+          <ViewLink view="findings" state={{ kind: finding.kind }}>All findings of this kind</ViewLink>
+          <span className="spacer" />
+          <button type="button" className="icon-button" onClick={() => setFindingId("")} aria-label="Forget the finding" title="Take the mark away (Esc)">×</button>
+        </div>
+      )}
       <div className="timeline-body">
         <div className="timeline-main">
           <canvas ref={map} className="timeline-map" aria-hidden="true" />
@@ -204,6 +236,17 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
       {hover !== null && <HoverDetail hover={hover} origin={origin} />}
     </div>
   );
+}
+
+/** The finding that a link leads to. */
+function useFinding(run: string, findingId: string): Finding | undefined {
+  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { enabled: findingId !== "", everyMs: 10_000 });
+  return findingId === "" ? undefined : data?.find((one) => one.finding_id === findingId);
+}
+
+function highlightOf(finding: Finding | undefined, origin: number): Highlight | null {
+  if (finding === undefined) return null;
+  return { start: finding.start_ns - origin, end: finding.end_ns - origin, lanes: new Set(finding.lanes ?? []) };
 }
 
 function seconds(origin: number, time: number): number {

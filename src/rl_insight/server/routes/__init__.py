@@ -14,9 +14,11 @@ from rl_insight.server.routes import (
     sql,
     targets,
     timeline,
+    trace,
 )
 
 ROUTERS: tuple[APIRouter, ...] = tuple(
-    module.router for module in (health, runs, timeline, analysis, metrics, hardware, logs, live, sql, targets, ingest)
+    module.router
+    for module in (health, runs, timeline, trace, analysis, metrics, hardware, logs, live, sql, targets, ingest)
 )
 """Every group of the main port, in the order of the documentation."""

@@ -23,6 +23,7 @@ from rl_insight.server.answers import (
 from rl_insight.server.routes.timeline import LaneIds
 from rl_insight.store import queries
 from rl_insight.store.queries.hotspots import GroupBy
+from rl_insight.store.queries.sessions import SessionDetail
 
 router = APIRouter(prefix="/api/v1", tags=["analysis"])
 
@@ -49,12 +50,38 @@ def hotspots(
     limit: LimitParameter = 500,
     run: RunParameter = None,
 ) -> Response:
-    """Show where the time goes: by name, role or lane, with wall time as the union of intervals."""
+    """Show where the time goes: by name, role or lane, with wall time as the union of intervals.
+
+    With `start_ns` or `end_ns`, every span that overlaps the window counts with its part inside it, also one that began
+    earlier or ends later; open spans count up to the window's end, or up to now.
+    """
     scope = queries.Scope(
         step=step, last_steps=last_steps, start_ns=start_ns, end_ns=end_ns, lane_ids=lane, segment=segment
     )
     with reading(request, run) as cursor:
         return json_answer(queries.hotspots(cursor, scope, group_by, limit))
+
+
+@router.get("/hotspots/flame", responses=answers(queries.Flame))
+def flame(
+    request: Request,
+    step: StepParameter = None,
+    last_steps: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+    start_ns: TimeParameter = None,
+    end_ns: TimeParameter = None,
+    lane: LaneIds = None,
+    segment: TextParameter = None,
+    run: RunParameter = None,
+) -> Response:
+    """Show where the time goes inside of what: spans by role, name and the names of children, in the scope of hotspots.
+
+    Of more than half a million spans, the longest are taken.
+    """
+    scope = queries.Scope(
+        step=step, last_steps=last_steps, start_ns=start_ns, end_ns=end_ns, lane_ids=lane, segment=segment
+    )
+    with reading(request, run) as cursor:
+        return json_answer(queries.flame(cursor, scope))
 
 
 @router.get("/steps", responses=answers(list[queries.Step]))
@@ -97,9 +124,14 @@ def sessions(  # one argument for each condition
     descending: bool = True,
     limit: LimitParameter = 100,
     offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    detail: SessionDetail = "full",
     run: RunParameter = None,
 ) -> Response:
-    """List the sessions that fit every condition given."""
+    """List the sessions that fit every condition given.
+
+    `detail=phases` leaves out payloads, counters and rollout statistics, `detail=brief` the phases too, but for their
+    seconds.
+    """
     with reading(request, run) as cursor:
         found, total = queries.sessions(
             cursor,
@@ -117,6 +149,7 @@ def sessions(  # one argument for each condition
             descending=descending,
             limit=limit,
             offset=offset,
+            detail=detail,
         )
         return json_answer(SessionPage(total, found))
 

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from rl_insight.server.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store import queries
-from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError, StoreVersionError
+from rl_insight.store.errors import NoRunError, RunExistsError, StoreCorruptError, StoreFullError, StoreVersionError
 from rl_insight.store.runs import RunInfo, file_name
 
 if TYPE_CHECKING:
@@ -89,13 +89,9 @@ async def upload_run(request: Request) -> Response:
         return json_answer(await run_in_threadpool(services.runs.import_file, path))
     except StoreVersionError as error:
         return JSONResponse({"error": str(error)}, 400)
-    except StoreCorruptError:
+    except (StoreCorruptError, NoRunError):
         return JSONResponse({"error": _NO_RUN_FILE}, 400)
-    except StoreFullError:
-        raise
-    except StoreError as error:
-        if "it holds no run" in str(error):
-            return JSONResponse({"error": _NO_RUN_FILE}, 400)
+    except RunExistsError as error:
         return JSONResponse({"error": str(error).replace(str(path), "the run file")}, 409)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

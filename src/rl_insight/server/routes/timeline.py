@@ -44,6 +44,7 @@ def timeline(
     lane: LaneIds = None,
     max_blocks: Annotated[int, Query(ge=100, le=MAX_BLOCKS)] = MAX_BLOCKS,
     origin_ns: Annotated[int, Query(ge=0, lt=2**62, description="Times in the answer count from here.")] = 0,
+    steps: Annotated[bool, Query(description="Say each block's training step, too.")] = False,
     run: RunParameter = None,
 ) -> Response:
     """Show what happened in a window, with spans shorter than a pixel merged.
@@ -59,6 +60,7 @@ def timeline(
             now_ns=time.time_ns(),
             lane_ids=lane,
             max_blocks=max_blocks,
+            with_steps=steps,
         )
         return json_answer(_counted_from(found, origin_ns))
 

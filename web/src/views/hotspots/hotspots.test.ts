@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Span, Step } from "../../api";
-import { findNode, flameOf, layOut } from "./flame";
+import type { FlameNode, Step } from "../../api";
+import { findNode, layOut, placed } from "./flame";
 import { type Scope, hotspotConditions, scopeWindow, spanConditions } from "./scope";
 
 const scope = (given: Partial<Scope>): Scope => ({ kind: "all", count: 5, step: 0, from: 0, to: 0, ...given });
@@ -17,50 +17,37 @@ describe("scope", () => {
     [scope({ kind: "window", from: 2, to: 2 }), {}],
   ])("asks the server for %j", (given, conditions) => expect(hotspotConditions(given)).toEqual(conditions));
 
-  it("turns several steps into the time they took", () => {
-    expect(spanConditions(scope({ kind: "last", count: 2 }), steps)).toEqual({ start_ns: 200, end_ns: 390 });
-    expect(spanConditions(scope({ kind: "latest" }), steps)).toEqual({ step: 3 });
+  it("knows the time of the steps it covers", () => {
+    expect(scopeWindow(scope({ kind: "last", count: 2 }), steps)).toEqual([200, 390]);
     expect(scopeWindow(scope({ kind: "step", step: 2 }), steps)).toEqual([200, 290]);
     expect(scopeWindow(scope({ kind: "step", step: 9 }), steps)).toBeNull();
   });
+
+  it.each([
+    [scope({ kind: "latest" }), { start_ns: 300, end_ns: 390 }],
+    [scope({ kind: "last", count: 2 }), { start_ns: 200, end_ns: 390 }],
+    [scope({ kind: "step", step: 9 }), { step: 9 }],
+    [scope({ kind: "all" }), {}],
+  ])("looks for single spans of %j", (given, conditions) => expect(spanConditions(given, steps)).toEqual(conditions));
 });
 
-const span = (id: string, parent: string | null, name: string, start: number, duration: number | null, status = "ok"): Span => ({
-  span_id: id, parent_id: parent, name, start_ns: start, duration_ns: duration, status, trace_id: "", segment: "duration", error: null,
-  step: null, session_id: null, attributes: {}, lane_id: 0, lane: null, depth: 0, process_id: "p", role: "trainer", rank: 0,
-});
+const node = (name: string, wall_ns: number, children: FlameNode[] = []): FlameNode => ({ name, count: 1, errors: 0, wall_ns, children });
 
-describe("flameOf", () => {
-  const roots = flameOf(
-    [
-      span("a", null, "step", 0, 100),
-      span("b", "a", "forward", 0, 40),
-      span("c", "a", "forward", 20, 40, "error"),
-      span("d", "gone", "orphan", 200, 50),
-    ],
-    1000,
-  );
-  it("puts names under roles and their parents", () => {
-    expect(roots.map((node) => node.name)).toEqual(["trainer"]);
-    expect(roots[0]!.children.map((node) => [node.name, node.wallNs])).toEqual([["step", 100], ["orphan", 50]]);
-  });
-  it("counts concurrent spans of one name as wall time once", () => {
-    const forward = roots[0]!.children[0]!.children[0]!;
-    expect(forward).toMatchObject({ name: "forward", count: 2, errors: 1, wallNs: 60 });
-  });
-  it("counts an open span until now", () => expect(flameOf([span("x", null, "open", 900, null)], 1000)[0]!.wallNs).toBe(100));
-  it("survives parents that point at each other", () => {
-    expect(flameOf([span("x", "y", "one", 0, 1), span("y", "x", "two", 0, 1)], 10)).not.toHaveLength(0);
-  });
+describe("layOut", () => {
   it("never draws children wider than their parent", () => {
-    const boxes = layOut(flameOf([span("p", null, "parent", 0, 10), span("q", "p", "one", 0, 10), span("r", "p", "two", 0, 10)], 100));
+    const boxes = layOut(placed([node("trainer", 10, [node("parent", 10, [node("one", 10), node("two", 10)])])]));
     const parent = boxes.find((box) => box.node.name === "parent")!;
     const children = boxes.filter((box) => box.depth === parent.depth + 1);
     expect(children.reduce((sum, box) => sum + box.width, 0)).toBeCloseTo(parent.width);
   });
+  it("leaves room where a parent ran alone", () => {
+    const [parent, child] = layOut(placed([node("parent", 100, [node("child", 25)])]));
+    expect([parent!.width, child!.width, child!.left]).toEqual([1, 0.25, 0]);
+  });
   it("finds a node by its path", () => {
-    const step = roots[0]!.children[0]!;
-    expect(findNode(roots, step.path)).toBe(step);
+    const roots = placed([node("trainer", 10, [node("step", 10)])]);
+    const step = layOut(roots).find((box) => box.node.name === "step")!;
+    expect(findNode(roots, step.path)?.node).toBe(step.node);
     expect(findNode(roots, "nothing")).toBeNull();
   });
 });

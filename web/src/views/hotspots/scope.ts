@@ -15,7 +15,7 @@ export interface Scope {
   to: number;
 }
 
-/** The conditions for the hotspots route. */
+/** The conditions for the hotspots and the flame. */
 export function hotspotConditions(scope: Scope): HotspotQuery {
   switch (scope.kind) {
     case "latest":
@@ -31,24 +31,6 @@ export function hotspotConditions(scope: Scope): HotspotQuery {
   }
 }
 
-/** The same spans for the search route, which knows steps one by one only: several become the time they took. */
-export function spanConditions(scope: Scope, steps: readonly Step[]): SpanQuery {
-  const latest = steps.at(-1);
-  switch (scope.kind) {
-    case "latest":
-      return latest === undefined ? {} : { step: latest.step };
-    case "last": {
-      const shown = latest === undefined ? [] : steps.filter((one) => one.step > latest.step - scope.count);
-      if (shown.length === 0) return {};
-      return { start_ns: Math.min(...shown.map((one) => one.start_ns)), end_ns: Math.max(...shown.map((one) => one.end_ns)) };
-    }
-    case "step":
-      return { step: Math.round(scope.step) };
-    default:
-      return hotspotConditions(scope);
-  }
-}
-
 /** The time that a scope covers where it is known, in nanoseconds: for links into the timeline. */
 export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [number, number] | null {
   if (scope.kind === "window") return scope.to > scope.from ? [scope.from * 1e9, scope.to * 1e9] : null;
@@ -59,4 +41,11 @@ export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [num
   const shown = steps.filter((one) => one.step >= first && one.step <= last);
   if (shown.length === 0) return null;
   return [Math.min(...shown.map((one) => one.start_ns)), Math.max(...shown.map((one) => one.end_ns))];
+}
+
+/** The same spans for the search route, which knows steps one by one only: several become the time they took. */
+export function spanConditions(scope: Scope, steps: readonly Step[]): SpanQuery {
+  if (scope.kind === "step") return { step: Math.round(scope.step) };
+  const window = scopeWindow(scope, steps);
+  return window === null ? {} : { start_ns: Math.round(window[0]), end_ns: Math.round(window[1]) };
 }

@@ -3,7 +3,8 @@ import { Chart, type ChartSeries } from "../../components/Chart";
 import { Distribution } from "../../components/Distribution";
 import { Panel } from "../../components/Panel";
 import { colourOfName } from "../../colours";
-import { spreadOf } from "../../statistics";
+import { quantileLines, spreadOf } from "../../statistics";
+import { reportFacts } from "../../reportFacts";
 import { formatCount, formatSeconds } from "../../units";
 import type { Sample } from "./data";
 
@@ -13,7 +14,7 @@ const MOST_PHASES = 8;
 export function Distributions({ samples }: { samples: readonly Sample[] }) {
   const rows = useMemo(() => quantities(samples), [samples]);
   return (
-    <Panel title="Durations" actions={<span>{`${formatCount(samples.length)} of the latest finished`}</span>}>
+    <Panel title="Durations" actions={<span>{`${formatCount(samples.length)} ${reportFacts() === null ? "of the latest finished" : "finished"}`}</span>}>
       {rows.length === 0 ? <p className="muted">No finished sessions yet.</p> : (
         <div className="scroll">
           <table className="plain distributions">
@@ -71,11 +72,12 @@ export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: Scat
   const x = useMemo(() => sorted.map((sample) => sample.submit_ts!), [sorted]);
   const series = useMemo<ChartSeries[]>(() => {
     const present = new Set(sorted.map((sample) => sample.status ?? ""));
-    return STATUS_ORDER.filter((status) => present.has(status)).map((status) => ({
+    const points = STATUS_ORDER.filter((status) => present.has(status)).map((status) => ({
       label: status,
       colour: STATUS_COLOURS[status] ?? "#336699",
       values: sorted.map((sample) => (sample.status === status ? sample.total_s! : null)),
     }));
+    return [...points, ...quantileLines(sorted.map((sample) => sample.total_s!))];
   }, [sorted]);
   if (sorted.length === 0) return <p className="muted">No finished sessions yet.</p>;
   return (

@@ -1,9 +1,12 @@
+import { useState } from "react";
 import { type Session, api } from "../../api";
 import { Drawer } from "../../components/Drawer";
 import { Facts, type Fact, factsOf } from "../../components/Facts";
 import { LogLines } from "../../components/LogLines";
 import { StatusBadge } from "../../components/StatusBadge";
+import { TraceButtons } from "../../components/TraceButtons";
 import { ViewLink } from "../../components/ViewLink";
+import { nowMs, reportFacts } from "../../reportFacts";
 import { formatClock, formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
 import { useQuery } from "../../useQuery";
 import { timelineWindow } from "../links";
@@ -29,14 +32,14 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
   const spans = useQuery(`spans ${key}`, (signal) => api.spans({ run, session_id: sessionId, order: "oldest", limit: MOST_SPANS }, signal), options);
   const events = useQuery(`events ${key}`, (signal) => api.events({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal), options);
   const logs = useQuery(`logs ${key}`, (signal) => api.logs({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal), options);
-  const now = Date.now() / 1000;
+  const now = nowMs() / 1000;
   return (
     <Drawer title={<>Session <code>{sessionId}</code></>} onClose={onClose}>
       {session.error !== undefined && <div className="error-line">{session.error}</div>}
       {session.data !== undefined && found === undefined && <p>This run has no session of that id.</p>}
       {found !== undefined && (
         <>
-          <Summary session={found} now={now} />
+          <Summary run={run} session={found} now={now} />
           <section>
             <h3>Waterfall</h3>
             <Waterfall session={found} spans={spans.data ?? []} events={events.data ?? []} now={now} />
@@ -61,7 +64,8 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
   );
 }
 
-function Summary({ session, now }: { session: Session; now: number }) {
+function Summary({ run, session, now }: { run: string; session: Session; now: number }) {
+  const [traceMessage, setTraceMessage] = useState<string | null>(null);
   const [from, to] = extentOf(session, now);
   const facts: Fact[] = [
     ["Task", session.task_id == null ? null : <ViewLink view="sessions" state={{ search: `task:"${session.task_id}"` }} title="All samples of this task">{session.task_id}</ViewLink>],
@@ -83,7 +87,11 @@ function Summary({ session, now }: { session: Session; now: number }) {
         {session.reason != null && <span className={session.status === "failed" ? "bad" : "muted"}>{session.reason}</span>}
         <span className="spacer" />
         <ViewLink view="timeline" state={timelineWindow(from * 1e9, to * 1e9, { search: session.session_id })}>Timeline</ViewLink>
+        {reportFacts() === null && (
+          <TraceButtons query={() => ({ run, session_id: session.session_id })} what="this session" title={`${run}-${session.session_id}`} onMessage={setTraceMessage} />
+        )}
       </p>
+      {traceMessage !== null && <p className="note-line" role="status">{traceMessage}</p>}
       <Facts facts={facts} isWide />
     </section>
   );

@@ -4,6 +4,7 @@ import { EmptyState } from "../../components/EmptyState";
 import type { Option } from "../../components/Select";
 import { StatusBadge } from "../../components/StatusBadge";
 import { type Column, type Sort, VirtualTable } from "../../components/Table";
+import { nowMs } from "../../reportFacts";
 import { formatClock, formatCount, formatNumber, formatSeconds } from "../../units";
 import { PhaseAxis, PhaseBars } from "./PhaseBars";
 import type { SessionWindow } from "./data";
@@ -24,7 +25,7 @@ interface Props {
 /** All sessions, whatever their number; the last column is a Gantt chart of the rows in view. */
 export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, isNarrow, hasSearch }: Props) {
   const [first, last] = sessions.visible;
-  const now = Date.now() / 1000;
+  const now = nowMs() / 1000;
   const range = axisOf(sessions.between(first, last), axis, now);
   const columns = useMemo(
     () => (isNarrow ? COLUMNS.filter((column) => NARROW.has(column.key)) : COLUMNS),
@@ -73,7 +74,7 @@ function withGantt(columns: readonly Column<Session>[], gantt: Column<Session>):
 const NARROW = new Set(["session_id", "status", "total_s"]);
 
 function OpenFor({ session }: { session: Session }) {
-  const now = Date.now() / 1000;
+  const now = nowMs() / 1000;
   const [start, end] = extentOf(session, now);
   return <span className="warning" title="Open until now">{`${formatSeconds(end - start)} …`}</span>;
 }

@@ -2,6 +2,7 @@
 import { useCallback, useRef, useState } from "react";
 import { type Session, api } from "../../api";
 import type { Sort } from "../../components/Table";
+import { reportFacts } from "../../reportFacts";
 import { useQuery } from "../../useQuery";
 import type { SessionSearch } from "./search";
 
@@ -24,7 +25,7 @@ export function useSessionWindow(run: string, search: SessionSearch, sort: Sort)
   const [visible, setVisible] = useState<readonly [number, number]>([0, 40]);
   const offset = Math.floor(visible[0] / ALIGNED) * ALIGNED;
   const limit = (Math.ceil((visible[1] - offset) / ALIGNED) + 1) * ALIGNED;
-  const query = { run, ...search, order: sort.key, descending: sort.descending, limit, offset };
+  const query = { run, ...search, order: sort.key, descending: sort.descending, limit, offset, detail: "phases" as const };
   const { data, error, isLoading } = useQuery(
     `sessions ${JSON.stringify(query)}`,
     async (signal) => ({ offset, page: await api.sessions(query, signal) }),
@@ -46,9 +47,10 @@ export function useSessionWindow(run: string, search: SessionSearch, sort: Sort)
 /** What the statistics need of a session. */
 export type Sample = Pick<Session, "session_id" | "status" | "step" | "submit_ts" | "total_s" | "queue_wait_s" | "runner_wait_s" | "post_wait_s" | "phase_seconds">;
 
-const FIRST_SAMPLE = 2000;
 const NEWS = 150;
-const MOST = 4000;
+const SAMPLE = { first: 2000, most: 4000 };
+/** A report has all of its sessions at hand. */
+const WHOLE = { first: 1e9, most: 1e9 };
 const SLOWEST = 30;
 
 export interface SessionSample {
@@ -65,11 +67,12 @@ export function useSessionSample(run: string, search: SessionSearch): SessionSam
   const { data } = useQuery(
     key,
     async (signal) => {
+      const { first, most } = reportFacts() === null ? SAMPLE : WHOLE;
       const samples = known.current.key === key ? known.current.samples : new Map<string, Sample>();
-      const ask = async (order: string, limit: number) => (await api.sessions({ run, ...search, order, descending: true, limit }, signal)).sessions;
-      const merged = merge(samples, await ask("finalized_ts", samples.size === 0 ? FIRST_SAMPLE : NEWS));
+      const ask = async (order: string, limit: number) => (await api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal)).sessions;
+      const merged = merge(samples, await ask("finalized_ts", samples.size === 0 ? first : NEWS), most);
       known.current = { key, samples: merged };
-      const slowest = merged.size < FIRST_SAMPLE ? NONE : [...merge(new Map(), await ask("total_s", SLOWEST)).values()];
+      const slowest = merged.size < first ? NONE : [...merge(new Map(), await ask("total_s", SLOWEST)).values()];
       return { samples: [...merged.values()], slowest };
     },
     { everyMs: 5000, keep: false },
@@ -81,7 +84,7 @@ const NONE: readonly Sample[] = [];
 const EMPTY: SessionSample = { samples: NONE, slowest: NONE };
 
 /** Adds new sessions, newest last, and forgets the oldest beyond a bound. */
-export function merge(known: ReadonlyMap<string, Sample>, latest: readonly Session[], most: number = MOST): Map<string, Sample> {
+export function merge(known: ReadonlyMap<string, Sample>, latest: readonly Session[], most: number = SAMPLE.most): Map<string, Sample> {
   const merged = new Map(known);
   for (const session of [...latest].reverse()) {
     if (session.total_s === null || session.total_s === undefined) continue;

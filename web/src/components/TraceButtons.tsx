@@ -1,0 +1,47 @@
+import { useState } from "react";
+import type { TraceQuery } from "../api";
+import { openInPerfetto, saveTrace, traceProblem } from "../perfetto";
+
+interface Props {
+  /** Which part of the run; asked for when a button is pressed. */
+  query: () => TraceQuery;
+  /** What the trace is of, in words: `what is in view`. */
+  what: string;
+  title: string;
+  /** Hears what there is to say about it; null when all is well. */
+  onMessage: (message: string | null) => void;
+}
+
+/** Takes a part of the run into Perfetto, or into a file for it. */
+export function TraceButtons({ query, what, title, onMessage }: Props) {
+  const [isBusy, setIsBusy] = useState(false);
+  const begin = (work: Promise<string | null | void>) => {
+    setIsBusy(true);
+    onMessage(null);
+    work
+      .then((message) => onMessage(message ?? null), (error: unknown) => onMessage(traceProblem(error)))
+      .finally(() => setIsBusy(false));
+  };
+  return (
+    <span className="toolbar trace-buttons" aria-busy={isBusy}>
+      <button
+        type="button"
+        disabled={isBusy}
+        onClick={() => begin(openInPerfetto(query(), title))}
+        title={`Open ${what} in ui.perfetto.dev. The trace goes from this page into that tab and to no server. Without internet it is saved as a file.`}
+      >
+        {isBusy ? "Perfetto …" : "Perfetto ↗"}
+      </button>
+      <button
+        type="button"
+        className="icon-button"
+        disabled={isBusy}
+        onClick={() => begin(saveTrace(query(), title))}
+        aria-label="Save as trace"
+        title={`Save ${what} as a trace file for Perfetto or chrome://tracing`}
+      >
+        ⤓
+      </button>
+    </span>
+  );
+}

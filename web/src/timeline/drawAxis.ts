@@ -1,0 +1,123 @@
+// Draws what stands above the lanes and across them: clock, steps, metrics.
+import { formatClock, formatDuration } from "../units";
+import { ticks, timeToX, width } from "./geometry";
+import { AXIS_HEIGHT, GUTTER, STRIP_HEIGHT, type Scene, type StepMark } from "./scene";
+
+export type Context = CanvasRenderingContext2D;
+
+/** How wide a letter of the small font is, about. */
+export const CHARACTER = 6.1;
+
+/** Draws inside of a box only. */
+export function clip(context: Context, x: number, y: number, w: number, h: number, draw: () => void): void {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, w, h);
+  context.clip();
+  draw();
+  context.restore();
+}
+
+/** Text with at most so many letters. */
+export function fitted(text: string, characters: number): string {
+  return text.length <= characters ? text : `${text.slice(0, characters - 1)}…`;
+}
+
+/** Where the steps begin, as far as there is room for lines. */
+function visibleSteps(scene: Scene, apart: number): StepMark[] {
+  const pixels = scene.width - GUTTER;
+  const found = scene.steps.filter((mark) => mark.start >= scene.window.start && mark.start <= scene.window.end);
+  const before = scene.steps.filter((mark) => mark.start < scene.window.start).at(-1);
+  return found.length * apart > pixels ? [] : before === undefined ? found : [before, ...found];
+}
+
+/** Lines through all lanes where steps begin. */
+export function drawStepLines(context: Context, scene: Scene, top: number): void {
+  const pixels = scene.width - GUTTER;
+  context.fillStyle = scene.colours.border;
+  for (const mark of visibleSteps(scene, 6)) {
+    context.fillRect(Math.round(GUTTER + timeToX(mark.start, scene.window, pixels)), top, 1, scene.height - top);
+  }
+}
+
+/** The clock, and the steps. */
+export function drawAxis(context: Context, scene: Scene): void {
+  const { colours, width: pixels, window, origin } = scene;
+  const lanes = pixels - GUTTER;
+  context.globalAlpha = 1;
+  context.fillStyle = colours.surface;
+  context.fillRect(0, 0, pixels, AXIS_HEIGHT);
+  context.font = `11px ${colours.font}`;
+  context.fillStyle = colours.muted;
+  context.fillText(`${formatDuration(width(window))} in view`, 8, 10);
+  clip(context, GUTTER, 0, lanes, AXIS_HEIGHT, () => {
+    const { distance, moments } = ticks(window, lanes);
+    for (const moment of moments) {
+      const x = GUTTER + timeToX(moment, window, lanes);
+      context.fillStyle = colours.border;
+      context.fillRect(Math.round(x), 4, 1, 14);
+      context.fillStyle = colours.muted;
+      context.fillText(distance >= 1e9 ? formatClock(origin + moment) : tickText(origin, moment, distance), x + 4, 10);
+    }
+    drawStepBand(context, scene, lanes);
+  });
+  context.fillStyle = colours.border;
+  context.fillRect(0, AXIS_HEIGHT - 1, pixels, 1);
+}
+
+/** Below a second the clock stands still: the fraction is what matters. */
+function tickText(origin: number, moment: number, distance: number): string {
+  if (distance >= 1e6) return formatClock(origin + moment, true);
+  const second = Math.floor(moment / 1e9) * 1e9;
+  return `${formatClock(origin + second)} +${formatDuration(moment - second)}`;
+}
+
+function drawStepBand(context: Context, scene: Scene, lanes: number): void {
+  const marks = visibleSteps(scene, 6);
+  marks.forEach((mark, place) => {
+    const from = Math.max(GUTTER, GUTTER + timeToX(mark.start, scene.window, lanes));
+    const next = marks[place + 1]?.start ?? scene.horizon;
+    const to = Math.min(scene.width, GUTTER + timeToX(next, scene.window, lanes));
+    if (to <= from) return;
+    context.fillStyle = scene.colours.sunken;
+    context.fillRect(from + 1, 21, to - from - 2, 14);
+    const text = to - from > 50 ? `step ${mark.step}` : String(mark.step);
+    if (text.length * CHARACTER + 6 > to - from) return;
+    context.fillStyle = scene.colours.text;
+    context.fillText(text, from + 5, 28.5);
+  });
+}
+
+/** Metrics on the same time axis. */
+export function drawStrips(context: Context, scene: Scene): void {
+  const { colours, width: pixels } = scene;
+  const lanes = pixels - GUTTER;
+  scene.strips.forEach((strip, place) => {
+    const top = AXIS_HEIGHT + place * STRIP_HEIGHT;
+    context.globalAlpha = 1;
+    context.fillStyle = colours.surface;
+    context.fillRect(0, top, pixels, STRIP_HEIGHT);
+    context.fillStyle = colours.text;
+    context.font = `11px ${colours.font}`;
+    context.fillText(fitted(strip.title, 22), 8, top + 11);
+    context.fillStyle = colours.muted;
+    context.fillText(`${strip.format(strip.low)} – ${strip.format(strip.high)}`, 8, top + 26);
+    const room = strip.high > strip.low ? strip.high - strip.low : 1;
+    clip(context, GUTTER, top, lanes, STRIP_HEIGHT, () => {
+      for (const line of strip.lines) {
+        context.strokeStyle = line.colour;
+        context.lineWidth = 1.4;
+        context.beginPath();
+        for (let index = 0; index < line.x.length; index += 1) {
+          const x = GUTTER + timeToX(line.x[index]!, scene.window, lanes);
+          const y = top + STRIP_HEIGHT - 5 - ((line.y[index]! - strip.low) / room) * (STRIP_HEIGHT - 10);
+          if (index === 0) context.moveTo(x, y);
+          else context.lineTo(x, y);
+        }
+        context.stroke();
+      }
+    });
+    context.fillStyle = colours.border;
+    context.fillRect(0, top + STRIP_HEIGHT - 1, pixels, 1);
+  });
+}
