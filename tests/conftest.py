@@ -30,6 +30,14 @@ def wait_until():
     return _wait_until
 
 
+@pytest.fixture(scope="session")
+def report_bundle():
+    """Skip where the page that reports carry was not built: `make web` does that, and `make test` before the tests."""
+    folder = Path(__file__).parents[1] / "src" / "rl_insight" / "server" / "static" / "report"
+    if not (folder / "report.js").exists():
+        pytest.skip("the page of reports is not built: run `make web`")
+
+
 def _free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -25,7 +25,7 @@ QUICK = """
     NAME = "tiny"
 
     def run(options):
-        yield Figure("rounds", 1 if options.quick else 100, "rounds")
+        yield Figure("rounds", options.minutes or (1 if options.quick else 100), "rounds")
 """
 FAILING = """
     NAME = "failing"
@@ -110,8 +110,8 @@ def test_unknown_name_is_wrong_use_and_names_the_known(make_package, run_main):
     assert message == "unknown benchmark kepd. Choose from: kept, tiny.\n"
 
 
-@pytest.mark.parametrize(("arguments", "rounds"), [((), 100), (("--quick",), 1)])
-def test_quick_reaches_the_benchmark(make_package, run_main, arguments, rounds):
+@pytest.mark.parametrize(("arguments", "rounds"), [((), 100), (("--quick",), 1), (("--minutes", "30"), 30)])
+def test_options_reach_the_benchmark(make_package, run_main, arguments, rounds):
     _, lines, _ = run_main(make_package(tiny=QUICK), "tiny", *arguments)
     assert [line["value"] for line in lines] == [rounds]
 

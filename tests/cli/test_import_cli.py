@@ -71,7 +71,7 @@ def test_times_stay_as_they_were_recorded(data_dir, tmp_path, capsys):
     assert found["start_ns"] == 1_767_225_600_000_000_000
 
 
-def test_tables_and_reports_of_files_need_no_run(tmp_path, capsys, monkeypatch):
+def test_tables_and_reports_of_files_need_no_run(tmp_path, capsys, monkeypatch, report_bundle):
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "unused"))
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "sessions-r0.jsonl"

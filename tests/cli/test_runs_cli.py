@@ -89,7 +89,7 @@ def test_deleting_asks_first(data_dir, capsys, monkeypatch):
     assert main(["runs", "show", "first"]) == 0
 
 
-def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys):
+def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys, report_bundle):
     assert main(["hotspots", "--run", "first", "--json"]) == 0
     assert [spot["name"] for spot in json.loads(capsys.readouterr().out)] == ["work"]
     assert main(["hotspots", "--run", "first", "--scope", "step=9"]) == 0

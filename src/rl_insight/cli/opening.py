@@ -33,11 +33,11 @@ def running_record(data_dir: str | None) -> Any:
 
 
 @contextmanager
-def local_runs(data_dir: str | None) -> Iterator[RunDirectory]:
+def local_runs(data_dir: str | None, *, threads: int = 2) -> Iterator[RunDirectory]:
     """Lend the directory of runs; for when no server runs there."""
     from rl_insight.store import RunDirectory
 
-    runs = RunDirectory(directory_of(data_dir))
+    runs = RunDirectory(directory_of(data_dir), threads=threads)
     try:
         yield runs
     finally:
@@ -51,7 +51,8 @@ def destination(data_dir: str | None) -> Iterator[Destination]:
 
     record = running_record(data_dir)
     if record is None:
-        with local_runs(data_dir) as runs:
+        # A second thread of the store would make writing no faster and cost a tenth of it.
+        with local_runs(data_dir, threads=1) as runs:
             yield StoreDestination(runs)
         return
     connection = Connection(record)
