@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.schema import frame
-from rl_insight.transport.spool import Dropped, Spool, adopt_orphans
+from rl_insight.transport.spool import RECENT_MAX_BYTES, Dropped, Spool, adopt_orphans
 
 SIZE = len(frame(b"x" * 100))
 
@@ -130,7 +130,9 @@ def test_damaged_file_is_counted_and_passed_over(folder, content):
     spool = Spool(folder, 10**6)
     for sequence in (1, 2):
         spool.put(payload(sequence))
+    spool.close()
     (folder / "0000000000000001.rli").write_bytes(content)
+    spool = Spool(folder, 10**6)
     peeked = spool.peek(10, 10**6)
     assert [item.number for item in peeked.waiting] == [2]
     assert peeked.unreadable == 1
@@ -274,9 +276,24 @@ def test_folder_that_is_deleted_under_a_spool_is_begun_again(folder):
     spool.put(payload(2))
     spool.put(payload(3))
     peeked = spool.peek(10, 10**6)
-    assert [item.number for item in peeked.waiting] == [2, 3]
-    assert peeked.unreadable == 1
+    assert [item.number for item in peeked.waiting] == [1, 2, 3]  # what is young is in memory too
+    assert peeked.unreadable == 0
     assert (folder / "0000000000000003.rli").exists()
+
+
+def test_old_batches_are_read_back_from_disk(folder):
+    """More waits than is kept in memory besides."""
+    spool = Spool(folder, 10**9)
+    count = RECENT_MAX_BYTES // 2**20 + 3
+    payloads = [bytes([number]) * 2**20 for number in range(count)]
+    for one in payloads:
+        spool.put(one)
+    (folder / "0000000000000002.rli").unlink()
+    peeked = spool.peek(count, 10**9)
+    assert peeked.unreadable == 1
+    assert [item.frame for item in peeked.waiting] == [frame(one) for number, one in enumerate(payloads) if number != 1]
+    assert spool.remove(item.number for item in peeked.waiting) == count - 1
+    assert (len(spool), spool.size_bytes) == (0, 0)
 
 
 def test_abandon_in_a_child_leaves_the_parents_lock_and_files(folder):

@@ -26,9 +26,9 @@ from rl_insight.schema.sessions import PENDING
 
 logger = logging.getLogger("rl_insight")
 
-_CHUNK = 64
+_CHUNK = 32
 """Events handled between two looks at the clock."""
-_HOLD_NS = 700_000
+_HOLD_NS = 300_000
 """How long the interpreter lock is held at a time. A training thread that never lets go of it gives it to us once in
 5 ms (the interpreter's switch interval) and waits this long."""
 _BACKLOG = 10_000

@@ -59,7 +59,7 @@ class State(Span, gc=False, eq=False):
     The first entry is the interval itself; a later one of the same name joins it and records nothing of its own.
     """
 
-    _entries: int = 0
+    _entries: int = 1
     _interval: State | None = None
     """What this entry began or joined, until it is left: an entry that began it refers to itself."""
 
@@ -83,14 +83,13 @@ class State(Span, gc=False, eq=False):
                 interval._entries += 1
             elif running is None:
                 self.begin(current_span.get())
-                self.lane = lane  # a state stays on its own lane, whatever lane its parent is on
+                if lane is None:  # a state stays on its own lane, whatever lane its parent is on
+                    self.lane = None
                 lanes.running[lane] = interval = self
-                self._entries = 1
             else:
                 self.segment = STATE_NESTED
                 self.begin(running)
                 lanes.nested[lane, self.name] = interval = self
-                self._entries = 1
         finally:
             lanes.end_turn(None)
         self._interval = interval

@@ -26,9 +26,9 @@ MetricEvent = tuple[str, str, float, dict[str, Any], str, "int | None", int]
 PointEvent = tuple[str, int, Any, str, "dict[str, Any]", "SpanLike | None", "int | None", "str | None", str]
 """Kind, monotonic time, level, name or message, attributes, span, step, session, logger."""
 
-_WATERMARK = 1_000
+_WATERMARK = 2_000
 """Buffered events at which the flusher is woken early."""
-_YIELD_EVERY_NS = 1_500_000
+_YIELD_EVERY_NS = 800_000
 _YIELD_S = 0.000_05
 """Above the watermark, a thread that records without ever waiting for anything lets the flusher run this often. The
 interpreter by itself would do so once in 5 ms, too seldom to keep up with 50,000 spans a second in short turns."""

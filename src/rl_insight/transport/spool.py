@@ -30,6 +30,7 @@ LOCK_NAME = "lock"
 LOCK_ATTEMPTS = 50
 LOCK_PAUSE_S = 0.01
 DISK_RETRY_S = 5.0
+RECENT_MAX_BYTES = 4 * 1024 * 1024
 
 
 class Dropped(NamedTuple):
@@ -99,6 +100,9 @@ class Spool:
         self._disk_retry_at = 0.0
         self._disk_error: str | None = None
         self._memory_batches = 0
+        self._recent: dict[int, bytes] = {}
+        """The newest of the batches on disk once more, so that a sender that keeps up need not read them back."""
+        self._recent_bytes = 0
         self._closed = False
         if directory is not None:
             self._try_disk(LOCK_ATTEMPTS)
@@ -122,6 +126,7 @@ class Spool:
             dropped = self._make_room(len(data))
             if self._write(number, data):
                 self._add(number, _Entry(size=len(data)))
+                self._remember(number, data)
                 return dropped
             if len(data) > self._memory_max_bytes:
                 return Dropped(dropped.batches + 1, dropped.bytes + len(data))
@@ -139,7 +144,7 @@ class Spool:
             for number, entry in self._entries.items():
                 if waiting and (len(waiting) >= max_batches or total + entry.size > max_bytes):
                     break
-                data = entry.frame if entry.frame is not None else self._read(number)
+                data = entry.frame or self._recent.get(number) or self._read(number)
                 if data is None:
                     unreadable.append(number)
                     continue
@@ -187,7 +192,8 @@ class Spool:
         self._closed = True
         self._guard = threading.Lock()
         self._entries = OrderedDict()
-        self._bytes = self._memory_bytes = 0
+        self._recent = {}
+        self._bytes = self._memory_bytes = self._recent_bytes = 0
         self._unlock()
 
     def get_status(self) -> dict[str, Any]:
@@ -207,11 +213,19 @@ class Spool:
         if entry.frame is not None:
             self._memory_bytes += entry.size
 
+    def _remember(self, number: int, data: bytes) -> None:
+        self._recent[number] = data
+        self._recent_bytes += len(data)
+        while self._recent_bytes > RECENT_MAX_BYTES:
+            oldest = next(iter(self._recent))
+            self._recent_bytes -= len(self._recent.pop(oldest))
+
     def _forget(self, number: int) -> bool:
         entry = self._entries.pop(number, None)
         if entry is None:
             return False
         self._bytes -= entry.size
+        self._recent_bytes -= len(self._recent.pop(number, b""))
         if entry.frame is not None:
             self._memory_bytes -= entry.size
         else:
