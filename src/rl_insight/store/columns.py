@@ -1,7 +1,7 @@
 """From the columns of batches to Arrow tables in the shape of the store's tables.
 
-Numbers go from the batch's raw bytes through `numpy.frombuffer` without being touched row by row; text goes through
-`take` on the batch's dictionary. Times are clipped to a range in which sums of them cannot overflow.
+Numbers go from the batch's raw bytes through `numpy.frombuffer` without being touched row by row; text keeps
+the batch's dictionary. Times are clipped to a range in which sums of them cannot overflow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Texts:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._dictionary = pa.array(batch.strings, pa.string())
+        self._dictionary = pa.array([*batch.strings, ""], pa.string())
 
     def column(self, table: Table, name: str) -> pa.Array:
         """Return a text column; absent texts are null."""
@@ -42,14 +42,17 @@ class Texts:
 
     def at(self, positions: NDArray[Any]) -> pa.Array:
         """Return the texts at some positions; absent ones are null."""
-        if not positions.any():
-            return pa.nulls(len(positions), pa.string())
-        indices = positions.astype(np.int64) - 1
-        return self._dictionary.take(pa.array(indices, mask=indices < 0))
+        is_absent = positions == 0
+        return self._at(pa.array(positions.astype(np.int32) - 1, mask=is_absent))
 
     def required(self, table: Table, name: str) -> pa.Array:
         """Return a text column in which absent texts are empty."""
-        return self.column(table, name).fill_null("")
+        positions = numbers(table, name)
+        empty = len(self._batch.strings)
+        return self._at(pa.array(np.where(positions == 0, empty, positions.astype(np.int32) - 1)))
+
+    def _at(self, places: pa.Array) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(places, self._dictionary)
 
     def numbered(self, positions: NDArray[Any], number: Any) -> NDArray[np.int32]:
         """Return the numbers that `number(text or None)` gives for a column of positions; asked once a text."""

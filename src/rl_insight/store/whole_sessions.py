@@ -231,7 +231,7 @@ class _Phases:
             text(numbers(self._spans, "status")[self._rows]),
             text(numbers(self._spans, "attributes")[self._rows]),
         ]
-        structs = pa.StructArray.from_arrays(columns, fields=list(PHASES_TYPE.value_type))
+        structs = pa.StructArray.from_arrays(columns, names=[field.name for field in PHASES_TYPE.value_type])
         return pa.ListArray.from_arrays(pa.array(offsets), structs)
 
 
