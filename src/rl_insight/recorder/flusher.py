@@ -81,6 +81,7 @@ class Flusher:
         self._sent_losses: list[Any] = []
         self._listeners: list[BatchListener] = []
         self._last_sent = 0
+        self._held_since = 0
         self._stop = threading.Event()
         self._flushed = threading.Condition()
         self._flush_requests = 0
@@ -178,9 +179,8 @@ class Flusher:
 
     def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
         remaining = len(buffer)
-        now = self.recorder.now
-        held_since = now()
         hold_ns = _HOLD_NS if remaining < _BACKLOG else _BACKLOG_HOLD_NS
+        self._held_since = self.recorder.now()
         while remaining > 0:
             for _ in range(min(remaining, _CHUNK)):
                 try:
@@ -192,10 +192,17 @@ class Flusher:
                 except Exception:  # noqa: BLE001  # one strange event must not cost its neighbours
                     self._survive_event()
             remaining -= _CHUNK
-            self._send_if_full()
-            if now() - held_since > hold_ns:
-                time.sleep(_REST_S)
-                held_since = now()
+            self._give_way(hold_ns)
+
+    def _give_way(self, hold_ns: int = _HOLD_NS) -> None:
+        """Send what fills a batch; let other threads run when they have waited for long enough."""
+        self._send_if_full()
+        if self.recorder.now() - self._held_since > hold_ns:
+            self._rest()
+
+    def _rest(self) -> None:
+        time.sleep(_REST_S)
+        self._held_since = self.recorder.now()
 
     def _take_span(self, span: Span) -> None:
         if span.end:
@@ -219,8 +226,7 @@ class Flusher:
                     self._reported.add(span.span_id)
                     self._add_span(span)
             if count % _CHUNK == 0:
-                self._send_if_full()
-                time.sleep(_REST_S)
+                self._give_way()
         self._open = still_open
 
     def _add_span(self, span: Span) -> None:
@@ -299,6 +305,7 @@ class Flusher:
 
     def flush(self, *, final: bool = False) -> None:
         """Hand everything drained so far to the transport; a heartbeat when there was nothing for a while."""
+        self._held_since = self.recorder.now()
         self.recorder.clock.follow_steps()
         self._check_open_spans(final=final)
         if self._resend_metrics:
@@ -308,8 +315,7 @@ class Flusher:
         for count, cell in enumerate(self._metrics.drain(), 1):
             cell.add_to(self._builder, now_ns)
             if count % _CHUNK == 0:
-                self._send_if_full()
-                time.sleep(_REST_S)
+                self._give_way()
         losses = self.recorder.losses.snapshot()
         silence = self.recorder.now() - self._last_sent
         if final or len(self._builder) or losses != self._sent_losses or silence >= self._config.heartbeat_s * 1e9:
@@ -319,7 +325,7 @@ class Flusher:
         builder = self._builder
         rows = len(builder)
         if rows >= _ROWS_PER_BATCH or rows * _ROW_BYTES + builder.text_bytes > self._max_batch_bytes:
-            time.sleep(_REST_S)  # making a batch takes as long as a hold: a training thread may run in between
+            self._rest()  # making a batch takes as long as a hold: a training thread may run in between
             self._send_batch()
 
     def _send_batch(self, *, final: bool = False) -> None:

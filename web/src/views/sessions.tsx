@@ -23,7 +23,7 @@ const STATUSES = [
   ...["accepted", "rejected", "failed", "cancelled", "dropped", "lost"].map((status) => ({ value: status, label: status })),
 ];
 
-const TIME_BY = [{ value: "submission", label: "By submission" }, { value: "step", label: "By step" }] as const;
+const TIME_BY = [{ value: "submission", label: "By time" }, { value: "step", label: "By step" }] as const;
 
 /** Sessions: which are stuck, which are slow, where their time goes. */
 export default function Sessions({ run }: ViewProps) {
