@@ -6,6 +6,7 @@ phases from any process, in any order; both are merged with the row that is ther
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import duckdb
@@ -31,10 +32,9 @@ from rl_insight.store.whole_sessions import SessionBatch, whole_session_table
 
 _PLAIN = ("rank", "role", "reason", "step", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
 _FIND_ROWS = "SELECT rowid FROM sessions WHERE session_id IN (SELECT unnest($ids))"
-# Sessions that have a row, or that arrive twice.
+# Sessions that have a row.
 _FIND_KNOWN = """
     SELECT session_id FROM sessions SEMI JOIN arriving USING (session_id)
-    UNION ALL SELECT session_id FROM arriving GROUP BY session_id HAVING count(*) > 1
 """
 _READ_ROWS = f"SELECT {', '.join(NAMES)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
 _DELETE_ROWS = "DELETE FROM sessions WHERE rowid IN (SELECT unnest($rows))"
@@ -85,6 +85,7 @@ class SessionWriter:
         table = pa.concat_tables([whole_session_table(batch, offset_ns) for batch, offset_ns in self._whole])
         with arriving(connection, table.select(["session_id"])):
             known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
+        known |= _repeated([session_id for batch, _offset_ns in self._whole for session_id in batch.whole.session_id])
         known |= self._updates.keys()
         if known:
             for batch, offset_ns in self._whole:
@@ -95,6 +96,13 @@ class SessionWriter:
             table = table.filter(pc.invert(is_known))
         with arriving(connection, table):
             connection.execute(_INSERT_ROWS)
+
+
+def _repeated(ids: list[str]) -> set[str]:
+    """Return what stands in a list more than once."""
+    if len(set(ids)) == len(ids):
+        return set()
+    return {session_id for session_id, count in Counter(ids).items() if count > 1}
 
 
 Entries = dict[str, SessionEntry]

@@ -114,7 +114,7 @@ def whole_session_table(batch: SessionBatch, offset_ns: int) -> pa.Table:
         durations[f"{name}_s"] = phases.of(name).seconds()
     columns: dict[str, Any] = {
         "session_id": pa.array(whole.session_id, pa.string()),
-        "task_id": _values(whole.task_id, str, pa.string()),
+        "task_id": _texts(whole.task_id),
         "process_id": _repeated(process.process_id, pa.string(), count),
         "rank": _repeated(process.rank, pa.int64(), count),
         "role": _repeated(process.role or None, pa.string(), count),
@@ -288,6 +288,16 @@ def _values(values: Sequence[Any], convert: Callable[[Any], Any], kind: pa.DataT
     if absent:
         return pa.array([None if value is None else convert(value) for value in values], kind)
     return pa.array(list(map(convert, values)), kind)
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    """Return what users gave as text; whole numbers, as ids are, all at once."""
+    if set(map(type, values)) == {int}:
+        try:
+            return pa.array(values, pa.int64()).cast(pa.string())
+        except OverflowError:
+            pass  # one of them has more than 64 bits
+    return _values(values, str, pa.string())
 
 
 def _objects(texts: Sequence[bytes | None]) -> pa.Array:
