@@ -41,11 +41,11 @@ class BatchBuilder:
     """
 
     __slots__ = (
-        "_positions",
         "buckets",
         "events",
         "histograms",
         "logs",
+        "positions",
         "samples",
         "series",
         "sessions",
@@ -58,7 +58,8 @@ class BatchBuilder:
         self.strings: list[str] = []
         self.text_bytes = 0
         """Roughly how much text the batch holds; whoever fills it can stop in time."""
-        self._positions: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
+        """Where each text stands, counted from 1."""
         self.spans: list[Any] = []
         self.events: list[Any] = []
         self.logs: list[Any] = []
@@ -72,11 +73,11 @@ class BatchBuilder:
         """Return the position of a text in the batch, adding it on first use; 0 for None."""
         if value is None:
             return 0
-        position = self._positions.get(value)
+        position = self.positions.get(value)
         if position is None:
             self.strings.append(_encodable(value))
             position = len(self.strings)
-            self._positions[value] = position
+            self.positions[value] = position
             self.text_bytes += len(value)
         return position
 
