@@ -35,10 +35,10 @@ _BACKLOG = 10_000
 _BACKLOG_HOLD_NS = 1_200_000
 """With more events than this waiting, a longer hold: 50,000 spans a second would pile up otherwise."""
 _REST_S = 0.000_2
-_ROWS_PER_BATCH = 1_500
-"""The C calls that make a batch's columns take under a millisecond. Smaller batches mean more writes to the spool,
-each of which gives up the lock and waits for it."""
-_ROW_BYTES = 110
+_VALUES_PER_BATCH = 21_000
+"""1,500 spans, or 2,600 gauges. The C calls that make a batch's columns take under a millisecond. Smaller batches mean
+more writes to the spool, each of which gives up the lock and waits for it."""
+_VALUE_BYTES = 8
 
 _DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
 
@@ -324,8 +324,8 @@ class Flusher:
 
     def _send_if_full(self) -> None:
         builder = self._builder
-        rows = len(builder)
-        if rows >= _ROWS_PER_BATCH or rows * _ROW_BYTES + builder.text_bytes > self._max_batch_bytes:
+        values = builder.value_count
+        if values >= _VALUES_PER_BATCH or values * _VALUE_BYTES + builder.text_bytes > self._max_batch_bytes:
             self._rest()  # making a batch takes as long as a hold: a training thread may run in between
             self._send_batch()
 

@@ -14,6 +14,7 @@ from rl_insight.recorder.context import is_step
 from rl_insight.recorder.losses import Losses, safe_text
 from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
 from rl_insight.recorder.redaction import DROPPED
+from rl_insight.schema.batch import NO_STEP
 from rl_insight.schema.builder import BatchBuilder
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.schema.names import OVERFLOW_LABEL, RESERVED_LABELS, label_name, metric_name
@@ -114,8 +115,9 @@ class GaugeCell(Cell):
         """Write the values since the last time, or the latest one again if there are none."""
         del now_ns
         series = self._series(builder)
-        for time_ns, value, step in self.values or [self.latest]:
-            builder.add_sample(series, time_ns=time_ns, value=value, step=step)
+        add = builder.samples.extend  # gauges are by far the most of all samples
+        for time_ns, value, step in self.values or (self.latest,):
+            add((series, time_ns, value, NO_STEP if step is None else step))
         self.values.clear()
 
 

@@ -175,7 +175,15 @@ class BatchBuilder:
 
     def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
         """Add a metric with its labels (the text of a JSON object); returns its position for samples."""
-        self.series.extend((self.text(name), self.text(kind), self.text(documentation), self.text(labels)))
+        known, text = self.positions.get, self.text
+        self.series.extend(
+            (
+                known(name) or text(name),
+                known(kind) or text(kind),
+                known(documentation) or text(documentation),
+                text(labels),
+            )
+        )
         return len(self.series) // _SERIES_WIDTH - 1
 
     def add_sample(self, series: int, *, time_ns: int, value: float, step: int | None = None) -> None:
@@ -226,6 +234,20 @@ class BatchBuilder:
             histograms=Histograms.from_values(self.histograms),
             buckets=Buckets.from_values(self.buckets),
             losses=list(losses),
+        )
+
+    @property
+    def value_count(self) -> int:
+        """How many values the rows have together: what making the batch costs, and an eighth of its bytes."""
+        return (
+            len(self.spans)
+            + len(self.samples)
+            + len(self.series)
+            + len(self.events)
+            + len(self.logs)
+            + len(self.sessions)
+            + len(self.histograms)
+            + len(self.buckets)
         )
 
     def __len__(self) -> int:
