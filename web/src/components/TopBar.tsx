@@ -70,8 +70,8 @@ export function RunLine({ run }: { run: string }) {
   const facts = [
     latest >= 0 ? `step ${formatCount(latest)}` : null,
     data.start_ns !== null && data.end_ns !== null ? formatDuration(data.end_ns - data.start_ns) : null,
-    `${formatCount(data.processes)} processes`,
-    `${formatCount(data.lanes)} lanes`,
+    `${formatCount(data.processes)} ${data.processes === 1 ? "process" : "processes"}`,
+    `${formatCount(data.lanes)} ${data.lanes === 1 ? "lane" : "lanes"}`,
   ];
   return (
     <div className="run-line">
