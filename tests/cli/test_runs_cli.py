@@ -114,7 +114,7 @@ def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys, report_b
         (["hotspots"], 1, "there are no runs in"),
         (["export", "-o", "x", "--format", "xml"], 2, "must be one of chrome"),
         (["export", "-o", "x", "--start", "soon"], 2, "is no moment"),
-        (["report", "nothing.jsonl"], 1, "there is no such file"),
+        (["report", "nothing.jsonl"], 1, "no file or directory nothing.jsonl. A run is chosen"),
         (["report", "x.jsonl", "--run", "y"], 2, "not both"),
         (["import", "nothing.jsonl"], 1, "there is no such file"),
         (["runs", "list"], 0, "There are no runs yet"),

@@ -74,6 +74,9 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
 
     if paths and run is not None:
         raise ConfigError("give either --run or files, not both.")
+    missing = next((path for path in paths if not path.exists()), None)
+    if missing is not None:
+        raise InsightError(f"there is no file or directory {missing}. A run is chosen by its name with --run.")
     with tempfile.TemporaryDirectory(prefix="rl-insight-") as work:
         if paths:
             with _imported(Path(work), paths) as store:
