@@ -45,9 +45,9 @@ def test_files_come_in_once_and_bad_lines_are_told(data_dir, tmp_path, capsys):
     file.write_bytes(session(0) + b"bad\n" + session(1) + session(2)[:20])
     assert main(["import", str(file), "--run", "r"]) == 0
     captured = capsys.readouterr()
-    assert "Read 2 records from 1 files (1 areal-sessions)" in captured.out
-    assert "1 records could not be read" in captured.err
-    assert "end in the middle of a record" in captured.err
+    assert "Read 2 records from 1 file (1 areal-sessions)" in captured.out
+    assert "1 record could not be read" in captured.err
+    assert "1 file with a last record that is cut short" in captured.err
     assert main(["import", str(file), "--run", "r", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["new_batches"], again["duplicate_batches"]) == (0, 1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rl_insight.cli.console import say
+from rl_insight.cli.console import counted, say
 from rl_insight.cli.opening import DataDir, Run, opened_run
 from rl_insight.errors import ConfigError
 
@@ -36,7 +36,7 @@ def export(
     selection = Selection(start_ns=moment_ns(start), end_ns=moment_ns(end), step=step, session_id=session, lane=lane)
     with opened_run(data_dir, run) as store:
         written = export_run(store, file_format, output, selection)
-    say(f"Wrote {written:,} records to {output}.")
+    say(f"Wrote {counted(written, 'record')} to {output}.")
 
 
 def moment_ns(text: str | None) -> int | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.client import directory_of
-from rl_insight.cli.console import say, say_json, warn
+from rl_insight.cli.console import counted, say, say_json, warn
 from rl_insight.cli.opening import AsJson, DataDir, destination
 from rl_insight.errors import ConfigError
 
@@ -110,17 +110,18 @@ def _origin_ns(text: str | None) -> int:
 def _describe(summary: ImportSummary) -> None:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.formats.items())) or "none"
     rate = summary.records / summary.seconds if summary.seconds else 0.0
-    say(f"Read {summary.records:,} records from {summary.files} files ({kinds}), {rate:,.0f} a second.")
+    read = f"{counted(summary.records, 'record')} from {counted(summary.files, 'file')}"
+    say(f"Read {read} ({kinds}), {rate:,.0f} a second.")
     if summary.runs:
         say(f"Run: {', '.join(summary.runs[:_NAMED])}{' ...' if len(summary.runs) > _NAMED else ''}")
     if summary.duplicate_batches:
         total = summary.duplicate_batches + summary.new_batches
         say(f"{summary.duplicate_batches} of {total} portions were there already.")
     if summary.bad:
-        warn(f"{summary.bad:,} records could not be read. The first: {'; '.join(summary.problems)}")
+        warn(f"{counted(summary.bad, 'record')} could not be read. The first: {'; '.join(summary.problems)}")
     if summary.partial:
-        warn(f"{summary.partial} files end in the middle of a record; the rest of it was not there.")
+        warn(f"{counted(summary.partial, 'file')} with a last record that is cut short; the rest of it was not there.")
     if summary.skipped:
         shown = ", ".join(summary.skipped[:_NAMED])
         more = " ..." if len(summary.skipped) > _NAMED else ""
-        warn(f"{len(summary.skipped)} files are empty or of no known format: {shown}{more}")
+        warn(f"{counted(len(summary.skipped), 'file')} left out, empty or of no known format: {shown}{more}")
