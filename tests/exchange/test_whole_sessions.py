@@ -13,7 +13,7 @@ from rl_insight.exchange.readers.areal import ArealSessionReader
 from rl_insight.exchange.readers.base import FileContext
 from rl_insight.schema import BatchBuilder, Process, decode, read_frames
 from rl_insight.store import RunStore, queries
-from rl_insight.store.whole_sessions import SessionBatch
+from rl_insight.store.whole_sessions import SessionBatch, plain
 
 BEGIN_S = 1_767_225_600
 
@@ -76,8 +76,50 @@ def test_a_whole_session_has_the_row_that_its_parts_would_give(tmp_path_factory,
     batches = batches_of(records)
     with RunStore(directory / "whole.duckdb") as whole, RunStore(directory / "parts.duckdb") as parts:
         whole.commit(batches, live=False)
-        parts.commit([batch.plain() for batch in batches], live=False)
+        parts.commit([plain(batch) for batch in batches], live=False)
         assert sessions_in(whole) == sessions_in(parts)
+
+
+def test_what_was_given_is_kept_as_the_table_can_hold_it(tmp_path):
+    """The other tests compare two ways to the same row; here is what has to be in it."""
+    records = [
+        {"session_id": 1, "task_id": {"a": 1}, "reason": ["x"], "reward": "NaN", "tokens": "12", "model_version": 3},
+        {"session_id": 2, "task_id": 2**70, "reward": -0.5, "tokens": 2**70, "step": 2**70, "counters": [1]},
+        {"session_id": "é", "task_id": True, "status": "", "rollout_stats": {"é": [1, None]}, "counters": {"turns": 2}},
+        {"session_id": "", "task_id": 7, "reason": 5, "reward": "no number", "tokens": 7.9, "step": -3},
+    ]
+    with RunStore(tmp_path / "run.duckdb") as store:
+        store.commit(batches_of(records), live=False)
+        with store.reader() as cursor:
+            found, _ = queries.sessions(cursor, order="task_id", descending=True)
+    fields = ("session_id", "task_id", "reason", "tokens", "step", "model_version", "rollout_stats", "counters")
+    assert [tuple(getattr(session, name) for name in fields) for session in found] == [
+        ("sessions-r3-abc/1", "{'a': 1}", "['x']", 12, None, "3", {}, {}),
+        ("é", "True", None, None, None, None, {"é": [1, None]}, {"turns": 2}),
+        ("", "7", "5", 7, -3, None, {}, {}),
+        ("sessions-r3-abc/2", str(2**70), None, None, None, None, {}, {}),
+    ]
+    assert [str(session.reward) for session in found] == ["nan", "None", "None", "-0.5"]
+    assert [session.status for session in found] == ["pending"] * 4
+
+
+def test_values_that_cannot_be_read_cost_their_line_or_themselves(tmp_path):
+    lines = [
+        b'{"session_id":0,"rollout_stats":{"a":"\xff"}}',
+        b'{"session_id":1,"phases":{"generate":[{"start_ts":1767225600,"payload":{"a":"\xfe"}}]}}',
+        b'{"session_id":2,"rollout_stats":{"a":1e999},"counters":{"b":1e999}}',
+        '{"session_id":3,"rollout_stats":{"a":"é"}}'.encode(),
+    ]
+    context = FileContext(stem="sessions-r3", identity="abc", run_id="r")
+    batches = list(ArealSessionReader(context).convert(b"\n".join(lines) + b"\n"))
+    assert (context.counts.records, context.counts.bad) == (2, 2)
+    assert "can't decode byte 0xff" in context.counts.problems[0]
+    with RunStore(tmp_path / "run.duckdb") as store:
+        store.commit(batches, live=False)
+        with store.reader() as cursor:
+            found, _ = queries.sessions(cursor, order="session_id", descending=False)
+    assert [session.rollout_stats for session in found] == [{"unreadable": '{"a":1e999}'}, {"a": "é"}]
+    assert found[0].counters == {"unreadable": '{"b":1e999}'}
 
 
 def test_times_are_aligned_like_those_of_parts(tmp_path, samples):
@@ -85,7 +127,7 @@ def test_times_are_aligned_like_those_of_parts(tmp_path, samples):
     received = [batches[0].sent_ns - 3_600_000_000_123]  # a clock that is an hour ahead
     with RunStore(tmp_path / "whole.duckdb") as whole, RunStore(tmp_path / "parts.duckdb") as parts:
         whole.commit(batches, received_ns=received)
-        parts.commit([batch.plain() for batch in batches], received_ns=received)
+        parts.commit([plain(batch) for batch in batches], received_ns=received)
         assert sessions_in(whole) == sessions_in(parts)
         with whole.reader() as cursor:
             assert queries.session_record(cursor, f"{batches[0].process.process_id}/0")["submit_ts"] == pytest.approx(

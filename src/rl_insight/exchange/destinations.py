@@ -11,7 +11,7 @@ import msgspec
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.schema import Batch, encode, frame
 from rl_insight.store.runs import RunDirectory
-from rl_insight.store.whole_sessions import SessionBatch
+from rl_insight.store.whole_sessions import SessionBatch, plain
 
 _REQUEST_BYTES = 4 * 1024 * 1024
 _COMMIT_BYTES = 128 * 1024 * 1024
@@ -71,7 +71,7 @@ class StoreDestination(Destination):
 
 def _rows(batch: Batch) -> int:
     """Return the rows of the table that gets the fewest."""
-    return len(batch.whole) if isinstance(batch, SessionBatch) else len(batch.spans)
+    return len(batch.rows) if isinstance(batch, SessionBatch) else len(batch.spans)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class ServerDestination(Destination):
         new = duplicates = 0
         body = bytearray()
         for batch in batches:
-            framed = frame(encode(batch.plain() if isinstance(batch, SessionBatch) else batch))
+            framed = frame(encode(plain(batch)))
             if body and len(body) + len(framed) > _MAX_BODY_BYTES:
                 answer = self._deliver(bytes(body))
                 new, duplicates = new + answer.accepted, duplicates + answer.duplicates

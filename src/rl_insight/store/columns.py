@@ -32,9 +32,13 @@ def numbers(table: Table, name: str) -> NDArray[Any]:
 class Texts:
     """The texts of one batch, for columns of positions."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._dictionary = pa.array([*batch.strings, ""], pa.string())
+    def __init__(self, strings: list[str]) -> None:
+        self._strings = strings
+        self._dictionary = pa.array([*strings, ""], pa.string())
+
+    def text(self, position: int) -> str | None:
+        """Return the text at a position; None where it is absent."""
+        return self._strings[position - 1] if position else None
 
     def column(self, table: Table, name: str) -> pa.Array:
         """Return a text column; absent texts are null."""
@@ -48,7 +52,7 @@ class Texts:
     def required(self, table: Table, name: str) -> pa.Array:
         """Return a text column in which absent texts are empty."""
         positions = numbers(table, name)
-        empty = len(self._batch.strings)
+        empty = len(self._strings)
         return self._at(pa.array(np.where(positions == 0, empty, positions.astype(np.int32) - 1)))
 
     def _at(self, places: pa.Array) -> pa.Array:
@@ -56,9 +60,9 @@ class Texts:
 
     def numbered(self, positions: NDArray[Any], number: Any) -> NDArray[np.int32]:
         """Return the numbers that `number(text or None)` gives for a column of positions; asked once a text."""
-        lookup = np.zeros(len(self._batch.strings) + 1, np.int32)
+        lookup = np.zeros(len(self._strings) + 1, np.int32)
         for position in np.flatnonzero(np.bincount(positions)).tolist():
-            lookup[position] = number(self._batch.text(position))
+            lookup[position] = number(self.text(position))
         numbers_: NDArray[np.int32] = lookup[positions]
         return numbers_
 

@@ -23,6 +23,7 @@ from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreErro
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.sessions import SessionWriter
 from rl_insight.store.tables import LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
+from rl_insight.store.whole_sessions import SessionBatch
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +214,8 @@ class RunStore:
         return new
 
     def _convert(self, batch: Batch, state: ProcessState, tables: dict[str, list[pa.Table]]) -> None:
-        catalog, texts = self._catalog, columns.Texts(batch)
+        catalog = self._catalog
+        texts = batch.texts if isinstance(batch, SessionBatch) else columns.Texts(batch.strings)
         if len(batch.spans):
             tables["span_data"].append(columns.span_table(batch, texts, catalog, state))
         if len(batch.events):

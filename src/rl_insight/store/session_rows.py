@@ -128,7 +128,7 @@ def session_of_row(values: Iterable[Any]) -> Session:
     """Return the struct of one row of the table."""
     fields = dict(zip(NAMES, values, strict=True))
     for name in ("rollout_stats", "phase_seconds", "counters"):
-        fields[name] = msgspec.json.decode(fields[name]) if fields[name] else {}
+        fields[name] = payload_of(fields[name])
     fields["phases"] = _phases_by_name(fields["phases"] or ())
     fields["phase_seconds"] = _every_phase(fields)
     return Session(**fields)

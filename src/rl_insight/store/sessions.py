@@ -28,7 +28,7 @@ from rl_insight.store.session_rows import (
     text_of,
     whole_of,
 )
-from rl_insight.store.whole_sessions import SessionBatch, whole_session_table
+from rl_insight.store.whole_sessions import SessionBatch, plain
 
 _PLAIN = ("rank", "role", "reason", "step", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
 _FIND_ROWS = "SELECT rowid FROM sessions WHERE session_id IN (SELECT unnest($ids))"
@@ -48,15 +48,15 @@ class SessionWriter:
         self._updates: dict[str, list[Update]] = {}
         self._owners: dict[str, str] = {}
         self._contributors: dict[str, str] = {}
-        self._whole: list[tuple[SessionBatch, int]] = []
+        self._whole: list[SessionBatch] = []
 
     def gather(self, batch: Batch, state: ProcessState) -> None:
         """Take note of a batch's snapshots and phases, with their times aligned."""
         offset_ns = clock_offset(state.delay_ns, state.delay_hits)
-        if isinstance(batch, SessionBatch):
-            self._whole.append((batch, offset_ns))
+        if isinstance(batch, SessionBatch) and not offset_ns:
+            self._whole.append(batch)
             return
-        for update in session_updates(batch, offset_ns):
+        for update in session_updates(plain(batch), offset_ns):
             self._add(update, batch.process.process_id)
 
     def _add(self, update: Update, process_id: str) -> None:
@@ -82,27 +82,26 @@ class SessionWriter:
 
     def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Insert the whole sessions that nothing else is known about; what is known of others has to be merged."""
-        table = pa.concat_tables([whole_session_table(batch, offset_ns) for batch, offset_ns in self._whole])
+        table = pa.concat_tables([batch.rows for batch in self._whole])
+        ids = table.column("session_id")
         with arriving(connection, table.select(["session_id"])):
             known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
-        known |= _repeated([session_id for batch, _offset_ns in self._whole for session_id in batch.whole.session_id])
-        known |= self._updates.keys()
+        known |= _repeated(ids) | self._updates.keys()
         if known:
-            for batch, offset_ns in self._whole:
-                for update in session_updates(batch.plain(), offset_ns):
+            for batch in self._whole:
+                for update in session_updates(plain(batch), 0):
                     if update.session_id in known:
                         self._add(update, batch.process.process_id)
-            is_known = pc.is_in(table.column("session_id"), pa.array(list(known), pa.string()))
-            table = table.filter(pc.invert(is_known))
+            table = table.filter(pc.invert(pc.is_in(ids, pa.array(list(known), pa.string()))))
         with arriving(connection, table):
             connection.execute(_INSERT_ROWS)
 
 
-def _repeated(ids: list[str]) -> set[str]:
-    """Return what stands in a list more than once."""
-    if len(set(ids)) == len(ids):
+def _repeated(ids: pa.ChunkedArray) -> set[str]:
+    """Return what stands in a column more than once."""
+    if pc.count_distinct(ids).as_py() == len(ids):
         return set()
-    return {session_id for session_id, count in Counter(ids).items() if count > 1}
+    return {session_id for session_id, count in Counter(ids.to_pylist()).items() if count > 1}
 
 
 Entries = dict[str, SessionEntry]

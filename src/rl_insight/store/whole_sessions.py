@@ -7,9 +7,11 @@ The rows are the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -17,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rl_insight.schema import Batch
+from rl_insight.schema import Batch, Process
 from rl_insight.schema.batch import Sessions
-from rl_insight.schema.sessions import EXECUTION, KNOWN_PHASES, PHASE_SEGMENT, union_length
-from rl_insight.store.columns import Texts, numbers
-from rl_insight.store.session_rows import NAMES, PHASES_TYPE, number_of, text_of, whole_of
+from rl_insight.schema.sessions import EXECUTION, KNOWN_PHASES, union_length
+from rl_insight.store.columns import Texts
+from rl_insight.store.session_rows import NAMES, PHASES_TYPE, number_of, whole_of
 
 _STEP_LIMIT = 2**62
 _LIFECYCLE = ("queue_wait", "runner_wait", "post_wait", "total")
@@ -31,17 +33,18 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+MARKS: Final = ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
+
+
 @dataclass(slots=True)
 class WholeSessions:
-    """Sessions column by column; a mark that is absent is NaN."""
+    """Sessions column by column."""
 
-    session_id: list[str]
+    session_id: Sequence[str]
     status: Sequence[str]
     time_ns: Integers
-    submit_ts: Floats
-    enqueue_ts: Floats
-    wait_return_ts: Floats
-    finalized_ts: Floats
+    marks: dict[str, Floats]
+    """All of `MARKS`; one that is absent is NaN."""
     task_id: Sequence[Any]
     reason: Sequence[Any]
     rollout_stats: Sequence[bytes | None]
@@ -51,67 +54,87 @@ class WholeSessions:
     model_version: Sequence[Any]
     reward: Sequence[Any]
     tokens: Sequence[Any]
-    owner: Integers
-    """Of each span of the batch, the row of its session; in order."""
 
-    def __len__(self) -> int:
-        return len(self.session_id)
+
+@dataclass(slots=True)
+class WholePhases:
+    """The phases of some sessions column by column, session by session; texts are positions."""
+
+    owner: Integers
+    """The place of its session."""
+    start_ns: Integers
+    duration_ns: Integers
+    """-1 where it has not ended."""
+    span_id: NDArray[np.uint64]
+    name: Integers
+    outcome: Integers
+    payload: Integers
+
+    def in_order(self) -> WholePhases:
+        """Return those of each session in the order in which they began."""
+        owner, start_ns = self.owner, self.start_ns
+        if not np.any((owner[1:] == owner[:-1]) & (start_ns[1:] < start_ns[:-1])):
+            return self
+        order = np.lexsort((start_ns, owner))
+        return WholePhases(*(getattr(self, field.name)[order] for field in fields(self)))
 
 
 class SessionBatch(Batch, kw_only=True):
-    """A batch whose sessions are whole: all their spans are in it, and they stand in columns instead of snapshots."""
+    """A batch whose sessions are whole: all their spans are in it, and they are rows already instead of snapshots."""
 
-    whole: WholeSessions
-
-    def plain(self) -> Batch:
-        """Return the same as a batch that can be sent: each session is a snapshot."""
-        whole, strings = self.whole, list(self.strings)
-
-        def positions(texts: Sequence[str | None]) -> bytes:
-            """Add texts and return where they stand."""
-            column = np.arange(len(strings) + 1, len(strings) + len(texts) + 1)
-            strings.extend(text or "" for text in texts)
-            return np.where([text is None for text in texts], 0, column).astype("<u4").tobytes()
-
-        sessions = Sessions(
-            session_id=positions(whole.session_id),
-            task_id=positions([text_of(task) for task in whole.task_id]),
-            status=positions(whole.status),
-            time_ns=whole.time_ns.astype("<i8").tobytes(),
-            record=positions([_snapshot_text(whole, row) for row in range(len(whole))]),
-        )
-        fields = {name: getattr(self, name) for name in Batch.__struct_fields__}
-        return Batch(**fields | {"strings": strings, "sessions": sessions})
+    texts: Texts
+    """Its strings, as Arrow has them."""
+    rows: pa.Table
+    """The sessions in the columns of the table."""
 
 
-_MARKS = ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
 _VALUES = ("task_id", "reason", "step", "model_version", "reward", "tokens")
 _TEXTS = ("rollout_stats", "counters")
+_NO_OBJECT = "{}"
 
 
-def _snapshot_text(whole: WholeSessions, row: int) -> str:
+def plain(batch: Batch) -> Batch:
+    """Return a batch as one that can be sent: each whole session becomes a snapshot."""
+    if not isinstance(batch, SessionBatch):
+        return batch
+    rows, strings = batch.rows.to_pylist(), list(batch.strings)
+
+    def positions(texts: Iterable[str | None]) -> bytes:
+        """Add texts and return where they stand."""
+        column = array("I")
+        for text in texts:
+            if text is not None:
+                strings.append(text)
+            column.append(0 if text is None else len(strings))
+        return column.tobytes()
+
+    sessions = Sessions(
+        session_id=positions(row["session_id"] for row in rows),
+        task_id=positions(row["task_id"] for row in rows),
+        status=positions(row["status"] for row in rows),
+        time_ns=batch.rows.column("snapshot_ns").to_numpy().astype("<i8").tobytes(),
+        record=positions(map(_snapshot_text, rows)),
+    )
+    parts = {name: getattr(batch, name) for name in Batch.__struct_fields__}
+    return Batch(**parts | {"strings": strings, "sessions": sessions})
+
+
+def _snapshot_text(row: dict[str, Any]) -> str:
     """Return the JSON of a snapshot, see `rl_insight.schema.sessions.Snapshot`."""
-    fields: dict[str, Any] = {"session_id": whole.session_id[row]}
-    fields |= {name: value for name in _VALUES if (value := getattr(whole, name)[row]) is not None}
-    fields |= {name: float(value) for name in _MARKS if not np.isnan(value := getattr(whole, name)[row])}
-    fields |= {name: msgspec.Raw(value) for name in _TEXTS if (value := getattr(whole, name)[row]) is not None}
-    return _encode(fields).decode()
+    told = {name: row[name] for name in ("session_id", *_VALUES, *MARKS) if row[name] is not None}
+    told |= {name: msgspec.Raw(row[name].encode()) for name in _TEXTS if row[name] != _NO_OBJECT}
+    if not isfinite(told.get("reward", 0.0)):
+        told["reward"] = str(told["reward"])  # JSON has no number for it
+    return _encode(told).decode()
 
 
-def whole_session_table(batch: SessionBatch, offset_ns: int) -> pa.Table:
-    """Return a batch's sessions in the columns of the table.
-
-    Args:
-        batch: of one process.
-        offset_ns: what to add to the process's times to align them with others.
-    """
-    whole, process = batch.whole, batch.process
-    count = len(whole)
-    marks = {name: _aligned(getattr(whole, name), offset_ns) for name in _MARKS}
-    phases = _Phases(batch, offset_ns)
-    durations = _lifecycle(marks, phases.of(EXECUTION))
-    for name in KNOWN_PHASES:
-        durations[f"{name}_s"] = phases.of(name).seconds()
+def whole_session_table(process: Process, whole: WholeSessions, phases: WholePhases, texts: Texts) -> pa.Table:
+    """Return the sessions of one process in the columns of the table."""
+    count = len(whole.session_id)
+    named = _Phases(phases.in_order(), texts, count)
+    known = {name: named.of(name) for name in KNOWN_PHASES}
+    durations = _lifecycle(whole.marks, known[EXECUTION])
+    durations |= {f"{name}_s": intervals.seconds() for name, intervals in known.items()}
     columns: dict[str, Any] = {
         "session_id": pa.array(whole.session_id, pa.string()),
         "task_id": _texts(whole.task_id),
@@ -126,17 +149,13 @@ def whole_session_table(batch: SessionBatch, offset_ns: int) -> pa.Table:
         "tokens": _values(whole.tokens, whole_of, pa.int64()),
         "rollout_stats": _objects(whole.rollout_stats),
         "counters": _objects(whole.counters),
-        "phases": phases.lists(),
-        "phase_seconds": _other_seconds(phases, durations, count),
+        "phases": named.lists(),
+        "phase_seconds": _other_seconds(named, durations, count),
     }
-    for name, values in (marks | durations).items():
+    for name, values in (whole.marks | durations).items():
         columns[name] = pa.array(values, mask=np.isnan(values))
     table = pa.table({name: columns[name] for name in NAMES})
     return table.append_column("snapshot_ns", pa.array(whole.time_ns))
-
-
-def _aligned(marks: Floats, offset_ns: int) -> Floats:
-    return _rounded(marks + offset_ns / 1e9) if offset_ns else marks
 
 
 def _lifecycle(marks: dict[str, Floats], executions: _Intervals) -> dict[str, Floats]:
@@ -172,33 +191,22 @@ def _other_seconds(phases: _Phases, durations: dict[str, Floats], count: int) ->
             if not np.isnan(seconds[row]):
                 found.setdefault(row, {})[name] = float(seconds[row])
     if not found:
-        return _repeated("{}", pa.string(), count)
+        return _repeated(_NO_OBJECT, pa.string(), count)
     return pa.array([_encode(found.get(row, {})).decode() for row in range(count)], pa.string())
 
 
 class _Phases:
-    """The phases of a batch's sessions, those of one session together, in the order in which they began."""
+    """The phases of some sessions, by their names."""
 
-    def __init__(self, batch: SessionBatch, offset_ns: int) -> None:
-        spans, self._texts = batch.spans, Texts(batch)
-        self._spans = spans
-        self._count = len(batch.whole)
-        segment = batch.strings.index(PHASE_SEGMENT) + 1 if PHASE_SEGMENT in batch.strings else -1
-        rows = np.flatnonzero(numbers(spans, "segment") == segment)
-        start_ns = numbers(spans, "start_ns")[rows] + offset_ns
-        owner = batch.whole.owner[rows]
-        if np.any((owner[1:] == owner[:-1]) & (start_ns[1:] < start_ns[:-1])):
-            order = np.lexsort((start_ns, owner))
-            rows, start_ns, owner = rows[order], start_ns[order], owner[order]
-        duration_ns = numbers(spans, "duration_ns")[rows]
-        self._rows = rows
-        self._owner = owner
-        self._start_us = _microseconds(start_ns)
-        self._end_us = _microseconds(start_ns + duration_ns)
-        self._is_open = duration_ns < 0
-        self._name = numbers(spans, "name")[rows]
-        positions = np.flatnonzero(np.bincount(self._name)).tolist()
-        self._positions = {batch.text(position) or "": position for position in positions}
+    def __init__(self, phases: WholePhases, texts: Texts, count: int) -> None:
+        self._given = phases
+        self._texts = texts
+        self._count = count
+        self._start_us = _microseconds(phases.start_ns)
+        self._end_us = _microseconds(phases.start_ns + phases.duration_ns)
+        self._is_open = phases.duration_ns < 0
+        positions = np.flatnonzero(np.bincount(phases.name)).tolist()
+        self._positions = {texts.text(position) or "": position for position in positions}
 
     @property
     def names(self) -> list[str]:
@@ -207,29 +215,30 @@ class _Phases:
 
     def of(self, name: str) -> _Intervals:
         """Return the phases of one name."""
-        where = self._name == self._positions.get(name, -1)
-        ended = where & ~self._is_open
+        where = np.flatnonzero(self._given.name == self._positions.get(name, -1))
+        ended = where[~self._is_open[where]]
+        owner = self._given.owner
         return _Intervals(
             self._count,
-            self._owner[where],
+            owner[where],
             self._start_us[where],
-            self._owner[ended],
+            owner[ended],
             self._start_us[ended],
             self._end_us[ended],
         )
 
     def lists(self) -> pa.Array:
         """Return the phases as the table holds them, a list for each session."""
+        given, text = self._given, self._texts.at
         offsets = np.zeros(self._count + 1, np.int32)
-        np.cumsum(np.bincount(self._owner, minlength=self._count), out=offsets[1:])
-        text = self._texts.at
+        np.cumsum(np.bincount(given.owner, minlength=self._count), out=offsets[1:])
         columns = [
             pa.array(self._start_us / 1e6),
             pa.array(self._end_us / 1e6, mask=self._is_open),
-            pa.array(numbers(self._spans, "span_id")[self._rows]),
-            text(self._name),
-            text(numbers(self._spans, "status")[self._rows]),
-            text(numbers(self._spans, "attributes")[self._rows]),
+            pa.array(given.span_id),
+            text(given.name),
+            text(given.outcome),
+            text(given.payload),
         ]
         structs = pa.StructArray.from_arrays(columns, names=[field.name for field in PHASES_TYPE.value_type])
         return pa.ListArray.from_arrays(pa.array(offsets), structs)
@@ -303,10 +312,10 @@ def _texts(values: Sequence[Any]) -> pa.Array:
 def _objects(texts: Sequence[bytes | None]) -> pa.Array:
     """Return texts of JSON, with an empty object for all that is none."""
     if texts.count(None) == len(texts):
-        return _repeated("{}", pa.string(), len(texts))
+        return _repeated(_NO_OBJECT, pa.string(), len(texts))
     found = pa.array(texts, pa.binary()).cast(pa.string())
     is_object = pc.starts_with(found, "{").fill_null(False)
-    return found if is_object.true_count == len(found) else pc.if_else(is_object, found, "{}")
+    return found if is_object.true_count == len(found) else pc.if_else(is_object, found, _NO_OBJECT)
 
 
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -13,24 +13,33 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
-from numpy.typing import NDArray
 
 from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.batch import Spans
 from rl_insight.schema.sessions import PENDING, PHASE_SEGMENT, SESSION_SEGMENT
-from rl_insight.store.whole_sessions import Floats, Integers, SessionBatch, WholeSessions
+from rl_insight.store.columns import Texts
+from rl_insight.store.whole_sessions import (
+    MARKS,
+    Floats,
+    Integers,
+    SessionBatch,
+    WholePhases,
+    WholeSessions,
+    whole_session_table,
+)
 
 _LANE = "sessions"
 _WALL_CLOCK_S = 1e9
 _STEP_LIMIT = 2**62
 _NOTHING = msgspec.Raw()
 _NULL = b"null"
+_NO_TIME = float("nan")
 
 
 class _Phase(msgspec.Struct, gc=False):
-    start_ts: float | None = None
-    end_ts: float | None = None
+    start_ts: float | None = _NO_TIME
+    end_ts: float | None = _NO_TIME
     outcome: str | None = None
     payload: msgspec.Raw = _NOTHING
 
@@ -47,10 +56,10 @@ class _Line(msgspec.Struct, gc=False):
     role: str | None = None
     status: str = PENDING
     reason: Any = None
-    submit_ts: float | None = None
-    enqueue_ts: float | None = None
-    wait_return_ts: float | None = None
-    finalized_ts: float | None = None
+    submit_ts: float | None = _NO_TIME
+    enqueue_ts: float | None = _NO_TIME
+    wait_return_ts: float | None = _NO_TIME
+    finalized_ts: float | None = _NO_TIME
     rollout_stats: msgspec.Raw = _NOTHING
     phases: _PhasesByName | None = None
     counters: msgspec.Raw = _NOTHING
@@ -93,17 +102,18 @@ class ArealSessionReader(Reader):
         return found
 
     def _batch(self, process: Process, lines: list[_Line]) -> SessionBatch:
-        sessions = _SessionColumns(process.process_id, lines, self.context.origin_ns / 1e9)
-        spans = sessions.spans(self._trace, self._spans)
-        self._spans += len(spans)
+        sessions = _SessionColumns(process, lines, self.context.origin_ns / 1e9, self._trace, self._spans)
+        self._spans += len(sessions.span_id)
+        texts = Texts(sessions.strings)
         return SessionBatch(
             version=VERSION,
             process=process,
             sequence=self.context.next_sequence(process.process_id),
             sent_ns=0,
             strings=sessions.strings,
-            spans=spans,
-            whole=sessions.whole(),
+            spans=sessions.spans(),
+            texts=texts,
+            rows=whole_session_table(process, sessions.whole(), sessions.whole_phases(), texts),
         )
 
 
@@ -117,69 +127,72 @@ def _by_owner(lines: list[_Line]) -> dict[tuple[int | None, str | None], list[_L
 
 
 class _SessionColumns:
-    """Some sessions and their phases, column by column; times are seconds, NaN where there is none."""
+    """Some sessions and their phases, column by column; times are seconds, NaN where there is none.
 
-    def __init__(self, process_id: str, lines: list[_Line], origin_s: float) -> None:
-        self._count = len(lines)
+    Args:
+        process: the one that stands for the lines' owner.
+        lines: the sessions.
+        origin_s: what to add to times that do not count from 1970.
+        trace: what the ids of this file are made from.
+        first: how many spans of this file came before.
+    """
+
+    def __init__(self, process: Process, lines: list[_Line], origin_s: float, trace: int, first: int) -> None:
+        self._count = count = len(lines)
         # Columns from tuples: half the time of a comprehension for each field.
         columns = zip(*map(astuple, lines), strict=True)
         self._given: dict[str, tuple[Any, ...]] = dict(zip(_Line.__struct_fields__, columns, strict=True))
         # A number is unique for a rank only; a text was made to be unique everywhere.
-        self._ids = [own if own.__class__ is str else f"{process_id}/{own}" for own in self._given["session_id"]]
-        self._submit = _moments(self._given["submit_ts"], origin_s)
-        self._enqueue = _moments(self._given["enqueue_ts"], origin_s)
-        self._wait_return = _moments(self._given["wait_return_ts"], origin_s)
-        self._finalized = _moments(self._given["finalized_ts"], origin_s)
+        prefix = f"{process.process_id}/"
+        self._ids = [own if own.__class__ is str else f"{prefix}{own}" for own in self._given["session_id"]]
+        self._marks = {name: _moments(self._given[name], origin_s) for name in MARKS}
         self._statuses = [status or PENDING for status in self._given["status"]]
         self.strings = [*_FIXED, *self._ids]
-        self._phases = _PhaseColumns([phases or {} for phases in self._given["phases"]], self.strings, origin_s)
-        ends = np.where(np.isnan(self._finalized), self._wait_return, self._finalized)
-        self._begin = np.fmin(self._submit, self._phases.by_session(np.fmin, self._phases.start))
-        self._end = np.fmax(ends, self._phases.by_session(np.fmax, self._phases.end))
-        # Each session's span stands before those of its phases.
-        self._span_rows = np.arange(self._count) + np.cumsum(self._phases.counts) - self._phases.counts
-        self._phase_rows = np.arange(len(self._phases)) + self._phases.owner + 1
+        self._phases = phases = _PhaseColumns([own or {} for own in self._given["phases"]], self.strings, origin_s)
+        self._span_status = np.array([_SPAN_STATUS.get(status, _OK) for status in self._statuses], np.int64)
+        returned, finalized = self._marks["wait_return_ts"], self._marks["finalized_ts"]
+        ends = np.where(np.isnan(finalized), returned, finalized)
+        begin = np.fmin(self._marks["submit_ts"], phases.by_session(np.fmin, phases.start))
+        end = np.fmax(ends, phases.by_session(np.fmax, phases.end))
+        self._time_ns = _nanoseconds(np.where(np.isnan(end), begin, end))
+        # The spans: first those of the sessions, then those of their phases.
+        end[self._span_status == _OPEN] = np.nan
+        ends = np.concatenate((end, phases.end))
+        self._start_ns = _nanoseconds(np.concatenate((begin, phases.start)))
+        self._duration_ns = np.where(np.isnan(ends), -1, np.maximum(_nanoseconds(ends) - self._start_ns, 0))
+        self._owner: Integers = np.concatenate((np.arange(count), phases.owner))
+        self._trace = trace
+        self.span_id = np.uint64((trace + first) % 2**63 + 1) + np.arange(len(self._owner), dtype="<u8")
 
-    def _column(self, of_sessions: Any, of_phases: Any, kind: str) -> NDArray[Any]:
-        """Return a column of all spans from the sessions' and the phases' part of it."""
-        column = np.empty(self._count + len(self._phases), kind)
-        column[self._span_rows] = of_sessions
-        column[self._phase_rows] = of_phases
-        return column
-
-    def spans(self, trace: int, first: int) -> Spans:
-        """Return the spans; their ids count on from the spans of this file before them."""
-        phases = self._phases
-        count = self._count + len(phases)
-        base = np.uint64((trace + first) % 2**63 + 1)
-        own = (base + self._span_rows.astype(np.uint64))[self._owner()]
-        is_pending = np.array([status == PENDING for status in self._statuses], bool)
-        start = _nanoseconds(self._column(self._begin, phases.start, "f8"))
-        end = self._column(np.where(is_pending, np.nan, self._end), phases.end, "f8")
-        duration = np.where(np.isnan(end), -1, np.maximum(_nanoseconds(end) - start, 0))
-        steps = self._steps()
-        ids = np.arange(len(_FIXED) + 1, len(_FIXED) + 1 + self._count)
-        statuses = [_SPAN_STATUS.get(status, _OK) for status in self._statuses]
+    def spans(self) -> Spans:
+        """Return the spans as a batch holds them."""
+        count, phases = len(self._owner), self._phases
+        own = self.span_id[self._owner]
+        parents = own.copy()
+        parents[: self._count] = 0
         return Spans(
-            span_id=(base + np.arange(count, dtype=np.uint64)).astype("<u8").tobytes(),
-            trace_high=np.full(count, trace, "<u8").tobytes(),
-            trace_low=own.astype("<u8").tobytes(),
-            parent_id=self._column(0, own[self._phase_rows], "<u8").tobytes(),
-            name=self._column(_SESSION, phases.name, "<u4").tobytes(),
-            start_ns=start.astype("<i8").tobytes(),
-            duration_ns=duration.astype("<i8").tobytes(),
-            segment=self._column(_POSITION[SESSION_SEGMENT], _POSITION[PHASE_SEGMENT], "<u4").tobytes(),
+            span_id=self.span_id.tobytes(),
+            trace_high=np.full(count, self._trace, "<u8").tobytes(),
+            trace_low=own.tobytes(),
+            parent_id=parents.tobytes(),
+            name=self._texts(_SESSION, phases.name),
+            start_ns=self._start_ns.astype("<i8").tobytes(),
+            duration_ns=self._duration_ns.astype("<i8").tobytes(),
+            segment=self._texts(_POSITION[SESSION_SEGMENT], _POSITION[PHASE_SEGMENT]),
             lane=np.full(count, _POSITION[_LANE], "<u4").tobytes(),
-            status=self._column(statuses, phases.status, "<u4").tobytes(),
+            status=self._texts(self._span_status, phases.status),
             error=bytes(4 * count),
-            step=steps[self._owner()].astype("<i8").tobytes(),
-            session_id=ids[self._owner()].astype("<u4").tobytes(),
-            attributes=self._column(0, phases.payload, "<u4").tobytes(),
+            step=self._steps()[self._owner].astype("<i8").tobytes(),
+            session_id=(self._owner + (len(_FIXED) + 1)).astype("<u4").tobytes(),
+            attributes=self._texts(0, phases.payload),
         )
 
-    def _owner(self) -> Integers:
-        owner: Integers = np.repeat(np.arange(self._count), self._phases.counts + 1)
-        return owner
+    def _texts(self, of_sessions: Any, of_phases: Any) -> bytes:
+        """Return a column of positions of all spans from the sessions' and the phases' part of it."""
+        column = np.empty(len(self._owner), "<u4")
+        column[: self._count] = of_sessions
+        column[self._count :] = of_phases
+        return column.tobytes()
 
     def _steps(self) -> Integers:
         steps = self._given["step"]
@@ -190,15 +203,11 @@ class _SessionColumns:
     def whole(self) -> WholeSessions:
         """Return the sessions for the store."""
         given = self._given
-        latest = np.where(np.isnan(self._end), self._begin, self._end)
         return WholeSessions(
             session_id=self._ids,
             status=self._statuses,
-            time_ns=_nanoseconds(latest),
-            submit_ts=self._submit,
-            enqueue_ts=self._enqueue,
-            wait_return_ts=self._wait_return,
-            finalized_ts=self._finalized,
+            time_ns=self._time_ns,
+            marks=self._marks,
             task_id=given["task_id"],
             reason=given["reason"],
             rollout_stats=_texts(given["rollout_stats"]),
@@ -207,7 +216,19 @@ class _SessionColumns:
             model_version=given["model_version"],
             reward=given["reward"],
             tokens=given["tokens"],
-            owner=self._owner(),
+        )
+
+    def whole_phases(self) -> WholePhases:
+        """Return the phases for the store."""
+        phases = self._phases
+        return WholePhases(
+            owner=phases.owner,
+            start_ns=self._start_ns[self._count :],
+            duration_ns=self._duration_ns[self._count :],
+            span_id=self.span_id[self._count :],
+            name=phases.name,
+            outcome=phases.status,
+            payload=phases.payload,
         )
 
 
@@ -221,25 +242,31 @@ class _PhaseColumns:
     """
 
     def __init__(self, sessions: list[_PhasesByName], strings: list[str], origin_s: float) -> None:
-        positions = dict.fromkeys(chain.from_iterable(sessions), 0)
-        for name in positions:
-            strings.append(name)
-            positions[name] = len(strings)
+        # Most sessions have the same phases: their names are looked up once for all of them.
+        shapes = list(map(tuple, sessions))
+        positions: dict[str, int] = {}
+        places: dict[tuple[str, ...], bytes] = {}
+        for shape in dict.fromkeys(shapes):
+            for name in shape:
+                if name not in positions:
+                    strings.append(name)
+                    positions[name] = len(strings)
+            places[shape] = np.array([positions[name] for name in shape], np.int64).tobytes()
+        names = np.frombuffer(b"".join(map(places.__getitem__, shapes)), np.int64)
+        owner = np.repeat(np.arange(len(sessions)), np.fromiter(map(len, shapes), np.int64, len(shapes)))
         lists: list[Any] = list(chain.from_iterable(map(dict.values, sessions)))
-        if None in lists:
+        try:
+            phases: list[_Phase] = list(chain.from_iterable(lists))
+        except TypeError:  # some are null; to look for them costs more
             lists = [intervals or () for intervals in lists]
+            phases = list(chain.from_iterable(lists))
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-        phases: list[_Phase] = list(chain.from_iterable(lists))
-        names = np.fromiter(map(positions.__getitem__, chain.from_iterable(sessions)), np.int64, len(lists))
-        owner = np.repeat(np.arange(len(sessions)), list(map(len, sessions)))
-        columns = zip(*map(astuple, phases), strict=True) if phases else ((),) * 4
-        start_ts, end_ts, outcomes, payloads = columns
-        self.start = _moments(start_ts, origin_s)
-        self.end = _moments(end_ts, origin_s)
+        self.start = _moments([phase.start_ts for phase in phases], origin_s)
+        self.end = _moments([phase.end_ts for phase in phases], origin_s)
         self.owner: Integers = np.repeat(owner, lengths)
         self.name: Integers = np.repeat(names, lengths)
-        self.status = _outcomes(outcomes, self.end)
-        self.payload = _payloads(payloads, strings)
+        self.status = _outcomes([phase.outcome for phase in phases], self.end)
+        self.payload = _payloads([phase.payload for phase in phases], strings)
         begun = ~np.isnan(self.start)
         if not begun.all():
             self.start, self.end, self.owner = self.start[begun], self.end[begun], self.owner[begun]

@@ -119,6 +119,7 @@ class Reader(ABC):
 def decoded_lines(data: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> list[Any]:
     """Decode lines of JSON; those that cannot be read are counted."""
     try:
+        _check_text(data)
         found: list[Any] = decoder.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = []
@@ -131,9 +132,16 @@ def decoded_lines(data: bytes, decoder: msgspec.json.Decoder[Any], counts: Count
 
 def _decode_one(line: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts, found: list[Any]) -> None:
     try:
+        _check_text(line)
         found.append(decoder.decode(line))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         counts.note_bad(f"{error} in {line[:80].decode('utf-8', 'replace')!r}")
+
+
+def _check_text(data: bytes) -> None:
+    """Refuse what is no UTF-8; the decoder does not look into values that are kept as they are."""
+    if not data.isascii():
+        data.decode()
 
 
 def number_of(*parts: object) -> int:
