@@ -23,7 +23,7 @@ from rl_insight.store import RunDirectory, RunStore
 NAME = "exchange"
 
 _BEGIN_S = 1_767_225_600.0
-_REPEATS = 3
+_REPEATS = 5
 """The best of these counts: what others do on the machine is no part of the figure."""
 
 

@@ -137,14 +137,15 @@ def test_open_span_told_again_stands_once_and_equal_ids_of_two_processes_stay_ap
     assert fetch(store, "SELECT process_id FROM spans") == [("one",)]
 
 
-def test_spans_know_their_depth_on_their_lane(store, make, fetch):
+@pytest.mark.parametrize("ids", [(2, 3, 4, 5), (2, 13, 204, 205), (2**64 - 1, 7, 300, 2)])
+def test_spans_know_their_depth_on_their_lane(store, make, fetch, ids):
     maker = make()
-    root = maker.span("root", duration=-1)
+    root = maker.span("root", span_id=1, duration=-1)
     store.commit([maker.build()])
-    child = maker.span("child", parent_id=root)
-    maker.span("grandchild", parent_id=child)
-    maker.span("elsewhere", parent_id=child, lane="other")
-    maker.span("of an unseen parent", parent_id=999)
+    child = maker.span("child", span_id=ids[0], parent_id=root)
+    maker.span("grandchild", span_id=ids[1], parent_id=child)
+    maker.span("elsewhere", span_id=ids[2], parent_id=child, lane="other")
+    maker.span("of an unseen parent", span_id=ids[3], parent_id=999)
     store.commit([maker.build()])
     assert dict(fetch(store, "SELECT name, depth FROM spans")) == {
         "child": 1,
@@ -245,18 +246,30 @@ def test_rollups_add_up_to_the_spans_they_cover(store, make, fetch, monkeypatch)
     maker = make()
     for _ in range(20):
         for _ in range(17):
-            maker.span(rng.choice("abc"), start=rng.randrange(10**12), duration=int(10 ** rng.uniform(3, 13)))
+            start, duration = rng.randrange(10**12), int(10 ** rng.uniform(3, 13))
+            maker.span(rng.choice("abc"), start=start, duration=duration, status=rng.choice(["ok", "error"]))
         store.commit([maker.build()])
     ((covered,),) = fetch(store, "SELECT value::BIGINT FROM meta WHERE key = 'rolled_up_rows'")
     assert covered == 300
     for table, width in ROLLUPS.items():
+        ended = "start_ns + duration_ns"
         expected = fetch(
             store,
-            "SELECT count(*), sum(duration_ns)::DOUBLE, max(duration_ns) FROM span_data "
-            "WHERE rowid < $n AND duration_ns < $w",
+            "SELECT lane_id, depth, start_ns // $w AS bucket, count(*), min(start_ns), "
+            f"max({ended}), sum(duration_ns)::DOUBLE, count(*) FILTER (status = 'error'), max(duration_ns), "
+            "arg_max(span_id, duration_ns), arg_max(name_id, duration_ns) FROM span_data "
+            "WHERE rowid < $n AND duration_ns < $w GROUP BY ALL ORDER BY ALL",
             {"n": covered, "w": width},
         )
-        assert fetch(store, f"SELECT sum(spans), sum(busy_ns), max(longest_ns) FROM {table}") == expected
+        found = fetch(
+            store,
+            "SELECT lane_id, depth, start_ns // $w AS bucket, sum(spans), min(start_ns), max(end_ns), sum(busy_ns), "
+            "sum(errors), max(longest_ns), arg_max(longest_id, longest_ns), arg_max(longest_name_id, longest_ns) "
+            f"FROM {table} GROUP BY ALL ORDER BY ALL",
+            {"w": width},
+        )
+        assert found == expected
+        assert sum(row[7] for row in found) > 0
 
 
 def test_an_empty_file_of_version_0_gets_the_tables(tmp_path):

@@ -34,7 +34,8 @@ class Texts:
 
     def __init__(self, strings: list[str]) -> None:
         self._strings = strings
-        self._dictionary = pa.array([*strings, ""], pa.string())
+        # Position 0 means that a text is absent.
+        self._dictionary = pa.array(["", *strings], pa.string())
 
     def text(self, position: int) -> str | None:
         """Return the text at a position; None where it is absent."""
@@ -46,17 +47,14 @@ class Texts:
 
     def at(self, positions: NDArray[Any]) -> pa.Array:
         """Return the texts at some positions; absent ones are null."""
-        is_absent = positions == 0
-        return self._at(pa.array(positions.astype(np.int32) - 1, mask=is_absent))
+        return self._at(pa.array(positions, mask=positions == 0))
 
     def required(self, table: Table, name: str) -> pa.Array:
         """Return a text column in which absent texts are empty."""
-        positions = numbers(table, name)
-        empty = len(self._strings)
-        return self._at(pa.array(np.where(positions == 0, empty, positions.astype(np.int32) - 1)))
+        return self._at(pa.array(numbers(table, name)))
 
-    def _at(self, places: pa.Array) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(places, self._dictionary)
+    def _at(self, positions: pa.Array) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(positions, self._dictionary)
 
     def numbered(self, positions: NDArray[Any], number: Any) -> NDArray[np.int32]:
         """Return the numbers that `number(text or None)` gives for a column of positions; asked once a text."""
@@ -115,7 +113,10 @@ def _depths(
     rows = np.flatnonzero(parents)
     if not len(rows):
         return depths
-    if np.all(span_ids[1:] >= span_ids[:-1]):
+    if int(span_ids[-1]) - int(span_ids[0]) == len(span_ids) - 1 and np.all(span_ids[1:] > span_ids[:-1]):
+        # One after the other, as imported ones are: the place is the distance. What is before the first is far behind.
+        parent_rows = np.minimum(parents[rows] - span_ids[0], len(span_ids) - 1)
+    elif np.all(span_ids[1:] >= span_ids[:-1]):
         parent_rows = np.minimum(np.searchsorted(span_ids, parents[rows]), len(span_ids) - 1)
     else:
         order = np.argsort(span_ids, kind="stable")

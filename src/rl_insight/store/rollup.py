@@ -10,17 +10,26 @@ import duckdb
 
 from rl_insight.store.tables import ROLLUP_ROWS, ROLLUPS
 
+# A bucket holds the finer buckets that lie in it, and the spans that were too long for those.
 _SUM_UP = """
     INSERT INTO {table}
     SELECT
-        lane_id, depth, min(start_ns), max(start_ns + duration_ns), count(*), sum(duration_ns)::DOUBLE,
-        count(*) FILTER (status = 'error'), max(duration_ns), arg_max(span_id, duration_ns),
-        arg_max(name_id, duration_ns)
-    FROM span_data
-    WHERE rowid >= $first AND rowid < $last AND duration_ns < {width}
+        lane_id, depth, min(start_ns), max(end_ns), sum(spans), sum(busy_ns), sum(errors), max(longest_ns),
+        arg_max(longest_id, longest_ns), arg_max(longest_name_id, longest_ns)
+    FROM ({parts})
     GROUP BY start_ns // {width}, lane_id, depth
     ORDER BY start_ns // {width}
 """
+_SPANS = """
+    SELECT
+        lane_id, depth, start_ns, start_ns + duration_ns AS end_ns, 1 AS spans, duration_ns::DOUBLE AS busy_ns,
+        (status = 'error')::UBIGINT AS errors, duration_ns AS longest_ns, span_id AS longest_id,
+        name_id AS longest_name_id
+    FROM span_data
+    WHERE rowid >= {first} AND rowid < {last} AND duration_ns >= {shortest} AND duration_ns < {width}
+"""
+# Rows that the transaction has just written have row ids too, greater than all others.
+_FINER = "UNION ALL SELECT * FROM {finer} WHERE rowid >= {known}"
 
 
 def rolled_up_rows(connection: duckdb.DuckDBPyConnection) -> int:
@@ -34,7 +43,11 @@ def roll_up(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> int
     end = first + (last - first) // ROLLUP_ROWS * ROLLUP_ROWS
     if end == first:
         return first
+    finer, shortest = "", 0
     for table, width in ROLLUPS.items():
-        connection.execute(_SUM_UP.format(table=table, width=width), {"first": first, "last": end})
+        parts = _SPANS.format(first=first, last=end, shortest=shortest, width=width) + finer
+        ((known,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608  (a constant)
+        connection.execute(_SUM_UP.format(table=table, parts=parts, width=width))
+        finer, shortest = _FINER.format(finer=table, known=known), width
     connection.execute("UPDATE meta SET value = $rows WHERE key = 'rolled_up_rows'", {"rows": str(end)})
     return end

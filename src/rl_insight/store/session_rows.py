@@ -93,7 +93,7 @@ def session_table(sessions: list[Session], snapshot_ns: list[int | None] | None 
                 {name: value for name, value in seconds.items() if name not in KNOWN_PHASES} for seconds in values
             ]
         if name in JSON_FIELDS:
-            values = [_encode(value).decode() for value in values]
+            values = list(map(json_of, values))
         columns[name] = pa.array(values, column_type(name))
     columns["snapshot_ns"] = pa.array(snapshot_ns or [0] * len(sessions), pa.int64())
     return pa.table(columns)
@@ -120,7 +120,7 @@ def _phase_rows(phases: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[Any, 
                 int(fields.get("span_id") or "0", 16),
                 name,
                 fields.get("outcome", "ok"),
-                _encode(payload).decode() if payload else None,
+                json_of(payload),
             )
 
 
@@ -155,6 +155,11 @@ def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
     names = dict.fromkeys((*fields["phases"], *stored))
     found = {name: fields[f"{name}_s"] if name in KNOWN_PHASES else stored.get(name) for name in names}
     return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
+def json_of(value: dict[str, Any] | None) -> str | None:
+    """Return an object as the text of JSON; None where there is nothing in it."""
+    return _encode(value).decode() if value else None
 
 
 def text_of(value: Any) -> str | None:

@@ -6,7 +6,6 @@ phases from any process, in any order; both are merged with the row that is ther
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import duckdb
@@ -32,9 +31,11 @@ from rl_insight.store.whole_sessions import SessionBatch, plain
 
 _PLAIN = ("rank", "role", "reason", "step", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
 _FIND_ROWS = "SELECT rowid FROM sessions WHERE session_id IN (SELECT unnest($ids))"
-# Sessions that have a row.
+# Sessions that have a row, and those that arrive more than once.
 _FIND_KNOWN = """
     SELECT session_id FROM sessions SEMI JOIN arriving USING (session_id)
+    UNION ALL
+    SELECT session_id FROM arriving GROUP BY session_id HAVING count(*) > 1
 """
 _READ_ROWS = f"SELECT {', '.join(NAMES)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
 _DELETE_ROWS = "DELETE FROM sessions WHERE rowid IN (SELECT unnest($rows))"
@@ -83,25 +84,22 @@ class SessionWriter:
     def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Insert the whole sessions that nothing else is known about; what is known of others has to be merged."""
         table = pa.concat_tables([batch.rows for batch in self._whole])
-        ids = table.column("session_id")
         with arriving(connection, table.select(["session_id"])):
             known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
-        known |= _repeated(ids) | self._updates.keys()
+        known |= self._updates.keys()
         if known:
+            table = table.filter(pc.invert(_is_in(table, known)))
             for batch in self._whole:
-                for update in session_updates(plain(batch), 0):
-                    if update.session_id in known:
-                        self._add(update, batch.process.process_id)
-            table = table.filter(pc.invert(pc.is_in(ids, pa.array(list(known), pa.string()))))
+                if pc.any(_is_in(batch.rows, known)).as_py():
+                    for update in session_updates(plain(batch), 0):
+                        if update.session_id in known:
+                            self._add(update, batch.process.process_id)
         with arriving(connection, table):
             connection.execute(_INSERT_ROWS)
 
 
-def _repeated(ids: pa.ChunkedArray) -> set[str]:
-    """Return what stands in a column more than once."""
-    if pc.count_distinct(ids).as_py() == len(ids):
-        return set()
-    return {session_id for session_id, count in Counter(ids.to_pylist()).items() if count > 1}
+def _is_in(rows: pa.Table, ids: set[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("session_id"), pa.array(list(ids), pa.string()))
 
 
 Entries = dict[str, SessionEntry]

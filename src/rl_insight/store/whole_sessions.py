@@ -23,7 +23,7 @@ from rl_insight.schema import Batch, Process
 from rl_insight.schema.batch import Sessions
 from rl_insight.schema.sessions import EXECUTION, KNOWN_PHASES, union_length
 from rl_insight.store.columns import Texts
-from rl_insight.store.session_rows import NAMES, PHASES_TYPE, number_of, whole_of
+from rl_insight.store.session_rows import NAMES, PHASES_TYPE, json_of, number_of, whole_of
 
 _STEP_LIMIT = 2**62
 _LIFECYCLE = ("queue_wait", "runner_wait", "post_wait", "total")
@@ -47,9 +47,9 @@ class WholeSessions:
     """All of `MARKS`; one that is absent is NaN."""
     task_id: Sequence[Any]
     reason: Sequence[Any]
-    rollout_stats: Sequence[bytes | None]
-    """The text of JSON."""
-    counters: Sequence[bytes | None]
+    rollout_stats: Sequence[bytes] | None
+    """The text of JSON; what is no object does not count."""
+    counters: Sequence[bytes] | None
     step: Sequence[int | None]
     model_version: Sequence[Any]
     reward: Sequence[Any]
@@ -90,14 +90,14 @@ class SessionBatch(Batch, kw_only=True):
 
 _VALUES = ("task_id", "reason", "step", "model_version", "reward", "tokens")
 _TEXTS = ("rollout_stats", "counters")
-_NO_OBJECT = "{}"
 
 
 def plain(batch: Batch) -> Batch:
     """Return a batch as one that can be sent: each whole session becomes a snapshot."""
     if not isinstance(batch, SessionBatch):
         return batch
-    rows, strings = batch.rows.to_pylist(), list(batch.strings)
+    rows = batch.rows.select(["session_id", "status", *_VALUES, *MARKS, *_TEXTS]).to_pylist()
+    strings = list(batch.strings)
 
     def positions(texts: Iterable[str | None]) -> bytes:
         """Add texts and return where they stand."""
@@ -122,7 +122,7 @@ def plain(batch: Batch) -> Batch:
 def _snapshot_text(row: dict[str, Any]) -> str:
     """Return the JSON of a snapshot, see `rl_insight.schema.sessions.Snapshot`."""
     told = {name: row[name] for name in ("session_id", *_VALUES, *MARKS) if row[name] is not None}
-    told |= {name: msgspec.Raw(row[name].encode()) for name in _TEXTS if row[name] != _NO_OBJECT}
+    told |= {name: msgspec.Raw(row[name].encode()) for name in _TEXTS if row[name] is not None}
     if not isfinite(told.get("reward", 0.0)):
         told["reward"] = str(told["reward"])  # JSON has no number for it
     return _encode(told).decode()
@@ -147,8 +147,8 @@ def whole_session_table(process: Process, whole: WholeSessions, phases: WholePha
         "model_version": _values(whole.model_version, str, pa.string()),
         "reward": _values(whole.reward, number_of, pa.float64()),
         "tokens": _values(whole.tokens, whole_of, pa.int64()),
-        "rollout_stats": _objects(whole.rollout_stats),
-        "counters": _objects(whole.counters),
+        "rollout_stats": _objects(whole.rollout_stats, count),
+        "counters": _objects(whole.counters, count),
         "phases": named.lists(),
         "phase_seconds": _other_seconds(named, durations, count),
     }
@@ -190,9 +190,7 @@ def _other_seconds(phases: _Phases, durations: dict[str, Floats], count: int) ->
         for row in np.unique(of_name.owner).tolist():
             if not np.isnan(seconds[row]):
                 found.setdefault(row, {})[name] = float(seconds[row])
-    if not found:
-        return _repeated(_NO_OBJECT, pa.string(), count)
-    return pa.array([_encode(found.get(row, {})).decode() for row in range(count)], pa.string())
+    return pa.array([json_of(found.get(row)) for row in range(count)] if found else pa.nulls(count), pa.string())
 
 
 class _Phases:
@@ -309,13 +307,13 @@ def _texts(values: Sequence[Any]) -> pa.Array:
     return _values(values, str, pa.string())
 
 
-def _objects(texts: Sequence[bytes | None]) -> pa.Array:
-    """Return texts of JSON, with an empty object for all that is none."""
-    if texts.count(None) == len(texts):
-        return _repeated(_NO_OBJECT, pa.string(), len(texts))
+def _objects(texts: Sequence[bytes] | None, count: int) -> pa.Array:
+    """Return texts of JSON objects; what is none, or empty, is null."""
+    if texts is None:
+        return pa.nulls(count, pa.string())
     found = pa.array(texts, pa.binary()).cast(pa.string())
-    is_object = pc.starts_with(found, "{").fill_null(False)
-    return found if is_object.true_count == len(found) else pc.if_else(is_object, found, _NO_OBJECT)
+    is_object = pc.and_(pc.starts_with(found, "{"), pc.not_equal(found, "{}"))
+    return found if is_object.true_count == count else pc.if_else(is_object, found, None)
 
 
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -33,7 +33,7 @@ _LANE = "sessions"
 _WALL_CLOCK_S = 1e9
 _STEP_LIMIT = 2**62
 _NOTHING = msgspec.Raw()
-_NULL = b"null"
+_ABSENT = (b"", b"null")
 _NO_TIME = float("nan")
 
 
@@ -149,7 +149,8 @@ class _SessionColumns:
         self._statuses = [status or PENDING for status in self._given["status"]]
         self.strings = [*_FIXED, *self._ids]
         self._phases = phases = _PhaseColumns([own or {} for own in self._given["phases"]], self.strings, origin_s)
-        self._span_status = np.array([_SPAN_STATUS.get(status, _OK) for status in self._statuses], np.int64)
+        codes = {status: _SPAN_STATUS.get(status, _OK) for status in set(self._statuses)}
+        self._span_status = np.fromiter(map(codes.__getitem__, self._statuses), np.int64, count)
         returned, finalized = self._marks["wait_return_ts"], self._marks["finalized_ts"]
         ends = np.where(np.isnan(finalized), returned, finalized)
         begin = np.fmin(self._marks["submit_ts"], phases.by_session(np.fmin, phases.start))
@@ -210,8 +211,8 @@ class _SessionColumns:
             marks=self._marks,
             task_id=given["task_id"],
             reason=given["reason"],
-            rollout_stats=_texts(given["rollout_stats"]),
-            counters=_texts(given["counters"]),
+            rollout_stats=_raw(given["rollout_stats"]),
+            counters=_raw(given["counters"]),
             step=given["step"],
             model_version=given["model_version"],
             reward=given["reward"],
@@ -260,11 +261,13 @@ class _PhaseColumns:
         except TypeError:  # some are null; to look for them costs more
             lists = [intervals or () for intervals in lists]
             phases = list(chain.from_iterable(lists))
-        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        if len(phases) != len(lists) or not all(lists):  # else each name has one interval
+            lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+            owner, names = np.repeat(owner, lengths), np.repeat(names, lengths)
         self.start = _moments([phase.start_ts for phase in phases], origin_s)
         self.end = _moments([phase.end_ts for phase in phases], origin_s)
-        self.owner: Integers = np.repeat(owner, lengths)
-        self.name: Integers = np.repeat(names, lengths)
+        self.owner: Integers = owner
+        self.name: Integers = names
         self.status = _outcomes([phase.outcome for phase in phases], self.end)
         self.payload = _payloads([phase.payload for phase in phases], strings)
         begun = ~np.isnan(self.start)
@@ -305,21 +308,16 @@ def _payloads(payloads: Sequence[msgspec.Raw], strings: list[str]) -> Integers:
     found: Integers = np.zeros(len(payloads), np.int64)
     if payloads.count(_NOTHING) == len(payloads):
         return found
-    for row, payload in enumerate(_texts(payloads)):
-        if payload is not None:
+    for row, payload in enumerate(map(bytes, payloads)):
+        if payload not in _ABSENT:
             strings.append(payload.decode())
             found[row] = len(strings)
     return found
 
 
-def _texts(values: Sequence[msgspec.Raw]) -> list[bytes | None]:
-    """Return JSON that is kept as it is; None for nothing."""
-    if values.count(_NOTHING) == len(values):
-        return [None] * len(values)
-    texts: list[bytes | None] = list(map(bytes, values))
-    if b"" in texts or _NULL in texts:
-        return [None if text in {b"", _NULL} else text for text in texts]
-    return texts
+def _raw(values: Sequence[msgspec.Raw]) -> list[bytes] | None:
+    """Return JSON that is kept as it is; None where there is none at all."""
+    return None if values.count(_NOTHING) == len(values) else list(map(bytes, values))
 
 
 def _nanoseconds(seconds: Floats) -> Integers:
