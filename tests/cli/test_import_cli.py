@@ -15,7 +15,7 @@ BEGIN_S = 1_767_225_600.0
 
 
 def session(number):
-    at = BEGIN_S + number
+    at = BEGIN_S + (number if isinstance(number, int) else 0)
     phases = {"generate": [{"start_ts": at, "end_ts": at + 2.0}]}
     return json.dumps({"session_id": number, "status": "accepted", "submit_ts": at, "finalized_ts": at + 3, "step": 1,
                        "phases": phases}).encode() + b"\n"  # fmt: skip
@@ -85,6 +85,15 @@ def test_tables_and_reports_of_files_need_no_run(tmp_path, capsys, monkeypatch, 
     (tmp_path / "empty.jsonl").touch()
     assert main(["report", str(tmp_path / "empty.jsonl")]) == 1
     assert "there is nothing to show" in capsys.readouterr().err
+
+
+def test_rows_of_a_table_stay_lines_where_nobody_looks(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "unused"))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    file = tmp_path / "sessions-r0.jsonl"
+    file.write_bytes(session("x" * 300))
+    assert main(["sessions", str(file)]) == 0
+    assert "x" * 300 in capsys.readouterr().out
 
 
 def test_following_ends_with_an_interrupt_and_says_what_it_did(tmp_path, monkeypatch, wait_until, capsys):

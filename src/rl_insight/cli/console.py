@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import msgspec
+
+_NO_WIDTH = 10_000
 
 
 def say(text: str = "") -> None:
@@ -52,4 +55,6 @@ def say_table(columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         # As plain text: square brackets in an address are no markup.
         table.add_row(*map(Text, row))
-    Console().print(table)
+    # A file or a pipe has no width that lines would have to be folded for.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_WIDTH
+    Console(width=width).print(table)
