@@ -259,6 +259,49 @@ def test_spans_that_never_end_are_bounded():
     assert captured.losses == {"spans/too_many_open": 15}
 
 
+def test_span_object_may_be_used_again(insight_capture):
+    span = insight.trace_span("generate", {"worker": 1})
+    for number in range(3):
+        with span:
+            insight_capture.clock.advance(1)
+            span.set_attribute("number", number)
+    with insight.trace_span("after"):
+        pass
+    spans = [record for record in insight_capture.spans if record.name == "generate"]
+    assert [record.attributes for record in spans] == [{"worker": 1, "number": number} for number in range(3)]
+    assert {(record.duration_ns, record.parent_id) for record in spans} == {(10**9, None)}
+    assert len({record.span_id for record in spans}) == 3
+    assert insight_capture.span("after").parent_id is None
+
+
+def test_span_object_may_be_entered_inside_itself(insight_capture):
+    span = insight.trace_span("call")
+
+    async def recurse(depth):
+        async with span:
+            insight_capture.clock.advance(1)
+            if depth:
+                await recurse(depth - 1)
+            else:
+                span.set_status("error", "deepest")
+                raise KeyError("deepest")
+
+    async def work():
+        with pytest.raises(KeyError):
+            await recurse(2)
+        with insight.trace_span("after"):
+            pass
+
+    asyncio.run(work())
+    outer, middle, inner = sorted(
+        (one for one in insight_capture.spans if one.name == "call"), key=lambda one: one.start_ns
+    )
+    assert (outer.parent_id, middle.parent_id, inner.parent_id) == (None, outer.span_id, middle.span_id)
+    assert [one.duration_ns for one in (outer, middle, inner)] == [3 * 10**9, 2 * 10**9, 10**9]
+    assert [one.status for one in (outer, middle, inner)] == ["error"] * 3
+    assert insight_capture.span("after").parent_id is None
+
+
 def test_leaving_twice_is_harmless(insight_capture):
     span = insight.trace_span("once")
     with span:

@@ -552,3 +552,13 @@ def test_two_hundred_interleaved_sessions_give_exactly_the_right_records(insight
         assert record.get("reward") == (float(plan["turns"]) if plan["end"] in ("accept", "reject") else None)
         assert all("end_ts" in phase for same in phases.values() for phase in same)
     assert insight_capture.losses == {}
+
+
+def test_a_phase_object_may_be_used_again(insight_capture, only_record):
+    generate = insight.phase("generate")
+    with insight.session(session_id=0):
+        for _ in range(2):
+            with generate:
+                insight_capture.clock.advance(1)
+    assert only_record(insight_capture)["generate_s"] == 2.0
+    assert len(only_record(insight_capture)["phases"]["generate"]) == 2

@@ -48,6 +48,8 @@ class Span(msgspec.Struct, gc=False, eq=False):
     status: str = OK
     error: str | None = None
     _token: Token[SpanLike | None] | None = None
+    _again: tuple[Span, ...] = ()
+    """What was recorded when the same object was entered once more, until it is left."""
 
     def begin(self, parent: SpanLike | None) -> None:
         """Start the span below a parent, without making it current."""
@@ -88,6 +90,8 @@ class Span(msgspec.Struct, gc=False, eq=False):
             self.status, self.error = status, error
 
     def __enter__(self) -> Span:
+        if self.end or self._token is not None:
+            return self._enter_again()
         self.begin(current_span.get())
         self._token = current_span.set(self)
         return self
@@ -95,6 +99,11 @@ class Span(msgspec.Struct, gc=False, eq=False):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._again:
+            *outer, again = self._again
+            self._again = tuple(outer)
+            Span.__exit__(again, kind, error, traceback)
+            return
         if kind is not None:
             self.finish(kind)
         elif not self.end:
@@ -108,6 +117,13 @@ class Span(msgspec.Struct, gc=False, eq=False):
         except ValueError:  # left in another context than it was entered: nothing to reset
             pass
 
+    def _enter_again(self) -> Span:
+        """Record the work as a span of its own: what this object recorded may still wait in the buffer."""
+        again = self.__class__(self._recorder, self.name, self.attributes, self.segment, self.lane)
+        Span.__enter__(again)
+        self._again += (again,)
+        return again
+
     async def __aenter__(self) -> Span:
         return self.__enter__()
 
@@ -118,7 +134,9 @@ class Span(msgspec.Struct, gc=False, eq=False):
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Add or replace one attribute of a span that has not ended."""
-        if not self.end:
+        if self._again:
+            self._again[-1].set_attribute(key, value)
+        elif not self.end:
             self.attributes = {**(self.attributes or {}), key: value}
 
     def set_status(self, status: str, error: str | None = None) -> None:
@@ -128,8 +146,9 @@ class Span(msgspec.Struct, gc=False, eq=False):
                 "spans", "bad_status", f"status {safe_text(status)!r} was refused: a span ends {', '.join(_OUTCOMES)}."
             )
             return
-        self.status = status
-        self.error = None if error is None else safe_text(error)
+        span = self._again[-1] if self._again else self
+        span.status = status
+        span.error = None if error is None else safe_text(error)
 
 
 class NoSpan:
