@@ -96,6 +96,19 @@ def test_rows_of_a_table_stay_lines_where_nobody_looks(tmp_path, capsys, monkeyp
     assert "x" * 300 in capsys.readouterr().out
 
 
+def test_figures_stay_whole_and_empty_columns_away_in_a_narrow_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "unused"))
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "sessions-r0.jsonl"
+    file.write_bytes(b"".join(map(session, range(40))))
+    assert main(["hotspots", str(file)]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total"]
+    assert [row.split()[0] for row in rows] == ["session", "generate"]
+    assert rows[0].split()[1:4] == ["40", "42", "s"]
+    assert len({len(row.rstrip()) for row in rows}) == 1
+
+
 def test_following_ends_with_an_interrupt_and_says_what_it_did(tmp_path, monkeypatch, wait_until, capsys):
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "data"))
     file = tmp_path / "logs" / "sessions-r0.jsonl"

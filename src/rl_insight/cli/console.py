@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 _NO_WIDTH = 10_000
+_SHORT = 10
 
 
 def say(text: str = "") -> None:
@@ -44,17 +45,25 @@ def fail(sentence: str, code: int) -> int:
 
 
 def say_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table; colours only on a terminal."""
+    """Print a table without the columns that nobody fills; colours only on a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    for place in used:
+        cells = [row[place] for row in rows if row[place]]
+        # What is short stays whole in a narrow terminal: names are folded instead.
+        is_short = all(len(cell) <= _SHORT for cell in cells)
+        is_figure = is_short and all(cell[0].isdigit() for cell in cells)
+        table.add_column(columns[place], overflow="fold", no_wrap=is_short, justify="right" if is_figure else "left")
     for row in rows:
         # As plain text: square brackets in an address are no markup.
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(row[place]) for place in used))
     # A file or a pipe has no width that lines would have to be folded for.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_WIDTH
-    Console(width=width).print(table)
+    console = Console(width=width)
+    if console.measure(table, options=console.options.update(max_width=_NO_WIDTH)).maximum > console.width:
+        table.padding = (0, 1, 0, 0)
+    console.print(table)

@@ -57,10 +57,10 @@ def _row(spot: Hotspot) -> list[str]:
 def duration_text(nanoseconds: float) -> str:
     """Return a duration for people.
 
-    >>> duration_text(1_500_000), duration_text(90e9)
-    ('1.50 ms', '1.50 min')
+    >>> duration_text(1_234_567), duration_text(90e9), duration_text(3.6e15)
+    ('1.23 ms', '1.5 min', '1000 h')
     """
-    for unit, size in (("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6)):
-        if nanoseconds >= size:
-            return f"{nanoseconds / size:.2f} {unit}"
-    return f"{nanoseconds / 1e3:.1f} µs"
+    units = (("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6), ("µs", 1e3))
+    unit, size = next((pair for pair in units if nanoseconds >= pair[1]), units[-1])
+    value = nanoseconds / size
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

@@ -45,9 +45,7 @@ def sessions(
         return
     names = _phase_names(found)
     columns = ["session", "task", "status", "step", "total", "queue", "runner", *names, "post", "reward"]
-    rows = [_row(session, names) for session in found]
-    used = [place for place in range(len(columns)) if any(row[place] for row in rows)]
-    say_table([columns[place] for place in used], [[row[place] for place in used] for row in rows])
+    say_table(columns, [_row(session, names) for session in found])
     if total > len(found):
         say(f"{len(found)} of {total:,} sessions; --limit shows more.")
 
