@@ -100,6 +100,18 @@ def test_relative_times_are_moved_to_the_origin(tmp_path, samples, import_path, 
     assert fetch("r", "SELECT submit_ts FROM sessions") == [(samples.begin_s + 100.0,)]
 
 
+@pytest.mark.parametrize(
+    "fields", [{"timestamp_s": 1e20}, {"timestamp_s": -1e20}, {"elapsed_s": 1e20}, {"elapsed_s": -1e20}]
+)
+def test_xtuner_times_that_cannot_be_stored_cost_their_line(tmp_path, samples, import_path, fields):
+    file = tmp_path / "trace.jsonl"
+    records = [xtuner("generate.start", 0.0), xtuner("judge.end", 9.0) | fields, xtuner("generate.end", 3.0)]
+    file.write_bytes(samples.lines(records))
+    summary = import_path(file, run_id="r")
+    assert (summary.records, summary.bad) == (2, 1)
+    assert "is no time in seconds" in summary.problems[0]
+
+
 def test_xtuner_stages_become_spans_and_hung_ones_stay_open(tmp_path, samples, import_path, fetch, runs):
     records = [
         xtuner("produce.start", 0.0),

@@ -10,6 +10,7 @@ from rl_insight.exchange import rows
 from rl_insight.exchange.rows import ProcessRow, Selection, SeriesRow
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.store import queries
+from rl_insight.store.columns import LAST_TIME_NS
 from rl_insight.store.queries import Cursor
 from rl_insight.store.session_rows import Session
 
@@ -128,7 +129,7 @@ class _Batches:
                 session_id=session.session_id,
                 task_id=session.task_id,
                 status=session.status,
-                time_ns=round(1e9 * (session.finalized_ts or session.wait_return_ts or session.submit_ts or 0.0)),
+                time_ns=_latest_ns(session),
                 record=msgspec.json.encode(_snapshot(session)).decode(),
             )
         yield from self._finish()
@@ -199,6 +200,11 @@ def _overlaps(session: Session, selection: Selection) -> bool:
     if selection.start_ns is not None and end is not None and end * 1e9 < selection.start_ns:
         return False
     return selection.end_ns is None or begin is None or begin * 1e9 < selection.end_ns
+
+
+def _latest_ns(session: Session) -> int:
+    seconds = session.finalized_ts or session.wait_return_ts or session.submit_ts or 0.0
+    return max(0, min(round(1e9 * seconds), LAST_TIME_NS))
 
 
 def _snapshot(session: Session) -> dict[str, object]:

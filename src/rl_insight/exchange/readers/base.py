@@ -15,6 +15,7 @@ from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 
 HEARTBEAT_S = 86_400.0
 """A file says nothing about the health of the process that wrote it."""
+_LAST_NS = 2**62
 _WALL_CLOCK_S = 1e9
 """Seconds below this, which would be before September 2001, count from some origin of the writer's own."""
 _MAX_PROBLEMS = 5
@@ -100,8 +101,14 @@ class FileContext:
 
         >>> FileContext(stem="a", identity="b", run_id="r").wall_ns(1767225600.5)
         1767225600500000000
+
+        Raises:
+            ValueError: it is no time that can be stored.
+            OverflowError: it is infinite.
         """
         nanoseconds = round(seconds * 1e6) * 1000
+        if abs(nanoseconds) >= _LAST_NS:
+            raise ValueError(f"{seconds:g} is no time in seconds")
         return nanoseconds if seconds >= _WALL_CLOCK_S else nanoseconds + self.origin_ns
 
 

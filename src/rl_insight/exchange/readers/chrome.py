@@ -155,7 +155,8 @@ class ChromeReader(Reader):
     def _add_span(self, rows: _Rows, event: ChromeEvent, start: int, duration: int, args: Any) -> None:
         values = _dict(args)
         parent = _hex(values.get("parent_id"))
-        self._write(rows, event, self._span_id(values), start, max(duration, 0), parent, event.name, values)
+        length = max(0, min(duration, _LAST_NS))
+        self._write(rows, event, self._span_id(values), start, length, parent, event.name, values)
 
     def _span_id(self, args: dict[str, Any]) -> int:
         return _hex(args.get("span_id")) or number_of(self.context.identity, self._events)

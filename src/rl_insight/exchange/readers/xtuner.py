@@ -93,7 +93,7 @@ class XtunerReader(Reader):
             return
         begun = self._finish(line.trace_id, name)
         if begun is None:
-            start = time_ns - round((line.elapsed_s or 0.0) * 1e9)
+            start = self.context.wall_ns(line.timestamp_s - (line.elapsed_s or 0.0))
             begun = _Stage(name, number_of(self.context.identity, self._lines), 0, start)
         self._write(builder, line, begun, max(time_ns - begun.start_ns, 0))
 
