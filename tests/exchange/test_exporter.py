@@ -94,6 +94,37 @@ def test_intervals_of_a_thread_lie_inside_one_another(tmp_path, recorded):
                 assert apart or nested
 
 
+def test_phases_of_concurrent_sessions_are_drawn_in_their_own(tmp_path, samples, import_path, runs):
+    at = samples.begin_s
+    inside = {"execution": [{"start_ts": at + 2.0, "end_ts": at + 3.0}]}  # a session that begins and ends in others
+    records = [samples.session(number) for number in range(30)]
+    records.append(samples.session(40) | {"submit_ts": at + 2.0, "wait_return_ts": at + 3.5, "phases": inside})
+    late = {"a": [{"start_ts": at + 50, "end_ts": at + 58}], "b": [{"start_ts": at + 51, "end_ts": at + 59}]}
+    records.append(samples.session(41) | {"submit_ts": at + 50, "wait_return_ts": at + 60, "phases": late})
+    file = tmp_path / "sessions-r0.jsonl"
+    file.write_bytes(samples.lines(records))
+    import_path(file, run_id="r")
+    with runs.open("r") as store:
+        events = [event for event in _chrome(store, tmp_path / "trace.json") if event["ph"] == "X"]
+    assert len(events) == 30 * 4 + 2 + 3
+    encloses = [
+        (outer, inner)
+        for inner in events
+        for outer in events
+        if outer is not inner
+        and outer["tid"] == inner["tid"]
+        and outer["ts"] <= inner["ts"]
+        and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
+    ]
+    parents = {event["args"]["span_id"]: event["args"].get("parent_id") for event in events}
+    for outer, inner in encloses:
+        assert parents[inner["args"]["span_id"]] is not None  # no session is drawn in another one
+        assert outer["args"]["session_id"] == inner["args"]["session_id"]
+    drawn_in = {inner["args"]["span_id"] for _outer, inner in encloses}
+    overlapping = {event["args"]["span_id"] for event in events if event["name"] == "b"}
+    assert {child for child, parent in parents.items() if parent is not None} - drawn_in == overlapping
+
+
 def test_flows_lead_from_far_parents_to_their_children(tmp_path, recorded):
     events = _chrome(recorded, tmp_path / "trace.json")
     starts = {event["id"]: event for event in events if event["ph"] == "s"}

@@ -132,10 +132,10 @@ _SPAN_COLUMNS = """
     duration_ns, segment, status, error, step, session_id, attributes
 """
 _SPANS = f"""
-    SELECT * FROM (
-        SELECT {_SPAN_COLUMNS} FROM span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
+    SELECT * EXCLUDE (depth) FROM (
+        SELECT {_SPAN_COLUMNS}, depth FROM span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
         UNION ALL
-        SELECT {_SPAN_COLUMNS} FROM open_span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
+        SELECT {_SPAN_COLUMNS}, depth FROM open_span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
     ) ORDER BY {{order}}
 """  # noqa: S608  (constants)
 _SPAN_COUNT = f"""
@@ -154,7 +154,8 @@ _FAR_PARENTS = f"""
 """  # noqa: S608  (constants)
 _ORDERS = {
     "process": "process, start_ns, duration_ns DESC",
-    "lane": "lane_id, start_ns, duration_ns DESC",
+    # Parents before their children, also where both began at the same time.
+    "lane": "lane_id, start_ns, depth, duration_ns DESC",
 }
 _EVENTS = f"""
     SELECT process, lane_id, lane, time_ns + clock_offset_ns AS at_ns, name, NULL, NULL, span_id, trace_high, trace_low,

@@ -1,7 +1,7 @@
 """Chrome traces, for Perfetto and `chrome://tracing`: named processes and threads, flows, counters, aligned clocks.
 
 A thread of such a trace shows intervals that lie inside one another. Spans of a lane that merely overlap, as those of
-concurrent sessions do, are spread over as many threads as it takes.
+concurrent sessions do, are spread over as many threads as it takes; a span is never drawn inside one of another trace.
 """
 
 from __future__ import annotations
@@ -40,22 +40,58 @@ class _Slice(msgspec.Struct, frozen=True):
 
 
 class _Thread:
-    """One line of the trace: intervals inside one another."""
+    """One line of the trace: intervals inside one another, which come by their start."""
 
-    __slots__ = ("ends", "tid")
+    __slots__ = ("running", "tid")
 
     def __init__(self, tid: int) -> None:
         self.tid = tid
-        self.ends: list[int] = []
+        self.running: list[tuple[int, SpanRow]] = []
+        """Spans that run, with their ends; the innermost is the last."""
 
-    def takes(self, start_ns: int, end_ns: int) -> bool:
-        """Tell whether an interval fits, and take it if it does; intervals come by their start."""
-        while self.ends and self.ends[-1] <= start_ns:
-            self.ends.pop()
-        if self.ends and self.ends[-1] < end_ns:
-            return False
-        self.ends.append(end_ns)
+
+class _Lane:
+    """The threads of one lane, and on which of them a running span is drawn."""
+
+    __slots__ = ("drawn_on", "threads")
+
+    def __init__(self) -> None:
+        self.threads: list[_Thread] = []
+        self.drawn_on: dict[int, _Thread] = {}
+
+    def place(self, span: SpanRow, end_ns: int) -> _Thread | None:
+        """Return the thread on which a span belongs, that of its parent if it fits there; None for one more."""
+        home = self.drawn_on.get(span.parent_id)
+        outer = None if home is None else self._innermost(home, span.start_ns)
+        parent_runs = span.parent_id in self.drawn_on
+        if parent_runs and outer is not None and outer[0] >= end_ns:
+            return home
+        idle = None
+        for thread in self.threads:
+            outer = self._innermost(thread, span.start_ns)
+            if outer is None:
+                idle = idle or thread
+            elif not parent_runs and outer[0] >= end_ns and _may_enclose(outer[1], span):
+                return thread
+        return idle
+
+    def draw(self, thread: _Thread, span: SpanRow, end_ns: int) -> None:
+        """Put a span on a thread."""
+        thread.running.append((end_ns, span))
+        self.drawn_on[span.span_id] = thread
+
+    def _innermost(self, thread: _Thread, at_ns: int) -> tuple[int, SpanRow] | None:
+        running = thread.running
+        while running and running[-1][0] <= at_ns:
+            self.drawn_on.pop(running.pop()[1].span_id, None)
+        return running[-1] if running else None
+
+
+def _may_enclose(outer: SpanRow, inner: SpanRow) -> bool:
+    """Tell whether time alone puts one into the other: spans of other tools' traces have no ids to tell by."""
+    if not outer.trace_high or not inner.trace_high:
         return True
+    return (outer.trace_high, outer.trace_low) == (inner.trace_high, inner.trace_low)
 
 
 class _Trace:
@@ -69,7 +105,7 @@ class _Trace:
         self._end_ns = found.end_ns or 0
         self._processes = {row.number: row for row in rows.processes(cursor)}
         self._pids = {number: place + 1 for place, number in enumerate(self._processes)}
-        self._threads: dict[int, list[_Thread]] = {}
+        self._lanes: dict[int, _Lane] = {}
         self._next_tid: dict[int, int] = {}
         # An arrow leads from them to their children.
         self._far_parents = rows.far_parents(cursor, selection)
@@ -121,30 +157,27 @@ class _Trace:
             self._add({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
             self._add({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
 
-    def _thread(self, row: SpanRow | InstantRow, start_ns: int, end_ns: int) -> int:
-        """Return the thread that an interval is drawn on; the lane gets one more where it fits on none."""
-        threads = self._threads.setdefault(row.lane_id, [])
-        for thread in threads:
-            if thread.takes(start_ns, end_ns):
-                return thread.tid
+    def _new_thread(self, lane: _Lane, row: SpanRow | InstantRow) -> _Thread:
         pid = self._pids[row.process]
         tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
         thread = _Thread(tid)
-        thread.takes(start_ns, end_ns)
-        threads.append(thread)
+        lane.threads.append(thread)
         name = row.lane or "main"
-        if len(threads) > 1:
-            name = f"{name} ({len(threads)})"
+        if len(lane.threads) > 1:
+            name = f"{name} ({len(lane.threads)})"
         self._add({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
         self._add({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
-        return tid
+        return thread
 
     def _add_span(self, span: SpanRow) -> None:
         is_open = span.duration_ns < 0
         # What is open is drawn up to the last moment of the run.
         end_ns = max(self._end_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
         pid = self._pids[span.process]
-        tid = self._thread(span, span.start_ns, end_ns)
+        lane = self._lanes.setdefault(span.lane_id, _Lane())
+        thread = lane.place(span, end_ns) or self._new_thread(lane, span)
+        lane.draw(thread, span, end_ns)
+        tid = thread.tid
         self._add(
             {
                 "ph": "X",
@@ -179,8 +212,8 @@ class _Trace:
 
     def _add_instant(self, row: InstantRow, category: str) -> None:
         pid = self._pids[row.process]
-        threads = self._threads.get(row.lane_id)
-        tid = threads[0].tid if threads else self._thread(row, row.time_ns, row.time_ns)
+        lane = self._lanes.setdefault(row.lane_id, _Lane())
+        tid = (lane.threads[0] if lane.threads else self._new_thread(lane, row)).tid
         arguments = attributes_of(row.attributes)
         for name, value in (("level", row.level), ("logger", row.logger), ("step", row.step)):
             if value is not None:
