@@ -7,6 +7,7 @@ concurrent sessions do, are spread over as many threads as it takes; a span is n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,9 +43,11 @@ class _Slice(msgspec.Struct, frozen=True):
 class _Thread:
     """One line of the trace: intervals inside one another, which come by their start."""
 
-    __slots__ = ("running", "tid")
+    __slots__ = ("number", "running", "tid")
 
-    def __init__(self, tid: int) -> None:
+    def __init__(self, number: int, tid: int) -> None:
+        self.number = number
+        """Its place among the threads of the lane."""
         self.tid = tid
         self.running: list[tuple[int, SpanRow]] = []
         """Spans that run, with their ends; the innermost is the last."""
@@ -53,11 +56,14 @@ class _Thread:
 class _Lane:
     """The threads of one lane, and on which of them a running span is drawn."""
 
-    __slots__ = ("drawn_on", "threads")
+    __slots__ = ("_busy", "_idle", "drawn_on", "threads")
 
     def __init__(self) -> None:
         self.threads: list[_Thread] = []
         self.drawn_on: dict[int, _Thread] = {}
+        self._busy: list[tuple[int, int]] = []
+        """A heap of the times at which threads become idle, with their numbers."""
+        self._idle: list[int] = []
 
     def place(self, span: SpanRow, end_ns: int) -> _Thread | None:
         """Return the thread on which a span belongs, that of its parent if it fits there; None for one more."""
@@ -66,17 +72,19 @@ class _Lane:
         parent_runs = span.parent_id in self.drawn_on
         if parent_runs and outer is not None and outer[0] >= end_ns:
             return home
-        idle = None
-        for thread in self.threads:
+        is_root = span.trace_high and not span.parent_id
+        for thread in () if parent_runs or is_root else self.threads:
             outer = self._innermost(thread, span.start_ns)
-            if outer is None:
-                idle = idle or thread
-            elif not parent_runs and outer[0] >= end_ns and _may_enclose(outer[1], span):
+            if outer is not None and outer[0] >= end_ns and _may_enclose(outer[1], span):
                 return thread
-        return idle
+        while self._busy and self._busy[0][0] <= span.start_ns:
+            heappush(self._idle, heappop(self._busy)[1])
+        return self.threads[heappop(self._idle)] if self._idle else None
 
     def draw(self, thread: _Thread, span: SpanRow, end_ns: int) -> None:
         """Put a span on a thread."""
+        if self._innermost(thread, span.start_ns) is None:
+            heappush(self._busy, (end_ns, thread.number))
         thread.running.append((end_ns, span))
         self.drawn_on[span.span_id] = thread
 
@@ -160,7 +168,7 @@ class _Trace:
     def _new_thread(self, lane: _Lane, row: SpanRow | InstantRow) -> _Thread:
         pid = self._pids[row.process]
         tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
-        thread = _Thread(tid)
+        thread = _Thread(len(lane.threads), tid)
         lane.threads.append(thread)
         name = row.lane or "main"
         if len(lane.threads) > 1:
