@@ -102,11 +102,14 @@ def test_figures_stay_whole_and_empty_columns_away_in_a_narrow_terminal(tmp_path
     file = tmp_path / "sessions-r0.jsonl"
     file.write_bytes(b"".join(map(session, range(40))))
     assert main(["hotspots", str(file)]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+    head, *rows, note = capsys.readouterr().out.splitlines()
+    assert note == "Step 1 alone, the latest; --scope all shows every step."
     assert head.split() == ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total"]
     assert [row.split()[0] for row in rows] == ["session", "generate"]
     assert rows[0].split()[1:4] == ["40", "42", "s"]
     assert len({len(row.rstrip()) for row in rows}) == 1
+    assert main(["sessions", str(file), "--scope", "all"]) == 0
+    assert "alone" not in capsys.readouterr().out
 
 
 def test_following_ends_with_an_interrupt_and_says_what_it_did(tmp_path, monkeypatch, wait_until, capsys):

@@ -12,7 +12,7 @@ from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, opened_run
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_insight.store.queries import Hotspot
+    from rl_insight.store.queries import Hotspot, Scope
 
 _GROUPINGS = ("name", "role", "name_role")
 GroupBy = Literal["name", "role", "name_role"]
@@ -31,6 +31,7 @@ def hotspots(
 
     Wall time is how long at least one span of the name was running; the total adds concurrent ones up.
     """
+    from rl_insight.exchange.report.sessions import step_range
     from rl_insight.store import queries
 
     if by not in _GROUPINGS:
@@ -38,6 +39,7 @@ def hotspots(
     chosen = scope_of(scope)
     with opened_run(data_dir, run, paths or ()) as store, store.reader() as cursor:
         found = queries.hotspots(cursor, chosen, cast("GroupBy", by), limit)
+        first, _last = step_range(cursor, chosen)
     if as_json:
         say_json(found)
         return
@@ -46,6 +48,13 @@ def hotspots(
         return
     columns = ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total", "errors", "open"]
     say_table(columns, [_row(spot) for spot in found])
+    say_latest(chosen, first)
+
+
+def say_latest(scope: Scope, step: int | None) -> None:
+    """Say that a table shows the latest step alone, and how to see more."""
+    if scope.last_steps is not None and step is not None:
+        say(f"Step {step} alone, the latest; --scope all shows every step.")
 
 
 def _row(spot: Hotspot) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_insight.cli.console import say, say_json, say_table
-from rl_insight.cli.hotspots import duration_text
+from rl_insight.cli.hotspots import duration_text, say_latest
 from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, opened_run, scope_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def sessions(
     say_table(columns, [_row(session, names) for session in found])
     if total > len(found):
         say(f"{len(found)} of {total:,} sessions; --limit shows more.")
+    say_latest(chosen, first)
 
 
 def _phase_names(found: list[Session]) -> list[str]:
