@@ -31,7 +31,6 @@ def hotspots(
 
     Wall time is how long at least one span of the name was running; the total adds concurrent ones up.
     """
-    from rl_insight.exchange.report.sessions import step_range
     from rl_insight.store import queries
 
     if by not in _GROUPINGS:
@@ -39,7 +38,7 @@ def hotspots(
     chosen = scope_of(scope)
     with opened_run(data_dir, run, paths or ()) as store, store.reader() as cursor:
         found = queries.hotspots(cursor, chosen, cast("GroupBy", by), limit)
-        first, _last = step_range(cursor, chosen)
+        first = queries.from_step(cursor, chosen)
     if as_json:
         say_json(found)
         return

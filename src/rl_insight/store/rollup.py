@@ -28,6 +28,7 @@ _SPANS = """
     FROM span_data
     WHERE rowid >= {first} AND rowid < {last} AND duration_ns >= {shortest} AND duration_ns < {width}
 """
+_COUNT = "SELECT count(*) FROM {table}"
 # Rows that the transaction has just written have row ids too, greater than all others.
 _FINER = "UNION ALL SELECT * FROM {finer} WHERE rowid >= {known}"
 
@@ -46,7 +47,7 @@ def roll_up(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> int
     finer, shortest = "", 0
     for table, width in ROLLUPS.items():
         parts = _SPANS.format(first=first, last=end, shortest=shortest, width=width) + finer
-        ((known,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608  (a constant)
+        ((known,),) = connection.execute(_COUNT.format(table=table)).fetchall()
         connection.execute(_SUM_UP.format(table=table, parts=parts, width=width))
         finer, shortest = _FINER.format(finer=table, known=known), width
     connection.execute("UPDATE meta SET value = $rows WHERE key = 'rolled_up_rows'", {"rows": str(end)})

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.store.columns import LAST_TIME_NS
 
 HEARTBEAT_S = 86_400.0
 """A file says nothing about the health of the process that wrote it."""
-_LAST_NS = 2**62
 _WALL_CLOCK_S = 1e9
 """Seconds below this, which would be before September 2001, count from some origin of the writer's own."""
 _MAX_PROBLEMS = 5
@@ -107,7 +107,7 @@ class FileContext:
             OverflowError: it is infinite.
         """
         nanoseconds = round(seconds * 1e6) * 1000
-        if abs(nanoseconds) >= _LAST_NS:
+        if abs(nanoseconds) >= LAST_TIME_NS:
             raise ValueError(f"{seconds:g} is no time in seconds")
         return nanoseconds if seconds >= _WALL_CLOCK_S else nanoseconds + self.origin_ns
 

@@ -14,8 +14,8 @@ import msgspec
 from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import metric_name
+from rl_insight.store.columns import LAST_TIME_NS
 
-_LAST_NS = 2**62
 _MAX_COUNTER_PARTS = 64
 _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id", "status", "error", "segment", "lane"})
 """What our own export notes in `args`, and what has a column of its own."""
@@ -127,7 +127,7 @@ class ChromeReader(Reader):
         time_ns = _nanoseconds(microseconds) + self._base_ns
         if time_ns < 10**18:  # before September 2001: it counts from some origin of the writer's own
             time_ns += self.context.origin_ns
-        return max(0, min(time_ns, _LAST_NS))
+        return max(0, min(time_ns, LAST_TIME_NS))
 
     def _lane(self, event: ChromeEvent) -> str:
         return self.names.threads.get((event.pid, event.tid)) or f"thread {event.tid}"
@@ -155,7 +155,7 @@ class ChromeReader(Reader):
     def _add_span(self, rows: _Rows, event: ChromeEvent, start: int, duration: int, args: Any) -> None:
         values = _dict(args)
         parent = _hex(values.get("parent_id"))
-        length = max(0, min(duration, _LAST_NS))
+        length = max(0, min(duration, LAST_TIME_NS))
         self._write(rows, event, self._span_id(values), start, length, parent, event.name, values)
 
     def _span_id(self, args: dict[str, Any]) -> int:

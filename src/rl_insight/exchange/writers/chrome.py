@@ -72,11 +72,12 @@ class _Lane:
         parent_runs = span.parent_id in self.drawn_on
         if parent_runs and outer is not None and outer[0] >= end_ns:
             return home
-        is_root = span.trace_high and not span.parent_id
-        for thread in () if parent_runs or is_root else self.threads:
-            outer = self._innermost(thread, span.start_ns)
-            if outer is not None and outer[0] >= end_ns and _may_enclose(outer[1], span):
-                return thread
+        is_root = span.trace_high != 0 and span.parent_id == 0
+        if not parent_runs and not is_root:
+            for thread in self.threads:
+                outer = self._innermost(thread, span.start_ns)
+                if outer is not None and outer[0] >= end_ns and _may_enclose(outer[1], span):
+                    return thread
         while self._busy and self._busy[0][0] <= span.start_ns:
             heappush(self._idle, heappop(self._busy)[1])
         return self.threads[heappop(self._idle)] if self._idle else None

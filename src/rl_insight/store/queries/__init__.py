@@ -10,7 +10,7 @@ from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
 from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, range_query
-from rl_insight.store.queries.scope import Scope
+from rl_insight.store.queries.scope import Scope, from_step
 from rl_insight.store.queries.sessions import (
     Finding,
     SessionInFlight,
@@ -68,6 +68,7 @@ __all__ = [
     "close_lost_sessions",
     "findings",
     "flame",
+    "from_step",
     "heat_map",
     "hotspots",
     "label_values",

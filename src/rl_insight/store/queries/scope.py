@@ -98,16 +98,21 @@ def _bounds(scope: Scope) -> Parameters:
     return {"begin_ns": begin_ns, "end_ns": end_ns}
 
 
+def from_step(cursor: Cursor, scope: Scope) -> int | None:
+    """Return the first of the latest steps that a scope asks for; None where it asks for none, or none is known."""
+    if scope.last_steps is None:
+        return None
+    if scope.last_steps < 1:
+        raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
+    latest: int | None
+    ((latest,),) = cursor.execute(_LATEST_STEP).fetchall()
+    return None if latest is None else latest - scope.last_steps + 1
+
+
 def _values(cursor: Cursor, scope: Scope) -> Parameters:
-    from_step = None
-    if scope.last_steps is not None:
-        if scope.last_steps < 1:
-            raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
-        ((latest,),) = cursor.execute(_LATEST_STEP).fetchall()
-        from_step = None if latest is None else latest - scope.last_steps + 1
     return {
         "step": scope.step,
-        "from_step": from_step,
+        "from_step": from_step(cursor, scope),
         "from_ns": scope.start_ns,
         "until_ns": scope.end_ns,
         "lanes": scope.lane_ids,
