@@ -17,6 +17,14 @@ STEPS = 4
 SESSIONS = 12
 VIEWS = ("sessions", "hotspots", "metrics", "hardware", "logs", "findings", "runs")
 
+MOVE_OVER_CHARTS = """setInterval(() => {
+    for (const chart of document.querySelectorAll(".u-over")) {
+        const { left, top, width } = chart.getBoundingClientRect();
+        const place = { clientX: left + width * Math.random(), clientY: top + 10, bubbles: true };
+        chart.dispatchEvent(new MouseEvent("mousemove", place));
+    }
+}, 0)"""
+
 
 @pytest.fixture(scope="module")
 def runs(server):
@@ -198,6 +206,16 @@ def test_a_view_fits_a_tablet_in_both_themes(page, runs, view):
         page.emulate_media(color_scheme=scheme)
         page.locator(f'html[data-theme="{scheme}"]').wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_theme_follows_the_system_while_the_page_draws(page, runs):
+    page.goto("/?view=metrics&run=first")
+    page.locator(".u-over").first.wait_for()
+    page.evaluate(MOVE_OVER_CHARTS)
+    for _ in range(20):
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.locator(f'html[data-theme="{scheme}"]').wait_for()
 
 
 def test_a_run_is_deleted_only_after_a_question(page, runs):

@@ -1,12 +1,16 @@
 // Dark or light: the system's choice until somebody chooses here.
-import { useCallback, useSyncExternalStore } from "react";
+import { useSyncExternalStore } from "react";
 
 export type Theme = "dark" | "light";
 
 const STORED = "rl-insight-theme";
 const listeners = new Set<() => void>();
 const system = window.matchMedia("(prefers-color-scheme: dark)");
-system.addEventListener("change", () => apply());
+system.addEventListener("change", apply);
+
+let chosen = stored();
+// Drawing asks for this and not for `system.matches`: reading that just after a change makes Chromium tell nobody of it.
+let shown: Theme = "light";
 
 function stored(): Theme | null {
   try {
@@ -17,13 +21,23 @@ function stored(): Theme | null {
   }
 }
 
-function current(): Theme {
-  return stored() ?? (system.matches ? "dark" : "light");
+function store(value: Theme | null): void {
+  try {
+    if (value === null) window.localStorage.removeItem(STORED);
+    else window.localStorage.setItem(STORED, value);
+  } catch {
+    // Storage may be forbidden; the choice then holds until the page is closed.
+  }
+}
+
+function systemTheme(): Theme {
+  return system.matches ? "dark" : "light";
 }
 
 /** Sets the theme on the document; called before the first paint. */
 export function apply(): void {
-  document.documentElement.dataset["theme"] = current();
+  shown = chosen ?? systemTheme();
+  document.documentElement.dataset["theme"] = shown;
   for (const listener of listeners) listener();
 }
 
@@ -32,21 +46,16 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
+function toggle(): void {
+  const next: Theme = shown === "dark" ? "light" : "dark";
+  chosen = next === systemTheme() ? null : next;
+  store(chosen);
+  apply();
+}
+
 /** The theme, and a function that changes to the other. Choosing what the system has follows the system again. */
 export function useTheme(): [Theme, () => void] {
-  const theme = useSyncExternalStore(subscribe, current);
-  const toggle = useCallback(() => {
-    const next: Theme = current() === "dark" ? "light" : "dark";
-    try {
-      if (next === (system.matches ? "dark" : "light")) window.localStorage.removeItem(STORED);
-      else window.localStorage.setItem(STORED, next);
-    } catch {
-      document.documentElement.dataset["theme"] = next;
-      return;
-    }
-    apply();
-  }, []);
-  return [theme, toggle];
+  return [useSyncExternalStore(subscribe, () => shown), toggle];
 }
 
 /** The value of a design token such as `--text-muted`, for drawing on a canvas. */
