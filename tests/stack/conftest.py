@@ -394,7 +394,8 @@ def new_demo_stack(engine_exporter):
 
 
 HOST_PROGRAM = """
-import os, signal, sys, threading
+import faulthandler, os, signal, sys, threading
+faulthandler.dump_traceback_later(45)  # says where it hangs before a test gives up
 from pathlib import Path
 import rl_insight.stack as stack
 directory, server_url = Path(sys.argv[1]), sys.argv[2]
@@ -439,7 +440,7 @@ def _running_host(directory, **environment):
     finally:
         if child.poll() is None:
             child.kill()
-        child.communicate()
+        print(child.communicate()[1])
         stop_stack(directory)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from rl_insight.stack import MetricsEndpointOfServer, stack_status, start_stack, stop_stack
 from rl_insight.stack.render import Layout
+from rl_insight.stack.service import end_group
+from rl_insight.stack.state import remove_state
 
 NOWHERE = MetricsEndpointOfServer("http://127.0.0.1:9")
 
@@ -174,7 +176,33 @@ def test_a_second_ctrl_c_does_not_wait_for_a_service_that_will_not_end(
         wait_until(lambda: "Tempo is asked to end" in Layout(tmp_path / "data").log("tempo").read_text())
         host.send_signal(signal.SIGINT)
         assert host.wait(60) == 130
-        assert not any(map(alive, pids.values()))
+        wait_until(lambda: not any(map(alive, pids.values())))
+
+
+def test_ctrl_c_pressed_again_and_again_ends_a_stack_that_was_ordered_to_stop(
+    tmp_path, running_host, stand_in, alive, wait_until, prometheus_program, pids_of
+):
+    tempo = stand_in(tmp_path / "tempo", "tempo", "3.0.3", stubborn=True)
+    environment = {"STAND_IN_TEMPO": str(tempo), "STOP_TIMEOUT_S": "3600"}
+    with running_host(tmp_path / "data", **environment) as host:
+        pids = pids_of(tmp_path / "data")
+        layout = Layout(tmp_path / "data")
+        remove_state(layout.root)
+        wait_until(lambda: "Tempo is asked to end" in layout.log("tempo").read_text())
+
+        def press():
+            host.send_signal(signal.SIGINT)
+            return host.poll() is not None
+
+        wait_until(press)
+        wait_until(lambda: not any(map(alive, pids.values())))
+
+
+def test_a_service_that_survives_being_killed_is_not_waited_for(monkeypatch, caplog):
+    monkeypatch.setattr("rl_insight.stack.service._KILL_TIMEOUT_S", 0.1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as process:
+        end_group(process.pid, lambda: False, 0.0)
+    assert "has not ended" in caplog.text
 
 
 def test_the_state_of_a_stack_is_no_state_when_it_cannot_be_read(tmp_path):

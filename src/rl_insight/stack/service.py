@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import logging
 import os
 import signal
 import subprocess
@@ -17,9 +18,12 @@ from urllib.parse import urlsplit
 
 import psutil
 
+logger = logging.getLogger(__name__)
+
 _LOG_LIMIT_BYTES = 20 * 1024 * 1024
 _PROBE_TIMEOUT_S = 2.0
 _POLL_S = 0.05
+_KILL_TIMEOUT_S = 10.0
 
 ROOT_VARIABLE = "RL_INSIGHT_STACK_ROOT"
 """Set in the environment of every service to the stack's directory, so that none is ever lost from sight."""
@@ -85,15 +89,23 @@ def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
     """
     if is_gone():
         return
-    _signal_group(pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    while not is_gone():
-        if time.monotonic() > deadline:
-            _signal_group(pid, signal.SIGKILL)
-            deadline = time.monotonic() + timeout_s
-        time.sleep(_POLL_S)
+    signal_group(pid, signal.SIGTERM)
+    if not _comes_true(is_gone, timeout_s):
+        signal_group(pid, signal.SIGKILL)
+        if not _comes_true(is_gone, _KILL_TIMEOUT_S):
+            logger.warning("process %d was killed and has not ended: the system may be waiting for its disk.", pid)
+            return
     # Children that the service left behind go with it.
-    _signal_group(pid, signal.SIGKILL)
+    signal_group(pid, signal.SIGKILL)
+
+
+def _comes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 def end_strays(root: Path, timeout_s: float) -> int:
@@ -119,7 +131,8 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a service and all it started; no error when nothing is left of it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 

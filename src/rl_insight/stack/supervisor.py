@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rl_insight.stack.errors import StackError
-from rl_insight.stack.service import ServiceSpec, describe_exit, end_group, is_ready, last_lines, launch
+from rl_insight.stack.service import ServiceSpec, describe_exit, end_group, is_ready, last_lines, launch, signal_group
 from rl_insight.stack.settings import StackSettings
 from rl_insight.stack.state import ServiceState, StackState, created_at, read_state, remove_state, write_state
 
@@ -68,20 +69,23 @@ class Supervisor:
     def stop(self) -> None:
         """End all services, the last one first; idempotent."""
         self._stopping.set()
-        if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
-            self._watcher.join()
-        with self._stop_lock:
-            try:
+        try:
+            if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
+                self._watcher.join()
+            with self._stop_lock:
                 for child in reversed(self._children):
                     child.end(self._settings.stop_timeout_s)
-            except BaseException:
-                # A second Ctrl+C: nobody wants to wait any longer, and still nothing is left running.
-                for child in self._children:
-                    child.end(0.0)
-                raise
-            finally:
-                if self._owns_state():
-                    remove_state(self._root)
+        except BaseException:
+            # A second Ctrl+C: nobody wants to wait any longer, and still nothing is left running. A third may follow
+            # at once, so all are killed before any is waited for.
+            for child in self._children:
+                child.kill()
+            for child in self._children:
+                child.end(0.0)
+            raise
+        finally:
+            if self._owns_state():
+                remove_state(self._root)
 
     @property
     def is_running(self) -> bool:
@@ -160,6 +164,10 @@ class _Child:
 
     def poll(self) -> int | None:
         return None if self._process is None else self._process.poll()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            signal_group(self._process.pid, signal.SIGKILL)
 
     def end(self, timeout_s: float) -> None:
         process = self._process
