@@ -41,6 +41,10 @@ class Texts:
         """Return the text at a position; None where it is absent."""
         return self._strings[position - 1] if position else None
 
+    def between(self, first: int, end: int) -> pa.Array:
+        """Return the texts from one position up to another, without copying them."""
+        return self._dictionary[first:end]
+
     def column(self, table: Table, name: str) -> pa.Array:
         """Return a text column; absent texts are null."""
         return self.at(numbers(table, name))

@@ -27,6 +27,7 @@ from rl_insight.store.session_rows import NAMES, PHASES_TYPE, json_of, number_of
 
 _STEP_LIMIT = 2**62
 _LIFECYCLE = ("queue_wait", "runner_wait", "post_wait", "total")
+_NO_TEXT = pa.scalar(None, pa.string())
 _encode = msgspec.json.Encoder().encode
 
 Floats = NDArray[np.float64]
@@ -40,16 +41,16 @@ MARKS: Final = ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
 class WholeSessions:
     """Sessions column by column."""
 
-    session_id: Sequence[str]
+    session_id: pa.Array
     status: Sequence[str]
     time_ns: Integers
     marks: dict[str, Floats]
     """All of `MARKS`; one that is absent is NaN."""
     task_id: Sequence[Any]
     reason: Sequence[Any]
-    rollout_stats: Sequence[bytes] | None
-    """The text of JSON; what is no object does not count."""
-    counters: Sequence[bytes] | None
+    rollout_stats: Sequence[msgspec.Raw]
+    """JSON; what is no object does not count."""
+    counters: Sequence[msgspec.Raw]
     step: Sequence[int | None]
     model_version: Sequence[Any]
     reward: Sequence[Any]
@@ -136,7 +137,7 @@ def whole_session_table(process: Process, whole: WholeSessions, phases: WholePha
     durations = _lifecycle(whole.marks, known[EXECUTION])
     durations |= {f"{name}_s": intervals.seconds() for name, intervals in known.items()}
     columns: dict[str, Any] = {
-        "session_id": pa.array(whole.session_id, pa.string()),
+        "session_id": whole.session_id,
         "task_id": _texts(whole.task_id),
         "process_id": _repeated(process.process_id, pa.string(), count),
         "rank": _repeated(process.rank, pa.int64(), count),
@@ -147,8 +148,8 @@ def whole_session_table(process: Process, whole: WholeSessions, phases: WholePha
         "model_version": _values(whole.model_version, str, pa.string()),
         "reward": _values(whole.reward, number_of, pa.float64()),
         "tokens": _values(whole.tokens, whole_of, pa.int64()),
-        "rollout_stats": _objects(whole.rollout_stats, count),
-        "counters": _objects(whole.counters, count),
+        "rollout_stats": _objects(whole.rollout_stats),
+        "counters": _objects(whole.counters),
         "phases": named.lists(),
         "phase_seconds": _other_seconds(named, durations, count),
     }
@@ -307,13 +308,18 @@ def _texts(values: Sequence[Any]) -> pa.Array:
     return _values(values, str, pa.string())
 
 
-def _objects(texts: Sequence[bytes] | None, count: int) -> pa.Array:
-    """Return texts of JSON objects; what is none, or empty, is null."""
-    if texts is None:
-        return pa.nulls(count, pa.string())
-    found = pa.array(texts, pa.binary()).cast(pa.string())
-    is_object = pc.and_(pc.starts_with(found, "{"), pc.not_equal(found, "{}"))
-    return found if is_object.true_count == count else pc.if_else(is_object, found, None)
+def _objects(values: Sequence[msgspec.Raw]) -> pa.Array:
+    """Return the texts of JSON objects, which must be UTF-8; what is none, or empty, is null."""
+    lengths = np.fromiter(map(len, values), np.int32, len(values))
+    if not lengths.any():
+        return pa.nulls(len(values), pa.string())
+    data = b"".join(values)
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    first = np.frombuffer(data, np.uint8)[np.minimum(offsets[:-1], len(data) - 1)]
+    is_object = (first == ord("{")) & (lengths > len("{}"))
+    found = pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(data))
+    return found if is_object.all() else pc.if_else(pa.array(is_object), found, _NO_TEXT)
 
 
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:

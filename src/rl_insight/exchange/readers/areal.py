@@ -71,6 +71,8 @@ class _Line(msgspec.Struct, gc=False):
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
 _FIXED = (SESSION_SEGMENT, PHASE_SEGMENT, _LANE, "ok", "error", "cancelled", "open", "session")
+_FIRST_ID = len(_FIXED) + 1
+"""Where the ids of the sessions begin."""
 _POSITION = {text: place + 1 for place, text in enumerate(_FIXED)}
 _SPAN_STATUS = {"failed": _POSITION["error"], "cancelled": _POSITION["cancelled"], PENDING: _POSITION["open"]}
 _OK, _OPEN, _SESSION = _POSITION["ok"], _POSITION["open"], _POSITION["session"]
@@ -113,7 +115,7 @@ class ArealSessionReader(Reader):
             strings=sessions.strings,
             spans=sessions.spans(),
             texts=texts,
-            rows=whole_session_table(process, sessions.whole(), sessions.whole_phases(), texts),
+            rows=whole_session_table(process, sessions.whole(texts), sessions.whole_phases(), texts),
         )
 
 
@@ -144,10 +146,10 @@ class _SessionColumns:
         self._given: dict[str, tuple[Any, ...]] = dict(zip(_Line.__struct_fields__, columns, strict=True))
         # A number is unique for a rank only; a text was made to be unique everywhere.
         prefix = f"{process.process_id}/"
-        self._ids = [own if own.__class__ is str else f"{prefix}{own}" for own in self._given["session_id"]]
+        ids = [own if own.__class__ is str else f"{prefix}{own}" for own in self._given["session_id"]]
         self._marks = {name: _moments(self._given[name], origin_s) for name in MARKS}
         self._statuses = [status or PENDING for status in self._given["status"]]
-        self.strings = [*_FIXED, *self._ids]
+        self.strings = [*_FIXED, *ids]
         self._phases = phases = _PhaseColumns([own or {} for own in self._given["phases"]], self.strings, origin_s)
         codes = {status: _SPAN_STATUS.get(status, _OK) for status in set(self._statuses)}
         self._span_status = np.fromiter(map(codes.__getitem__, self._statuses), np.int64, count)
@@ -184,7 +186,7 @@ class _SessionColumns:
             status=self._texts(self._span_status, phases.status),
             error=bytes(4 * count),
             step=self._steps()[self._owner].astype("<i8").tobytes(),
-            session_id=(self._owner + (len(_FIXED) + 1)).astype("<u4").tobytes(),
+            session_id=(self._owner + _FIRST_ID).astype("<u4").tobytes(),
             attributes=self._texts(0, phases.payload),
         )
 
@@ -201,18 +203,18 @@ class _SessionColumns:
             return np.full(len(steps), NO_STEP)
         return np.array([NO_STEP if step is None or abs(step) >= _STEP_LIMIT else step for step in steps], np.int64)
 
-    def whole(self) -> WholeSessions:
-        """Return the sessions for the store."""
+    def whole(self, texts: Texts) -> WholeSessions:
+        """Return the sessions for the store; `texts` are of `strings`."""
         given = self._given
         return WholeSessions(
-            session_id=self._ids,
+            session_id=texts.between(_FIRST_ID, _FIRST_ID + self._count),
             status=self._statuses,
             time_ns=self._time_ns,
             marks=self._marks,
             task_id=given["task_id"],
             reason=given["reason"],
-            rollout_stats=_raw(given["rollout_stats"]),
-            counters=_raw(given["counters"]),
+            rollout_stats=given["rollout_stats"],
+            counters=given["counters"],
             step=given["step"],
             model_version=given["model_version"],
             reward=given["reward"],
@@ -313,11 +315,6 @@ def _payloads(payloads: Sequence[msgspec.Raw], strings: list[str]) -> Integers:
             strings.append(payload.decode())
             found[row] = len(strings)
     return found
-
-
-def _raw(values: Sequence[msgspec.Raw]) -> list[bytes] | None:
-    """Return JSON that is kept as it is; None where there is none at all."""
-    return None if values.count(_NOTHING) == len(values) else list(map(bytes, values))
 
 
 def _nanoseconds(seconds: Floats) -> Integers:
