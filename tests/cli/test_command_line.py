@@ -35,8 +35,9 @@ def run(*words, **environment):
     )
 
 
-def test_the_version_is_shown(capsys):
-    assert main(["version"]) == 0
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_the_version_is_shown(capsys, word):
+    assert main([word]) == 0
     assert capsys.readouterr().out == f"rl-insight {__version__}\n"
 
 

@@ -34,11 +34,11 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 app = typer.Typer(
     name="rl-insight",
-    help="See where the time goes in reinforcement-learning post-training, live.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
+app.callback()(version.root)
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
 for _name, _command in COMMANDS.items():
