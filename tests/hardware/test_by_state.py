@@ -3,12 +3,14 @@ from __future__ import annotations
 from itertools import pairwise
 from math import isnan, nan
 from typing import NamedTuple
+from unittest.mock import patch
 
 import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_insight.store.queries import hardware
 from rl_insight.store.queries.hardware import gpu_totals, has_gpus
 from rl_insight.store.tables import LONG_SPAN_NS, migrate
 
@@ -235,9 +237,10 @@ def oracle(states, samples, max_gap_s):
 
 
 @settings(max_examples=60, deadline=None)
-@given(all_states, all_samples, st.sampled_from([1.0, 2.5, 100.0]))
-def test_agrees_with_a_walk_through_time(run, states, samples, max_gap_s):
-    totals = run.fill(states, samples).totals(max_gap_s=max_gap_s)
+@given(all_states, all_samples, st.sampled_from([1.0, 2.5, 100.0]), st.sampled_from([2, 7, 1000]))
+def test_agrees_with_a_walk_through_time(run, states, samples, max_gap_s, rows_at_once):
+    with patch.object(hardware, "_ROWS_AT_ONCE", rows_at_once):
+        totals = run.fill(states, samples).totals(max_gap_s=max_gap_s)
     assert {state.name for state in totals.states} == {state.name for state in states if state.end > state.start}
     for usage in totals.states:
         expected = oracle([state for state in states if state.name == usage.name], samples, max_gap_s)

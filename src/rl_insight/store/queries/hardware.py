@@ -6,14 +6,26 @@ and energy is the trapezoid of the power. Where two samples are too far apart no
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.intervals import by_group
 from rl_insight.store.tables import LONG_SPAN_NS
 
-GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_power_watts")
+_POWER = "gpu_power_watts"
+GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", _POWER)
 MAX_GAP_S = 30.0
 """Two samples of a GPU that are further apart tell nothing about the time between them."""
+_ROWS_AT_ONCE = 2_000_000
+_FOREVER_NS = 2**62
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 class StateTotals(msgspec.Struct, frozen=True):
@@ -62,7 +74,6 @@ _HAS_GPUS = "SELECT count(*) FROM series WHERE list_contains($metrics, name)"
 # What DuckDB can look up in the order of the file: recorded times, not aligned ones.
 _SPAN_FRAGMENTS = {"spans_from": "start_ns >= $spans_from", "until": "start_ns < $until"}
 _STEP_FRAGMENTS = {"first_step": "step >= $first_step", "last_step": "step <= $last_step"}
-_SAMPLE_FRAGMENTS = {"samples_from": "time_ns >= $samples_from", "samples_until": "time_ns < $samples_until"}
 
 _STATES = """
     WITH found AS (
@@ -80,7 +91,7 @@ _STATES = """
         FROM found WHERE greatest(start_ns, $start_ns) < least(end_ns, $end_ns)
     ),
     kinds AS (
-        SELECT row_number() OVER () AS kind, role, name, step FROM (
+        SELECT row_number() OVER (ORDER BY step NULLS FIRST, role, name) - 1 AS kind, role, name, step FROM (
             SELECT DISTINCT role, name, NULL::BIGINT AS step FROM clipped
             UNION ALL SELECT DISTINCT NULL, NULL, step FROM clipped WHERE step IS NOT NULL
         )
@@ -102,75 +113,22 @@ _STATES = """
     ),
     islands AS (
         SELECT kind, host, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM numbered GROUP BY kind, host, number
-    ),
+    )
+    SELECT kind, role, name, step, host, start_ns, end_ns FROM islands JOIN kinds USING (kind)
 """
-"""Intervals that do not overlap, for each host and kind of state; a kind is a role's state, or a step."""
+"""Intervals that do not overlap, for each host and kind of state. A kind is a role's state, or a step; states first."""
 
-_HISTORIES = """
-    gpu_series AS (
-        SELECT series_id, series.name AS metric, clock_offset_ns,
-            coalesce(json_extract_string(series.labels, '$.host'), host) AS host,
-            coalesce(json_extract_string(series.labels, '$.gpu'), '0') AS gpu
-        FROM series JOIN processes USING (process) WHERE list_contains($metrics, series.name)
-    ),
-    lines AS (
-        SELECT row_number() OVER () AS line, metric, host, gpu FROM (SELECT DISTINCT metric, host, gpu FROM gpu_series)
-    ),
-    line_series AS (SELECT series_id, clock_offset_ns, line FROM gpu_series JOIN lines USING (metric, host, gpu)),
-    points AS (
-        SELECT line, time_ns + clock_offset_ns AS time_ns, value FROM sample_data JOIN line_series USING (series_id)
-        WHERE isfinite(value) AND {samples}
-    ),
-    paired AS (
-        SELECT *, lead(time_ns) OVER later AS next_ns, lead(value) OVER later AS next_value
-        FROM points WINDOW later AS (PARTITION BY line ORDER BY time_ns)
-    ),
-    measured AS (
-        SELECT *, CASE WHEN next_ns - time_ns <= $max_gap_ns THEN (next_ns - time_ns) / 1e9 ELSE 0 END AS width_s
-        FROM paired
-    ),
-    histories AS (
-        SELECT *, coalesce(sum(width_s) OVER before, 0) AS known_s,
-            coalesce(sum(width_s * (value + coalesce(next_value, 0)) / 2) OVER before, 0) AS area
-        FROM measured WINDOW before AS (
-            PARTITION BY line ORDER BY time_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        )
-    ),
+_LINES = """
+    SELECT series_id, name, coalesce(json_extract_string(series.labels, '$.host'), host),
+        coalesce(json_extract_string(series.labels, '$.gpu'), '0'), clock_offset_ns
+    FROM series JOIN processes USING (process) WHERE list_contains($metrics, name)
 """
-"""For each sample of a GPU: the area under the quantity from the first sample to this one, and its known time."""
-
-_TOTALS = """
-    edges AS (
-        SELECT kind, line, unnest([start_ns, end_ns]) AS moment_ns, unnest([-1, 1]) AS sign
-        FROM islands JOIN lines USING (host) JOIN kinds USING (kind) WHERE step IS NULL OR metric = 'gpu_power_watts'
-    ),
-    reached AS (
-        SELECT kind, edges.line, sign, known_s, area, value, next_value, width_s,
-            CASE WHEN width_s > 0 THEN (moment_ns - time_ns) / 1e9 ELSE 0 END AS into_s
-        FROM edges ASOF JOIN histories ON edges.line = histories.line AND edges.moment_ns >= histories.time_ns
-    ),
-    of_lines AS (
-        SELECT kind, line, sum(sign * (known_s + into_s)) AS known_s,
-            sum(sign * (area + into_s * (value + coalesce((next_value - value) * into_s / nullif(width_s, 0), 0) / 2)))
-                AS area
-        FROM reached GROUP BY kind, line
-    ),
-    of_kinds AS (
-        SELECT kind, count(DISTINCT (host, gpu)) FILTER (known_s > 0) AS gpus,
-            sum(area) FILTER (metric = 'gpu_utilization_ratio') AS busy,
-            sum(known_s) FILTER (metric = 'gpu_utilization_ratio') AS busy_known_s,
-            sum(area) FILTER (metric = 'gpu_memory_used_bytes') AS memory,
-            sum(known_s) FILTER (metric = 'gpu_memory_used_bytes') AS memory_known_s,
-            sum(area) FILTER (metric = 'gpu_power_watts') AS energy,
-            sum(known_s) FILTER (metric = 'gpu_power_watts') AS energy_known_s
-        FROM of_lines JOIN lines USING (line) GROUP BY kind
-    ),
-    times AS (SELECT kind, sum(end_ns - start_ns) / 1e9 AS seconds FROM islands GROUP BY kind)
-    SELECT step, role, name, seconds, coalesce(gpus, 0), coalesce(busy, 0), coalesce(busy_known_s, 0),
-        coalesce(memory, 0), coalesce(memory_known_s, 0), coalesce(energy, 0), coalesce(energy_known_s, 0)
-    FROM kinds JOIN times USING (kind) LEFT JOIN of_kinds USING (kind)
-    ORDER BY step, seconds DESC, role, name
+_SAMPLES = """
+    FROM sample_data SEMI JOIN (SELECT unnest($series) AS series_id) USING (series_id)
+    WHERE isfinite(value) AND time_ns >= $earliest AND time_ns < $latest
 """
+_EXTENT = f"SELECT count(*), min(time_ns), max(time_ns) {_SAMPLES}"
+_READ_SAMPLES = f"SELECT series_id, time_ns, value {_SAMPLES}"
 
 
 def has_gpus(cursor: Cursor) -> bool:
@@ -201,34 +159,226 @@ def gpu_totals(
         last_step: only states up to this step.
         max_gap_s: samples of a GPU that are further apart tell nothing about the time between them.
     """
-    max_gap_ns = int(max_gap_s * 1e9)
-    bounds = _bounds(cursor, start_ns, end_ns, max_gap_ns)
-    spans, spans_given = conditions(_SPAN_FRAGMENTS, {name: bounds.get(name) for name in _SPAN_FRAGMENTS})
+    window = _Window(cursor, start_ns, end_ns, int(max_gap_s * 1e9))
+    kinds, islands = _states(cursor, window, first_step, last_step)
+    lines = _Lines(cursor)
+    sums = _Sums(kinds, islands, lines, window.max_gap_ns)
+    series = {"series": lines.series}
+    for first, last in pairwise(window.parts(cursor, series, sums.islands_of_lines)):
+        sums.add(first, last, cursor.execute(_READ_SAMPLES, series | window.recorded(first, last)).fetchnumpy())
+    return sums.totals()
+
+
+class _Window:
+    """A window of aligned time, and the recorded times between which everything lies that tells about it."""
+
+    def __init__(self, cursor: Cursor, start_ns: int | None, end_ns: int | None, max_gap_ns: int) -> None:
+        self.start_ns = start_ns or 0
+        self.end_ns = _FOREVER_NS if end_ns is None else end_ns
+        self.max_gap_ns = max_gap_ns
+        ((self._least_offset, self._most_offset),) = cursor.execute(_OFFSETS).fetchall()
+        self.span_bounds: dict[str, int] = {}
+        if start_ns is not None:
+            given = {"start_ns": self.start_ns, "end_ns": self.end_ns}
+            ((long_from,),) = cursor.execute(_LONG_FROM, given).fetchall()
+            spans_from = start_ns - self._most_offset - LONG_SPAN_NS
+            self.span_bounds["spans_from"] = spans_from if long_from is None else min(spans_from, long_from)
+        if end_ns is not None:
+            self.span_bounds["until"] = end_ns - self._least_offset
+
+    def recorded(self, first_ns: int, last_ns: int) -> Parameters:
+        """Return when samples were recorded that tell about a part of the window."""
+        return {
+            "earliest": max(first_ns - self._most_offset - self.max_gap_ns, -_FOREVER_NS),
+            "latest": min(last_ns - self._least_offset + self.max_gap_ns + 1, _FOREVER_NS),
+        }
+
+    def parts(self, cursor: Cursor, series: Parameters, islands: int) -> list[int]:
+        """Return where to cut the window, so that the samples and islands of a part fit into memory; with its ends."""
+        extent = cursor.execute(_EXTENT, series | self.recorded(self.start_ns, self.end_ns)).fetchall()
+        ((count, earliest, latest),) = extent
+        if not count or not islands:
+            return []
+        parts = -(-(count + islands) // _ROWS_AT_ONCE)
+        first, last = earliest + self._least_offset, latest + self._most_offset
+        cuts = [first + (last - first) * number // parts for number in range(1, parts)]
+        return [self.start_ns, *(cut for cut in cuts if self.start_ns < cut < self.end_ns), self.end_ns]
+
+
+class _Kind(NamedTuple):
+    """A role's state, or a step."""
+
+    role: str
+    name: str
+    step: int | None
+    seconds: float
+
+
+class _Islands(NamedTuple):
+    """Intervals in which a host was in a state or a step."""
+
+    kind: Integers
+    start_ns: Integers
+    end_ns: Integers
+
+    def at(self, rows: NDArray[Any]) -> _Islands:
+        return _Islands(self.kind[rows], self.start_ns[rows], self.end_ns[rows])
+
+    def between(self, first_ns: int, last_ns: int) -> _Islands:
+        clipped = _Islands(self.kind, np.maximum(self.start_ns, first_ns), np.minimum(self.end_ns, last_ns))
+        return clipped.at(clipped.start_ns < clipped.end_ns)
+
+
+_NO_ISLANDS = _Islands(*np.zeros((3, 0), np.int64))
+
+
+def _states(
+    cursor: Cursor, window: _Window, first_step: int | None, last_step: int | None
+) -> tuple[list[_Kind], dict[str, _Islands]]:
+    """Return the kinds by their numbers, and the islands of each host."""
+    spans, spans_given = conditions(_SPAN_FRAGMENTS, window.span_bounds)
     steps, steps_given = conditions(_STEP_FRAGMENTS, {"first_step": first_step, "last_step": last_step})
-    samples, samples_given = conditions(_SAMPLE_FRAGMENTS, {name: bounds.get(name) for name in _SAMPLE_FRAGMENTS})
-    sql = _STATES.format(spans=spans, steps=steps) + _HISTORIES.format(samples=samples) + _TOTALS
-    given: Parameters = spans_given | steps_given | samples_given
-    given |= {"start_ns": start_ns or 0, "end_ns": 2**62 if end_ns is None else end_ns}
-    given |= {"metrics": list(GPU_METRICS), "max_gap_ns": max_gap_ns}
-    rows = cursor.execute(sql, given).fetchall()
-    return GpuTotals(
-        [StateTotals(*row[1:]) for row in rows if row[0] is None],
-        [StepEnergy(row[0], row[9], row[10]) for row in rows if row[0] is not None and row[10] > 0],
-    )
+    given: Parameters = spans_given | steps_given | {"start_ns": window.start_ns, "end_ns": window.end_ns}
+    found = cursor.execute(_STATES.format(spans=spans, steps=steps), given).fetchnumpy()
+    every = _Islands(found["kind"], found["start_ns"], found["end_ns"])
+    _, firsts = np.unique(every.kind, return_index=True)
+    seconds = np.bincount(every.kind, every.end_ns - every.start_ns) / 1e9
+    columns = ([*found[name][firsts].tolist()] for name in ("role", "name", "step"))
+    kinds = [_Kind(*told) for told in zip(*columns, seconds.tolist(), strict=True)]
+    hosts, numbers = np.unique(found["host"].astype(str), return_inverse=True)
+    return kinds, {str(hosts[number]): every.at(rows) for number, rows in by_group(numbers)}
 
 
-def _bounds(cursor: Cursor, start_ns: int | None, end_ns: int | None, max_gap_ns: int) -> dict[str, int]:
-    """Return the recorded times between which everything lies that tells about a window of aligned time."""
-    ((least, most),) = cursor.execute(_OFFSETS).fetchall()
-    bounds: dict[str, int] = {}
-    if start_ns is not None:
-        window = {"start_ns": start_ns, "end_ns": 2**62 if end_ns is None else end_ns}
-        ((long_from,),) = cursor.execute(_LONG_FROM, window).fetchall()
-        bounds["spans_from"] = start_ns - most - LONG_SPAN_NS
-        if long_from is not None:
-            bounds["spans_from"] = min(bounds["spans_from"], long_from)
-        bounds["samples_from"] = start_ns - most - max_gap_ns
-    if end_ns is not None:
-        bounds["until"] = end_ns - least
-        bounds["samples_until"] = end_ns - least + max_gap_ns + 1
-    return bounds
+class _Line(NamedTuple):
+    """One quantity of one GPU."""
+
+    metric: str
+    host: str
+    gpu: str
+
+
+class _Lines:
+    """The quantities of all GPUs; several series may tell about one, as after a restart."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        found = cursor.execute(_LINES, {"metrics": list(GPU_METRICS)}).fetchall()
+        self.series: list[int] = [series_id for series_id, *_ in found]
+        self.number, self.offset_ns = np.zeros((2, max(self.series, default=0) + 1), np.int64)
+        """The line of a series, and what aligns its times."""
+        numbers: dict[_Line, int] = {}
+        for series_id, *told, offset_ns in found:
+            self.number[series_id] = numbers.setdefault(_Line(*told), len(numbers))
+            self.offset_ns[series_id] = offset_ns
+        self.all = list(numbers)
+
+
+class _Sums:
+    """Adds up what samples tell about states and steps."""
+
+    def __init__(self, kinds: list[_Kind], islands: dict[str, _Islands], lines: _Lines, max_gap_ns: int) -> None:
+        self._kinds = kinds
+        self._states = sum(kind.step is None for kind in kinds)
+        self._islands = islands
+        self._lines = lines
+        self._max_gap_ns = max_gap_ns
+        gpus = dict.fromkeys((line.host, line.gpu) for line in lines.all)
+        numbers = {gpu: number for number, gpu in enumerate(gpus)}
+        self._gpu = np.array([numbers[line.host, line.gpu] for line in lines.all], np.int64)
+        self._metric = np.array([GPU_METRICS.index(line.metric) for line in lines.all], np.int64)
+        self._known_s, self._areas = np.zeros((2, len(GPU_METRICS), len(kinds)))
+        self._is_known = np.zeros((len(gpus), self._states), bool)
+        self.islands_of_lines = sum(len(islands[line.host].kind) for line in lines.all if line.host in islands)
+
+    def add(self, first_ns: int, last_ns: int, samples: dict[str, NDArray[Any]]) -> None:
+        """Add what lies in a part of the window, from the samples in it and around it."""
+        series_id = samples["series_id"]
+        groups = by_group(self._lines.number[series_id])
+        if not groups:
+            return
+        rows = np.concatenate([own for _, own in groups])
+        times = (samples["time_ns"] + self._lines.offset_ns[series_id])[rows]
+        history = _History(times, samples["value"][rows], [len(own) for _, own in groups], self._max_gap_ns)
+        numbers = np.array([number for number, _ in groups])
+        islands = self._of_lines(numbers.tolist(), first_ns, last_ns)
+        counts = [len(own.kind) for own in islands]
+        known_s, area = np.subtract(
+            history.until([own.end_ns for own in islands]), history.until([own.start_ns for own in islands])
+        )
+        kind = np.concatenate([own.kind for own in islands])
+        place = np.repeat(self._metric[numbers], counts) * len(self._kinds) + kind
+        shape = self._areas.shape
+        self._known_s += np.bincount(place, known_s, self._areas.size).reshape(shape)
+        self._areas += np.bincount(place, area, self._areas.size).reshape(shape)
+        is_known = (known_s > 0) & (kind < self._states)
+        self._is_known[np.repeat(self._gpu[numbers], counts)[is_known], kind[is_known]] = True
+
+    def _of_lines(self, numbers: list[int], first_ns: int, last_ns: int) -> list[_Islands]:
+        every = {host: own.between(first_ns, last_ns) for host, own in self._islands.items()}
+        states = {host: own.at(own.kind < self._states) for host, own in every.items()}
+        lines = (self._lines.all[number] for number in numbers)
+        # Steps are asked for their energy alone.
+        return [(every if line.metric == _POWER else states).get(line.host, _NO_ISLANDS) for line in lines]
+
+    def totals(self) -> GpuTotals:
+        """Return what was added up."""
+        gpus = self._is_known.sum(axis=0).tolist()
+        # Area and known time of each metric in turn, as the struct has them; the energy is the last.
+        columns = np.stack((self._areas, self._known_s), axis=1).reshape(2 * len(GPU_METRICS), -1).T.tolist()
+        rows = list(zip(self._kinds, columns, strict=True))
+        states = [
+            StateTotals(kind.role, kind.name, kind.seconds, known, *sums)
+            for (kind, sums), known in zip(rows[: self._states], gpus, strict=True)
+        ]
+        steps = [
+            StepEnergy(kind.step, energy, known_s)
+            for kind, (*_, energy, known_s) in rows
+            if kind.step is not None and known_s > 0
+        ]
+        return GpuTotals(sorted(states, key=lambda state: (-state.seconds, state.role, state.name)), steps)
+
+
+class _History:
+    """What quantities add up to, each from its first sample on.
+
+    Args:
+        times: of the samples, one line after the other.
+        values: of the samples.
+        counts: how many samples each line has.
+        max_gap_ns: samples that are further apart tell nothing about the time between them.
+    """
+
+    def __init__(self, times: Integers, values: Floats, counts: list[int], max_gap_ns: int) -> None:
+        self._bounds = [0, *accumulate(counts)]
+        lines = np.repeat(np.arange(len(counts)), counts)
+        if np.any((times[1:] < times[:-1]) & (lines[1:] == lines[:-1])):
+            order = np.lexsort((times, lines))
+            times, values = times[order], values[order]
+        self._times, self._values = times, values
+        widths = np.append(np.diff(times), 0)
+        # After the last sample of a line, as in a gap, nothing is known.
+        is_known = (np.append(lines[1:], -1) == lines) & (widths <= max_gap_ns)
+        self._widths_s = np.where(is_known, widths, 0) / 1e9
+        self._rises = np.append(np.diff(values), 0.0)
+        self._known_s = _before(self._widths_s)
+        self._areas = _before(self._widths_s * (values + self._rises / 2))
+
+    def until(self, moments: list[Integers]) -> tuple[Floats, Floats]:
+        """Return for how long each line was known up to its moments, and the area under it; all lines in a row."""
+        lines = zip(pairwise(self._bounds), moments, strict=True)
+        places = np.concatenate(
+            [
+                np.maximum(np.searchsorted(self._times[begin:end], own, side="right") - 1, 0) + begin
+                for (begin, end), own in lines
+            ]
+        )
+        widths_s = self._widths_s[places]
+        # What is before the first sample has come to nothing.
+        into_s = np.maximum(np.concatenate(moments) - self._times[places], 0) / 1e9 * (widths_s > 0)
+        share = into_s / np.where(widths_s > 0, widths_s, 1.0)
+        area = into_s * (self._values[places] + self._rises[places] * share / 2)
+        return self._known_s[places] + into_s, self._areas[places] + area
+
+
+def _before(amounts: Floats) -> Floats:
+    """Return what came before each amount."""
+    return np.concatenate(([0.0], np.cumsum(amounts)[:-1]))
