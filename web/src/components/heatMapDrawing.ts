@@ -95,8 +95,11 @@ export function drawHeatMap(context: CanvasRenderingContext2D, data: HeatMapData
       if (value === null || value === undefined) continue;
       const box = cellBox(data, layout, { row, column });
       context.fillStyle = heatColour(shareOf(value, style.range, style.isLogarithmic), style.theme);
+      // Whole pixels: blurred edges would draw a pattern of their own.
+      const [left, right] = [Math.round(box.x), Math.round(box.x + box.width)];
+      const [top, bottom] = [Math.round(box.y), Math.round(box.y + box.height)];
       const gap = box.height > 8 ? 1 : 0;
-      context.fillRect(box.x, box.y, Math.max(1, box.width + 0.5), box.height - gap);
+      context.fillRect(left, top, Math.max(1, right - left), Math.max(1, bottom - top - gap));
     }
   }
   context.font = `11px ${style.font}`;
