@@ -165,37 +165,40 @@ def test_services_that_no_state_tells_of_are_found_and_ended(
         assert other.poll() is None
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_service_that_will_not_end(
-    tmp_path, running_host, stand_in, alive, wait_until, prometheus_program, pids_of
-):
+@pytest.fixture
+def stubborn_host(tmp_path, running_host, stand_in, prometheus_program, pids_of):
+    """A process whose stack ends with an hour's patience, and has a Tempo that will not end; and the services' pids."""
     tempo = stand_in(tmp_path / "tempo", "tempo", "3.0.3", stubborn=True)
-    environment = {"STAND_IN_TEMPO": str(tempo), "STOP_TIMEOUT_S": "3600"}
-    with running_host(tmp_path / "data", **environment) as host:
-        pids = pids_of(tmp_path / "data")
-        host.send_signal(signal.SIGINT)
-        wait_until(lambda: "Tempo is asked to end" in Layout(tmp_path / "data").log("tempo").read_text())
-        host.send_signal(signal.SIGINT)
-        assert host.wait(60) == 130
-        wait_until(lambda: not any(map(alive, pids.values())))
+    with running_host(tmp_path / "data", STAND_IN_TEMPO=str(tempo), STOP_TIMEOUT_S="3600") as host:
+        yield host, pids_of(tmp_path / "data").values()
+
+
+def is_asked_to_end(directory):
+    return "Tempo is asked to end" in Layout(directory).log("tempo").read_text()
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_service_that_will_not_end(stubborn_host, tmp_path, alive, wait_until):
+    host, pids = stubborn_host
+    host.send_signal(signal.SIGINT)
+    wait_until(lambda: is_asked_to_end(tmp_path / "data"))
+    host.send_signal(signal.SIGINT)
+    assert host.wait(60) == 130
+    wait_until(lambda: not any(map(alive, pids)))
 
 
 def test_ctrl_c_pressed_again_and_again_ends_a_stack_that_was_ordered_to_stop(
-    tmp_path, running_host, stand_in, alive, wait_until, prometheus_program, pids_of
+    stubborn_host, tmp_path, alive, wait_until
 ):
-    tempo = stand_in(tmp_path / "tempo", "tempo", "3.0.3", stubborn=True)
-    environment = {"STAND_IN_TEMPO": str(tempo), "STOP_TIMEOUT_S": "3600"}
-    with running_host(tmp_path / "data", **environment) as host:
-        pids = pids_of(tmp_path / "data")
-        layout = Layout(tmp_path / "data")
-        remove_state(layout.root)
-        wait_until(lambda: "Tempo is asked to end" in layout.log("tempo").read_text())
+    host, pids = stubborn_host
+    remove_state(Layout(tmp_path / "data").root)
+    wait_until(lambda: is_asked_to_end(tmp_path / "data"))
 
-        def press():
-            host.send_signal(signal.SIGINT)
-            return host.poll() is not None
+    def press():
+        host.send_signal(signal.SIGINT)
+        return host.poll() is not None
 
-        wait_until(press)
-        wait_until(lambda: not any(map(alive, pids.values())))
+    wait_until(press)
+    wait_until(lambda: not any(map(alive, pids)))
 
 
 def test_a_service_that_survives_being_killed_is_not_waited_for(monkeypatch, caplog):
