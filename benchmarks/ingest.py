@@ -78,7 +78,7 @@ class Totals(NamedTuple):
     server_processor_s: float
 
 
-Work = Callable[[str, int, float, Connection], None]
+Work = Callable[[str, str, int, float, Connection], None]
 """Records for some seconds as process `rank`: says that it is ready, waits for a word, and sends a `Recorded`."""
 
 

@@ -152,7 +152,7 @@ def _large_store(browser: Browser, words: list[str], options: Options) -> Iterat
 def _first_paint(browser: Browser, server: ServerProcess) -> float:
     with _page(browser, server) as page:
         page.goto("/")
-        return _wait_for(page, _FIRST_PAINT) / 1000
+        return float(_wait_for(page, _FIRST_PAINT)) / 1000
 
 
 def _show_many(page: Page, server: ServerProcess, spans: int) -> int:

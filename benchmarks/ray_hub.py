@@ -80,7 +80,7 @@ class Worker:
     def record(self, spans: int) -> float:
         """Record spans as fast as the buffer allows, deliver them; returns the calls' processor seconds."""
         import rl_insight
-        from rl_insight.api import default_monitor
+        from rl_insight.monitor import default_monitor
 
         spent = 0.0
         for _ in range(spans // _BURST):
@@ -89,7 +89,8 @@ class Worker:
                 with rl_insight.trace_span("generate", {"tokens": 512, "model": "policy", "turn": turn}):
                     pass
             spent += time.thread_time() - begun
-            while len(default_monitor._recorder.spans) > 10_000:
+            recorder = default_monitor._recorder
+            while recorder is not None and len(recorder.spans) > 10_000:
                 time.sleep(0.005)
         if not rl_insight.flush(_DEADLINE_S):
             raise RuntimeError("the hub did not take the batches in time.")

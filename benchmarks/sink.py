@@ -75,8 +75,8 @@ def _totals(bodies: list[bytes]) -> Totals:
                 key = (batch.process.process_id, name, labels)
                 latest[key] = max(value, latest.get(key, 0.0))
     counters: dict[str, float] = {}
-    for (_process, name, _labels), value in latest.items():
-        counters[name] = counters.get(name, 0.0) + value
+    for (_process, name, _labels), total in latest.items():
+        counters[name] = counters.get(name, 0.0) + total
     return Totals(spans, counters)
 
 

@@ -224,8 +224,11 @@ def test_wrong_address_or_token_keeps_the_batches(make_transport, receiver, help
 def test_bounded_spool_drops_the_oldest_and_counts_them(make_transport, receiver, helpers):
     receiver.stop()
     size = len(helpers.make_batch(1)) + 12
-    transport = make_transport(spool_max_bytes=5 * size)
-    send(transport, helpers, range(1, 9))
+    transport = make_transport(spool_max_bytes=5 * size, retry_initial_s=600.0)
+    send(transport, helpers, [1])
+    # While a request is under way its batches are not dropped: they would be past the bound.
+    helpers.wait_until(lambda: transport.get_status()["retries"])
+    send(transport, helpers, range(2, 9))
     receiver.start()
     assert transport.flush(20)
     lost = sum(count for _, reason, count in transport.losses if reason == "spool_full")

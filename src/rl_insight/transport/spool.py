@@ -63,7 +63,7 @@ class _Entry(msgspec.Struct):
 
 
 class Spool:
-    """First in, first out; the oldest batches are dropped past `max_bytes`.
+    """First in, first out; the oldest batches are dropped past `max_bytes`, except those that are just being sent.
 
     A batch is written to a temporary file and renamed, so that a reader sees whole batches only. There is no `fsync`:
     batches survive the end of the process, not a power cut. When the disk refuses, batches wait in at most

@@ -1,0 +1,99 @@
+"""How long it takes to say how busy the GPUs of a long run were in each state."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks.harness import Figure, Options, say
+from rl_insight.schema import NO_STEP, Batch, BatchBuilder, Process
+from rl_insight.schema.batch import Samples
+from rl_insight.store import RunStore
+from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.hardware import GPU_METRICS, gpu_totals
+
+NAME = "by_state"
+
+SECOND = 1_000_000_000
+HOUR_NS = 3600 * SECOND
+BEGIN_NS = 1_767_225_600 * SECOND
+NODES, GPUS = 8, 8
+_EVERY_NS = 5 * SECOND
+_STEP_NS = 86 * SECOND
+_STATES = ("generate", "wait", "reward", "train", "weight_sync")
+
+
+def run(options: Options) -> Iterator[Figure]:
+    """Ask for the whole run, as the page does at first, and for its last hour."""
+    hours = 2 if options.quick else 48
+    end_ns = BEGIN_NS + hours * HOUR_NS
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gpus.duckdb"
+        say(f"by_state: {_make_store(path, hours):,} samples of {NODES * GPUS} GPUs in {hours} hours")
+        with RunStore(path) as store, store.reader() as cursor:
+            for name, length_ns in ((f"{hours} hours", hours * HOUR_NS), ("an hour", HOUR_NS)):
+                took = min(_seconds(cursor, end_ns - length_ns, end_ns) for _ in range(3))
+                yield Figure(f"GPUs by state over {name}", took * 1000, "ms")
+
+
+def _seconds(cursor: Cursor, start_ns: int, end_ns: int) -> float:
+    began = time.perf_counter()
+    totals = gpu_totals(cursor, start_ns=start_ns, end_ns=end_ns)
+    took = time.perf_counter() - began
+    if {state.gpus for state in totals.states} != {NODES * GPUS}:
+        raise RuntimeError(f"not all GPUs were counted, the figure is worth nothing: {totals.states}")
+    return took
+
+
+def _make_store(path: Path, hours: int) -> int:
+    """Write a run of nodes whose GPUs are read every 5 s while they generate, wait and train; returns the samples."""
+    samples = 0
+    workers = [
+        Process(process_id=f"node{node}-1", run_id="gpus", host=f"node{node}", pid=node + 1, role="worker", rank=node)
+        for node in range(NODES)
+    ]
+    with RunStore(path) as store:
+        for hour in range(hours):
+            batches = [_hour(worker, hour) for worker in workers]
+            samples += sum(len(batch.samples) for batch in batches)
+            store.commit(batches, live=False)
+    return samples
+
+
+def _hour(worker: Process, hour: int) -> Batch:
+    """Return what one node records in an hour."""
+    rng = np.random.default_rng((worker.pid, hour))
+    start_ns = BEGIN_NS + hour * HOUR_NS
+    builder = BatchBuilder()
+    for metric in GPU_METRICS:
+        for gpu in range(GPUS):
+            builder.add_series(metric, "gauge", "", f'{{"gpu":"{gpu}"}}')
+    series = len(GPU_METRICS) * GPUS
+    for step in range(-(-(start_ns - BEGIN_NS) // _STEP_NS), (start_ns + HOUR_NS - BEGIN_NS) // _STEP_NS):
+        for number, state in enumerate(_STATES):
+            span_id = (worker.pid << 40) + step * len(_STATES) + number + 1
+            builder.add_span(
+                span_id=span_id,
+                trace=(worker.pid, step + 1),
+                name=state,
+                start_ns=BEGIN_NS + step * _STEP_NS + number * _STEP_NS // len(_STATES),
+                duration_ns=_STEP_NS // len(_STATES),
+                segment="state_interval",
+                step=step,
+            )
+    batch = builder.build(worker, sequence=hour + 1, sent_ns=start_ns + HOUR_NS)
+    times = np.repeat(np.arange(start_ns, start_ns + HOUR_NS, _EVERY_NS), series)
+    columns = {
+        "series": np.tile(np.arange(series, dtype="<u4"), len(times) // series),
+        "time_ns": times,
+        "value": rng.random(len(times)),
+        "step": np.full(len(times), NO_STEP),
+    }
+    return msgspec.structs.replace(
+        batch, samples=Samples(**{name: column.tobytes() for name, column in columns.items()})
+    )
