@@ -19,6 +19,7 @@ if importlib.util.find_spec("ray") is None:
 ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "disabled"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/ray/" in str(item.path):

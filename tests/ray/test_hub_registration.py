@@ -5,7 +5,7 @@ import shutil
 JOB = """
 insight.init("math", "grpo", {{"server": {{"url": "{url}"}}}}, run_id="r1")
 insight.metric_value("reward", 0.5)
-insight.flush()
+insight.flush(60)
 print(status()["metrics_url"], flush=True)
 sys.stdin.readline()
 insight.finish()
@@ -64,7 +64,7 @@ def test_a_hub_that_moved_takes_the_place_of_its_old_address(start_driver, serve
     driver = start_driver(f"""
     config = {{"server": {{"url": "{server.url}"}}, "prometheus": {{"metrics_report_port": 0}}}}
     insight.init(config=config, run_id="r1")
-    insight.flush()
+    insight.flush(60)
     before = status()["metrics_url"]
     print(before, flush=True)
     sys.stdin.readline()
@@ -97,7 +97,7 @@ def test_without_a_server_a_hub_is_found_as_ever_and_says_why_it_is_on_no_list(r
     run_driver("""
     insight.init()
     insight.metric_count("calls")
-    insight.flush()
+    insight.flush(60)
     assert status()["registration"] == {"not_registered": "no server is known."}
     assert value("rl_insight_monitor_calls_total") == 1
     assert hub_name() in hubs()

@@ -18,7 +18,7 @@ def test_the_original_example_runs_and_its_values_arrive(run_driver):
     out = run_driver(
         EXAMPLE
         + """
-assert insight.flush()
+assert insight.flush(60)
 text = metrics()
 run = insight.get_status()["run_id"]
 assert f'rl_insight_monitor_train_step_total{{worker="trainer_0",run_id="{run}"}} 1' in text
@@ -39,7 +39,7 @@ def test_a_real_prometheus_scrapes_the_hub(start_driver, start_prometheus):
         insight.metric_histogram("latency_ms", value / 10)
     insight.metric_count("calls", 2, worker="a")
     insight.metric_count("calls", 3, worker="b", shard="1")
-    assert insight.flush()
+    assert insight.flush(60)
     print(status()["metrics_url"], flush=True)
     sys.stdin.read()
     """)
@@ -68,7 +68,7 @@ def test_workers_and_actors_need_no_init_and_share_the_run(run_driver):
             insight.init(role="rollout", rank=7)
         def act(self):
             insight.metric_count("actor_calls")
-            insight.flush()
+            insight.flush(60)
             return insight.get_status()
 
     pids = set(ray.get([task.remote(i) for i in range(8)]))
@@ -148,7 +148,7 @@ def test_a_restarted_hub_gets_what_was_not_confirmed_and_all_totals_again(run_dr
     run_driver("""
     insight.init()
     insight.metric_count("before")
-    assert insight.flush()
+    assert insight.flush(60)
     hub = find_hub()
     ray.kill(hub, no_restart=False)
     for _ in range(200):
@@ -165,7 +165,7 @@ def test_two_jobs_on_one_node_do_not_collide_and_hubs_are_gone_with_their_job(st
     other = start_driver("""
     insight.init()
     insight.metric_count("jobs", job="first")
-    insight.flush()
+    insight.flush(60)
     print(status()["metrics_url"], flush=True)
     sys.stdin.read()
     """)
@@ -173,7 +173,7 @@ def test_two_jobs_on_one_node_do_not_collide_and_hubs_are_gone_with_their_job(st
     run_driver(f"""
     insight.init()
     insight.metric_count("jobs", job="second")
-    insight.flush()
+    insight.flush(60)
     assert status()["metrics_url"] != {url!r}
     assert value('rl_insight_monitor_jobs_total{{job="second"') == 1
     assert 'job="first"' not in metrics()
@@ -202,7 +202,7 @@ def test_with_one_hub_a_node_the_workers_use_the_one_on_their_own(run_driver):
     run_driver("""
     insight.init(config={"ray": {"hub": "node"}})
     insight.metric_count("driver_calls")
-    assert insight.flush()
+    assert insight.flush(60)
     assert hub_name() in hubs()
     """)
 
@@ -210,17 +210,12 @@ def test_with_one_hub_a_node_the_workers_use_the_one_on_their_own(run_driver):
 def test_waiting_for_a_hub_that_hangs_costs_the_recording_thread_nothing(run_driver):
     run_driver("""
     insight.init()
-    hub = find_hub()
-    pid = ray.get(hub.get_status.remote()) and None
     insight.metric_count("calls")
-    assert insight.flush()
-    import signal, subprocess
-    pids = subprocess.run(["pgrep", "-f", "MonitorHub"], capture_output=True, text=True).stdout.split()
-    assert pids
-    for pid in pids:
-        os.kill(int(pid), signal.SIGSTOP)
+    assert insight.flush(60)
+    import signal, threading
+    pid = ray.get(find_hub().__ray_call__.remote(lambda hub: os.getpid()))
+    os.kill(pid, signal.SIGSTOP)
     try:
-        import threading
         finished = threading.Event()
         def train():
             for _ in range(5000):
@@ -232,7 +227,6 @@ def test_waiting_for_a_hub_that_hangs_costs_the_recording_thread_nothing(run_dri
         assert finished.wait(60)
         assert not insight.flush(0.5)
     finally:
-        for pid in pids:
-            os.kill(int(pid), signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
     wait_until(lambda: value("rl_insight_monitor_calls_total") == 5001)
     """)

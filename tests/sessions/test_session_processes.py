@@ -23,7 +23,7 @@ def run_phases(carrier: dict[str, str], plan: str) -> None:
                 pass
             asyncio.run(call_tools(plan))
         finally:
-            insight.flush()
+            insight.flush(60)
 
 
 async def call_tools(plan: str) -> None:
