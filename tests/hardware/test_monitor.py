@@ -111,6 +111,21 @@ def test_step_shorter_than_the_interval_gets_a_reading_of_its_own(start, helpers
     assert hardware.flush(20)["ray/gpu.util.avg"] == pytest.approx(60.0)
 
 
+def test_a_reading_under_way_is_enough_for_a_flush(start, helpers):
+    source = ScriptedSource([gpu(0.5)])
+    source.block.clear()
+    hardware = start(source, interval_s=3600)
+    flushed = []
+    thread = threading.Thread(target=lambda: flushed.append(hardware.flush(20)))
+    thread.start()
+    helpers.wait_until(hardware._run.wake.is_set)
+    source.block.set()
+    thread.join(20)
+    assert flushed[0]
+    hardware.stop()
+    assert source.reads == 1
+
+
 def test_flush_gives_up_on_a_source_that_hangs(start):
     source = ScriptedSource([gpu(0.2)])
     source.block.clear()

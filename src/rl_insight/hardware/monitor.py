@@ -141,23 +141,31 @@ class HardwareMonitor:
 
     def _sample_within(self, run: _Run, timeout_s: float) -> None:
         with self._sampled:
-            before = self._samples
+            # What a reading under way brings will do; if it brings nothing, one that begins from now on has to end.
+            wanted = run.begun + 1
             run.wake.set()
             self._sampled.wait_for(
-                lambda: self._samples != before or not self._means.is_empty or run.stopping.is_set(), timeout=timeout_s
+                lambda: run.ended >= wanted or not self._means.is_empty or run.stopping.is_set(), timeout=timeout_s
             )
 
     def _watch(self, run: _Run) -> None:
         sources = self._sources
         try:
             while not run.stopping.is_set():
-                run.wake.clear()
+                with self._sampled:
+                    run.begun += 1
+                    run.wake.clear()
                 started = time.monotonic()
                 for source in sources:
                     self._read(source, run.stopping)
                 with self._sampled:
                     self._samples += 1
+                    run.ended += 1
+                    if not self._means.is_empty:
+                        run.wake.clear()  # whoever asked meanwhile has an answer
                     self._sampled.notify_all()
+                if run.stopping.is_set():  # its word may have been cleared
+                    break
                 run.wake.wait(max(0.0, started + self._interval_s - time.monotonic()))
         finally:
             for source in sources:
@@ -184,6 +192,8 @@ class _Run:
     def __init__(self, monitor: HardwareMonitor) -> None:
         self.stopping = threading.Event()
         self.wake = threading.Event()
+        self.begun = self.ended = 0
+        """Readings of all sources."""
         self.pid = os.getpid()
         self.thread = threading.Thread(target=monitor._watch, args=(self,), name="rl-insight-hardware", daemon=True)
 
