@@ -19,24 +19,24 @@ from rl_insight.store.queries.hardware import GPU_METRICS, gpu_totals
 
 NAME = "by_state"
 
-SECOND = 1_000_000_000
-HOUR_NS = 3600 * SECOND
-BEGIN_NS = 1_767_225_600 * SECOND
-NODES, GPUS = 8, 8
-_EVERY_NS = 5 * SECOND
-_STEP_NS = 86 * SECOND
+_SECOND = 1_000_000_000
+_HOUR_NS = 3600 * _SECOND
+_BEGIN_NS = 1_767_225_600 * _SECOND
+_NODES, _GPUS = 8, 8
+_EVERY_NS = 5 * _SECOND
+_STEP_NS = 86 * _SECOND
 _STATES = ("generate", "wait", "reward", "train", "weight_sync")
 
 
 def run(options: Options) -> Iterator[Figure]:
     """Ask for the whole run, as the page does at first, and for its last hour."""
     hours = 2 if options.quick else 48
-    end_ns = BEGIN_NS + hours * HOUR_NS
+    end_ns = _BEGIN_NS + hours * _HOUR_NS
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gpus.duckdb"
-        say(f"by_state: {_make_store(path, hours):,} samples of {NODES * GPUS} GPUs in {hours} hours")
+        say(f"by_state: {_make_store(path, hours):,} samples of {_NODES * _GPUS} GPUs in {hours} hours")
         with RunStore(path) as store, store.reader() as cursor:
-            for name, length_ns in ((f"{hours} hours", hours * HOUR_NS), ("an hour", HOUR_NS)):
+            for name, length_ns in ((f"{hours} hours", hours * _HOUR_NS), ("an hour", _HOUR_NS)):
                 took = min(_seconds(cursor, end_ns - length_ns, end_ns) for _ in range(3))
                 yield Figure(f"GPUs by state over {name}", took * 1000, "ms")
 
@@ -45,7 +45,7 @@ def _seconds(cursor: Cursor, start_ns: int, end_ns: int) -> float:
     began = time.perf_counter()
     totals = gpu_totals(cursor, start_ns=start_ns, end_ns=end_ns)
     took = time.perf_counter() - began
-    if {state.gpus for state in totals.states} != {NODES * GPUS}:
+    if {state.gpus for state in totals.states} != {_NODES * _GPUS}:
         raise RuntimeError(f"not all GPUs were counted, the figure is worth nothing: {totals.states}")
     return took
 
@@ -55,7 +55,7 @@ def _make_store(path: Path, hours: int) -> int:
     samples = 0
     workers = [
         Process(process_id=f"node{node}-1", run_id="gpus", host=f"node{node}", pid=node + 1, role="worker", rank=node)
-        for node in range(NODES)
+        for node in range(_NODES)
     ]
     with RunStore(path) as store:
         for hour in range(hours):
@@ -68,26 +68,26 @@ def _make_store(path: Path, hours: int) -> int:
 def _hour(worker: Process, hour: int) -> Batch:
     """Return what one node records in an hour."""
     rng = np.random.default_rng((worker.pid, hour))
-    start_ns = BEGIN_NS + hour * HOUR_NS
+    start_ns = _BEGIN_NS + hour * _HOUR_NS
     builder = BatchBuilder()
     for metric in GPU_METRICS:
-        for gpu in range(GPUS):
+        for gpu in range(_GPUS):
             builder.add_series(metric, "gauge", "", f'{{"gpu":"{gpu}"}}')
-    series = len(GPU_METRICS) * GPUS
-    for step in range(-(-(start_ns - BEGIN_NS) // _STEP_NS), (start_ns + HOUR_NS - BEGIN_NS) // _STEP_NS):
+    series = len(GPU_METRICS) * _GPUS
+    for step in range(hour * _HOUR_NS // _STEP_NS, (hour + 1) * _HOUR_NS // _STEP_NS):
         for number, state in enumerate(_STATES):
             span_id = (worker.pid << 40) + step * len(_STATES) + number + 1
             builder.add_span(
                 span_id=span_id,
                 trace=(worker.pid, step + 1),
                 name=state,
-                start_ns=BEGIN_NS + step * _STEP_NS + number * _STEP_NS // len(_STATES),
+                start_ns=_BEGIN_NS + step * _STEP_NS + number * _STEP_NS // len(_STATES),
                 duration_ns=_STEP_NS // len(_STATES),
                 segment="state_interval",
                 step=step,
             )
-    batch = builder.build(worker, sequence=hour + 1, sent_ns=start_ns + HOUR_NS)
-    times = np.repeat(np.arange(start_ns, start_ns + HOUR_NS, _EVERY_NS), series)
+    batch = builder.build(worker, sequence=hour + 1, sent_ns=start_ns + _HOUR_NS)
+    times = np.repeat(np.arange(start_ns, start_ns + _HOUR_NS, _EVERY_NS), series)
     columns = {
         "series": np.tile(np.arange(series, dtype="<u4"), len(times) // series),
         "time_ns": times,

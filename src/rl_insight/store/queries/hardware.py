@@ -195,9 +195,11 @@ class _Window:
 
     def parts(self, cursor: Cursor, series: Parameters, islands: int) -> list[int]:
         """Return where to cut the window, so that the samples and islands of a part fit into memory; with its ends."""
+        if not islands:
+            return []
         extent = cursor.execute(_EXTENT, series | self.recorded(self.start_ns, self.end_ns)).fetchall()
         ((count, earliest, latest),) = extent
-        if not count or not islands:
+        if not count:
             return []
         parts = -(-(count + islands) // _ROWS_AT_ONCE)
         first, last = earliest + self._least_offset, latest + self._most_offset
@@ -243,7 +245,7 @@ def _states(
     every = _Islands(found["kind"], found["start_ns"], found["end_ns"])
     _, firsts = np.unique(every.kind, return_index=True)
     seconds = np.bincount(every.kind, every.end_ns - every.start_ns) / 1e9
-    columns = ([*found[name][firsts].tolist()] for name in ("role", "name", "step"))
+    columns = (found[name][firsts].tolist() for name in ("role", "name", "step"))
     kinds = [_Kind(*told) for told in zip(*columns, seconds.tolist(), strict=True)]
     hosts, numbers = np.unique(found["host"].astype(str), return_inverse=True)
     return kinds, {str(hosts[number]): every.at(rows) for number, rows in by_group(numbers)}

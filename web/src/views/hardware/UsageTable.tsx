@@ -11,7 +11,9 @@ import type { Range } from "../metrics/range";
 /** How busy the accelerators were while a role was in a state: "busy 31 % during rollout". */
 export function UsageTable({ run, range }: { run: string; range: Range }) {
   const query = { run, start_ns: range.start_ns, end_ns: range.end_ns };
-  const { data, error } = useQuery(`usage ${JSON.stringify(query)}`, (signal) => api.usageByState(query, signal), { everyMs: Math.min(60_000, Math.max(5000, range.width / 1e6)) });
+  // Of a long stretch, some seconds more change nothing that can be seen.
+  const everyMs = Math.min(60_000, Math.max(5000, range.width / 1e6));
+  const { data, error } = useQuery(`usage ${JSON.stringify(query)}`, (signal) => api.usageByState(query, signal), { everyMs });
   if (data !== undefined && data.states.length === 0) return null;
   return (
     <Panel className="span-6" title="GPU busy by state">
