@@ -58,7 +58,7 @@ def start_driver(cluster, tmp_path):
     def start(program, *, init=f"address={cluster!r}"):
         path = tmp_path / f"driver{len(started)}.py"
         path.write_text(
-            "import ray, time, sys, os, json, logging\n"
+            "import ray, time, sys, os, json, logging, http.client\n"
             f"ray.init({init}, logging_level='ERROR', log_to_driver=False)\n"
             "import rl_insight as insight\n"
             "from rl_insight.collector.ray_hub import find_hub, hub_name, NAMESPACE\n"
@@ -161,7 +161,7 @@ def wait_until(predicate, timeout=60):
         try:
             if found := predicate():
                 return found
-        except ray.exceptions.RayError:  # a hub that is just restarting
+        except (ray.exceptions.RayError, OSError, http.client.HTTPException):  # a hub that is just restarting
             pass
         time.sleep(0.1)
     raise SystemExit("timed out waiting")
