@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 STATIC = Path("src", "rl_insight", "server", "static")
+WITHOUT_PAGE = "RL_INSIGHT_WITHOUT_PAGE"
 BUILT = ("index.html", "report/report.js", "report/report.css")
 
 
 class WebPageHook(BuildHookInterface[Any]):
-    """Runs `npm install` and `vite build` in `web/`; without npm the wheel is made without the page, and says so."""
+    """Runs `npm install` and `vite build` in `web/`; without npm the build fails, unless it is told to do without."""
 
     PLUGIN_NAME = "custom"
 
@@ -31,11 +33,13 @@ class WebPageHook(BuildHookInterface[Any]):
     def _build(self, web: Path) -> None:
         npm = shutil.which("npm")
         if npm is None or not (web / "package.json").is_file():
-            self.app.display_warning(
-                "The web page is not built: npm was not found. The server will run without it, and no reports can be "
-                "written. Install Node.js 20 or newer and build again to have it."
+            if os.environ.get(WITHOUT_PAGE) == "1":
+                self.app.display_warning(f"Building without the web page, because {WITHOUT_PAGE}=1.")
+                return
+            raise RuntimeError(
+                "cannot build the web page: npm was not found. Install Node.js 20 or newer and build again, or set "
+                f"{WITHOUT_PAGE}=1 to build a server without its page and without reports."
             )
-            return
         self.app.display_info("Building the web page with npm.")
         # Not `npm ci`: it refuses the lock file where an index lacks the packages of one platform, even of another one.
         install = [npm, "install", "--no-save", "--no-audit", "--no-fund"]

@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(error), BAD_CONFIG)
     except ImportError as error:
         return fail(
-            f"the package {error.name or error} is missing: install it with `pip install rl-insight`.", BAD_CONFIG
+            f"the package {error.name or error} is not installed: install it, or the whole server with "
+            '`pip install "rl-insight[server]"`.',
+            BAD_CONFIG,
         )
     except InsightError as error:
         return fail(str(error), FAILURE)

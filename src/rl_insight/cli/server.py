@@ -64,12 +64,16 @@ def start(
 
 
 def _announce(record: ServerRecord) -> None:
+    from rl_insight.server.pages import STATIC
+
     say(f"RL-Insight is running at {record.url}")
     if record.token:
         say(f"  open    {record.url}/?token={record.token}")
         say(f"  token   {record.token}  (RL_INSIGHT_TOKEN for producers)")
     say(f"  data    {record.data_dir}")
     say(f"  OTLP    {record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)")
+    if not (STATIC / "index.html").is_file():
+        say("  page    not part of this installation: build it with npm, or install a release")
     say_stack(Path(record.data_dir))
 
 

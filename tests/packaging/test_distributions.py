@@ -1,0 +1,137 @@
+"""The wheel and the source distribution, built and installed for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1_000_000
+
+
+def _build(kind, source, directory, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(directory)],
+        cwd=source,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, report_bundle):
+    directory = tmp_path_factory.mktemp("wheel")
+    built = _build("wheel", ROOT, directory)
+    assert built.returncode == 0, built.stderr
+    return next(directory.glob("*.whl"))
+
+
+def test_wheel_carries_the_page_and_the_licenses_of_what_is_bundled(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert "rl_insight/server/static/index.html" in names
+        assert "rl_insight/server/static/report/report.js" in names
+        assert "rl_insight/py.typed" in names
+        notices = archive.read("rl_insight/server/static/third-party-licenses.md").decode()
+    for package in ("react", "react-dom", "scheduler", "uplot"):
+        assert f"## {package}" in notices
+    assert notices.count("Permission is hereby granted") >= 3
+
+
+@pytest.mark.parametrize("parent", ["tmp", "build", "dist"])
+def test_sdist_is_small_wherever_it_is_built(tmp_path, parent):
+    """A pattern of .gitignore that matches the path of the checkout must not let ignored folders in."""
+    checkout = tmp_path / parent / "checkout"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(checkout)], check=True)
+    for name in ("pyproject.toml", "hatch_build.py"):
+        shutil.copy(ROOT / name, checkout / name)
+    (checkout / "web" / "node_modules" / "react").mkdir(parents=True)
+    (checkout / "web" / "node_modules" / "react" / "index.js").write_bytes(os.urandom(6 * MEGABYTE))
+    built = _build("sdist", checkout, tmp_path / "out", RL_INSIGHT_WITHOUT_PAGE="1")
+    assert built.returncode == 0, built.stderr
+    archive = next((tmp_path / "out").glob("*.tar.gz"))
+    with tarfile.open(archive) as opened:
+        names = opened.getnames()
+    assert not [name for name in names if "node_modules" in name]
+    assert [name for name in names if name.endswith("/src/rl_insight/__init__.py")]
+    assert archive.stat().st_size <= 5 * MEGABYTE
+
+
+def test_build_without_npm_fails_unless_it_is_told_to_do_without_the_page(tmp_path):
+    checkout = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(checkout)], check=True)
+    for name in ("pyproject.toml", "hatch_build.py"):
+        shutil.copy(ROOT / name, checkout / name)
+    refused = _build("wheel", checkout, tmp_path / "out", PATH="/nonexistent")
+    assert refused.returncode != 0
+    assert "npm was not found" in refused.stdout + refused.stderr
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    allowed = _build("wheel", checkout, tmp_path / "out", PATH="/nonexistent", RL_INSIGHT_WITHOUT_PAGE="1")
+    assert allowed.returncode == 0, allowed.stderr
+
+
+def _interpreters():
+    """Every other CPython that can be found, as (version, path); the suite itself runs on this one."""
+    found = {}
+    for minor in range(10, 15):
+        program = shutil.which(f"python3.{minor}")
+        candidates = [Path(program)] if program else []
+        candidates += sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))
+        for candidate in candidates:
+            probe = subprocess.run([str(candidate), "-m", "venv", "--help"], capture_output=True, check=False)
+            if probe.returncode == 0:
+                found[f"3.{minor}"] = str(candidate)
+                break
+    return sorted(found.items())
+
+
+_USES_EVERYTHING = """
+import rl_insight as insight
+insight.init("math", "wheel", {"server": {"backend": "file"}, "file": {"directory": "events"}})
+with insight.step(1), insight.trace_state("rollout"), insight.session(task_id="a") as sample:
+    with insight.phase("generate"):
+        insight.metric_count("tokens", 512, model="policy")
+    sample.finalize("accepted", reward=1)
+insight.finish()
+import sys
+heavy = {"duckdb", "numpy", "pyarrow", "fastapi", "typer", "grpc"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize(("version", "program"), _interpreters())
+def test_training_side_installs_and_records_on_every_interpreter(tmp_path, wheel, version, program):
+    environment = tmp_path / "environment"
+    subprocess.run([program, "-m", "venv", str(environment)], check=True)
+    install = [environment / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel]
+    installed = subprocess.run(list(map(str, install)), capture_output=True, text=True, check=False)
+    if "Could not find a version" in installed.stderr or "No matching distribution" in installed.stderr:
+        pytest.skip(f"the package index does not answer for Python {version}: {installed.stderr[-200:]}")
+    assert installed.returncode == 0, installed.stderr
+    python = str(environment / "bin" / "python")
+    used = subprocess.run([python, "-c", _USES_EVERYTHING], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert used.returncode == 0, used.stderr
+    assert list((tmp_path / "events").rglob("*"))
+    # Only the training side is installed: the command line says so in one sentence.
+    command = subprocess.run(
+        [environment / "bin" / "rl-insight", "--version"], capture_output=True, text=True, check=False
+    )
+    assert command.returncode == 2
+    assert 'pip install "rl-insight[server]"' in command.stderr
+    assert "Traceback" not in command.stderr
+    packages = environment / "lib" / f"python{version}" / "site-packages"
+    ours = sum(
+        file.stat().st_size
+        for file in packages.rglob("*")
+        if file.is_file() and file.relative_to(packages).parts[0].split("-")[0] not in {"pip", "setuptools"}
+    )
+    assert ours <= 25 * MEGABYTE
