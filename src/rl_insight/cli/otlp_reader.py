@@ -15,7 +15,7 @@ from rl_insight.exchange.readers.base import FileContext, Reader
 from rl_insight.schema import Batch, BatchBuilder, Process
 
 if TYPE_CHECKING:
-    from rl_insight.server.totals import TotalsTable
+    from rl_insight.metrics.totals import TotalsTable
 
 _SIGNALS = (
     ("traces", re.compile(rb'"resourceSpans"')),
@@ -84,8 +84,8 @@ class OtlpReader(Reader):
             yield self.context.build(builder, process)
 
     def _add_metrics(self, builder: BatchBuilder, entry: Any, process: Process) -> int:
+        from rl_insight.metrics.totals import TotalsTable
         from rl_insight.server.otlp.metrics import MetricRows
-        from rl_insight.server.totals import TotalsTable
 
         totals = self._totals.get(process.process_id)
         if totals is None:

@@ -18,15 +18,16 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.metrics import Distribution
+from rl_insight.metrics.foreign_buckets import explicit_codes
+from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.schema.sequences import first_given_sequence
-from rl_insight.server.buckets import explicit_codes
 from rl_insight.server.config import ScrapeSettings
 from rl_insight.server.http_get import FetchError, Page, fetch
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.targets import Target, TargetBook
-from rl_insight.server.totals import Distribution, TotalsTable
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.metrics import Distribution
+from rl_insight.metrics.foreign_buckets import SCALES, explicit_codes, exponential_counts
+from rl_insight.metrics.totals import Added, SeriesTotal, TotalsTable
 from rl_insight.schema import BatchBuilder
 from rl_insight.schema.names import label_name, metric_name
-from rl_insight.server.buckets import SCALES, explicit_codes, exponential_counts
 from rl_insight.server.otlp.attributes import as_text, plain
-from rl_insight.server.totals import Added, Distribution, SeriesTotal, TotalsTable
 
 _DELTA = 1
 _NO_VALUE = 1
@@ -120,7 +121,7 @@ class MetricRows:
             for code, count in zip(explicit_codes(bounds), counts, strict=False):
                 if count:
                     filed[code] = filed.get(code, 0) + count
-            self._distribution(metric, name, point, Distribution(point.count, point.sum, filed), is_delta=is_delta)
+            self._distribution(metric, name, point, filed, is_delta=is_delta)
 
     def _add_exponential_histogram(self, metric: Any, name: str, histogram: Any) -> None:
         is_delta = histogram.aggregation_temporality == _DELTA
@@ -130,20 +131,22 @@ class MetricRows:
             if point.scale not in SCALES:
                 self._reject(f"a histogram with a scale beyond {SCALES[0]} and {SCALES[-1]}: {name}")
                 continue
-            seen = Distribution(point.count, point.sum, exponential_counts(point), point.scale)
-            self._distribution(metric, name, point, seen, is_delta=is_delta)
+            buckets = exponential_counts(point)
+            self._distribution(metric, name, point, buckets, is_delta=is_delta, scale=point.scale)
 
-    def _distribution(self, metric: Any, name: str, point: Any, seen: Distribution, *, is_delta: bool) -> None:
+    def _distribution(
+        self, metric: Any, name: str, point: Any, buckets: dict[int, int], *, is_delta: bool, scale: int | None = None
+    ) -> None:
         labels = _labels(point.attributes)
         total = self._total(name, labels)
         if total is None:
             return
-        if point.HasField("min") and point.HasField("max"):
-            seen.extremes = (point.min, point.max)
+        extremes = (point.min, point.max) if point.HasField("min") and point.HasField("max") else ()
+        seen = Distribution(point.count, point.sum, buckets, *extremes)
         if is_delta:
-            self._differences.append(total.add_distribution(seen))
+            self._differences.append(total.add_distribution(seen, scale))
         else:
-            total.add_cumulative_distribution(seen, point.start_time_unix_nano)
+            total.add_cumulative_distribution(seen, point.start_time_unix_nano, scale)
         self._builder.add_histogram(
             self._position(metric, name, "histogram", labels),
             time_ns=self._time(point),

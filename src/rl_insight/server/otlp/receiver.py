@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.sequences import first_given_sequence
 from rl_insight.server.counters import ServerCounters
@@ -20,7 +21,6 @@ from rl_insight.server.otlp.metrics import MetricRows
 from rl_insight.server.otlp.payloads import Signal, read_request
 from rl_insight.server.otlp.resources import ProcessBook
 from rl_insight.server.otlp.spans import SpanRows
-from rl_insight.server.totals import TotalsTable
 
 _MAX_SENDERS = 10_000
 _MAX_RECENT = 4096

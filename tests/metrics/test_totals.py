@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint as Point
 
+from rl_insight.metrics import Distribution
+from rl_insight.metrics.foreign_buckets import explicit_codes, exponential_counts, to_codes
+from rl_insight.metrics.totals import SeriesTotal, TotalsTable
 from rl_insight.schema.histogram import bucket_code, lower_bound, upper_bound
-from rl_insight.server.buckets import explicit_codes, exponential_counts, to_codes
-from rl_insight.server.totals import Distribution, SeriesTotal, TotalsTable
 
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=10, unique=True).map(sorted))
@@ -71,9 +72,9 @@ def test_sources_of_one_series_are_added_and_a_restart_goes_on():
 def test_a_distribution_that_grows_coarser_keeps_every_count():
     total = SeriesTotal()
     fine = exponential_counts(Point(scale=3, positive=Point.Buckets(offset=0, bucket_counts=[1] * 8)))
-    total.add_cumulative_distribution(Distribution(8, 8.0, fine, 3), 1)
+    total.add_cumulative_distribution(Distribution(8, 8.0, fine), 1, 3)
     coarse = exponential_counts(Point(scale=1, positive=Point.Buckets(offset=0, bucket_counts=[5, 4])))
-    total.add_cumulative_distribution(Distribution(9, 9.5, coarse, 1), 1)
+    total.add_cumulative_distribution(Distribution(9, 9.5, coarse), 1, 1)
     assert (total.count, total.value, sum(total.buckets().values())) == (9, 9.5, 9)
 
 

@@ -7,25 +7,15 @@ differences (delta). Both are turned into differences, and the differences are a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rl_insight.metrics.families import Distribution
+from rl_insight.metrics.foreign_buckets import to_codes
 from rl_insight.schema.histogram import middle
-from rl_insight.server.buckets import to_codes
 
 _MAX_SOURCES = 16
 _MAX_COUNT = 2**63 - 1
-
-
-@dataclass(slots=True)
-class Distribution:
-    """A histogram: its buckets by code, or by foreign index where `scale` is given (see `server.buckets`)."""
-
-    count: int
-    sum: float
-    counts: dict[int, int]
-    scale: int | None = None
-    extremes: tuple[float, float] | None = None
-    """The smallest and the largest value, where they are known."""
 
 
 @dataclass(slots=True)
@@ -34,7 +24,7 @@ class _Source:
 
     value: float = 0.0
     count: int = 0
-    counts: dict[int, int] = field(default_factory=dict)
+    buckets: Mapping[int, int] = field(default_factory=dict)
     scale: int | None = None
 
 
@@ -83,33 +73,34 @@ class SeriesTotal:
         source.value = value
         return self.add(more)
 
-    def add_distribution(self, new: Distribution) -> Added:
-        """Add a difference."""
-        codes = {code: number for code, number in to_codes(new.counts, new.scale, None).items() if number > 0}
+    def add_distribution(self, new: Distribution, scale: int | None = None) -> Added:
+        """Add a difference; with a scale, its buckets are foreign indexes (see `foreign_buckets`)."""
+        codes = {code: number for code, number in to_codes(new.buckets, scale, None).items() if number > 0}
         is_first = not self.count
         for code, number in codes.items():
             self.codes[code] = min(self.codes.get(code, 0) + number, _MAX_COUNT)
         self.count = min(self.count + new.count, _MAX_COUNT)
         self.value += new.sum
-        smallest, largest = new.extremes or _extremes(self.codes)
+        is_known = new.minimum <= new.maximum
+        smallest, largest = (new.minimum, new.maximum) if is_known else _extremes(self.codes)
         self.minimum = smallest if is_first else min(self.minimum, smallest)
         self.maximum = largest if is_first else max(self.maximum, largest)
         return Added(self, new.sum, new.count, codes)
 
-    def add_cumulative_distribution(self, seen: Distribution, start_ns: int = 0) -> Added:
-        """Add what is new in a source's distribution; one that fell began again."""
+    def add_cumulative_distribution(self, seen: Distribution, start_ns: int = 0, scale: int | None = None) -> Added:
+        """Add what is new in a source's distribution; one that fell started over."""
         source = self._source(start_ns)
-        known = to_codes(source.counts, source.scale, seen.scale)
-        is_finer = seen.scale is not None and source.scale is not None and seen.scale > source.scale
+        known = to_codes(source.buckets, source.scale, scale)
+        is_finer = scale is not None and source.scale is not None and scale > source.scale
         starts_over = (
-            is_finer or seen.count < source.count or any(seen.counts.get(key, 0) < old for key, old in known.items())
+            is_finer or seen.count < source.count or any(seen.buckets.get(key, 0) < old for key, old in known.items())
         )
         new = seen
         if not starts_over:
-            more = {key: number - known.get(key, 0) for key, number in seen.counts.items()}
-            new = Distribution(seen.count - source.count, seen.sum - source.value, more, seen.scale, seen.extremes)
-        source.value, source.count, source.counts, source.scale = seen.sum, seen.count, seen.counts, seen.scale
-        return self.add_distribution(new)
+            more = {key: number - known.get(key, 0) for key, number in seen.buckets.items()}
+            new = Distribution(seen.count - source.count, seen.sum - source.value, more, seen.minimum, seen.maximum)
+        source.value, source.count, source.buckets, source.scale = seen.sum, seen.count, seen.buckets, scale
+        return self.add_distribution(new, scale)
 
     def buckets(self) -> dict[int, int]:
         """Return the buckets that hold something, by code."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf, sqrt
 from typing import Any
@@ -60,7 +60,7 @@ def exponential_counts(point: Any) -> dict[int, int]:
     return counts
 
 
-def to_codes(counts: dict[int, int], scale: int | None, wanted: int | None) -> dict[int, int]:
+def to_codes(counts: Mapping[int, int], scale: int | None, wanted: int | None) -> Mapping[int, int]:
     """Return exponential buckets of one scale as those of a coarser one, or (wanted None) as codes.
 
     Without a scale the keys are codes already. Finer buckets than ours melt into one without error; a coarser one is

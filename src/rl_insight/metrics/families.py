@@ -1,0 +1,188 @@
+"""A metric with all its series at one moment, whatever its source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from rl_insight.metrics.kinds import KINDS, MetricKind
+from rl_insight.schema import Batch
+from rl_insight.schema.histogram import lower_bound, upper_bound
+from rl_insight.schema.records import _object
+
+LabelItems = tuple[tuple[str, str], ...]
+"""Label names with their values."""
+
+_JUST_BELOW_ZERO = -sys.float_info.min
+
+
+class Exemplar(NamedTuple):
+    """One observation of a bucket, with the trace that it belongs to."""
+
+    trace_id: str
+    value: float
+    time_ns: int
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """The observations of a histogram series."""
+
+    count: int
+    sum: float
+    buckets: Mapping[int, int]
+    """Counts by bucket; `Family.bounds` says what the keys are."""
+    minimum: float = inf
+    maximum: float = -inf
+    """The extremes; minimum > maximum where they are unknown."""
+    exemplars: Mapping[int, Exemplar] = {}
+    """By bucket."""
+
+    @property
+    def total_count(self) -> int:
+        """The count; at least what the buckets hold, should a sender ever contradict itself."""
+        return max(self.count, sum(self.buckets.values()))
+
+
+class Point(NamedTuple):
+    """One series at one moment."""
+
+    labels: LabelItems
+    value: float | Distribution
+    time_ns: int = 0
+    """When a value was set; 0 for the moment at which the family was read."""
+
+
+class Family(msgspec.Struct, frozen=True):
+    """All series of one metric at one moment.
+
+    >>> from rl_insight.metrics import COUNTER
+    >>> Family("steps", COUNTER, "Training steps.", [Point((), 7.0)]).exposed_name("rl")
+    'rl_steps_total'
+    """
+
+    name: str
+    """Without a namespace and without the suffix of its kind."""
+    kind: MetricKind
+    documentation: str
+    points: list[Point]
+    bounds: tuple[float, ...] | None = None
+    """Upper bounds of the buckets, whose keys are positions here, with one more position for what is above them all.
+    None: the keys are codes of `rl_insight.schema.histogram`."""
+    codes: Sequence[int] = ()
+    """Without `bounds`: every code that a series of the metric has used, ascending."""
+
+    def exposed_name(self, namespace: str = "") -> str:
+        """Return the name that Prometheus sees."""
+        return self.kind.exposed_name(namespace, self.name)
+
+    def cumulative_bounds(self) -> list[tuple[float, list[int]]]:
+        """Return the finite bounds to expose, ascending, each with the buckets that end at it."""
+        if self.bounds is not None:
+            return [(bound, [position]) for position, bound in enumerate(self.bounds)]
+        return _code_bounds(self.codes)
+
+
+class MetricSource(Protocol):
+    """Anything that has metrics."""
+
+    def families(self) -> Iterable[Family]:
+        """Return the metrics that have a series now; safe to call from any thread."""
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """A metric that RL-Insight itself exposes; the one place that has its name, kind and documentation."""
+
+    name: str
+    """Without a namespace and without the suffix of its kind."""
+    kind: MetricKind
+    documentation: str
+
+    def family(self, points: Iterable[tuple[LabelItems, float]]) -> Family:
+        """Return the metric with values."""
+        return Family(self.name, self.kind, self.documentation, [Point(labels, value) for labels, value in points])
+
+
+def reserved_names(declarations: Iterable[Declaration]) -> frozenset[str]:
+    """Return every exposed name, without the namespace, that recorded metrics cannot use."""
+    return frozenset(name for declared in declarations for name in declared.kind.exposed_names(declared.name))
+
+
+def batch_families(batch: Batch) -> list[Family]:
+    """Return the metrics in one batch as its process reported them: not merged, each point with its time.
+
+    Rows whose kind is unknown or does not fit the table, and counters that are not a number, are left out.
+    """
+    text = batch.text
+    columns = [batch.series.column(name) for name in ("name", "kind", "labels", "documentation")]
+    families: dict[tuple[str, str], Family] = {}
+    places: list[tuple[Family, LabelItems] | None] = []
+    for name_at, kind_at, labels_at, documentation_at in zip(*columns, strict=True):
+        name, kind = text(name_at) or "", KINDS.get(text(kind_at) or "")
+        if kind is None:
+            places.append(None)
+            continue
+        family = families.get((name, kind.name))
+        if family is None:
+            family = families[name, kind.name] = Family(name, kind, text(documentation_at) or "", [])
+        places.append((family, _labels(text(labels_at) or "")))
+    for position, point in _batch_points(batch):
+        place = places[position]
+        if place is None or isinstance(point.value, Distribution) is not place[0].kind.is_distribution:
+            continue
+        if place[0].kind.is_cumulative and point.value != point.value:
+            continue
+        place[0].points.append(point._replace(labels=place[1]))
+    return [family for family in families.values() if family.points]
+
+
+def _batch_points(batch: Batch) -> Iterator[tuple[int, Point]]:
+    """Yield every row with the position of its series; labels are left empty."""
+    samples = batch.samples
+    rows = zip(samples.column("series"), samples.column("time_ns"), samples.column("value"), strict=True)
+    for position, time_ns, value in rows:
+        yield position, Point((), value, time_ns)
+    for position, time_ns, distribution in batch_distributions(batch):
+        yield position, Point((), distribution, time_ns)
+
+
+def batch_distributions(batch: Batch) -> Iterator[tuple[int, int, Distribution]]:
+    """Yield the histograms of a batch: position of the series, time and value."""
+    names = ("series", "time_ns", "count", "sum", "min", "max", "buckets")
+    codes, counts = batch.buckets.column("code").tolist(), batch.buckets.column("count").tolist()
+    start = 0
+    rows = zip(*map(batch.histograms.column, names), strict=True)
+    for position, time_ns, count, total, minimum, maximum, length in rows:
+        end = start + length
+        buckets = dict(zip(codes[start:end], counts[start:end], strict=True))
+        yield position, time_ns, Distribution(count, total, buckets, minimum, maximum)
+        start = end
+
+
+def _labels(text: str) -> LabelItems:
+    return tuple((name, value if isinstance(value, str) else str(value)) for name, value in _object(text).items())
+
+
+def _code_bounds(codes: Iterable[int]) -> list[tuple[float, list[int]]]:
+    """Return the bounds to expose for ascending bucket codes, each with the codes that end at it.
+
+    One more bound, where nothing is counted, is added below each run of adjoining buckets: without it, interpolation
+    would spread the first bucket of the run over the empty space below.
+    """
+    bounds: list[tuple[float, list[int]]] = []
+    for code in codes:
+        below = lower_bound(code) if code else _JUST_BELOW_ZERO
+        above = upper_bound(code)
+        if below > -inf and (code or bounds) and (not bounds or bounds[-1][0] < below):
+            bounds.append((below, []))
+        if above == inf:
+            continue
+        if bounds and bounds[-1][0] >= above:
+            # The smallest numbers have fewer bounds than buckets.
+            bounds[-1][1].append(code)
+        else:
+            bounds.append((above, [code]))
+    return bounds

@@ -1,0 +1,85 @@
+"""The kinds of metrics, each with everything that depends on the kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class MetricKind(msgspec.Struct, frozen=True):
+    """One kind of metric.
+
+    >>> COUNTER.exposed_name("rl", "steps"), COUNTER.exposed_name("rl", "steps_total")
+    ('rl_steps_total', 'rl_steps_total')
+    """
+
+    name: str
+    """On the wire, in the store and in JSON; also the type that Prometheus knows."""
+    suffixes: tuple[str, ...]
+    """What Prometheus sees after the base name; the first one is the metric's exposed name."""
+    openmetrics_suffixes: tuple[str, ...]
+    """The names that OpenMetrics reserves for it, after the base name."""
+    is_cumulative: bool
+    """Points are totals since a start, and the points of several processes are added up."""
+    is_distribution: bool
+    """Points are `Distribution`s, not numbers."""
+    aggregation: str
+    """How a query summarizes an interval by default."""
+    remote_write_type: int
+    """`prometheus.MetricMetadata.MetricType`."""
+    otlp_type: str
+    """The `data` field of `opentelemetry.proto.metrics.v1.Metric`."""
+
+    @property
+    def suffix(self) -> str:
+        """The end of an exposed name."""
+        return self.suffixes[0]
+
+    def base_name(self, name: str) -> str:
+        """Return a name without the suffix of the kind."""
+        return name.removesuffix(self.suffix)
+
+    def exposed_name(self, namespace: str, name: str) -> str:
+        """Return the name that Prometheus sees; it ends in the suffix exactly once."""
+        return f"{namespace}{'_' if namespace else ''}{self.base_name(name)}{self.suffix}"
+
+    def exposed_names(self, name: str) -> list[str]:
+        """Return every name that a metric occupies on `/metrics`, without a namespace."""
+        base = self.base_name(name)
+        return [base + suffix for suffix in self.suffixes]
+
+
+COUNTER: Final = MetricKind(
+    name="counter",
+    suffixes=("_total",),
+    openmetrics_suffixes=("", "_total", "_created"),
+    is_cumulative=True,
+    is_distribution=False,
+    aggregation="rate",
+    remote_write_type=1,
+    otlp_type="sum",
+)
+GAUGE: Final = MetricKind(
+    name="gauge",
+    suffixes=("",),
+    openmetrics_suffixes=("",),
+    is_cumulative=False,
+    is_distribution=False,
+    aggregation="avg",
+    remote_write_type=2,
+    otlp_type="gauge",
+)
+HISTOGRAM: Final = MetricKind(
+    name="histogram",
+    suffixes=("", "_bucket", "_sum", "_count"),
+    openmetrics_suffixes=("", "_bucket", "_sum", "_count", "_created"),
+    is_cumulative=True,
+    is_distribution=True,
+    aggregation="avg",
+    remote_write_type=3,
+    otlp_type="exponential_histogram",
+)
+
+KINDS: Final = {kind.name: kind for kind in (COUNTER, GAUGE, HISTOGRAM)}
+"""By name."""
