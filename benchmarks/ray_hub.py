@@ -40,7 +40,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 def _measure(options: Options) -> Iterator[Figure]:
     import rl_insight
-    from rl_insight.collector.ray_hub import find_hub
+    from rl_insight.hub.ray_hub import find_hub
 
     rounds = 1 if options.quick else 3
     spans, calls = (4_000, 100) if options.quick else (40_000, 500)

@@ -317,14 +317,14 @@ def _run_of_parent(settings: InsightConfig) -> str | None:
 def _is_ray_worker() -> bool:
     if "ray" not in sys.modules:
         return False
-    from rl_insight.collector.ray_hub import is_ray_worker
+    from rl_insight.hub.ray_hub import is_ray_worker
 
     return is_ray_worker()
 
 
 def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfig | None:
     """Return the settings of this Ray worker: the job's, with what its own `init()` said about this process."""
-    from rl_insight.collector import ray_hub
+    from rl_insight.hub import ray_hub
 
     hub = ray_hub.find_hub() if may_start_hub else ray_hub.wait_for_hub(_HUB_WAIT_S)
     if hub is None:

@@ -94,8 +94,8 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
 def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport:
     """Have this process export its spans itself, besides sending them to the server."""
     from rl_insight.collector import InProcessCollector
-    from rl_insight.collector.forwarding import ForwardingTransport
     from rl_insight.collector.sinks.otlp import OtlpTraceSink
+    from rl_insight.hub.forwarding import ForwardingTransport
 
     collector = InProcessCollector([OtlpTraceSink(config.otlp.traces_endpoint or "")])
     return ForwardingTransport(collector, transport)

@@ -24,7 +24,7 @@ class Case:
 
     def send(self, *sequences, text="hello"):
         for sequence in sequences:
-            self.transport.send(self.helpers.make_batch(sequence, text=text), sequence)
+            self.transport.send(self.helpers.make_batch(sequence, text=text))
 
     def stop(self):
         self.transport.close()
@@ -75,7 +75,7 @@ def test_everything_sent_arrives_once(case):
 
 def test_equal_sequences_of_several_processes_all_arrive(case):
     for process_id in ("a", "b", "c"):
-        case.transport.send(case.helpers.make_batch(1, process_id), 1)
+        case.transport.send(case.helpers.make_batch(1, process_id))
     assert case.transport.flush(20)
     assert case.delivered() == [1, 1, 1]
 
@@ -137,7 +137,7 @@ def test_forked_child_abandons_without_touching_the_parent(case):
         status = 1
         try:
             case.transport.abandon()
-            case.transport.send(b"the child has a transport of its own", 2)
+            case.transport.send(b"the child has a transport of its own")
             case.transport.close()
             status = 0
         finally:

@@ -61,9 +61,7 @@ def start_driver(cluster, tmp_path):
             "import ray, time, sys, os, json, logging, http.client\n"
             f"ray.init({init}, logging_level='ERROR', log_to_driver=False)\n"
             "import rl_insight as insight\n"
-            "from rl_insight.collector.ray_hub import find_hub, hub_name, NAMESPACE\n"
-            + HELPERS
-            + textwrap.dedent(program)
+            "from rl_insight.hub.ray_hub import find_hub, hub_name, NAMESPACE\n" + HELPERS + textwrap.dedent(program)
         )
         process = subprocess.Popen(
             [sys.executable, str(path)],

@@ -59,7 +59,7 @@ def start_flusher(recorder, sent, *, limit=1_000_000, **settings):
 
     config = load_config({"recorder": {"flush_interval_s": 60, **settings}}, environ={})
     process = Process(process_id="p", run_id="r", host="h", pid=1)
-    flusher = Flusher(recorder, process, config, lambda payload, sequence: sent.append(decode(payload)), limit)
+    flusher = Flusher(recorder, process, config, lambda payload: sent.append(decode(payload)), limit)
     flusher.start()
     return flusher
 

@@ -184,7 +184,7 @@ def test_a_client_slows_down_under_overload_and_loses_nothing(start_server, make
     for number, transport in enumerate(transports):
         transport.on_loss = lambda *loss: losses.append(loss)
         for sequence in range(1, 41):
-            transport.send(encode(make_batch(sequence, process_id=f"p{number}", spans=100)), sequence)
+            transport.send(encode(make_batch(sequence, process_id=f"p{number}", spans=100)))
     assert all(transport.flush(120) for transport in transports)
     slowed = sum(transport.get_status()["retries"] for transport in transports)
     for transport in transports:

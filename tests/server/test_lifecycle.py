@@ -157,7 +157,7 @@ def test_with_a_certificate_all_ports_speak_tls(start_server, tmp_path, make_bat
     from rl_insight.transport.http import HttpTransport
 
     transport = HttpTransport(server.url, process_id="p1", spool_dir=tmp_path / "spool", ca_file=str(certificate))
-    transport.send(encode(make_batch(1)), 1)
+    transport.send(encode(make_batch(1)))
     assert transport.flush(10)
     transport.close()
     import grpc

@@ -31,8 +31,8 @@ def sequences(path, problems=None):
 
 def test_one_process_writes_one_file_named_after_it(make_file_transport, helpers, tmp_path):
     transport = make_file_transport()
-    transport.send(helpers.make_batch(1), 1)
-    transport.send(helpers.make_batch(2), 2)
+    transport.send(helpers.make_batch(1))
+    transport.send(helpers.make_batch(2))
     transport.close()
     (file,) = (tmp_path / "events").iterdir()
     assert file.name == "node7-4711-9f3a2c1d.000001.rli"
@@ -43,7 +43,7 @@ def test_files_rotate_by_size_and_a_frame_is_never_split(make_file_transport, he
     size = len(frame(helpers.make_batch(1)))
     transport = make_file_transport(rotate_bytes=2 * size)
     for sequence in range(1, 6):
-        transport.send(helpers.make_batch(sequence), sequence)
+        transport.send(helpers.make_batch(sequence))
     transport.close()
     files = sorted((tmp_path / "events").iterdir())
     assert [sequences(file) for file in files] == [[1, 2], [3, 4], [5]]
@@ -53,14 +53,14 @@ def test_files_rotate_by_size_and_a_frame_is_never_split(make_file_transport, he
 def test_batch_larger_than_the_rotation_size_gets_a_file_of_its_own(make_file_transport, helpers, tmp_path):
     transport = make_file_transport(rotate_bytes=10)
     for sequence in (1, 2):
-        transport.send(helpers.make_batch(sequence), sequence)
+        transport.send(helpers.make_batch(sequence))
     assert [sequences(file) for file in sorted((tmp_path / "events").iterdir())] == [[1], [2]]
 
 
 def test_restart_under_the_same_name_never_appends_to_an_old_file(make_file_transport, helpers, tmp_path):
     for sequence in (1, 2):
         transport = make_file_transport()
-        transport.send(helpers.make_batch(sequence), sequence)
+        transport.send(helpers.make_batch(sequence))
         transport.close()
     assert len(list((tmp_path / "events").iterdir())) == 2
     assert sequences(tmp_path / "events") == [1, 2]
@@ -68,7 +68,7 @@ def test_restart_under_the_same_name_never_appends_to_an_old_file(make_file_tran
 
 def test_process_id_cannot_leave_the_directory(make_file_transport, helpers, tmp_path):
     transport = make_file_transport(process_id="../../evil/../x")
-    transport.send(helpers.make_batch(1), 1)
+    transport.send(helpers.make_batch(1))
     (file,) = (tmp_path / "events").iterdir()
     assert sequences(file) == [1]
 
@@ -76,7 +76,7 @@ def test_process_id_cannot_leave_the_directory(make_file_transport, helpers, tmp
 @pytest.mark.parametrize("kept", [1, 11, 12, 30])
 def test_broken_tail_is_reported_and_loses_nothing_before_it(make_file_transport, helpers, tmp_path, kept):
     transport = make_file_transport()
-    transport.send(helpers.make_batch(1), 1)
+    transport.send(helpers.make_batch(1))
     transport.close()
     (file,) = (tmp_path / "events").iterdir()
     whole = file.read_bytes()
@@ -90,7 +90,7 @@ def test_broken_tail_is_reported_and_loses_nothing_before_it(make_file_transport
 def test_broken_file_does_not_stop_the_next_one(make_file_transport, helpers, tmp_path):
     for process_id in ("a", "b"):
         transport = make_file_transport(process_id=process_id)
-        transport.send(helpers.make_batch(1, process_id), 1)
+        transport.send(helpers.make_batch(1, process_id))
         transport.close()
     (tmp_path / "events" / "a.000001.rli").write_bytes(b"garbage, not frames")
     problems = []
@@ -122,13 +122,13 @@ def test_refusing_disk_is_counted_warned_once_and_tried_again(make_file_transpor
     obstacle = tmp_path / "obstacle"
     obstacle.write_text("a file where a folder should be")
     transport = make_file_transport(obstacle / "events", retry_initial_s=0.0)
-    transport.send(helpers.make_batch(1), 1)
-    transport.send(helpers.make_batch(2), 2)
+    transport.send(helpers.make_batch(1))
+    transport.send(helpers.make_batch(2))
     assert transport.losses == [("batches", "disk", 1)] * 2
     assert not transport.flush(0.0)
     assert caplog.text.count("cannot write to") == 1
     obstacle.unlink()
-    transport.send(helpers.make_batch(3), 3)
+    transport.send(helpers.make_batch(3))
     assert transport.flush(0.0)
     assert sequences(obstacle / "events") == [3]
     assert transport.get_status()["lost_batches"] == 2
@@ -138,26 +138,26 @@ def test_refusing_disk_is_left_alone_for_a_while(make_file_transport, helpers, t
     obstacle = tmp_path / "obstacle"
     obstacle.write_text("")
     transport = make_file_transport(obstacle / "events", retry_initial_s=3600.0, retry_max_s=3600.0)
-    transport.send(helpers.make_batch(1), 1)
+    transport.send(helpers.make_batch(1))
     obstacle.unlink()
-    transport.send(helpers.make_batch(2), 2)
+    transport.send(helpers.make_batch(2))
     assert not (obstacle / "events").exists()
     assert len(transport.losses) == 2
 
 
 def test_half_written_frame_of_a_full_disk_is_cut_off(make_file_transport, helpers, tmp_path):
     transport = make_file_transport(retry_initial_s=0.0)
-    transport.send(helpers.make_batch(1), 1)
+    transport.send(helpers.make_batch(1))
     file = tmp_path / "events" / "node7-4711-9f3a2c1d.000001.rli"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 20, hard))
     try:
-        transport.send(helpers.make_batch(2), 2)
+        transport.send(helpers.make_batch(2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
-    transport.send(helpers.make_batch(3), 3)
+    transport.send(helpers.make_batch(3))
     problems = []
     assert sequences(tmp_path / "events", problems) == [1, 3]
     assert problems == []
@@ -169,7 +169,7 @@ import os, signal, sys
 from rl_insight.transport import FileTransport
 transport = FileTransport(sys.argv[1], "p")
 for sequence in range(1, 4):
-    transport.send(bytes.fromhex(sys.argv[1 + sequence]), sequence)
+    transport.send(bytes.fromhex(sys.argv[1 + sequence]))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -184,7 +184,7 @@ def test_killed_process_leaves_everything_it_sent(helpers, tmp_path):
 def test_reading_beside_a_writer_never_shows_half_a_batch(make_file_transport, helpers, tmp_path):
     transport = make_file_transport()
     for sequence in range(1, 20):
-        transport.send(helpers.make_batch(sequence, text="x" * 1000), sequence)
+        transport.send(helpers.make_batch(sequence, text="x" * 1000))
         problems = []
         assert sequences(tmp_path / "events", problems) == list(range(1, sequence + 1))
         assert problems == []
@@ -192,7 +192,7 @@ def test_reading_beside_a_writer_never_shows_half_a_batch(make_file_transport, h
 
 def test_abandon_closes_only_the_inherited_descriptor(make_file_transport, helpers, tmp_path):
     transport = make_file_transport()
-    transport.send(helpers.make_batch(1), 1)
+    transport.send(helpers.make_batch(1))
     before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
     transport.abandon()
     after = set(os.listdir("/proc/self/fd")) if before else set()

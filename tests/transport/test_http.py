@@ -22,7 +22,7 @@ from rl_insight.transport.spool import adopt_orphans
 
 def send(transport, helpers, sequences, **batch):
     for sequence in sequences:
-        transport.send(helpers.make_batch(sequence, **batch), sequence)
+        transport.send(helpers.make_batch(sequence, **batch))
 
 
 def spool_files(tmp_path):
@@ -289,7 +289,7 @@ import sys, time
 from rl_insight.transport import HttpTransport
 transport = HttpTransport(sys.argv[1], process_id="killed", spool_dir=sys.argv[2])
 for sequence, payload in enumerate(sys.argv[3:], 1):
-    transport.send(bytes.fromhex(payload), sequence)
+    transport.send(bytes.fromhex(payload))
 print("sent", flush=True)
 time.sleep(600)
 """
@@ -464,7 +464,7 @@ def test_forked_child_lets_go_of_socket_and_lock_without_hurting_the_parent(make
         still_open = 99
         try:
             transport.abandon()
-            transport.send(b"ignored", 2)
+            transport.send(b"ignored")
             still_open = sum(is_open(descriptor) for descriptor in kept)
         finally:
             os._exit(still_open)

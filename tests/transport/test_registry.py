@@ -61,7 +61,7 @@ def test_http_without_an_address_says_what_to_do(config):
 
 def test_file_settings_reach_the_transport(config, helpers, tmp_path):
     transport = create_transport("file", config, PROCESS)
-    transport.send(helpers.make_batch(1), 1)
+    transport.send(helpers.make_batch(1))
     transport.close()
     assert (tmp_path / "events" / "node7-1-aa.000001.rli").exists()
 

@@ -44,7 +44,7 @@ _DEFECT = "internal error while flushing: what was being encoded is lost. Please
 
 _encode_json = msgspec.json.Encoder().encode
 
-SendFunction = Callable[[bytes, int], None]
+SendFunction = Callable[[bytes], None]
 BatchListener = Callable[[Batch], None]
 """Called with each batch before it is sent, in the flusher's thread; it must return soon."""
 
@@ -346,7 +346,7 @@ class Flusher:
                 listener(batch)
             except Exception:  # what it writes to may be full or gone; the batch goes on its way
                 logger.exception("a listener to batches failed.")
-        self._send(encode(batch), self._sequence)
+        self._send(encode(batch))
 
 
 def _redaction_failed(losses: Losses) -> None:

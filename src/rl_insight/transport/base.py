@@ -1,4 +1,4 @@
-"""The road out of a process: what a recorder hands its batches to."""
+"""How encoded batches leave a process."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Transport(ABC):
     """Set by the owner; called when the receiver may have forgotten totals that it had been sent."""
 
     @abstractmethod
-    def send(self, payload: bytes, sequence: int) -> None:
-        """Take over one encoded batch; a relay may pass on batches of several processes with equal sequences."""
+    def send(self, payload: bytes) -> None:
+        """Take over one encoded batch; a relay passes on the batches of several processes."""
 
     @abstractmethod
     def flush(self, timeout_s: float) -> bool:

@@ -32,7 +32,7 @@ class FileTransport(Transport):
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
     >>> transport = FileTransport(directory, "node7-4711-9f3a2c1d")
-    >>> transport.send(b"...", 1)
+    >>> transport.send(b"...")
     >>> [path.name for path in Path(directory).iterdir()]
     ['node7-4711-9f3a2c1d.000001.rli']
     """
@@ -62,7 +62,7 @@ class FileTransport(Transport):
         self._written = self._written_bytes = self._lost = 0
         self._closed = False
 
-    def send(self, payload: bytes, sequence: int) -> None:  # noqa: ARG002 the payload carries its sequence too
+    def send(self, payload: bytes) -> None:
         """Append one batch."""
         with self._lock:
             reason = self._append(frame(payload))

@@ -94,7 +94,7 @@ class HttpTransport(Transport):
         self._thread = threading.Thread(target=self._run, name="rl-insight-http", daemon=True)
         self._thread.start()
 
-    def send(self, payload: bytes, sequence: int) -> None:  # noqa: ARG002 the payload carries its sequence too
+    def send(self, payload: bytes) -> None:
         """Put one batch into the spool and wake the sender."""
         if self._stopping:
             self.on_loss("batches", "closed", 1)

@@ -14,7 +14,7 @@ class MemoryTransport(Transport):
     """Keeps the latest batches in memory: for tests, and for a look at what a program records.
 
     >>> transport = MemoryTransport(max_batches=2)
-    >>> transport.send(b"first", 1)
+    >>> transport.send(b"first")
     >>> transport.payloads
     [b'first']
     """
@@ -44,7 +44,7 @@ class MemoryTransport(Transport):
         with self._lock:
             self._payloads.clear()
 
-    def send(self, payload: bytes, sequence: int) -> None:  # noqa: ARG002 the payload carries its sequence too
+    def send(self, payload: bytes) -> None:
         """Keep one batch, in place of the oldest when there are too many."""
         if self._closed:
             self.on_loss("batches", "closed", 1)
@@ -86,7 +86,7 @@ class MemoryTransport(Transport):
 class NullTransport(Transport):
     """Discards everything on purpose: `server.backend: none`."""
 
-    def send(self, payload: bytes, sequence: int) -> None:
+    def send(self, payload: bytes) -> None:
         """Discard one batch."""
 
     def flush(self, timeout_s: float) -> bool:  # noqa: ARG002 nothing to wait for

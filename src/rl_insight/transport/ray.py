@@ -44,9 +44,8 @@ class RayTransport(Transport):
         self._closed = False
         self._changed = Condition()
 
-    def send(self, payload: bytes, sequence: int) -> None:
+    def send(self, payload: bytes) -> None:
         """Queue a batch and submit what may be submitted."""
-        del sequence
         if self._closed:
             self.on_loss("batches", "closed", 1)
             return

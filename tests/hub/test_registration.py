@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rl_insight.collector.registration import HubTarget, TargetRegistration, targets_client
+from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
 
 TARGET = HubTarget(
     address="127.0.0.1:9092",

@@ -18,10 +18,10 @@ import msgspec
 
 from rl_insight.collector.collector import InProcessCollector
 from rl_insight.collector.derived import DerivedMetrics
-from rl_insight.collector.forwarding import ForwardingTransport
-from rl_insight.collector.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError
+from rl_insight.hub.forwarding import ForwardingTransport
+from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.schema import Process
 from rl_insight.transport import Transport, create_transport
 from rl_insight.transport._http_client import is_loopback
@@ -64,7 +64,7 @@ class MonitorHub:
 
     def ingest(self, payload: bytes) -> None:
         """Take one encoded batch."""
-        self._road.send(payload, 0)
+        self._road.send(payload)
 
     def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what a worker needs to start recording: the configuration and the run's identity."""

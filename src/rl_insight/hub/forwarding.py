@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from rl_insight.collector.base import Collector
@@ -19,7 +18,6 @@ class ForwardingTransport(Transport):
     def __init__(self, collector: Collector, onward: Transport | None = None) -> None:
         self.collector = collector
         self._onward = onward
-        self._sequence = itertools.count(1)
         self._on_loss: LossHandler = lambda _kind, _reason, _count: None
         if onward is not None:
             self.max_batch_bytes = onward.max_batch_bytes
@@ -35,16 +33,15 @@ class ForwardingTransport(Transport):
         if self._onward is not None:
             self._onward.on_loss = handler
 
-    def send(self, payload: bytes, sequence: int) -> None:
+    def send(self, payload: bytes) -> None:
         """Hand a batch to the collector, and on."""
-        del sequence  # batches of several processes pass through here: only a number of our own is unique
         try:
             self.collector.ingest(payload)
         except SchemaError:
             self.on_loss("batches", "refused", 1)
             return
         if self._onward is not None:
-            self._onward.send(payload, next(self._sequence))
+            self._onward.send(payload)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for the transport behind; the collector's sinks have their own time at `close`."""
