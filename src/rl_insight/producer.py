@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rl_insight.recorder.context import StepScope, current_span, current_step, is_step
 from rl_insight.recorder.lanes import State
-from rl_insight.recorder.losses import safe_text
+from rl_insight.recorder.losses import short_text
 from rl_insight.recorder.operations import traced
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
@@ -146,7 +146,7 @@ class Producer(SessionProducer):
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
             return NO_SPAN
         if state_lane_id is not None and state_lane_id.__class__ is not str:
-            state_lane_id = safe_text(state_lane_id)
+            state_lane_id = short_text(state_lane_id)
         return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id)
 
     def trace_span(
@@ -181,11 +181,11 @@ class Producer(SessionProducer):
             recorder.losses.refuse(
                 "attributes",
                 "not_a_mapping",
-                f"the attributes of trace_span({safe_text(name)!r}) were left out: they are no mapping.",
-                topic=safe_text(name),
+                f"the attributes of trace_span({short_text(name)!r}) were left out: they are no mapping.",
+                topic=short_text(name),
             )
         if lane is not None and lane.__class__ is not str:
-            lane = safe_text(lane)
+            lane = short_text(lane)
         span = Span(recorder, name, own, DURATION, lane)
         if start_time_ns is None and end_time_ns is None:
             return span
@@ -195,7 +195,7 @@ class Producer(SessionProducer):
         self, recorder: Recorder, span: Span, start_ns: int | None, end_ns: int | None
     ) -> Span | NoSpan:
         if start_ns is None or end_ns is None:
-            name = safe_text(span.name)
+            name = short_text(span.name)
             recorder.losses.refuse(
                 "spans",
                 "bad_time",
@@ -265,7 +265,7 @@ class Producer(SessionProducer):
                 recorder.losses.refuse(
                     "labels",
                     "extra_labels_failed",
-                    f"extra_labels of {name!r} raised {type(error).__name__} ({safe_text(error)}): left out.",
+                    f"extra_labels of {name!r} raised {type(error).__name__} ({short_text(error)}): left out.",
                     topic=name,
                 )
                 labels = static_labels
@@ -313,7 +313,7 @@ class Producer(SessionProducer):
         number = _step(step)
         if number is None:
             recorder.losses.refuse(
-                "steps", "bad_step", f"set_step({safe_text(step)}) was refused: a step is an integer."
+                "steps", "bad_step", f"set_step({short_text(step)}) was refused: a step is an integer."
             )
             return
         recorder.step = number
@@ -329,7 +329,9 @@ class Producer(SessionProducer):
             return NO_SPAN
         valid = _step(number)
         if valid is None:
-            recorder.losses.refuse("steps", "bad_step", f"step({safe_text(number)}) was refused: a step is an integer.")
+            recorder.losses.refuse(
+                "steps", "bad_step", f"step({short_text(number)}) was refused: a step is an integer."
+            )
             return NO_SPAN
         return StepScope(valid)
 
@@ -364,8 +366,8 @@ def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
         recorder.losses.refuse(
             "metrics",
             "not_a_number",
-            f"metric {safe_text(name)!r} was given {type(value).__name__}, not a number.",
-            topic=safe_text(name),
+            f"metric {short_text(name)!r} was given {type(value).__name__}, not a number.",
+            topic=short_text(name),
         )
         return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rl_insight.config import InsightConfig
+from rl_insight.config.model import MAX_RANK
 from rl_insight.config.paths import find_local_server
 from rl_insight.errors import ConfigError
 from rl_insight.recorder.flusher import Flusher
@@ -132,8 +133,9 @@ def launcher_rank(environ: Mapping[str, str]) -> int | None:
     (3, None)
     """
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-        if environ.get(name, "").isdecimal():
-            return int(environ[name])
+        text = environ.get(name, "")
+        if text.isdecimal() and len(text) <= len(str(MAX_RANK)) and int(text) <= MAX_RANK:
+            return int(text)
     return None
 
 

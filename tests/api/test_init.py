@@ -230,6 +230,20 @@ def test_rank_comes_from_the_launcher(monitor, monkeypatch):
     assert monitor._pipeline.process.rank == 5
 
 
+@pytest.mark.parametrize("rank", ["9" * 30, "9" * 5000, str(2**31)])
+def test_rank_that_no_batch_can_carry_is_not_taken_from_the_launcher(monitor, monkeypatch, rank):
+    monkeypatch.setenv("RANK", rank)
+    monitor.init(config=MEMORY)
+    assert monitor._pipeline.process.rank is None
+
+
+def test_rank_that_no_batch_can_carry_is_refused(monitor):
+    with pytest.raises(
+        ValueError, match=r"rank cannot be 1208925819614629174706176: it must be from 0 to 2147483647\."
+    ):
+        monitor.init(config=MEMORY, rank=2**80)
+
+
 def test_processes_of_one_launch_share_a_run(monkeypatch):
     from rl_insight.config import InsightConfig
     from rl_insight.startup import new_run_id

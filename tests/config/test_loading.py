@@ -311,3 +311,16 @@ def test_a_plain_form_with_wrong_values_is_refused(values, message):
 
 def test_the_token_does_not_show_in_the_config_as_text():
     assert "hidden-token" not in repr(load(RL_INSIGHT_TOKEN="hidden-token"))
+
+
+def test_white_space_around_a_token_is_dropped():
+    assert load({"server": {"token": " secret-token\n"}}).server.token == "secret-token"
+    assert load(RL_INSIGHT_TOKEN="secret-token\r\n").server.token == "secret-token"
+    assert load({"server": {"token": " \n"}}).server.token is None
+
+
+@pytest.mark.parametrize("token", ["secret\ntoken", "secret token", "secr\xe9t", "secret\x00"])
+def test_token_that_no_header_can_carry_is_refused_without_being_shown(token):
+    with pytest.raises(ConfigError, match=r"server\.token cannot be sent") as caught:
+        load({"server": {"token": token}})
+    assert "secr" not in str(caught.value)

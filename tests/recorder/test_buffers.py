@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 import rl_insight as insight
+from rl_insight.config import load_config
+from rl_insight.recorder.clock import Clock
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.recorder import Recorder
 from rl_insight.schema import Process, decode
@@ -55,8 +58,6 @@ def test_room_comes_back_after_a_flush():
 
 
 def start_flusher(recorder, sent, *, limit=1_000_000, **settings):
-    from rl_insight.config import load_config
-
     config = load_config({"recorder": {"flush_interval_s": 60, **settings}}, environ={})
     process = Process(process_id="p", run_id="r", host="h", pid=1)
     flusher = Flusher(recorder, process, config, lambda payload: sent.append(decode(payload)), limit)
@@ -163,3 +164,66 @@ def test_warnings_come_once_a_topic_and_are_bounded(caplog):
         recorder.losses.refuse("k", "r", f"message {number}", topic=str(number))
     assert len(caplog.records) == 1000
     assert recorder.losses.snapshot()[0].count == 6000
+
+
+def test_failure_at_every_flush_backs_off(caplog):
+    def refuse(*_arguments):
+        raise OverflowError("a batch that cannot be sent")
+
+    recorder = Recorder()
+    config = load_config({"recorder": {"flush_interval_s": 0.05}}, environ={})
+    flusher = Flusher(recorder, Process(process_id="p", run_id="r", host="h", pid=1), config, refuse, 1_000_000)
+    flusher.start()
+    time.sleep(1.5)
+    assert flusher.stop(10)
+    failures = next(loss.count for loss in recorder.losses.snapshot() if loss.reason == "internal_error")
+    assert 2 <= failures <= 7  # after pauses of 0.1, 0.2, 0.4, 0.8 s
+
+
+def test_clock_past_the_end_of_time_still_makes_batches():
+    sent = []
+    clock = Clock(wall=lambda: 2**63 + time.time_ns())
+    flusher = start_flusher(Recorder(clock=clock), sent)
+    flusher.recorder.record_point("event", 0, "e", {})
+    assert flusher.stop(10)
+    assert [len(batch.events) for batch in sent] == [1]
+    assert 0 < sent[0].sent_ns < 2**63
+
+
+LONG = "x" * 10_000_000
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(lambda: insight.trace_span(LONG).__enter__().finish(), id="span"),
+        pytest.param(lambda: insight.trace_event(LONG), id="event"),
+        pytest.param(lambda: insight.trace_event("e", note=LONG), id="attribute"),
+        pytest.param(lambda: insight.trace_event("e", note="\xe9" * 10_000_000), id="not-ascii"),
+        pytest.param(lambda: insight.trace_event("e", note=LONG.encode()), id="bytes"),
+        pytest.param(lambda: insight.trace_event("e", note=[0] * 3_000_000), id="list"),
+        pytest.param(lambda: insight.trace_event("e", **{LONG: 1}), id="key"),
+        pytest.param(lambda: insight.trace_event("e", api_key=LONG), id="secret"),
+        pytest.param(lambda: insight.log("info", LONG), id="log"),
+        pytest.param(lambda: insight.metric_count("c", note=LONG), id="label"),
+        pytest.param(lambda: insight.metric_count("c", **{LONG: 1}), id="label-name"),
+        pytest.param(lambda: insight.metric_count(LONG), id="metric"),
+        pytest.param(lambda: insight.metric_count("c", documentation=LONG), id="documentation"),
+        pytest.param(lambda: insight.metric_count(LONG, object()), id="refused"),
+        pytest.param(lambda: insight.trace_state("s", LONG).__enter__().finish(), id="lane"),
+        pytest.param(lambda: insight.session(LONG, session_id=LONG).submit(), id="session"),
+    ],
+)
+def test_text_of_any_size_is_cut_before_it_costs_time(record):
+    with capture() as captured:
+        record()
+        captured.flush()
+        times = []
+        for _ in range(3):
+            record()
+            begun = time.thread_time()
+            captured.flush()
+            times.append(time.thread_time() - begun)
+        assert sum(len(text) for batch in captured._transport.batches for text in batch.strings) < 2_000_000
+    # Redaction alone takes 2 s for such a text; cutting it takes well under this, on a slow machine too.
+    assert min(times) < 0.1

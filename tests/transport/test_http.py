@@ -38,7 +38,7 @@ def is_open(descriptor):
 
 
 def test_request_is_what_the_ingest_route_expects(make_transport, receiver, helpers):
-    transport = make_transport(token="secret-token", url=receiver.url + "/prefix/")
+    transport = make_transport(token="secret-token\n", url=receiver.url + "/prefix/")
     send(transport, helpers, [1])
     assert transport.flush(20)
     (request,) = receiver.requests

@@ -5,6 +5,8 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 
 import pytest
@@ -331,3 +333,19 @@ def test_every_batch_is_delivered_dropped_or_waiting(operations):
             delivered += spool.remove(taken)
         assert put == delivered + dropped + len(spool)
         assert spool.size_bytes <= 1500
+
+
+def test_a_disk_that_does_not_answer_never_keeps_a_process_from_ending(folder):
+    spool = Spool(folder, 10**6)
+    spool.put(payload(1))
+    os.mkfifo(folder / "0000000000000002.tmp")  # opening it blocks until a reader comes, which none does
+    writer = threading.Thread(target=spool.put, args=(payload(2),), daemon=True)
+    writer.start()
+    time.sleep(0.2)
+    begun = time.monotonic()
+    spool.close(timeout_s=0.3)
+    assert time.monotonic() - begun < 5
+    assert writer.is_alive()
+    with (folder / "0000000000000002.tmp").open("rb"):
+        writer.join(10)
+    assert (folder / "0000000000000001.rli").is_file()

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from math import inf
 from typing import Any
-from urllib.parse import urlsplit
 
-from rl_insight.config.model import InsightConfig, config_keys, sections
+from rl_insight.config.model import MAX_RANK, InsightConfig, config_keys, sections
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import RESERVED_LABELS, metric_name
+from rl_insight.urls import split_http_url
 
 RANGES: dict[str, tuple[float, float]] = {
     "prometheus.metrics_report_port": (0, 65535),
@@ -30,7 +30,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "http.retry_initial_s": (0.001, 3600),
     "http.retry_max_s": (0.001, 3600),
     "file.rotate_bytes": (1, inf),
-    "rank": (0, inf),
+    "rank": (0, MAX_RANK),
 }
 """The smallest and the largest value of each number."""
 
@@ -147,7 +147,7 @@ def _check_texts(config: InsightConfig) -> None:
         raise _refused("server.namespace", namespace, f"a Prometheus name such as {metric_name(namespace)!r}, or empty")
     for key in _URLS:
         url = _value(config, key)
-        if url is not None and not _is_http(url):
+        if url is not None and split_http_url(url) is None:
             raise _refused(key, url, "a URL such as 'http://127.0.0.1:18080'")
     for key in ("redaction.key_patterns", "redaction.value_patterns"):
         for position, pattern in enumerate(_value(config, key)):
@@ -167,15 +167,6 @@ def _problem_of(pattern: str) -> str | None:
     except (re.error, OverflowError, RecursionError) as error:
         return str(error)
     return None
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        port_is_valid = parts.port is None or parts.port > 0
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and port_is_valid
 
 
 def _value(config: InsightConfig, key: str) -> Any:

@@ -18,6 +18,7 @@ import msgspec
 from rl_insight.config.checks import check_keys, check_values, wrong_type
 from rl_insight.config.model import InsightConfig, config_keys, sections
 from rl_insight.errors import ConfigError
+from rl_insight.urls import clean_token
 
 if TYPE_CHECKING:
     from omegaconf.errors import OmegaConfBaseException
@@ -77,6 +78,7 @@ def load_config(
         raise _resolution_error(error) from error
     assert isinstance(config, InsightConfig)  # noqa: S101 - tells the type checker what a structured config becomes
     _unset_empty_texts(config)
+    config.server.token = clean_token(config.server.token)
     check_values(config)
     return config
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 MEBIBYTE = 1024 * 1024
+MAX_RANK = 2**31 - 1
 
 _MODEL_WORDS = (
     "first|last|next|previous|per|each|eos|bos|pad|unk|sep|cls|mask|stop|start|end|special"
@@ -33,20 +34,23 @@ SECRET_KEYS = (
 """Names of keys whose values are secrets, searched without regard to case."""
 
 SECRET_VALUES = (
-    r"\b[Bb]earer\s+[A-Za-z0-9._~+/=-]{8,}",
-    r"\bsk-[A-Za-z0-9_-]{16,}",
-    r"\bhf_[A-Za-z0-9]{16,}",
-    r"\b(?:gh[opsur]_|github_pat_)[A-Za-z0-9_]{16,}",
-    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    r"\bxox[abeprs]-[A-Za-z0-9-]{8,}",
+    r"[Bb]earer(?<=\b[Bb]earer)\s+[A-Za-z0-9._~+/=-]{8,}",
+    r"sk-(?<=\bsk-)[A-Za-z0-9_-]{16,}",
+    r"hf_(?<=\bhf_)[A-Za-z0-9]{16,}",
+    r"gh[opsur]_(?<=\bgh[opsur]_)[A-Za-z0-9_]{16,}",
+    r"github_pat_(?<=\bgithub_pat_)[A-Za-z0-9_]{16,}",
+    r"AKIA(?<=\bAKIA)[0-9A-Z]{16}\b",
+    r"ASIA(?<=\bASIA)[0-9A-Z]{16}\b",
+    r"xox[abeprs]-(?<=\bxox[abeprs]-)[A-Za-z0-9-]{8,}",
     # JSON Web Tokens: two parts that start with the Base64 of '{"', and a signature
-    r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
+    r"eyJ(?<=\beyJ)[A-Za-z0-9_-]{8,2048}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
     # the user and password of a URL
     r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
     # the whole key, also one that was cut short
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
-"""Pieces of text that are secrets wherever they stand."""
+"""Pieces of text that are secrets wherever they appear. A pattern begins with plain text, and the word boundary comes
+after it, because only such patterns are searched for quickly."""
 
 
 @dataclass(slots=True)

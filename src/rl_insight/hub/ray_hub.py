@@ -24,8 +24,8 @@ from rl_insight.hub.forwarding import ForwardingTransport
 from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.schema import Process
 from rl_insight.transport import Transport, create_transport
-from rl_insight.transport._http_client import is_loopback
 from rl_insight.transport.ray import RayTransport
+from rl_insight.urls import is_loopback
 
 logger = logging.getLogger("rl_insight")
 

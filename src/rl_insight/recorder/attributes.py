@@ -7,12 +7,13 @@ JSON has no NaN, no infinities and, in most readers, no integers beyond 64 bits:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from rl_insight.recorder.losses import Losses, safe_text
+from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
 
 RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "state_lane_id", "process_id"})
@@ -58,7 +59,7 @@ class AttributeEncoder:
             if key in plain_keys and _is_plain(value) and key.__class__ is str:
                 clean[key] = value
                 continue
-            name = key if key.__class__ is str else safe_text(key)
+            name = short_text(key)
             if name in RESERVED_ATTRIBUTES:
                 self._losses.refuse("attributes", "reserved", f"attribute {name!r} is reserved: it was left out.")
                 continue
@@ -105,9 +106,13 @@ class AttributeEncoder:
 
     def text(self, key: str, value: str) -> Any:
         """Return a text cut to its limit and without secrets; `DROPPED` when it must not be recorded."""
-        if len(value) > self._max_bytes // 4 and len(value.encode("utf-8", "replace")) > self._max_bytes:
-            value = value.encode("utf-8", "replace")[: self._max_bytes].decode("utf-8", "ignore")
-            self._losses.refuse("attributes", "cut", f"a text of {key!r} was cut to {self._max_bytes} bytes.")
+        limit = self._max_bytes
+        if len(value) > limit // 4:
+            # Cut by characters first: encoding all of a long text would take the interpreter's lock for as long.
+            encoded = value[: limit + 1].encode("utf-8", "replace")
+            if len(encoded) > limit:
+                value = encoded[:limit].decode("utf-8", "ignore")
+                self._losses.refuse("attributes", "cut", f"a text of {key!r} was cut to {limit} bytes.")
         return self._redactor.text(value)
 
     def _other(self, key: str, value: Any, depth: int) -> Any:
@@ -123,6 +128,8 @@ class AttributeEncoder:
                 return self._mapping(value, depth)
             if depth < _MAX_DEPTH and isinstance(value, (list, tuple, set, frozenset)):
                 return self._sequence(key, value, depth)
+            if isinstance(value, (bytes, bytearray)):
+                value = value[: self._max_bytes]
             return self.text(key, str(value))
         except Exception:  # noqa: BLE001  # what users pass may raise anything when it is looked at
             self._losses.refuse(
@@ -132,10 +139,10 @@ class AttributeEncoder:
 
     def _mapping(self, values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         clean: dict[str, Any] = {}
-        for name, value in list(values.items()):
+        for name, value in list(islice(values.items(), _MAX_VALUES + 1)):
             if not self._has_room():
                 break
-            key = safe_text(name)
+            key = short_text(name)
             item = self.value(key, value, depth + 1)
             if item is not DROPPED:
                 clean[key] = item
@@ -143,7 +150,7 @@ class AttributeEncoder:
 
     def _sequence(self, key: str, values: Iterable[Any], depth: int) -> list[Any]:
         clean: list[Any] = []
-        for value in list(values):
+        for value in list(islice(values, _MAX_VALUES + 1)):
             if not self._has_room():
                 break
             item = self.value(key, value, depth + 1)

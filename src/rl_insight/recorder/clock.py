@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 _STEPPED_NS = 250_000_000
+LATEST_NS = 2**62
+"""The end of representable time, in the year 2116: a clock that is further ahead is broken and counts as this."""
 
 
 class Clock:
@@ -23,7 +25,7 @@ class Clock:
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns, wall: Callable[[], int] = time.time_ns) -> None:
         self.now = now
         self._wall = wall
-        self.offset_ns = wall() - now()
+        self.offset_ns = self._offset_ns()
 
     def wall_ns(self, reading: int) -> int:
         """Return the wall-clock time of a monotonic reading."""
@@ -31,6 +33,9 @@ class Clock:
 
     def follow_steps(self) -> None:
         """Take a new anchor if the wall clock was stepped or the machine slept; slow drift is the receiver's to see."""
-        offset = self._wall() - self.now()
+        offset = self._offset_ns()
         if abs(offset - self.offset_ns) > _STEPPED_NS:
             self.offset_ns = offset
+
+    def _offset_ns(self) -> int:
+        return min(max(self._wall(), 0), LATEST_NS) - self.now()

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.backoff import Backoff
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import is_step
-from rl_insight.recorder.losses import Losses, safe_text
+from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
 from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
@@ -39,8 +40,12 @@ _VALUES_PER_BATCH = 21_000
 """1,500 spans, or 2,600 gauges. The C calls that make a batch's columns take under a millisecond. Smaller batches mean
 more writes to the spool, each of which gives up the lock and waits for it."""
 _VALUE_BYTES = 8
+_SECRET_MARGIN = 512
 
 _DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 30.0
+"""After a failure that repeats at every flush; the buffers are bounded meanwhile."""
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -132,6 +137,7 @@ class Flusher:
     def _run(self) -> None:
         wake = self.recorder.wake
         next_flush = time.monotonic() + self._config.flush_interval_s
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while not self._stop.is_set():
             wake.wait(max(0.0, next_flush - time.monotonic()))
             wake.clear()
@@ -141,10 +147,15 @@ class Flusher:
                 if requests > self._flushes_done or time.monotonic() >= next_flush:
                     self.flush()
                     next_flush = time.monotonic() + self._config.flush_interval_s
+                    backoff.reset()
+                pause_s = 0.0
             except Exception:  # the thread must outlive any defect of ours
                 logger.exception(_DEFECT)
                 self._start_over()
+                pause_s = backoff.next_s()
             self._announce(requests)
+            if pause_s:
+                self._stop.wait(pause_s)
         try:
             self.drain()
             self.flush(final=True)
@@ -249,37 +260,39 @@ class Flusher:
                 span.start + self.recorder.clock.offset_ns,
                 max(end - span.start, 0) if end else OPEN,
                 known(segment) or text(segment),
-                0 if lane is None else known(lane) or text(lane),
+                0 if lane is None else known(lane) or text(short_text(lane)),
                 known(status) or text(status),
-                0 if error is None else text(error),
+                0 if error is None else text(short_text(error)),
                 NO_STEP if step is None else step,
-                0 if session_id is None else known(session_id) or text(session_id),
+                0 if session_id is None else known(session_id) or text(short_text(session_id)),
                 0 if not attributes else text(self._attributes.encode(attributes)),
             )
         )
 
     def _name(self, name: Any) -> str:
         """Return a span's or event's name as bounded text."""
-        text = self._redactor.text(name if name.__class__ is str else safe_text(name))
+        # The margin lets a secret be recognized that the cut would otherwise go through.
+        text = self._redactor.text(short_text(name, MAX_NAME + _SECRET_MARGIN))
         if text is DROPPED:
             return MASK
-        return str(text[:1024])
+        return str(text[:MAX_NAME])
 
     def _add_record(self, record: PointEvent) -> None:
         kind, reading, level, name, attributes, span, step, session_id, source = record
         context: dict[str, Any] = {
             "time_ns": reading + self.recorder.clock.offset_ns,
             "step": step,
-            "session_id": session_id,
+            "session_id": None if session_id is None else short_text(session_id),
             "attributes": self._attributes.encode(attributes),
         }
         if span is not None:
-            context.update(span_id=span.span_id, trace=span.trace, lane=span.lane)
+            lane = None if span.lane is None else short_text(span.lane)
+            context.update(span_id=span.span_id, trace=span.trace, lane=lane)
         if kind != LOG:
             self._builder.add_event(name=self._name(name), **context)
             return
         number = level if -(2**31) <= level < 2**31 else logging.INFO
-        self._builder.add_log(level=number, message=self._message(name), logger=source or None, **context)
+        self._builder.add_log(level=number, message=self._message(name), logger=short_text(source) or None, **context)
 
     def _message(self, message: Any) -> str:
         """Return a log line's text, bounded and without secrets."""
@@ -295,7 +308,7 @@ class Flusher:
             record = f"{record[:-1]},{text[1:]}"
         task_id = session.task_id
         self._builder.add_session(
-            session_id=str(session.session_id),
+            session_id=short_text(session.session_id),
             task_id=None if task_id is None else self._name(task_id),
             status=session.final_status or PENDING,
             time_ns=now + self.recorder.clock.offset_ns,

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rl_insight")
 
+MAX_NAME = 1024
+"""The longest name, lane, key or id, in characters; the rest is cut off before anything looks at it."""
+
 
 class Losses:
     """Counts what was lost, and says so once per reason.
@@ -68,3 +71,15 @@ def safe_text(value: Any) -> str:
         return str(value)
     except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
         return f"<{type(value).__name__}>"
+
+
+def short_text(value: Any, limit: int = MAX_NAME) -> str:
+    """Return the beginning of a value's text: what names are stored as and what messages show.
+
+    >>> len(short_text("x" * 10_000_000))
+    1024
+    """
+    if isinstance(value, (bytes, bytearray)):
+        value = value[:limit]
+    text = value if value.__class__ is str else safe_text(value)
+    return text if len(text) <= limit else text[:limit]

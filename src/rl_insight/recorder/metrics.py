@@ -11,7 +11,7 @@ import msgspec
 
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import is_step
-from rl_insight.recorder.losses import Losses, safe_text
+from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
 from rl_insight.recorder.redaction import DROPPED
 from rl_insight.schema.batch import NO_STEP
@@ -20,6 +20,7 @@ from rl_insight.schema.histogram import bucket_code
 from rl_insight.schema.names import OVERFLOW_LABEL, RESERVED_LABELS, label_name, metric_name
 
 _MAX_KNOWN_KEYS = 100_000
+_MAX_LABEL = 65_536
 _PLAIN = (str, int, float, bool, type(None))
 _encode_labels = msgspec.json.Encoder(order="sorted").encode
 
@@ -230,16 +231,16 @@ class MetricTable:
             self._losses.refuse(
                 "metrics",
                 "bad_amount",
-                f"metric_count({name!r}, {value!r}) was refused: a counter only grows. Use metric_gauge.",
-                topic=name,
+                f"metric_count({short_text(name)!r}, {value!r}) was refused: a counter only grows. Use metric_gauge.",
+                topic=short_text(name),
             )
             return False
         if kind == HISTOGRAM and not isfinite(value):
             self._losses.refuse(
                 "metrics",
                 "not_finite",
-                f"metric_histogram({name!r}, {value!r}) was refused: a distribution holds finite values only.",
-                topic=name,
+                f"metric_histogram({short_text(name)!r}, {value!r}) was refused: distributions take finite values.",
+                topic=short_text(name),
             )
             return False
         return True
@@ -249,8 +250,11 @@ class MetricTable:
     ) -> Cell | None:
         """Return the cell of a metric that is new, or spelled in a new way; None when it is refused."""
         if not isinstance(name, str) or not name:
-            self._losses.refuse("metrics", "bad_name", f"a metric named {name!r} was refused: a name is a text.")
+            self._losses.refuse(
+                "metrics", "bad_name", f"a metric named {short_text(name)!r} was refused: a name is a text."
+            )
             return None
+        name = short_text(name)
         final_name = self._final_name(name)
         first_kind = self._kinds.setdefault(final_name, kind)
         if first_kind != kind:
@@ -266,9 +270,13 @@ class MetricTable:
         if cell is None:
             cell = self._create(kind, final_name, text_labels, documentation, labels)
         elif documentation and not cell.documentation:
-            cell.documentation = safe_text(documentation)
+            cell.documentation = short_text(documentation)
         # Merged label sets are without number, and other objects (tensors) must not be kept alive: neither is cached.
-        is_plain = all(value.__class__ in _PLAIN for value in labels.values())
+        # Nor are long texts, which the table would keep in memory.
+        is_plain = all(
+            value.__class__ in _PLAIN and (value.__class__ is not str or len(value) <= MAX_NAME)
+            for value in labels.values()
+        )
         if key and is_plain and OVERFLOW_LABEL not in cell.labels and len(self._known) < _MAX_KNOWN_KEYS:
             self._known[key] = cell
         return cell
@@ -292,7 +300,7 @@ class MetricTable:
         if cell is None:
             step = labels.get("step")
             label_step = step if is_step(step) else None
-            cell = self._cells[name, text] = _CELLS[kind](kind, name, text, safe_text(documentation), label_step)
+            cell = self._cells[name, text] = _CELLS[kind](kind, name, text, short_text(documentation), label_step)
             self._series_count[name] = count + 1
         return cell
 
@@ -304,7 +312,8 @@ class MetricTable:
 
     def _final_labels(self, labels: dict[str, Any]) -> dict[str, str]:
         final: dict[str, str] = {}
-        for name, value in labels.items():
+        for given_name, value in labels.items():
+            name = short_text(given_name)
             key = label_name(name)
             if key != name:
                 self._losses.warn_once(f"label name {name}", f"label {name!r} is recorded as {key!r}.")
@@ -317,7 +326,7 @@ class MetricTable:
         return final
 
     def _label_text(self, key: str, value: Any) -> Any:
-        text = self._attributes.value(key, value if value.__class__ is str else safe_text(value))
+        text = self._attributes.value(key, value if value.__class__ is str else short_text(value, _MAX_LABEL))
         return text if text is DROPPED or text.__class__ is str else safe_text(text)
 
 

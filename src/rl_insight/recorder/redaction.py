@@ -6,16 +6,18 @@ import hashlib
 import importlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rl_insight.config.model import RedactionConfig
 from rl_insight.errors import ConfigError
-from rl_insight.recorder.losses import safe_text
+from rl_insight.recorder.losses import short_text
 
 MASK = "[redacted]"
 _CACHE_ENTRIES = 8192
 _CACHED_LENGTH = 256
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+_HASHED_LENGTH = 65_536
 SHORTEST_SECRET = 8
 """No shorter text is searched for secrets."""
 
@@ -42,6 +44,8 @@ class Redactor:
         values = config.value_patterns if config.enabled else []
         self._key_pattern = re.compile("|".join(f"(?:{p})" for p in keys), re.IGNORECASE) if keys else None
         self._value_pattern = re.compile("|".join(f"(?:{p})" for p in values)) if values else None
+        # One by one, patterns that begin with plain text are searched for it 20 times as fast as in an alternation.
+        self._value_patterns = [re.compile(p) for p in values]
         self.function = load_function(config.function) if config.function else None
         self._on_failure = on_failure
         self._secret_keys: dict[str, bool] = {}
@@ -63,7 +67,10 @@ class Redactor:
         if self._action == "drop":
             return DROPPED
         if self._action == "hash":
-            digest = hashlib.blake2b(safe_text(value).encode("utf-8", "replace"), key=self._salt, digest_size=8)
+            text = "" if isinstance(value, _CONTAINERS) else short_text(value, _HASHED_LENGTH)
+            if not text:
+                return MASK
+            digest = hashlib.blake2b(text.encode("utf-8", "replace"), key=self._salt, digest_size=8)
             return f"[hash:{digest.hexdigest()}]"
         return MASK
 
@@ -71,20 +78,26 @@ class Redactor:
         """Return a text without the secrets in it; `DROPPED` when it must not be recorded."""
         if self._value_pattern is None or len(value) < SHORTEST_SECRET:
             return value
+        if len(value) > _CACHED_LENGTH:
+            return self._searched(value, self._value_patterns)
         clean = self._clean_values.get(value)
-        if clean is not None:
-            return clean
-        if self._value_pattern.search(value) is None:
-            clean = value
-        elif self._action == "drop":
-            return DROPPED
-        else:
-            clean = self._value_pattern.sub(lambda match: str(self.hide(match.group())), value)
-        if len(value) <= _CACHED_LENGTH:
+        if clean is None:
+            clean = self._searched(value, (self._value_pattern,))
+            if clean is DROPPED:
+                return DROPPED
             if len(self._clean_values) >= _CACHE_ENTRIES:
                 self._clean_values.clear()
             self._clean_values[value] = clean
         return clean
+
+    def _searched(self, value: str, patterns: Iterable[re.Pattern[str]]) -> Any:
+        for pattern in patterns:
+            if pattern.search(value) is None:
+                continue
+            if self._action == "drop":
+                return DROPPED
+            value = pattern.sub(lambda match: str(self.hide(match.group())), value)
+        return value
 
     def call_function(self, key: str, value: Any) -> Any:
         """Apply the user's function; when it fails the value is hidden, to be on the safe side."""

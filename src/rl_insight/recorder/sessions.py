@@ -23,7 +23,7 @@ from rl_insight.recorder.context import (
     is_step,
     reset,
 )
-from rl_insight.recorder.losses import safe_text
+from rl_insight.recorder.losses import safe_text, short_text
 from rl_insight.recorder.session_calls import decorated
 from rl_insight.recorder.session_parts import Phase, Producer, maker_of
 from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
@@ -63,7 +63,7 @@ def checked_step(recorder: Recorder, step: Any) -> int | None:
         number = -(2**63)
     if is_step(number):
         return number
-    recorder.losses.refuse("steps", "bad_step", f"session(step={safe_text(step)}): a step is an integer.")
+    recorder.losses.refuse("steps", "bad_step", f"session(step={short_text(step)}): a step is an integer.")
     return None
 
 
@@ -162,7 +162,7 @@ class Session(Span, gc=False, eq=False):
             return
         field = _MARKS.get(name) if name.__class__ is str else None
         if field is None:
-            self._refuse("bad_mark", f"mark {safe_text(name)!r} was refused: choose one of {', '.join(MARKS)}.")
+            self._refuse("bad_mark", f"mark {short_text(name)!r} was refused: choose one of {', '.join(MARKS)}.")
             return
         if field not in self.marks:
             self.marks[field] = self._recorder.now()
@@ -185,7 +185,7 @@ class Session(Span, gc=False, eq=False):
         """End a phase that `open_phase` began; the payload is added to that of its beginning."""
         found = next((phase for phase in self._open_phases or () if phase.name == name), None)
         if found is None:
-            self._refuse("phase_not_open", f"phase {safe_text(name)!r} of a session was ended, but had not begun.")
+            self._refuse("phase_not_open", f"phase {short_text(name)!r} of a session was ended, but had not begun.")
             return
         self._open_phases = [phase for phase in self._open_phases or () if phase is not found]
         for key, value in (payload or {}).items():
@@ -206,7 +206,7 @@ class Session(Span, gc=False, eq=False):
             try:
                 amount = float(amount)
             except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
-                self._refuse("not_a_number", f"counter {safe_text(name)!r} was given {type(amount).__name__}.")
+                self._refuse("not_a_number", f"counter {short_text(name)!r} was given {type(amount).__name__}.")
                 return
         # An append is atomic: threads may count at once without a lock, the flusher adds up.
         self._counts.append((name if name.__class__ is str else safe_text(name), amount))
@@ -270,7 +270,7 @@ class Session(Span, gc=False, eq=False):
         """
         if status not in FINAL_STATUSES:
             self._refuse(
-                "bad_status", f"status {safe_text(status)!r} was refused: choose one of {', '.join(FINAL_STATUSES)}."
+                "bad_status", f"status {short_text(status)!r} was refused: choose one of {', '.join(FINAL_STATUSES)}."
             )
             return
         self.submit()

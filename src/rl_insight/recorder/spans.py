@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step
-from rl_insight.recorder.losses import safe_text
+from rl_insight.recorder.losses import short_text
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
@@ -143,12 +143,12 @@ class Span(msgspec.Struct, gc=False, eq=False):
         """Say how the work went where no exception tells: `ok`, `error` or `cancelled`."""
         if status not in _OUTCOMES:
             self._recorder.losses.refuse(
-                "spans", "bad_status", f"status {safe_text(status)!r} was refused: a span ends {', '.join(_OUTCOMES)}."
+                "spans", "bad_status", f"status {short_text(status)!r} was refused: a span ends {', '.join(_OUTCOMES)}."
             )
             return
         span = self._again[-1] if self._again else self
         span.status = status
-        span.error = None if error is None else safe_text(error)
+        span.error = None if error is None else short_text(error)
 
 
 class NoSpan:

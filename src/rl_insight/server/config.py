@@ -21,7 +21,7 @@ from rl_insight.errors import ConfigError
 from rl_insight.schema.names import DEFAULT_NAMESPACE, metric_name
 from rl_insight.server.sinks import SinkSettings, make_sinks
 from rl_insight.stack import STACK_RANGES, StackSettings
-from rl_insight.transport._http_client import is_loopback
+from rl_insight.urls import is_loopback
 
 OTLP_HTTP_PORT = 4318
 OTLP_GRPC_PORT = 4317

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_insight.transport._http_client import is_loopback
+from rl_insight.urls import is_loopback
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """What everybody may ask: whether the server is alive."""

@@ -16,7 +16,7 @@ from rl_insight.stack.errors import StackError
 from rl_insight.stack.ports import Ports, address, reachable_host
 from rl_insight.stack.programs import Version
 from rl_insight.stack.settings import StackSettings
-from rl_insight.transport._http_client import is_loopback
+from rl_insight.urls import is_loopback
 
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"

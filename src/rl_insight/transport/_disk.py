@@ -8,6 +8,9 @@ import re
 SUFFIX = ".rli"
 """The ending of every file that holds frames, wherever it lies: offline files and spools are read alike."""
 
+CLOSE_TIMEOUT_S = 2.0
+"""How long closing waits for a disk that does not answer."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 

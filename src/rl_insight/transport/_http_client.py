@@ -6,7 +6,6 @@ import base64
 import contextlib
 import email.utils
 import http.client
-import ipaddress
 import os
 import socket
 import ssl
@@ -19,6 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from rl_insight.errors import ConfigError
+from rl_insight.urls import bearer, host_and_port, is_loopback, split_http_url, without_credentials
 
 INGEST_PATH = "/api/v1/ingest"
 CONTENT_TYPE = "application/vnd.rl-insight.frames"
@@ -59,9 +59,7 @@ class IngestClient:
         self._timeout_s = timeout_s
         self._context = ssl.create_default_context(cafile=ca_file) if self._url.scheme == "https" else None
         content_type = CONTENT_TYPE if path == INGEST_PATH else "application/json"
-        self._headers = {"Content-Type": content_type, "Accept": "application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._headers = {"Content-Type": content_type, "Accept": "application/json", **bearer(token)}
         self._guard = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
         self._target = ""
@@ -162,7 +160,7 @@ class IngestClient:
         else:
             connection = http.client.HTTPConnection(at_host, at_port, timeout=self._timeout_s)
             if proxy:
-                self._target = f"http://{_host_and_port(host, port)}{self._target}"
+                self._target = f"http://{host_and_port(host, port)}{self._target}"
                 self._headers |= _proxy_headers(proxy)
         # http.client's own hook for how a socket is made; ours can be interrupted while it connects.
         connection._create_connection = self._connect  # type: ignore[attr-defined]
@@ -189,38 +187,9 @@ class IngestClient:
         raise problem
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address means this machine.
-
-    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("node7")
-    (True, True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def without_credentials(url: str) -> str:
-    """Return a URL as it may be shown: without a user name and a password.
-
-    >>> without_credentials("http://me:secret@node7:18080/insight")
-    'http://node7:18080/insight'
-    """
-    scheme, separator, rest = url.rpartition("://")
-    authority, slash, path = rest.partition("/")
-    return scheme + separator + authority.rpartition("@")[2] + slash + path
-
-
 def _checked(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    parts = split_http_url(url)
+    if parts is None:
         raise ConfigError(
             f"server.url {without_credentials(url)!r} is not the address of a server. "
             "Write it like http://127.0.0.1:18080 or https://insight.example.org."
@@ -243,10 +212,6 @@ def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
         return {}
     credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     return {"Proxy-Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
-
-
-def _host_and_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _answer(response: http.client.HTTPResponse, content: bytes) -> Answer:

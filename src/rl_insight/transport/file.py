@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, decode, frame, read_frames
-from rl_insight.transport._disk import SUFFIX, file_name, write_all
+from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, file_name, write_all
 from rl_insight.transport.base import Transport
 
 logger = logging.getLogger("rl_insight")
@@ -76,10 +76,11 @@ class FileTransport(Transport):
         return self._error is None
 
     def close(self) -> None:
-        """Close the file; it needs no other ending."""
-        with self._lock:
-            self._closed = True
+        """Close the file; a disk that does not answer is left after a moment, and the operating system closes it."""
+        self._closed = True
+        if self._lock.acquire(timeout=CLOSE_TIMEOUT_S):
             self._close_file()
+            self._lock.release()
 
     def abandon(self) -> None:
         """Close the inherited descriptor; the parent goes on writing through its own."""

@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple
 
 from rl_insight.errors import ConfigError
 from rl_insight.transport._disk import file_name
-from rl_insight.transport._http_client import Answer, IngestClient, without_credentials
+from rl_insight.transport._http_client import Answer, IngestClient
 from rl_insight.transport.base import Transport
 from rl_insight.transport.spool import Spool, Waiting, adopt_orphans
+from rl_insight.urls import without_credentials
 
 logger = logging.getLogger("rl_insight")
 

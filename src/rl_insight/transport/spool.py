@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ import msgspec
 
 from rl_insight.errors import SchemaError
 from rl_insight.schema import frame, read_frames
-from rl_insight.transport._disk import SUFFIX, write_all
+from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, write_all
 
 logger = logging.getLogger("rl_insight")
 
@@ -168,11 +168,29 @@ class Spool:
                 if entry is not None:
                     entry.held = False
 
-    def close(self) -> Dropped:
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> Dropped:
         """Leave the batches for another process; returns those that were only in memory and found no place on disk.
 
-        An empty spool removes its folder.
+        An empty spool removes its folder. A disk that does not answer (a frozen file system, a dead device) is left
+        after `timeout_s`: the work is done on a thread that the end of the process does not wait for.
         """
+        if self._closed:
+            return Dropped()
+        closer = _Closer(self._close)
+        closer.start()
+        closer.join(timeout_s)
+        if not closer.is_alive():
+            return closer.dropped
+        self._closed = True
+        logger.warning(
+            "RL-Insight left its spool %s: the disk did not answer within %g s. Batches that were not on it are lost.",
+            self.directory,
+            timeout_s,
+        )
+        in_memory = [entry.size for entry in list(self._entries.values()) if entry.frame is not None]
+        return Dropped(len(in_memory), sum(in_memory))
+
+    def _close(self) -> Dropped:
         with self._guard:
             if self._closed:
                 return Dropped()
@@ -358,6 +376,18 @@ class Spool:
         if descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+class _Closer(threading.Thread):
+    """Closes a spool, however long the disk takes."""
+
+    def __init__(self, close: Callable[[], Dropped]) -> None:
+        super().__init__(name="rl-insight-spool-close", daemon=True)
+        self._close = close
+        self.dropped = Dropped()
+
+    def run(self) -> None:
+        self.dropped = self._close()
 
 
 def adopt_orphans(root: Path, max_bytes: int) -> list[Spool]:

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from rl_insight._version import __version__
 from rl_insight.errors import BatchRefusedError, ConfigError, TransportError
-from rl_insight.transport._http_client import _retry_after, without_credentials
+from rl_insight.transport._http_client import _retry_after
+from rl_insight.urls import without_credentials
 
 USER_AGENT = f"rl-insight/{__version__}"
 

@@ -10,7 +10,7 @@ import grpc  # type: ignore[import-untyped]  # it has no types of its own
 
 from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
 from rl_insight.collector.sinks.protobuf import fields
-from rl_insight.transport._http_client import without_credentials
+from rl_insight.urls import without_credentials
 
 _METHODS = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",

@@ -1,0 +1,88 @@
+"""URLs and what goes with them: this machine or another, what may be shown, how a request proves who it is."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import SplitResult, urlsplit
+
+from rl_insight.errors import ConfigError
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address means this machine.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("node7")
+    (True, True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL as it may be shown: without a user name and a password.
+
+    >>> without_credentials("http://me:secret@node7:18080/insight")
+    'http://node7:18080/insight'
+    """
+    scheme, separator, rest = url.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    return scheme + separator + authority.rpartition("@")[2] + slash + path
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return an address as URLs write it: IPv6 in brackets.
+
+    >>> host_and_port("::1", 80), host_and_port("node7", 8000)
+    ('[::1]:80', 'node7:8000')
+    """
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def split_http_url(url: str) -> SplitResult | None:
+    """Return the parts of an http or https URL with a host; None for anything else.
+
+    >>> split_http_url("http://node7:8000/metrics").hostname
+    'node7'
+    >>> split_http_url("http://:8000"), split_http_url("http://node7:port"), split_http_url("node7:8000")
+    (None, None, None)
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if usable else None
+
+
+def clean_token(token: str | None, key: str = "server.token") -> str | None:
+    """Return a token without the white space around it, as files and shells leave it; None for an empty one.
+
+    Raises:
+        ConfigError: an HTTP header cannot carry it. The message does not contain the token.
+
+    >>> clean_token("0123456789abcdef ")
+    '0123456789abcdef'
+    """
+    clean = (token or "").strip()
+    if not clean:
+        return None
+    if not (clean.isascii() and clean.isprintable()) or " " in clean:
+        raise ConfigError(
+            f"{key} cannot be sent: it contains a space, a line break or a character that is not ASCII. "
+            "Copy it again from the server's output or its server.json."
+        )
+    return clean
+
+
+def bearer(token: str | None, key: str = "server.token") -> dict[str, str]:
+    """Return the header that shows a token; none without one.
+
+    >>> bearer("abc"), bearer(None)
+    ({'Authorization': 'Bearer abc'}, {})
+    """
+    clean = clean_token(token, key)
+    return {"Authorization": f"Bearer {clean}"} if clean else {}
