@@ -29,8 +29,8 @@ $(STAMPS)/system: scripts/install-system-packages
 
 web: $(STAMPS)/web ## Build the page into the package
 
-$(STAMPS)/web: $(STAMPS)/venv $(WEB_SOURCES) scripts/build-web scripts/make-api-types
-	@scripts/build-web $(BIN)/python
+$(STAMPS)/web: $(STAMPS)/venv $(WEB_SOURCES) scripts/build-web scripts/prepare-web
+	@scripts/build-web $(CURDIR)/$(BIN)/python
 	@touch $@
 
 demo: $(STAMPS)/venv $(STAMPS)/web ## Run the example training (ARGS="--help" shows its options)
@@ -48,10 +48,12 @@ lint: $(STAMPS)/venv ## Check format, style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@if command -v npm >/dev/null 2>&1; then scripts/prepare-web $(CURDIR)/$(BIN)/python && npm --prefix web run --silent lint; fi
 
 format: $(STAMPS)/venv ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	@if command -v npm >/dev/null 2>&1; then scripts/prepare-web $(CURDIR)/$(BIN)/python && npm --prefix web run --silent format; fi
 
 dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards

@@ -36,9 +36,14 @@ function reportToo(): Plugin {
           modulePreload: false,
           assetsInlineLimit: Number.MAX_SAFE_INTEGER,
           chunkSizeWarningLimit: 900,
-          rollupOptions: {
+          rolldownOptions: {
             input: "src/report/main.tsx",
-            output: { format: "es", codeSplitting: false, entryFileNames: "report.js", assetFileNames: "report[extname]" },
+            output: {
+              format: "es",
+              codeSplitting: false,
+              entryFileNames: "report.js",
+              assetFileNames: "report[extname]",
+            },
           },
         },
       });

@@ -36,13 +36,21 @@ function Shell({ chosenRun }: { chosenRun: string }) {
 
   return (
     <div className="app">
-      <a className="skip" href="#main">Skip to content</a>
+      <a className="skip" href="#main">
+        Skip to content
+      </a>
       <Navigation current={view?.name ?? ""} />
       <TopBar runs={runs.data ?? []} run={run} isFollowing={chosenRun === ""} onHelp={() => setIsHelpOpen(true)} />
       <main id="main" tabIndex={-1}>
         {view !== undefined && run !== undefined ? (
           <ErrorBoundary key={`${view.name} ${run}`}>
-            <Suspense fallback={<div className="loading" role="status">Loading…</div>}>
+            <Suspense
+              fallback={
+                <div className="loading" role="status">
+                  Loading…
+                </div>
+              }
+            >
               <view.component run={run} key={run} />
             </Suspense>
           </ErrorBoundary>
@@ -57,7 +65,12 @@ function Shell({ chosenRun }: { chosenRun: string }) {
 
 function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: boolean }) {
   if (error !== undefined) return <EmptyState title="No answer from the server" text={error} />;
-  if (isLoading) return <div className="loading" role="status">Loading…</div>;
+  if (isLoading)
+    return (
+      <div className="loading" role="status">
+        Loading…
+      </div>
+    );
   return (
     <EmptyState
       title="No runs yet"

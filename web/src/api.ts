@@ -1,32 +1,35 @@
 // Everything the page asks the server, in one place. Names and types are those of the API; see /docs on the server.
-import type {
-  Event,
-  Finding,
-  Flame,
-  HeatMap,
-  Hotspot,
-  JsonLine,
-  Lane,
-  LogLine,
-  LossCount,
-  Metric,
-  OpenWork,
-  ProcessHealth,
-  RunInfo,
-  RunSummary,
-  SessionInFlight,
-  SessionPage,
-  Span,
-  SpanDetail,
-  SqlResult,
-  Step,
-  StepMetric,
-  StepTime,
-  Timeline,
-  UsageByState,
-} from "./generated/api";
+import type { components, paths } from "./generated/schema";
 
-export type * from "./generated/api";
+type Schemas = components["schemas"];
+export type Event = Schemas["Event"];
+export type Finding = Schemas["Finding"];
+export type Flame = Schemas["Flame"];
+export type FlameNode = Schemas["FlameNode"];
+export type HeatMap = Schemas["HeatMap"];
+export type Hotspot = Schemas["Hotspot"];
+export type JsonLine = Schemas["JsonLine"];
+export type Lane = Schemas["Lane"];
+export type LogLine = Schemas["LogLine"];
+export type LossCount = Schemas["LossCount"];
+export type Metric = Schemas["Metric"];
+export type OpenWork = Schemas["OpenWork"];
+export type ProcessHealth = Schemas["ProcessHealth"];
+export type RunInfo = Schemas["RunInfo"];
+export type RunSummary = Schemas["RunSummary"];
+export type Session = Schemas["Session"];
+export type SessionInFlight = Schemas["SessionInFlight"];
+export type SessionPage = Schemas["SessionPage"];
+export type Span = Schemas["Span"];
+export type SpanDetail = Schemas["SpanDetail"];
+export type SqlResult = Schemas["SqlResult"];
+export type StateUsage = Schemas["StateUsage"];
+export type Step = Schemas["Step"];
+export type StepEnergy = Schemas["StepEnergy"];
+export type StepMetric = Schemas["StepMetric"];
+export type StepTime = Schemas["StepTime"];
+export type Timeline = Schemas["Timeline"];
+export type UsageByState = Schemas["UsageByState"];
 
 type Value = string | number | bigint | boolean | readonly (string | number)[] | null | undefined;
 export type Parameters = Record<string, Value>;
@@ -63,7 +66,7 @@ function text(value: string | number | bigint | boolean): string {
 async function answered(path: string, init: RequestInit): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(path, { ...init, headers: { Accept: "application/json", ...init.headers } });
+    response = await fetch(path, { headers: { Accept: "application/json" }, ...init });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError("The server cannot be reached.", 0);
@@ -105,161 +108,88 @@ export function answerFrom(other: DataSource): void {
   source = other;
 }
 
-function get<T>(route: string, parameters: Parameters, signal?: AbortSignal): Promise<T> {
-  return source.get<T>(route, parameters, signal);
-}
+type Got<Path> = Path extends { get: infer Operation } ? Operation : never;
+/** What can be asked for: the paths of the query API, without their prefix. */
+export type Route = {
+  [Path in keyof paths]: Path extends `/api/v1/${infer Name}`
+    ? paths[Path] extends { get: object }
+      ? Name
+      : never
+    : never;
+}[keyof paths];
+type OperationOf<R extends Route> = Got<paths[`/api/v1/${R}`]>;
+type ParametersOf<Operation> = Operation extends { parameters: { query?: infer Query } } ? NonNullable<Query> : never;
 
-/** The run that a request is about; without one, the latest. */
-export interface OfRun {
-  run?: string | undefined;
-}
-export interface Window {
-  start_ns?: number | bigint | undefined;
-  end_ns?: number | bigint | undefined;
-}
-export interface HotspotQuery extends OfRun, Window {
-  step?: number | undefined;
-  last_steps?: number | undefined;
-  lane?: readonly number[] | undefined;
-  segment?: string | undefined;
-  group_by?: "name" | "role" | "lane" | "name_role" | "name_lane" | undefined;
-  limit?: number | undefined;
-}
-export interface SpanQuery extends OfRun, Window {
-  name?: string | undefined;
-  name_contains?: string | undefined;
-  text?: string | undefined;
-  lane?: readonly number[] | undefined;
-  role?: string | undefined;
-  status?: "ok" | "error" | "cancelled" | "open" | undefined;
-  step?: number | undefined;
-  session_id?: string | undefined;
-  trace_id?: string | undefined;
-  longer_than_ns?: number | undefined;
-  order?: "newest" | "oldest" | "longest" | undefined;
-  limit?: number | undefined;
-}
-/** A part of a run for Perfetto; conditions add up. */
-export interface TraceQuery extends OfRun, Window {
-  step?: number | undefined;
-  session_id?: string | undefined;
-  /** The name of a lane. */
-  lane?: string | undefined;
-}
-export interface LogQuery extends OfRun, Window {
-  level?: number | undefined;
-  text?: string | undefined;
-  span_id?: string | undefined;
-  process_id?: string | undefined;
-  session_id?: string | undefined;
-  step?: number | undefined;
-  lane?: readonly number[] | undefined;
-  newest_first?: boolean | undefined;
-  limit?: number | undefined;
-}
-export interface SessionQuery extends OfRun {
-  session_id?: string | undefined;
-  task_id?: string | undefined;
-  status?: readonly string[] | undefined;
-  role?: string | undefined;
-  rank?: number | undefined;
-  first_step?: number | undefined;
-  last_step?: number | undefined;
-  longer_than_s?: number | undefined;
-  /** Only sessions that have this phase. */
-  phase?: string | undefined;
-  text?: string | undefined;
-  /** `phases`: without payloads, counters and rollout statistics; `brief`: without the phases too, but for their seconds. */
-  detail?: "full" | "phases" | "brief" | undefined;
-  order?: string | undefined;
-  descending?: boolean | undefined;
-  limit?: number | undefined;
-  offset?: number | undefined;
-}
-export interface MetricQuery extends OfRun {
-  metric: string;
-  /** Nanoseconds, or steps on that axis. */
-  start_ns: number | bigint;
-  end_ns: number | bigint;
-  width: number | bigint;
-  match?: readonly string[] | undefined;
-  group_by?: readonly string[] | undefined;
-  axis?: "time" | "step" | undefined;
-}
-export interface RangeQuery extends MetricQuery {
-  aggregation?: "avg" | "sum" | "min" | "max" | "last" | "count" | "rate" | "increase" | undefined;
-}
-export interface QuantileQuery extends MetricQuery {
-  share?: readonly number[] | undefined;
-}
-export interface HeatMapQuery extends MetricQuery {
-  rows?: number | undefined;
-}
-export interface TimelineQuery extends OfRun {
-  start_ns: number | bigint;
-  end_ns: number | bigint;
-  pixels: number;
-  lane?: readonly number[] | undefined;
-  max_blocks?: number | undefined;
-  /** Times in the answer count from here. */
-  origin_ns?: number | bigint | undefined;
-  /** Whether to say each block's training step, too. */
-  steps?: boolean | undefined;
-}
-export interface StepsQuery extends OfRun {
-  first: number;
-  last: number;
-}
+// A time may be a BigInt, a list is only read, and what may be left out is undefined, never null.
+type Widened<Key, V> = V extends null
+  ? never
+  : V extends number
+    ? Key extends `${string}_ns` | "width"
+      ? number | bigint
+      : number
+    : V extends (infer Item)[]
+      ? readonly Item[]
+      : V;
+type Missing<T, Key extends keyof T> = T extends Record<Key, T[Key]> ? never : undefined;
+/** The parameters of a route, as the OpenAPI document says them. */
+export type QueryOf<R extends Route> = {
+  [Key in keyof ParametersOf<OperationOf<R>>]:
+    Widened<Key, ParametersOf<OperationOf<R>>[Key]> | Missing<ParametersOf<OperationOf<R>>, Key>;
+};
+export type HotspotQuery = QueryOf<"hotspots">;
+export type LogQuery = QueryOf<"logs">;
+export type RangeQuery = QueryOf<"metrics/range">;
+export type QuantileQuery = QueryOf<"metrics/quantiles">;
+export type HeatMapQuery = QueryOf<"metrics/heatmap">;
+/** What all questions about a metric have in common. */
+export type MetricQuery = Omit<QuantileQuery, "share">;
+export type SessionQuery = QueryOf<"sessions">;
+export type SpanQuery = QueryOf<"spans">;
+export type StepsQuery = QueryOf<"steps/metrics">;
+export type TimelineQuery = QueryOf<"timeline">;
+export type TraceQuery = QueryOf<"trace">;
+/** What a route answers. */
+export type AnswerOf<R extends Route> =
+  OperationOf<R> extends { responses: { 200: { content: { "application/json": infer Answer } } } } ? Answer : never;
 
-/** Interfaces have no index signature; their fields are plain values all the same. */
-function plain(query: object): Parameters {
-  return query as Parameters;
+function asking<R extends Route>(route: R): (query: QueryOf<R>, signal?: AbortSignal) => Promise<AnswerOf<R>> {
+  // A query has no index signature; its fields are plain values all the same.
+  return (query, signal) => source.get<AnswerOf<R>>(route, query as Parameters, signal);
 }
 
 export const api = {
-  runs: (signal?: AbortSignal) => get<RunInfo[]>("runs", {}, signal),
-  summary: (query: OfRun, signal?: AbortSignal) => get<RunSummary>("summary", plain(query), signal),
-  processes: (query: OfRun, signal?: AbortSignal) => get<ProcessHealth[]>("processes", plain(query), signal),
-  losses: (query: OfRun, signal?: AbortSignal) => get<LossCount[]>("losses", plain(query), signal),
-  lanes: (query: OfRun, signal?: AbortSignal) => get<Lane[]>("lanes", plain(query), signal),
-  timeline: (query: TimelineQuery, signal?: AbortSignal) => get<Timeline>("timeline", plain(query), signal),
-  span: (query: OfRun & { span_id: string; process_id?: string | undefined }, signal?: AbortSignal) =>
-    get<SpanDetail>("span", plain(query), signal),
-  spans: (query: SpanQuery, signal?: AbortSignal) => get<Span[]>("spans", plain(query), signal),
-  openWork: (query: OfRun, signal?: AbortSignal) => get<OpenWork[]>("open/work", plain(query), signal),
-  openSpans: (query: OfRun & { limit?: number }, signal?: AbortSignal) =>
-    get<Span[]>("open/spans", plain(query), signal),
-  hotspots: (query: HotspotQuery, signal?: AbortSignal) => get<Hotspot[]>("hotspots", plain(query), signal),
-  flame: (query: Omit<HotspotQuery, "group_by" | "limit">, signal?: AbortSignal) => get<Flame>("hotspots/flame", plain(query), signal),
-  steps: (query: OfRun & { limit?: number }, signal?: AbortSignal) => get<Step[]>("steps", plain(query), signal),
-  stepTimes: (query: StepsQuery & { states_only?: boolean }, signal?: AbortSignal) =>
-    get<StepTime[]>("steps/times", plain(query), signal),
-  stepMetrics: (query: StepsQuery, signal?: AbortSignal) => get<StepMetric[]>("steps/metrics", plain(query), signal),
-  metrics: (query: OfRun, signal?: AbortSignal) => get<Metric[]>("metrics", plain(query), signal),
-  labelValues: (query: OfRun & { label: string; metric?: string | undefined }, signal?: AbortSignal) =>
-    get<string[]>("metrics/labels", plain(query), signal),
-  metricRange: (query: RangeQuery, signal?: AbortSignal) => get<JsonLine[]>("metrics/range", plain(query), signal),
-  metricQuantiles: (query: QuantileQuery, signal?: AbortSignal) =>
-    get<JsonLine[]>("metrics/quantiles", plain(query), signal),
-  metricHeatMap: (query: HeatMapQuery, signal?: AbortSignal) => get<HeatMap>("metrics/heatmap", plain(query), signal),
-  logs: (query: LogQuery, signal?: AbortSignal) => get<LogLine[]>("logs", plain(query), signal),
-  events: (query: Omit<LogQuery, "level">, signal?: AbortSignal) => get<Event[]>("events", plain(query), signal),
-  sessions: (query: SessionQuery, signal?: AbortSignal) => get<SessionPage>("sessions", plain(query), signal),
-  sessionsInFlight: (query: OfRun & { limit?: number }, signal?: AbortSignal) =>
-    get<SessionInFlight[]>("sessions/in_flight", plain(query), signal),
-  usageByState: (query: OfRun & Window, signal?: AbortSignal) => get<UsageByState>("hardware/by_state", plain(query), signal),
-  findings: (query: OfRun, signal?: AbortSignal) => get<Finding[]>("findings", plain(query), signal),
+  runs: asking("runs"),
+  summary: asking("summary"),
+  processes: asking("processes"),
+  losses: asking("losses"),
+  lanes: asking("lanes"),
+  timeline: asking("timeline"),
+  span: asking("span"),
+  spans: asking("spans"),
+  openWork: asking("open/work"),
+  openSpans: asking("open/spans"),
+  hotspots: asking("hotspots"),
+  flame: asking("hotspots/flame"),
+  steps: asking("steps"),
+  stepTimes: asking("steps/times"),
+  stepMetrics: asking("steps/metrics"),
+  metrics: asking("metrics"),
+  labelValues: asking("metrics/labels"),
+  metricRange: asking("metrics/range"),
+  metricQuantiles: asking("metrics/quantiles"),
+  metricHeatMap: asking("metrics/heatmap"),
+  logs: asking("logs"),
+  events: asking("events"),
+  sessions: asking("sessions"),
+  sessionsInFlight: asking("sessions/in_flight"),
+  usageByState: asking("hardware/by_state"),
+  findings: asking("findings"),
   deleteRun: (run: string) => ask<{ deleted: string }>(`/api/v1/runs?${queryString({ run })}`, { method: "DELETE" }),
-  sql: (query: OfRun & { sql: string; max_rows?: number }, signal?: AbortSignal) => {
-    const { run, ...body } = query;
-    const init: RequestInit = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-    return ask<SqlResult>(`/api/v1/sql?${queryString({ run })}`, signal ? { ...init, signal } : init);
-  },
 };
 
 /** Loads a trace, which is too large to be taken apart here. */
 export async function loadTrace(query: TraceQuery): Promise<Blob> {
-  return (await answered(`/api/v1/trace?${queryString(plain(query))}`, {})).blob();
+  return (await answered(`/api/v1/trace?${queryString(query)}`, {})).blob();
 }
 
 /** A value of a chart line as a number; JSON carries NaN and infinities as text. */

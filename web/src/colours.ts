@@ -3,8 +3,22 @@
 
 /** For names without a meaning of their own. */
 export const PALETTE: readonly string[] = [
-  "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7a6fd0", "#b5a642",
-  "#44aa99", "#aa4466", "#88ccee", "#997700", "#5b8c2a", "#dd8fb5", "#336699", "#c98b5e",
+  "#0072b2",
+  "#e69f00",
+  "#009e73",
+  "#cc79a7",
+  "#56b4e9",
+  "#d55e00",
+  "#7a6fd0",
+  "#b5a642",
+  "#44aa99",
+  "#aa4466",
+  "#88ccee",
+  "#997700",
+  "#5b8c2a",
+  "#dd8fb5",
+  "#336699",
+  "#c98b5e",
 ];
 
 const WAITING = "#9aa3af";
@@ -92,7 +106,7 @@ export function colourOfStep(step: number | null): string {
 
 /** The colour of a status. */
 export function colourOfStatus(status: string): string {
-  return STATUS_COLOURS[status as Status] ?? STATUS_COLOURS.ok;
+  return (STATUS_COLOURS as Readonly<Record<string, string>>)[status] ?? STATUS_COLOURS.ok;
 }
 
 /** Black or white, whichever reads better on a colour `#rrggbb`. */

@@ -30,7 +30,12 @@ const HEAD = 28;
 const LINE = 18;
 
 /** Saves a chart's canvas as PNG, with its title, its legend and the page's background. */
-export function savePicture(name: string, canvas: HTMLCanvasElement, title: string, legend: readonly LegendEntry[]): void {
+export function savePicture(
+  name: string,
+  canvas: HTMLCanvasElement,
+  title: string,
+  legend: readonly LegendEntry[],
+): void {
   const ratio = window.devicePixelRatio;
   const columns = Math.max(1, Math.floor(canvas.width / ratio / 240));
   const shown = legend.slice(0, columns * 8);

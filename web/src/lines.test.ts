@@ -8,7 +8,10 @@ describe("align", () => {
       { labels: { gpu: "1" }, x: [2, 3], y: ["NaN", 30] },
     ]);
     expect(found.x).toEqual([1, 2, 3]);
-    expect(found.lines.map((line) => line.values)).toEqual([[10, 20, null], [null, null, 30]]);
+    expect(found.lines.map((line) => line.values)).toEqual([
+      [10, 20, null],
+      [null, null, 30],
+    ]);
   });
   it("names lines by what tells them apart", () => {
     const found = align([
@@ -47,5 +50,8 @@ describe("CSV", () => {
 });
 
 describe("quantileName", () => {
-  it.each([["0.5", "p50"], ["0.999", "p99.9"]])("calls %s %s", (share, name) => expect(quantileName(share)).toBe(name));
+  it.each([
+    ["0.5", "p50"],
+    ["0.999", "p99.9"],
+  ])("calls %s %s", (share, name) => expect(quantileName(share)).toBe(name));
 });

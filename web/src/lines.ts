@@ -37,7 +37,8 @@ function distinguishing(lines: readonly JsonLine[]): readonly string[] {
   let shown = names.filter((name) => new Set(lines.map((line) => line.labels[name])).size > 1);
   const needed = new Set(lines.map((line) => labelText(line.labels, shown))).size;
   // Labels that say the same as others are dropped: first the process id, which says least, then the longest.
-  const length = (name: string) => (name === "process_id" ? Infinity : Math.max(...lines.map((line) => line.labels[name]?.length ?? 0)));
+  const length = (name: string) =>
+    name === "process_id" ? Infinity : Math.max(...lines.map((line) => line.labels[name]?.length ?? 0));
   for (const name of [...shown].sort((one, other) => length(other) - length(one))) {
     const fewer = shown.filter((one) => one !== name);
     if (new Set(lines.map((line) => labelText(line.labels, fewer))).size === needed) shown = fewer;
@@ -46,7 +47,10 @@ function distinguishing(lines: readonly JsonLine[]): readonly string[] {
 }
 
 function labelText(labels: Readonly<Record<string, string>>, names: readonly string[]): string {
-  return names.filter((name) => labels[name] !== undefined).map((name) => (name === "quantile" ? quantileName(labels[name]!) : `${name}=${labels[name]}`)).join(" ");
+  return names
+    .filter((name) => labels[name] !== undefined)
+    .map((name) => (name === "quantile" ? quantileName(labels[name]!) : `${name}=${labels[name]}`))
+    .join(" ");
 }
 
 /** `0.95` is p95. */
@@ -55,9 +59,15 @@ export function quantileName(share: string): string {
 }
 
 /** Lines as CSV: one row for each x. */
-export function toCsv(x: readonly (number | string)[], xName: string, columns: readonly { label: string; values: readonly (number | null)[] }[]): string {
+export function toCsv(
+  x: readonly (number | string)[],
+  xName: string,
+  columns: readonly { label: string; values: readonly (number | null)[] }[],
+): string {
   const head = [xName, ...columns.map((column) => column.label)].map(csvCell).join(",");
-  const rows = x.map((at, index) => [String(at), ...columns.map((column) => (column.values[index] ?? "").toString())].join(","));
+  const rows = x.map((at, index) =>
+    [String(at), ...columns.map((column) => (column.values[index] ?? "").toString())].join(","),
+  );
   return `${[head, ...rows].join("\n")}\n`;
 }
 

@@ -51,7 +51,7 @@ function parsed(data: string): Change | null {
 }
 
 const browser: Surroundings = {
-  open: (address) => new EventSource(address) as unknown as Stream,
+  open: (address) => new EventSource(address),
   now: () => Date.now(),
   later: (callback, ms) => window.setTimeout(callback, ms),
   cancel: (timer) => window.clearTimeout(timer),
@@ -126,13 +126,23 @@ export class LiveConnection {
     if (this.seen !== null) query.set("after", String(this.seen));
     const stream = this.world.open(`/api/v1/live?${query.toString()}`);
     this.stream = stream;
-    const ifCurrent = (action: (event: { data?: string; lastEventId?: string }) => void) =>
+    const ifCurrent =
+      (action: (event: { data?: string; lastEventId?: string }) => void) =>
       (event: { data?: string; lastEventId?: string }) => {
         if (this.stream === stream) action(event);
       };
-    stream.addEventListener("hello", ifCurrent((event) => this.onHello(event.lastEventId)));
-    stream.addEventListener("change", ifCurrent((event) => this.onChange(event.data ?? "{}")));
-    stream.addEventListener("error", ifCurrent(() => this.onError()));
+    stream.addEventListener(
+      "hello",
+      ifCurrent((event) => this.onHello(event.lastEventId)),
+    );
+    stream.addEventListener(
+      "change",
+      ifCurrent((event) => this.onChange(event.data ?? "{}")),
+    );
+    stream.addEventListener(
+      "error",
+      ifCurrent(() => this.onError()),
+    );
   }
 
   private onHello(id: string | undefined): void {
@@ -200,8 +210,8 @@ export class LiveConnection {
 }
 
 export interface Live extends LiveSnapshot {
-  pause(): void;
-  resume(): void;
+  pause: () => void;
+  resume: () => void;
 }
 
 export const LiveContext = createContext<Live>({

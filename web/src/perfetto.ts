@@ -7,9 +7,10 @@ const PING_MS = 100;
 /** A viewer that has not answered by then is not coming: most likely there is no internet. */
 const PATIENCE_MS = 15_000;
 
-/** Saves a trace as a file. */
-export async function saveTrace(query: TraceQuery, title: string): Promise<void> {
+/** Saves a trace as a file; null says that there is nothing to tell. */
+export async function saveTrace(query: TraceQuery, title: string): Promise<null> {
   saveBlob(`${title}.trace.json`, await loadTrace(query));
+  return null;
 }
 
 /** Opens a trace in the Perfetto viewer. It goes from this page into that tab, and to no server.

@@ -41,7 +41,10 @@ describe("binsOf", () => {
 describe("quantileLines", () => {
   it("are level, and as long as the values are many", () => {
     const lines = quantileLines([1, 3, 2]);
-    expect(lines.map((line) => [line.label, line.values])).toEqual([["p50", [2, 2, 2]], ["p95", [2.9, 2.9, 2.9]]]);
+    expect(lines.map((line) => [line.label, line.values])).toEqual([
+      ["p50", [2, 2, 2]],
+      ["p95", [2.9, 2.9, 2.9]],
+    ]);
   });
   it("are none without values", () => expect(quantileLines([])).toEqual([]));
 });

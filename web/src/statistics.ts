@@ -21,7 +21,9 @@ export interface Spread {
 
 /** How values are spread; what is no number is left out. */
 export function spreadOf(values: Iterable<number | null | undefined>): Spread {
-  const sorted = [...values].filter((value): value is number => Number.isFinite(value)).sort((one, other) => one - other);
+  const sorted = [...values]
+    .filter((value): value is number => Number.isFinite(value))
+    .sort((one, other) => one - other);
   return {
     count: sorted.length,
     p50: quantile(sorted, 0.5),
@@ -33,10 +35,20 @@ export function spreadOf(values: Iterable<number | null | undefined>): Spread {
 }
 
 /** Level lines at p50 and p95, as wide as the values are many: for a chart of points. */
-export function quantileLines(values: readonly number[]): { label: string; colour: string; values: number[]; isLine: true; isDashed: true }[] {
+export function quantileLines(
+  values: readonly number[],
+): { label: string; colour: string; values: number[]; isLine: true; isDashed: true }[] {
   const spread = spreadOf(values);
-  return ([["p50", spread.p50, "#8a8f98"], ["p95", spread.p95, "#c8553d"]] as const).flatMap(([label, level, colour]) =>
-    (level === null ? [] : [{ label, colour, values: values.map(() => level), isLine: true as const, isDashed: true as const }]));
+  return (
+    [
+      ["p50", spread.p50, "#8a8f98"],
+      ["p95", spread.p95, "#c8553d"],
+    ] as const
+  ).flatMap(([label, level, colour]) =>
+    level === null
+      ? []
+      : [{ label, colour, values: values.map(() => level), isLine: true as const, isDashed: true as const }],
+  );
 }
 
 export interface Bin {

@@ -1,5 +1,15 @@
 import { describe, expect, test } from "vitest";
-import { formatAgo, formatBytes, formatCount, formatDuration, formatNumber, formatSeconds, formatShare, metricFormatter, shorten } from "./units";
+import {
+  formatAgo,
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatNumber,
+  formatSeconds,
+  formatShare,
+  metricFormatter,
+  shorten,
+} from "./units";
 
 describe("durations are written in the unit that people would choose", () => {
   test.each([
@@ -28,11 +38,23 @@ test("unknown is not zero", () => {
 });
 
 test.each([
-  [0, "0"], [0.1234, "0.123"], [5, "5"], [12.345, "12.3"], [1234, "1.23 k"], [999_999, "1 M"], [4_500_000, "4.5 M"],
-  [1.2e-7, "1.2e-7"], [Number.NaN, "NaN"], [Number.NEGATIVE_INFINITY, "-Infinity"],
+  [0, "0"],
+  [0.1234, "0.123"],
+  [5, "5"],
+  [12.345, "12.3"],
+  [1234, "1.23 k"],
+  [999_999, "1 M"],
+  [4_500_000, "4.5 M"],
+  [1.2e-7, "1.2e-7"],
+  [Number.NaN, "NaN"],
+  [Number.NEGATIVE_INFINITY, "-Infinity"],
 ])("%s is written %s", (value, text) => expect(formatNumber(value)).toBe(text));
 
-test.each([[512, "512 B"], [1536, "1.50 KiB"], [80 * 2 ** 30, "80.0 GiB"]])("%s bytes are %s", (bytes, text) => {
+test.each([
+  [512, "512 B"],
+  [1536, "1.50 KiB"],
+  [80 * 2 ** 30, "80.0 GiB"],
+])("%s bytes are %s", (bytes, text) => {
   expect(formatBytes(bytes)).toBe(text);
 });
 

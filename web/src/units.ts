@@ -65,7 +65,12 @@ export function formatNumber(value: number | null | undefined): string {
   if (size < 1e-3) return value.toExponential(1);
   if (size < 1) return trimmed(value.toFixed(3));
   if (size < 1000) return Number.isInteger(value) ? String(value) : trimmed(threeFigures(value));
-  for (const [factor, unit] of [[1e3, "k"], [1e6, "M"], [1e9, "G"], [1e12, "T"]] as const) {
+  for (const [factor, unit] of [
+    [1e3, "k"],
+    [1e6, "M"],
+    [1e9, "G"],
+    [1e12, "T"],
+  ] as const) {
     if (size < factor * 999.5) return `${trimmed(threeFigures(value / factor))} ${unit}`;
   }
   return value.toExponential(2);

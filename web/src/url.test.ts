@@ -25,7 +25,13 @@ test("the fallback is left out of the address", () => {
   expect(encode(new URLSearchParams(), "key", ["a"], ["a"]).toString()).toBe("");
 });
 
-test.each([["x", 7], ["", 7], ["NaN", 7], ["1e999", 7], ["12", 12]])("the text %j is the number %d", (text, value) => {
+test.each([
+  ["x", 7],
+  ["", 7],
+  ["NaN", 7],
+  ["1e999", 7],
+  ["12", 12],
+])("the text %j is the number %d", (text, value) => {
   expect(decode(new URLSearchParams({ key: text }), "key", 7)).toBe(value);
 });
 
@@ -39,7 +45,10 @@ test("an address that the browser refuses to write is remembered", () => {
   const refuse = () => {
     throw new Error("not for files");
   };
-  vi.stubGlobal("window", { location: { search: "", pathname: "/report.html" }, history: { pushState: refuse, replaceState: refuse } });
+  vi.stubGlobal("window", {
+    location: { search: "", pathname: "/report.html" },
+    history: { pushState: refuse, replaceState: refuse },
+  });
   navigate("?view=timeline&run=a");
   expect(linkTo("sessions")).toBe("?view=sessions&run=a");
   vi.unstubAllGlobals();

@@ -81,7 +81,11 @@ export function useQuery<T>(
         if (asking.current?.controller !== controller) return;
         asking.current = null;
         state.restMs = (performance.now() - state.askedAt) * PATIENCE;
-        setAnswer((old) => ({ key, data: found.error !== undefined && old.key === key ? old.data : found.data, error: found.error }));
+        setAnswer((old) => ({
+          key,
+          data: found.error !== undefined && old.key === key ? old.data : found.data,
+          error: found.error,
+        }));
         if (state.isWanted) setTurn((count) => count + 1);
       };
       latestAsk.current(controller.signal).then(

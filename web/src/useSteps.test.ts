@@ -4,8 +4,15 @@ import { joinSteps } from "./useSteps";
 const rows = (...steps: number[]) => steps.map((step) => ({ step }));
 
 test("news about the newest steps replace what was known of them", () => {
-  const known = [{ step: 1, from: "old" }, { step: 2, from: "old" }, { step: 3, from: "old" }];
-  const news = [{ step: 3, from: "new" }, { step: 4, from: "new" }];
+  const known = [
+    { step: 1, from: "old" },
+    { step: 2, from: "old" },
+    { step: 3, from: "old" },
+  ];
+  const news = [
+    { step: 3, from: "new" },
+    { step: 4, from: "new" },
+  ];
   expect(joinSteps(known, news, 10)).toEqual([known[0], known[1], ...news]);
 });
 

@@ -49,7 +49,16 @@ const BINARY_STEPS = Array.from({ length: 54 }, (_, power) => 2 ** power);
 
 /** A chart over time or steps. The drawing is uPlot's; this keeps it in step with React, the theme and the size. */
 export function Chart(props: Props) {
-  const { x, series, kind = "line", format = formatNumber, xKind = "time", height = 160, label, hasLegend = true } = props;
+  const {
+    x,
+    series,
+    kind = "line",
+    format = formatNumber,
+    xKind = "time",
+    height = 160,
+    label,
+    hasLegend = true,
+  } = props;
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const [theme] = useTheme();
@@ -61,19 +70,25 @@ export function Chart(props: Props) {
   latestData.current = data;
   // What needs a new plot; new values alone do not.
   const shape = JSON.stringify([
-    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint, one.isLine]), kind, xKind, height, props.isLogarithmic, props.range, props.syncKey, theme, [...(props.hidden ?? [])],
+    series.map((one) => [one.label, one.colour, one.isDashed, one.isFaint, one.isLine]),
+    kind,
+    xKind,
+    height,
+    props.isLogarithmic,
+    props.range,
+    props.syncKey,
+    theme,
+    [...(props.hidden ?? [])],
   ]);
 
   useEffect(() => {
     const element = box.current;
     if (element === null) return undefined;
-    const plot = new uPlot(
-      options(callbacks, element.clientWidth, setHovered),
-      latestData.current,
-      element,
-    );
+    const plot = new uPlot(options(callbacks, element.clientWidth, setHovered), latestData.current, element);
     chart.current = plot;
-    const observer = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: callbacks.current.height ?? 160 }));
+    const observer = new ResizeObserver(() =>
+      plot.setSize({ width: element.clientWidth, height: callbacks.current.height ?? 160 }),
+    );
     observer.observe(element);
     return () => {
       observer.disconnect();
@@ -88,19 +103,42 @@ export function Chart(props: Props) {
   return (
     <figure className="chart" aria-label={label}>
       <div ref={box} style={{ height }} />
-      {(hasLegend || index !== null) && <figcaption className={hasLegend ? "legend" : "legend is-floating"}>
-        {series.map((one) => (
-          <LegendEntry key={one.label} series={one} isHidden={props.hidden?.has(one.label) ?? false} onToggle={props.onToggle}>
-            <b>{legendValue(one, index, format)}</b>
-          </LegendEntry>
-        ))}
-        {index !== null && <span className="muted">{xKind === "step" ? `step ${formatCount(x[index])}` : new Date((x[index] ?? 0) * 1000).toLocaleTimeString()}</span>}
-      </figcaption>}
+      {(hasLegend || index !== null) && (
+        <figcaption className={hasLegend ? "legend" : "legend is-floating"}>
+          {series.map((one) => (
+            <LegendEntry
+              key={one.label}
+              series={one}
+              isHidden={props.hidden?.has(one.label) ?? false}
+              onToggle={props.onToggle}
+            >
+              <b>{legendValue(one, index, format)}</b>
+            </LegendEntry>
+          ))}
+          {index !== null && (
+            <span className="muted">
+              {xKind === "step"
+                ? `step ${formatCount(x[index])}`
+                : new Date((x[index] ?? 0) * 1000).toLocaleTimeString()}
+            </span>
+          )}
+        </figcaption>
+      )}
     </figure>
   );
 }
 
-function LegendEntry({ series, isHidden, onToggle, children }: { series: ChartSeries; isHidden: boolean; onToggle: Props["onToggle"]; children: ReactNode }) {
+function LegendEntry({
+  series,
+  isHidden,
+  onToggle,
+  children,
+}: {
+  series: ChartSeries;
+  isHidden: boolean;
+  onToggle: Props["onToggle"];
+  children: ReactNode;
+}) {
   const content = (
     <>
       <i style={{ background: series.colour }} />
@@ -110,7 +148,13 @@ function LegendEntry({ series, isHidden, onToggle, children }: { series: ChartSe
   );
   if (onToggle === undefined) return <span title={series.label}>{content}</span>;
   return (
-    <button type="button" className="legend-switch" aria-pressed={!isHidden} title={`${series.label}: click to ${isHidden ? "show" : "hide"}`} onClick={() => onToggle(series.label)}>
+    <button
+      type="button"
+      className="legend-switch"
+      aria-pressed={!isHidden}
+      title={`${series.label}: click to ${isHidden ? "show" : "hide"}`}
+      onClick={() => onToggle(series.label)}
+    >
       {content}
     </button>
   );
@@ -143,8 +187,21 @@ function options(
   width: number,
   setHovered: (index: number | null) => void,
 ): uPlot.Options {
-  const { series, kind = "line", xKind = "time", height = 160, isLogarithmic = false, range, syncKey } = callbacks.current;
-  const axis = { stroke: token("--text-muted"), font: `11px ${token("--font")}`, grid: { stroke: token("--grid"), width: 1 }, ticks: { show: false } };
+  const {
+    series,
+    kind = "line",
+    xKind = "time",
+    height = 160,
+    isLogarithmic = false,
+    range,
+    syncKey,
+  } = callbacks.current;
+  const axis = {
+    stroke: token("--text-muted"),
+    font: `11px ${token("--font")}`,
+    grid: { stroke: token("--grid"), width: 1 },
+    ticks: { show: false },
+  };
   const isBars = kind === "stacked";
   return {
     width,
@@ -160,34 +217,76 @@ function options(
     scales: {
       x: { time: xKind === "time", ...(isBars ? { range: (_plot, from, to) => [from - 0.6, to + 0.6] } : {}) },
       y: {
+        // uPlot has its kinds of scale as a constant enum in types alone.
+        // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
         distr: isLogarithmic ? 3 : 1,
-        ...(range ? { range: [range[0], range[1]] } : isBars ? { range: (_plot, _from, to) => [0, to > 0 ? to * 1.05 : 1] } : {}),
+        ...(range
+          ? { range: [range[0], range[1]] }
+          : isBars
+            ? { range: (_plot, _from, to) => [0, to > 0 ? to * 1.05 : 1] }
+            : {}),
       },
     },
     axes: [
-      { ...axis, grid: { show: false }, size: 26, space: 60, values: (_plot, ticks) => ticks.map((tick) => (xKind === "time" ? formatClock(tick * 1e9) : Number.isInteger(tick) ? formatCount(tick) : "")) },
-      { ...axis, ...(callbacks.current.isBinary === true ? { incrs: BINARY_STEPS } : {}), size: 62, space: height < 150 ? 22 : 32, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : (callbacks.current.format ?? formatNumber)(tick))) },
+      {
+        ...axis,
+        grid: { show: false },
+        size: 26,
+        space: 60,
+        values: (_plot, ticks) =>
+          ticks.map((tick) =>
+            xKind === "time" ? formatClock(tick * 1e9) : Number.isInteger(tick) ? formatCount(tick) : "",
+          ),
+      },
+      {
+        ...axis,
+        ...(callbacks.current.isBinary === true ? { incrs: BINARY_STEPS } : {}),
+        size: 62,
+        space: height < 150 ? 22 : 32,
+        values: (_plot, ticks) => ticks.map((tick) => (callbacks.current.format ?? formatNumber)(tick)),
+      },
     ],
-    series: [{}, ...series.map((one) => ({ ...plotSeries(one, kind), show: !(callbacks.current.hidden?.has(one.label) ?? false) }))],
+    series: [
+      {},
+      ...series.map((one) => ({
+        ...plotSeries(one, kind),
+        show: !(callbacks.current.hidden?.has(one.label) ?? false),
+      })),
+    ],
     hooks: {
       setCursor: [(plot) => setHovered(plot.cursor.idx ?? null)],
-      setSelect: [(plot) => {
-        if (plot.select.width < 4) return;
-        callbacks.current.onSelect?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
-        plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-      }],
-      ready: [(plot) => plot.over.addEventListener("click", () => {
-        const found = plot.cursor.idx;
-        const x = found === null || found === undefined ? undefined : plot.data[0][found];
-        if (x !== undefined) callbacks.current.onPick?.(x);
-      })],
+      setSelect: [
+        (plot) => {
+          if (plot.select.width < 4) return;
+          callbacks.current.onSelect?.(
+            plot.posToVal(plot.select.left, "x"),
+            plot.posToVal(plot.select.left + plot.select.width, "x"),
+          );
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
+      ready: [
+        (plot) =>
+          plot.over.addEventListener("click", () => {
+            const found = plot.cursor.idx;
+            const x = found === null || found === undefined ? undefined : plot.data[0][found];
+            if (x !== undefined) callbacks.current.onPick?.(x);
+          }),
+      ],
     },
   };
 }
 
 function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
   if (kind === "stacked") {
-    return { label: series.label, fill: series.colour, stroke: series.colour, width: 0, points: { show: false }, paths: uPlot.paths.bars!({ size: [0.82, 48] }) };
+    return {
+      label: series.label,
+      fill: series.colour,
+      stroke: series.colour,
+      width: 0,
+      points: { show: false },
+      paths: uPlot.paths.bars!({ size: [0.82, 48] }),
+    };
   }
   return {
     label: series.label,
@@ -195,6 +294,8 @@ function plotSeries(series: ChartSeries, kind: Props["kind"]): uPlot.Series {
     width: series.isFaint === true ? 1 : 1.6,
     dash: series.isDashed === true ? [5, 4] : [],
     spanGaps: true,
-    ...(kind === "points" && series.isLine !== true ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } } : { points: { show: false } }),
+    ...(kind === "points" && series.isLine !== true
+      ? { paths: () => null, points: { show: true, size: 4, fill: series.colour } }
+      : { points: { show: false } }),
   };
 }

@@ -15,11 +15,17 @@ export function ConfirmDialog({ title, action, onConfirm, onCancel, children }: 
   useEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} className="help" onClose={onCancel} aria-label={title}>
-      <header><h2>{title}</h2></header>
+      <header>
+        <h2>{title}</h2>
+      </header>
       {children}
       <div className="toolbar confirm-buttons">
-        <button type="button" onClick={() => dialog.current?.close()}>Keep it</button>
-        <button type="button" className="danger" onClick={onConfirm}>{action}</button>
+        <button type="button" onClick={() => dialog.current?.close()}>
+          Keep it
+        </button>
+        <button type="button" className="danger" onClick={onConfirm}>
+          {action}
+        </button>
       </div>
     </dialog>
   );

@@ -19,20 +19,46 @@ export function Distribution({ name, spread, colour, format }: Props) {
   const marks = [spread.p50, spread.p95, spread.p99];
   return (
     <tr>
-      <th scope="row" title={name}><i className="swatch" style={{ background: colour }} /> {name}</th>
+      <th scope="row" title={name}>
+        <i className="swatch" style={{ background: colour }} /> {name}
+      </th>
       <td>
-        <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width="100%" height={HEIGHT} preserveAspectRatio="none" role="img" aria-label={`Distribution of ${name}`}>
+        <svg
+          viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+          width="100%"
+          height={HEIGHT}
+          preserveAspectRatio="none"
+          role="img"
+          aria-label={`Distribution of ${name}`}
+        >
           {bins.map((bin, index) => {
             const height = bin.count === 0 ? 0 : Math.max(1.5, (bin.count / highest) * HEIGHT);
             return (
-              <rect key={index} x={(index * WIDTH) / bins.length} y={HEIGHT - height} width={WIDTH / bins.length - 0.6} height={height} fill={colour}>
+              <rect
+                key={index}
+                x={(index * WIDTH) / bins.length}
+                y={HEIGHT - height}
+                width={WIDTH / bins.length - 0.6}
+                height={height}
+                fill={colour}
+              >
                 <title>{`${format(bin.from)} to ${format(bin.to)}: ${bin.count}`}</title>
               </rect>
             );
           })}
-          {marks.map((mark, index) => mark !== null && (
-            <line key={index} className="quantile-mark" x1={placeInBins(bins, mark) * WIDTH} x2={placeInBins(bins, mark) * WIDTH} y1={0} y2={HEIGHT} />
-          ))}
+          {marks.map(
+            (mark, index) =>
+              mark !== null && (
+                <line
+                  key={index}
+                  className="quantile-mark"
+                  x1={placeInBins(bins, mark) * WIDTH}
+                  x2={placeInBins(bins, mark) * WIDTH}
+                  y1={0}
+                  y2={HEIGHT}
+                />
+              ),
+          )}
         </svg>
       </td>
       <td className="right">{format(spread.p50)}</td>

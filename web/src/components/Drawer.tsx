@@ -13,7 +13,8 @@ export function Drawer({ title, onClose, children }: Props) {
   close.current = onClose;
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && !isTyping(event.target) && document.querySelector("dialog[open]") === null) close.current();
+      if (event.key === "Escape" && !isTyping(event.target) && document.querySelector("dialog[open]") === null)
+        close.current();
     };
     window.addEventListener("keydown", onKey);
     return () => window.removeEventListener("keydown", onKey);
@@ -22,7 +23,9 @@ export function Drawer({ title, onClose, children }: Props) {
     <aside className="side-panel is-wide" aria-label="Details">
       <header>
         <h2>{title}</h2>
-        <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">×</button>
+        <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">
+          ×
+        </button>
       </header>
       <div className="side-panel-body">{children}</div>
     </aside>

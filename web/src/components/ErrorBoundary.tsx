@@ -17,7 +17,9 @@ export class ErrorBoundary extends Component<{ children: ReactNode }, State> {
     if (this.state.message === null) return this.props.children;
     return (
       <EmptyState title="This view failed" text={this.state.message}>
-        <button type="button" onClick={() => this.setState({ message: null })}>Try again</button>
+        <button type="button" onClick={() => this.setState({ message: null })}>
+          Try again
+        </button>
       </EmptyState>
     );
   }

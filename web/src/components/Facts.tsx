@@ -19,5 +19,8 @@ export function Facts({ facts, isWide = false }: { facts: readonly Fact[]; isWid
 
 /** The facts of attributes: text as it is, anything else as JSON. */
 export function factsOf(attributes: Readonly<Record<string, unknown>>): Fact[] {
-  return Object.entries(attributes).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  return Object.entries(attributes).map(([name, value]) => [
+    name,
+    typeof value === "string" ? value : JSON.stringify(value),
+  ]);
 }

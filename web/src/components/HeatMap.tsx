@@ -20,7 +20,17 @@ interface Props {
 const BOTTOM = 22;
 
 /** Values by row and time as colours; the pointer or the arrow keys read single cells. */
-export function HeatMap({ data, label, format, formatX, range, isLogarithmic = false, height, left = 120, onPick }: Props) {
+export function HeatMap({
+  data,
+  label,
+  format,
+  formatX,
+  range,
+  isLogarithmic = false,
+  height,
+  left = 120,
+  onPick,
+}: Props) {
   const [theme] = useTheme();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(600);
@@ -46,7 +56,14 @@ export function HeatMap({ data, label, format, formatX, range, isLogarithmic = f
     context.canvas.height = height * ratio;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     drawHeatMap(context, data, layout, {
-      theme, range: ends, isLogarithmic, formatX, marked, text: token("--text"), mutedText: token("--text-muted"), font: token("--font"),
+      theme,
+      range: ends,
+      isLogarithmic,
+      formatX,
+      marked,
+      text: token("--text"),
+      mutedText: token("--text-muted"),
+      font: token("--font"),
     });
   });
 
@@ -81,22 +98,47 @@ export function HeatMap({ data, label, format, formatX, range, isLogarithmic = f
       />
       <figcaption className="heat-scale">
         <span>{format(ends[0])}</span>
-        <i style={{ background: `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((share) => heatColour(share, theme)).join(", ")})` }} />
+        <i
+          style={{
+            background: `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((share) => heatColour(share, theme)).join(", ")})`,
+          }}
+        />
         <span>{format(ends[1])}</span>
         <span className="muted">nothing recorded: no colour</span>
       </figcaption>
-      {marked !== null && <CellTooltip canvas={canvas.current} box={cellBox(data, layout, marked)}>{describe(data, marked, format, formatX)}</CellTooltip>}
+      {marked !== null && (
+        <CellTooltip canvas={canvas.current} box={cellBox(data, layout, marked)}>
+          {describe(data, marked, format, formatX)}
+        </CellTooltip>
+      )}
     </figure>
   );
 }
 
-function CellTooltip({ canvas, box, children }: { canvas: HTMLCanvasElement | null; box: { x: number; y: number; width: number; height: number }; children: ReactNode }) {
+function CellTooltip({
+  canvas,
+  box,
+  children,
+}: {
+  canvas: HTMLCanvasElement | null;
+  box: { x: number; y: number; width: number; height: number };
+  children: ReactNode;
+}) {
   const place = canvas?.getBoundingClientRect();
   if (place === undefined) return null;
-  return <Tooltip x={place.left + box.x + box.width} y={place.top + box.y + box.height}>{children}</Tooltip>;
+  return (
+    <Tooltip x={place.left + box.x + box.width} y={place.top + box.y + box.height}>
+      {children}
+    </Tooltip>
+  );
 }
 
-function describe(data: HeatMapData, { row, column }: Cell, format: Props["format"], formatX: Props["formatX"]): ReactNode {
+function describe(
+  data: HeatMapData,
+  { row, column }: Cell,
+  format: Props["format"],
+  formatX: Props["formatX"],
+): ReactNode {
   const value = data.values[row]?.[column];
   return (
     <>

@@ -1,27 +1,36 @@
 import { useEffect, useRef } from "react";
 
 const KEYS: readonly (readonly [string, readonly (readonly [string, string])[]])[] = [
-  ["Everywhere", [
-    ["1 – 9", "go to a view"],
-    ["/", "search"],
-    ["Esc", "leave the search, close a panel"],
-    ["?", "this help"],
-  ]],
-  ["Timeline", [
-    ["W  S", "zoom in, out"],
-    ["A  D", "move earlier, later"],
-    ["←  →", "move earlier, later"],
-    ["↑  ↓", "scroll the lanes"],
-    ["F", "fit the whole run, or the selected span"],
-    ["L", "follow the newest data"],
-    ["N  P", "next, previous search hit"],
-    ["wheel", "zoom at the pointer"],
-    ["drag", "move; with Shift, select a range"],
-  ]],
-  ["Tables", [
-    ["↑  ↓", "move from row to row"],
-    ["Enter", "open the row"],
-  ]],
+  [
+    "Everywhere",
+    [
+      ["1 – 9", "go to a view"],
+      ["/", "search"],
+      ["Esc", "leave the search, close a panel"],
+      ["?", "this help"],
+    ],
+  ],
+  [
+    "Timeline",
+    [
+      ["W  S", "zoom in, out"],
+      ["A  D", "move earlier, later"],
+      ["←  →", "move earlier, later"],
+      ["↑  ↓", "scroll the lanes"],
+      ["F", "fit the whole run, or the selected span"],
+      ["L", "follow the newest data"],
+      ["N  P", "next, previous search hit"],
+      ["wheel", "zoom at the pointer"],
+      ["drag", "move; with Shift, select a range"],
+    ],
+  ],
+  [
+    "Tables",
+    [
+      ["↑  ↓", "move from row to row"],
+      ["Enter", "open the row"],
+    ],
+  ],
 ];
 
 /** The keys, in a dialog. */
@@ -32,7 +41,9 @@ export function Help({ onClose }: { onClose: () => void }) {
     <dialog ref={dialog} className="help" onClose={onClose} aria-label="Keyboard help">
       <header>
         <h2>Keys</h2>
-        <button type="button" className="icon-button" onClick={() => dialog.current?.close()} aria-label="Close">×</button>
+        <button type="button" className="icon-button" onClick={() => dialog.current?.close()} aria-label="Close">
+          ×
+        </button>
       </header>
       <div className="help-groups">
         {KEYS.map(([title, keys]) => (
@@ -41,7 +52,9 @@ export function Help({ onClose }: { onClose: () => void }) {
             <dl>
               {keys.map(([key, meaning]) => (
                 <div key={key}>
-                  <dt><kbd>{key}</kbd></dt>
+                  <dt>
+                    <kbd>{key}</kbd>
+                  </dt>
                   <dd>{meaning}</dd>
                 </div>
               ))}

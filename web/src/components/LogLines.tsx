@@ -14,7 +14,9 @@ export function LogLines({ lines }: { lines: readonly LogLine[] }) {
     <>
       {lines.map((line, index) => (
         <div key={index} className="side-line">
-          <span className="mono muted">{formatClock(line.time_ns, true)}</span> <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span> {shorten(line.message, LONGEST)}
+          <span className="mono muted">{formatClock(line.time_ns, true)}</span>{" "}
+          <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span>{" "}
+          {shorten(line.message, LONGEST)}
         </div>
       ))}
     </>

@@ -1,7 +1,15 @@
 import type { ReactNode } from "react";
 
 /** A figure with a small bar behind it: how large it is beside the largest of its column. */
-export function MeterCell({ share, colour = "var(--accent)", children }: { share: number; colour?: string; children: ReactNode }) {
+export function MeterCell({
+  share,
+  colour = "var(--accent)",
+  children,
+}: {
+  share: number;
+  colour?: string;
+  children: ReactNode;
+}) {
   const width = `${Math.max(0, Math.min(1, Number.isFinite(share) ? share : 0)) * 100}%`;
   return (
     <span className="meter">

@@ -14,9 +14,21 @@ export function Navigation({ current, views = VIEWS }: { current: string; views?
         <span>RL-Insight</span>
       </div>
       {views.map((view, index) => (
-        <ViewLink key={view.name} view={view.name} title={`${view.title} (${index + 1})`} isCurrent={view.name === current}>
+        <ViewLink
+          key={view.name}
+          view={view.name}
+          title={`${view.title} (${index + 1})`}
+          isCurrent={view.name === current}
+        >
           <svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true">
-            <path d={view.icon} fill="none" stroke="currentColor" strokeWidth="1.6" strokeLinecap="round" strokeLinejoin="round" />
+            <path
+              d={view.icon}
+              fill="none"
+              stroke="currentColor"
+              strokeWidth="1.6"
+              strokeLinecap="round"
+              strokeLinejoin="round"
+            />
           </svg>
           <span>{view.title}</span>
         </ViewLink>

@@ -11,8 +11,15 @@ import { ViewLink } from "./ViewLink";
 export function OpenWorkTable({ run, height }: { run: string; height?: number }) {
   const { data } = useQuery(`open ${run}`, (signal) => api.openWork({ run }, signal), { everyMs: 2000 });
   const hasSessions = data?.some((work) => work.oldest_session_id !== null) ?? false;
-  const sessions = useQuery(`in flight ${run}`, (signal) => api.sessionsInFlight({ run, limit: MOST_SESSIONS }, signal), { everyMs: 3000, enabled: hasSessions });
-  const columns = useMemo(() => columnsOf(new Map((sessions.data ?? []).map((session) => [session.session_id, session.task_id]))), [sessions.data]);
+  const sessions = useQuery(
+    `in flight ${run}`,
+    (signal) => api.sessionsInFlight({ run, limit: MOST_SESSIONS }, signal),
+    { everyMs: 3000, enabled: hasSessions },
+  );
+  const columns = useMemo(
+    () => columnsOf(new Map((sessions.data ?? []).map((session) => [session.session_id, session.task_id]))),
+    [sessions.data],
+  );
   return (
     <Table
       label="Suspect open work"
@@ -32,21 +39,54 @@ const MOST_SESSIONS = 200;
 function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[] {
   return [
     {
-      key: "name", title: "Name", width: "minmax(110px, 2fr)", value: (work) => work.name,
+      key: "name",
+      title: "Name",
+      width: "minmax(110px, 2fr)",
+      value: (work) => work.name,
       render: (work) => (
-        <ViewLink view="timeline" state={timelineSpan(work.oldest_span_id, work.oldest_ns, work.oldest_ns + work.oldest_age_s * 1e9)} title="Show the oldest in the timeline">
+        <ViewLink
+          view="timeline"
+          state={timelineSpan(work.oldest_span_id, work.oldest_ns, work.oldest_ns + work.oldest_age_s * 1e9)}
+          title="Show the oldest in the timeline"
+        >
           <i className="swatch" style={{ background: colourOfName(work.name) }} /> {work.name}
         </ViewLink>
       ),
     },
-    { key: "count", title: "Open", align: "right", width: "54px", value: (work) => work.count, render: (work) => formatCount(work.count) },
-    { key: "age", title: "Oldest", align: "right", width: "92px", value: (work) => work.oldest_age_s, render: (work) => formatSeconds(work.oldest_age_s) },
     {
-      key: "where", title: "Task", width: "minmax(90px, 1fr)",
+      key: "count",
+      title: "Open",
+      align: "right",
+      width: "54px",
+      value: (work) => work.count,
+      render: (work) => formatCount(work.count),
+    },
+    {
+      key: "age",
+      title: "Oldest",
+      align: "right",
+      width: "92px",
+      value: (work) => work.oldest_age_s,
+      render: (work) => formatSeconds(work.oldest_age_s),
+    },
+    {
+      key: "where",
+      title: "Task",
+      width: "minmax(90px, 1fr)",
       render: (work) =>
-        work.oldest_session_id === null
-          ? <span title={work.process_id}>{work.rank === null ? work.role || work.process_id : `${work.role} ${work.rank}`}</span>
-          : <ViewLink view="sessions" state={{ session: work.oldest_session_id }} title={`Show session ${work.oldest_session_id}`}>{tasks.get(work.oldest_session_id) ?? work.oldest_session_id}</ViewLink>,
+        work.oldest_session_id === null ? (
+          <span title={work.process_id}>
+            {work.rank === null ? work.role || work.process_id : `${work.role} ${work.rank}`}
+          </span>
+        ) : (
+          <ViewLink
+            view="sessions"
+            state={{ session: work.oldest_session_id }}
+            title={`Show session ${work.oldest_session_id}`}
+          >
+            {tasks.get(work.oldest_session_id) ?? work.oldest_session_id}
+          </ViewLink>
+        ),
     },
   ];
 }

@@ -19,7 +19,9 @@ export function Select<T extends string>({ label, value, options, onChange, isLa
       <span className={isLabelHidden ? "visually-hidden" : "field-label"}>{label}</span>
       <select value={value} onChange={(event) => onChange(event.target.value as T)}>
         {options.map((option) => (
-          <option key={option.value} value={option.value}>{option.label}</option>
+          <option key={option.value} value={option.value}>
+            {option.label}
+          </option>
         ))}
       </select>
     </label>

@@ -1,15 +1,34 @@
 const KINDS: Readonly<Record<string, string>> = {
-  failed: "is-bad", lost: "is-bad", error: "is-bad", critical: "is-bad",
-  rejected: "is-warning", cancelled: "is-warning", dropped: "is-warning", warning: "is-warning",
-  accepted: "is-good", ok: "is-good",
+  failed: "is-bad",
+  lost: "is-bad",
+  error: "is-bad",
+  critical: "is-bad",
+  rejected: "is-warning",
+  cancelled: "is-warning",
+  dropped: "is-warning",
+  warning: "is-warning",
+  accepted: "is-good",
+  ok: "is-good",
 };
 /** Shapes beside the colours, for those who see colours differently. */
 const MARKS: Readonly<Record<string, string>> = {
-  failed: "✕", lost: "✕", error: "✕", critical: "✕", rejected: "–", cancelled: "⊘", dropped: "⊘", accepted: "✓", ok: "✓", pending: "▸", open: "▸",
+  failed: "✕",
+  lost: "✕",
+  error: "✕",
+  critical: "✕",
+  rejected: "–",
+  cancelled: "⊘",
+  dropped: "⊘",
+  accepted: "✓",
+  ok: "✓",
+  pending: "▸",
+  open: "▸",
 };
 
 /** A status as a word with a mark and a colour. */
 export function StatusBadge({ status }: { status: string }) {
   const kind = KINDS[status];
-  return <span className={kind === undefined ? "badge" : `badge ${kind}`}>{`${MARKS[status] ?? ""} ${status}`.trim()}</span>;
+  return (
+    <span className={kind === undefined ? "badge" : `badge ${kind}`}>{`${MARKS[status] ?? ""} ${status}`.trim()}</span>
+  );
 }

@@ -95,13 +95,19 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
   for (let index = first; index < last; index += 1) {
     const row = rowAt(index);
     const key = row === undefined ? `unloaded ${index}` : rowKey(row);
-    const classes = ["table-row", index === cursor ? "is-cursor" : "", row !== undefined && key === selected ? "is-selected" : ""];
+    const classes = [
+      "table-row",
+      index === cursor ? "is-cursor" : "",
+      row !== undefined && key === selected ? "is-selected" : "",
+    ];
     rows.push(
       <div
         key={key}
         role="row"
         aria-rowindex={index + 2}
-        className={[...classes, (row !== undefined && rowClass?.(row)) || "", onOpen ? "is-clickable" : ""].filter(Boolean).join(" ")}
+        className={[...classes, (row !== undefined && rowClass?.(row)) || "", onOpen ? "is-clickable" : ""]
+          .filter(Boolean)
+          .join(" ")}
         style={{ gridTemplateColumns: template, minWidth, transform: `translateY(${index * ROW_HEIGHT}px)` }}
         onClick={() => {
           setCursor(index);
@@ -129,7 +135,9 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
       onKeyDown={onKeyDown}
     >
       <TableHead {...props} template={template} minWidth={minWidth} />
-      <div className="table-body" style={{ height: count * ROW_HEIGHT }}>{rows}</div>
+      <div className="table-body" style={{ height: count * ROW_HEIGHT }}>
+        {rows}
+      </div>
       {count === 0 && empty}
     </div>
   );
@@ -140,7 +148,13 @@ export function leastWidth(columns: readonly { width?: string }[]): number {
   return columns.reduce((sum, column) => sum + Number(/([\d.]+)px/.exec(column.width ?? "80px")?.[1] ?? 80), 0);
 }
 
-function TableHead<Row>({ columns, sort, onSort, template, minWidth }: VirtualProps<Row> & { template: string; minWidth: number }) {
+function TableHead<Row>({
+  columns,
+  sort,
+  onSort,
+  template,
+  minWidth,
+}: VirtualProps<Row> & { template: string; minWidth: number }) {
   return (
     <div className="table-head" role="row" style={{ gridTemplateColumns: template, minWidth }}>
       {columns.map((column) => {
@@ -149,11 +163,19 @@ function TableHead<Row>({ columns, sort, onSort, template, minWidth }: VirtualPr
         const className = column.align === "right" ? "cell is-right" : "cell";
         const order = isSorted ? (sort.descending ? "descending" : "ascending") : "none";
         return (
-          <div key={column.key} role="columnheader" className={className} aria-sort={canSort ? order : undefined} title={column.hint}>
+          <div
+            key={column.key}
+            role="columnheader"
+            className={className}
+            aria-sort={canSort ? order : undefined}
+            title={column.hint}
+          >
             {canSort ? (
               <button
                 type="button"
-                onClick={() => onSort({ key: column.key, descending: isSorted ? !sort.descending : column.align === "right" })}
+                onClick={() =>
+                  onSort({ key: column.key, descending: isSorted ? !sort.descending : column.align === "right" })
+                }
               >
                 {column.title}
                 <span className="sort-mark">{isSorted ? (sort.descending ? "▾" : "▴") : ""}</span>
@@ -189,6 +211,9 @@ export function compare(one: Sortable, other: Sortable, descending: boolean): nu
   const isOneMissing = one === null || one === undefined || Number.isNaN(one);
   const isOtherMissing = other === null || other === undefined || Number.isNaN(other);
   if (isOneMissing || isOtherMissing) return Number(isOneMissing) - Number(isOtherMissing);
-  const order = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+  const order =
+    typeof one === "number" && typeof other === "number"
+      ? one - other
+      : String(one).localeCompare(String(other), "en", { numeric: true });
   return descending ? -order : order;
 }

@@ -20,5 +20,10 @@ export function Tooltip({ x, y, children }: Props) {
     top: isLow ? undefined : y + 14,
     bottom: isLow ? window.innerHeight - y + 14 : undefined,
   };
-  return createPortal(<div className="tooltip" role="tooltip" style={style}>{children}</div>, document.body);
+  return createPortal(
+    <div className="tooltip" role="tooltip" style={style}>
+      {children}
+    </div>,
+    document.body,
+  );
 }

@@ -33,10 +33,24 @@ export function ThemeAndHelp({ onHelp }: { onHelp: () => void }) {
   const [theme, toggleTheme] = useTheme();
   return (
     <>
-      <button type="button" className="icon-button" onClick={toggleTheme} aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`} title="Dark or light">
+      <button
+        type="button"
+        className="icon-button"
+        onClick={toggleTheme}
+        aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`}
+        title="Dark or light"
+      >
         {theme === "dark" ? "☀" : "☾"}
       </button>
-      <button type="button" className="icon-button" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+      <button
+        type="button"
+        className="icon-button"
+        onClick={onHelp}
+        aria-label="Keyboard help"
+        title="Keyboard help (?)"
+      >
+        ?
+      </button>
     </>
   );
 }

@@ -15,11 +15,14 @@ interface Props {
 /** Takes a part of the run into Perfetto, or into a file for it. */
 export function TraceButtons({ query, what, title, onMessage }: Props) {
   const [isBusy, setIsBusy] = useState(false);
-  const begin = (work: Promise<string | null | void>) => {
+  const begin = (work: Promise<string | null>) => {
     setIsBusy(true);
     onMessage(null);
     work
-      .then((message) => onMessage(message ?? null), (error: unknown) => onMessage(traceProblem(error)))
+      .then(
+        (message) => onMessage(message),
+        (error: unknown) => onMessage(traceProblem(error)),
+      )
       .finally(() => setIsBusy(false));
   };
   return (

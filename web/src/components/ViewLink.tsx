@@ -19,7 +19,13 @@ export function ViewLink({ view, state = {}, title, className, isCurrent = false
     navigate(address);
   };
   return (
-    <a href={address} onClick={onClick} title={title} className={className} aria-current={isCurrent ? "page" : undefined}>
+    <a
+      href={address}
+      onClick={onClick}
+      title={title}
+      className={className}
+      aria-current={isCurrent ? "page" : undefined}
+    >
       {children}
     </a>
   );

@@ -1,7 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { type HeatMapData, type Layout, cellAt, cellBox, heatColour, shareOf } from "./heatMapDrawing";
 
-const data: HeatMapData = { x: [0, 10, 30], width: 10, rows: ["a", "b"], values: [[1, 2, 3], [4, null, 6]] };
+const data: HeatMapData = {
+  x: [0, 10, 30],
+  width: 10,
+  rows: ["a", "b"],
+  values: [
+    [1, 2, 3],
+    [4, null, 6],
+  ],
+};
 const layout: Layout = { width: 140, height: 60, left: 100, bottom: 20 };
 
 describe("cellAt", () => {

@@ -26,8 +26,20 @@ export interface Layout {
 
 /** Light to dark on a light page, dark to light on a dark one; lightness alone tells the values apart. */
 const SCALES: Record<Theme, readonly (readonly [number, number, number])[]> = {
-  light: [[222, 232, 244], [178, 205, 230], [94, 155, 205], [32, 98, 165], [8, 42, 96]],
-  dark: [[36, 50, 82], [38, 70, 120], [70, 125, 150], [150, 180, 110], [253, 231, 76]],
+  light: [
+    [222, 232, 244],
+    [178, 205, 230],
+    [94, 155, 205],
+    [32, 98, 165],
+    [8, 42, 96],
+  ],
+  dark: [
+    [36, 50, 82],
+    [38, 70, 120],
+    [70, 125, 150],
+    [150, 180, 110],
+    [253, 231, 76],
+  ],
 };
 
 /** The colour of a value between 0 and 1. */
@@ -60,7 +72,11 @@ export function cellAt(data: HeatMapData, layout: Layout, pointX: number, pointY
 }
 
 /** Where a cell stands on the canvas. */
-export function cellBox(data: HeatMapData, layout: Layout, { row, column }: Cell): { x: number; y: number; width: number; height: number } {
+export function cellBox(
+  data: HeatMapData,
+  layout: Layout,
+  { row, column }: Cell,
+): { x: number; y: number; width: number; height: number } {
   const [from, to] = extent(data);
   const scale = (layout.width - layout.left) / (to - from || 1);
   const height = (layout.height - layout.bottom) / Math.max(1, data.rows.length);
@@ -124,12 +140,21 @@ function drawRowLabels(context: CanvasRenderingContext2D, data: HeatMapData, lay
   }
 }
 
-function drawTicks(context: CanvasRenderingContext2D, data: HeatMapData, layout: Layout, formatX: (x: number) => string): void {
+function drawTicks(
+  context: CanvasRenderingContext2D,
+  data: HeatMapData,
+  layout: Layout,
+  formatX: (x: number) => string,
+): void {
   const [from, to] = extent(data);
   const wanted = Math.max(1, Math.floor((layout.width - layout.left) / 110));
   context.textAlign = "center";
   for (let tick = 0; tick < wanted; tick += 1) {
     const share = (tick + 0.5) / wanted;
-    context.fillText(formatX(from + share * (to - from)), layout.left + share * (layout.width - layout.left), layout.height - layout.bottom / 2);
+    context.fillText(
+      formatX(from + share * (to - from)),
+      layout.left + share * (layout.width - layout.left),
+      layout.height - layout.bottom / 2,
+    );
   }
 }

@@ -15,29 +15,47 @@ const POINTS = 120;
 export function GpuPanel({ run }: { run: string }) {
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 10_000 });
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
-  const metric = chooseMetric((metrics.data ?? []).map((one) => one.name), "gpu");
-  const end = summary.data?.end_ns ?? null;
-  const lines = useQuery(
-    `gpu ${run} ${metric}`,
-    (signal) => ask(run, metric!, end!, signal),
-    { enabled: metric !== undefined && end !== null, everyMs: 3000 },
+  const metric = chooseMetric(
+    (metrics.data ?? []).map((one) => one.name),
+    "gpu",
   );
+  const end = summary.data?.end_ns ?? null;
+  const lines = useQuery(`gpu ${run} ${metric}`, (signal) => ask(run, metric!, end!, signal), {
+    enabled: metric !== undefined && end !== null,
+    everyMs: 3000,
+  });
   const { x, series } = useMemo(() => joined(lines.data ?? []), [lines.data]);
   if (metric === undefined || x.length === 0) return null;
   // Shares from 0 to 1 by our own monitor, percent by Ray's.
   const isShare = /ratio$/.test(metric);
   const format = isShare ? formatShare : (value: number | null | undefined) => `${formatNumber(value)} %`;
   return (
-    <Panel className="span-4" title="GPU use" value={format(series[0]?.values.at(-1))} actions={<ViewLink view="hardware">by GPU</ViewLink>}>
+    <Panel
+      className="span-4"
+      title="GPU use"
+      value={format(series[0]?.values.at(-1))}
+      actions={<ViewLink view="hardware">by GPU</ViewLink>}
+    >
       <Chart label="GPU use" x={x} series={series} height={120} range={[0, isShare ? 1 : 100]} format={format} />
     </Panel>
   );
 }
 
 async function ask(run: string, metric: string, end: number, signal: AbortSignal): Promise<JsonLine[]> {
-  const window = { run, metric, start_ns: end - MINUTES * 60e9, end_ns: end, width: (MINUTES * 60e9) / POINTS, group_by: [""] };
-  const found = await Promise.all((["avg", "min"] as const).map((aggregation) => api.metricRange({ ...window, aggregation }, signal)));
-  return found.flatMap(([line], place) => (line === undefined ? [] : [{ ...line, labels: { what: place === 0 ? "average" : "least busy" } }]));
+  const window = {
+    run,
+    metric,
+    start_ns: end - MINUTES * 60e9,
+    end_ns: end,
+    width: (MINUTES * 60e9) / POINTS,
+    group_by: [""],
+  };
+  const found = await Promise.all(
+    (["avg", "min"] as const).map((aggregation) => api.metricRange({ ...window, aggregation }, signal)),
+  );
+  return found.flatMap(([line], place) =>
+    line === undefined ? [] : [{ ...line, labels: { what: place === 0 ? "average" : "least busy" } }],
+  );
 }
 
 function joined(lines: readonly JsonLine[]) {
@@ -46,7 +64,12 @@ function joined(lines: readonly JsonLine[]) {
     x: moments.map((moment) => moment / 1e9),
     series: lines.map((line, place) => {
       const values = new Map(line.x.map((moment, index) => [moment, lineValue(line.y[index])]));
-      return { label: line.labels["what"] ?? "", colour: colourOfIndex(place), isFaint: place > 0, values: moments.map((moment) => values.get(moment) ?? null) };
+      return {
+        label: line.labels["what"] ?? "",
+        colour: colourOfIndex(place),
+        isFaint: place > 0,
+        values: moments.map((moment) => values.get(moment) ?? null),
+      };
     }),
   };
 }

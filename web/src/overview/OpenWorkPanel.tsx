@@ -12,14 +12,24 @@ export function OpenWorkPanel({ run }: { run: string }) {
   const total = rows.reduce((sum, row) => sum + row.count, 0);
   const oldest = Math.max(1, ...rows.map((row) => row.oldest_age_s));
   return (
-    <Panel className="span-4" title="Work in flight" value={total === 0 ? undefined : formatCount(total)} actions={<span>oldest</span>}>
+    <Panel
+      className="span-4"
+      title="Work in flight"
+      value={total === 0 ? undefined : formatCount(total)}
+      actions={<span>oldest</span>}
+    >
       {rows.length === 0 && <p className="muted">Nothing has been open for longer than a moment.</p>}
       {rows.slice(0, 8).map((row) => (
         <div key={row.name} className="bar-line">
-          <i className="bar" style={{ width: `${(100 * row.oldest_age_s) / oldest}%`, background: colourOfName(row.name) }} />
+          <i
+            className="bar"
+            style={{ width: `${(100 * row.oldest_age_s) / oldest}%`, background: colourOfName(row.name) }}
+          />
           <span>
-            <ViewLink view="timeline" state={{ span: row.oldest_span_id }} title="Show the oldest on the timeline">{shorten(row.name, 40)}</ViewLink>
-            {" "}<span className="muted">{where(row)}</span>
+            <ViewLink view="timeline" state={{ span: row.oldest_span_id }} title="Show the oldest on the timeline">
+              {shorten(row.name, 40)}
+            </ViewLink>{" "}
+            <span className="muted">{where(row)}</span>
           </span>
           <span className="muted">{formatCount(row.count)} open</span>
           <b>{formatSeconds(row.oldest_age_s)}</b>

@@ -23,7 +23,11 @@ export function Tiles({ run, steps, values, chosen }: Props) {
   const errorShare = spans === 0 ? 0 : errors / spans;
   return (
     <div className="tiles">
-      <Tile title="Step" value={formatCount(steps.at(-1)?.step)} detail={seconds.length > 0 ? `${formatCount(steps.length)} latest shown` : "no steps yet"} />
+      <Tile
+        title="Step"
+        value={formatCount(steps.at(-1)?.step)}
+        detail={seconds.length > 0 ? `${formatCount(steps.length)} latest shown` : "no steps yet"}
+      />
       <Tile
         title="Step time"
         value={formatSeconds(seconds.at(-1))}
@@ -32,7 +36,14 @@ export function Tiles({ run, steps, values, chosen }: Props) {
       />
       {(["reward", "throughput", "staleness"] as const).map((wish) => {
         const name = chosen[wish];
-        return name === undefined ? null : <Tile key={wish} title={shorten(name, 28)} value={metricFormatter(name)(values.get(name)?.y.at(-1))} detail={versus(values.get(name)?.y ?? [], metricFormatter(name))} />;
+        return name === undefined ? null : (
+          <Tile
+            key={wish}
+            title={shorten(name, 28)}
+            value={metricFormatter(name)(values.get(name)?.y.at(-1))}
+            detail={versus(values.get(name)?.y ?? [], metricFormatter(name))}
+          />
+        );
       })}
       <Tile
         title="Errors, 10 steps"
@@ -63,7 +74,13 @@ function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
     <Tile
       title="Processes"
       value={`${formatCount(alive)} of ${formatCount(processes.length)}`}
-      detail={worst === undefined ? (alive > 0 ? "alive" : "the run has ended") : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`}
+      detail={
+        worst === undefined
+          ? alive > 0
+            ? "alive"
+            : "the run has ended"
+          : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`
+      }
       tone={worst === undefined ? "good" : "bad"}
     />
   );
@@ -75,7 +92,10 @@ function TelemetryTile({ processes }: { processes: readonly ProcessHealth[] }) {
   const missing = processes.reduce((sum, process) => sum + process.missing_batches, 0);
   const alive = processes.filter((process) => process.state === "alive");
   const lag = alive.length === 0 ? null : Math.max(...alive.map((process) => process.silent_s));
-  const problems = [lost > 0 ? `${formatCount(lost)} lost` : "", missing > 0 ? `${formatCount(missing)} batches missing` : ""].filter(Boolean);
+  const problems = [
+    lost > 0 ? `${formatCount(lost)} lost` : "",
+    missing > 0 ? `${formatCount(missing)} batches missing` : "",
+  ].filter(Boolean);
   return (
     <Tile
       title="Telemetry"

@@ -2,8 +2,19 @@
 
 /** For each place on the page, what its metric is called, the best first. */
 const WISHES = {
-  reward: [/^(.*[/_.])?reward_?mean$/i, /^(critic_)?rewards?(_mean)?$/i, /reward.*(mean|avg|average)/i, /(score|return).*mean/i, /reward/i],
-  throughput: [/tokens?_per_(s|sec|second)(_per_gpu)?$/i, /throughput/i, /(samples|sequences|episodes)_per_(s|second)/i, /(^|_)tgs$/i],
+  reward: [
+    /^(.*[/_.])?reward_?mean$/i,
+    /^(critic_)?rewards?(_mean)?$/i,
+    /reward.*(mean|avg|average)/i,
+    /(score|return).*mean/i,
+    /reward/i,
+  ],
+  throughput: [
+    /tokens?_per_(s|sec|second)(_per_gpu)?$/i,
+    /throughput/i,
+    /(samples|sequences|episodes)_per_(s|second)/i,
+    /(^|_)tgs$/i,
+  ],
   staleness: [/stale(ness)?.*mean|stale(ness)?.*avg/i, /stale/i, /off_?policy/i, /(version|policy)_(lag|gap)/i],
   gpu: [/gpu.*util/i, /util.*gpu/i],
 } as const;
@@ -14,7 +25,9 @@ export type Wish = keyof typeof WISHES;
 export function chooseMetric(names: readonly string[], wish: Wish): string | undefined {
   for (const pattern of WISHES[wish]) {
     // Of several that fit, the shortest is the least special.
-    const fitting = names.filter((name) => pattern.test(name)).sort((one, other) => one.length - other.length || one.localeCompare(other));
+    const fitting = names
+      .filter((name) => pattern.test(name))
+      .sort((one, other) => one.length - other.length || one.localeCompare(other));
     if (fitting.length > 0) return fitting[0];
   }
   return undefined;
@@ -24,5 +37,8 @@ export function chooseMetric(names: readonly string[], wish: Wish): string | und
 export function otherMetrics(names: readonly string[], taken: readonly (string | undefined)[], most: number): string[] {
   const ranked = [/^(.*[/_.])?loss/i, /kl/i, /entropy/i, /grad_?norm/i, /length/i, /./];
   const rank = (name: string) => ranked.findIndex((pattern) => pattern.test(name));
-  return names.filter((name) => !taken.includes(name)).sort((one, other) => rank(one) - rank(other) || one.localeCompare(other)).slice(0, most);
+  return names
+    .filter((name) => !taken.includes(name))
+    .sort((one, other) => rank(one) - rank(other) || one.localeCompare(other))
+    .slice(0, most);
 }

@@ -4,20 +4,45 @@ import { chooseMetric, otherMetrics } from "./chosenMetrics";
 import { idleByRole, median, phasesByStep, rolesOf, slowdown, stepSeconds, stragglers } from "./stepPhases";
 
 function lane(lane_id: number, role: string, rank: number): Lane {
-  return { lane_id, lane: `l${lane_id}`, process_id: `${role}-${rank}`, role, rank, host: "node", spans: 1, open_spans: 0, first_ns: 0, last_ns: 1 };
+  return {
+    lane_id,
+    lane: `l${lane_id}`,
+    process_id: `${role}-${rank}`,
+    role,
+    rank,
+    host: "node",
+    spans: 1,
+    open_spans: 0,
+    first_ns: 0,
+    last_ns: 1,
+  };
 }
 const LANES = [lane(1, "rollout", 0), lane(2, "rollout", 1), lane(3, "rollout", 2), lane(4, "trainer", 0)];
-const time = (step: number, lane_id: number, name: string, seconds: number, count = 5): StepTime => ({ step, lane_id, name, wall_ns: seconds * 1e9, count });
-const steps = (...starts: number[]): Step[] => starts.map((start, place) => ({ step: place, start_ns: start * 1e9, end_ns: start * 1e9 + 1, spans: 1, errors: 0 }));
+const time = (step: number, lane_id: number, name: string, seconds: number, count = 5): StepTime => ({
+  step,
+  lane_id,
+  name,
+  wall_ns: seconds * 1e9,
+  count,
+});
+const steps = (...starts: number[]): Step[] =>
+  starts.map((start, place) => ({ step: place, start_ns: start * 1e9, end_ns: start * 1e9 + 1, spans: 1, errors: 0 }));
 
 test("the role that leads the steps comes first", () => {
   expect(rolesOf(LANES)).toEqual(["trainer", "rollout"]);
 });
 
 test("a step's time is that of an average lane of the role", () => {
-  const found = phasesByStep([time(1, 1, "generate", 2), time(1, 2, "generate", 4), time(1, 4, "update", 9), time(2, 1, "reward", 1)], LANES, "rollout");
+  const found = phasesByStep(
+    [time(1, 1, "generate", 2), time(1, 2, "generate", 4), time(1, 4, "update", 9), time(2, 1, "reward", 1)],
+    LANES,
+    "rollout",
+  );
   expect(found.steps).toEqual([1, 2]);
-  expect(found.phases).toEqual([{ name: "generate", seconds: [3, 0], total: 3 }, { name: "reward", seconds: [0, 1], total: 1 }]);
+  expect(found.phases).toEqual([
+    { name: "generate", seconds: [3, 0], total: 3 },
+    { name: "reward", seconds: [0, 1], total: 1 },
+  ]);
 });
 
 test("many phases are shown as the largest and the rest", () => {
@@ -45,9 +70,18 @@ describe("stragglers", () => {
 });
 
 test("waiting counts as idle, and the idlest role comes first", () => {
-  const times = [time(0, 1, "generate", 9), time(0, 2, "generate", 7), time(0, 4, "wait_for_samples", 8), time(0, 4, "update", 2), time(1, 4, "update", 50)];
+  const times = [
+    time(0, 1, "generate", 9),
+    time(0, 2, "generate", 7),
+    time(0, 4, "wait_for_samples", 8),
+    time(0, 4, "update", 2),
+    time(1, 4, "update", 50),
+  ];
   const found = idleByRole(times, LANES, steps(0, 10));
-  expect(found.map((one) => [one.role, Number(one.share.toFixed(6))])).toEqual([["trainer", 0.8], ["rollout", 0.2]]);
+  expect(found.map((one) => [one.role, Number(one.share.toFixed(6))])).toEqual([
+    ["trainer", 0.8],
+    ["rollout", 0.2],
+  ]);
   expect(found[1]!.worst.lane.lane_id).toBe(2);
   expect(idleByRole(times, LANES, [])).toEqual([]);
 });

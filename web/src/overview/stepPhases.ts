@@ -8,7 +8,9 @@ const LEADING = /train|learn|driver|controller|actor|main/i;
 /** The roles of a run, the one that leads its steps first. */
 export function rolesOf(lanes: readonly Lane[]): string[] {
   const roles = [...new Set(lanes.map((lane) => lane.role))];
-  return roles.sort((one, other) => Number(LEADING.test(other)) - Number(LEADING.test(one)) || one.localeCompare(other));
+  return roles.sort(
+    (one, other) => Number(LEADING.test(other)) - Number(LEADING.test(one)) || one.localeCompare(other),
+  );
 }
 
 export interface Phases {
@@ -40,7 +42,13 @@ export function phasesByStep(times: readonly StepTime[], lanes: readonly Lane[],
   if (phases.length <= most) return { steps, phases };
   const rest = phases.slice(most - 1);
   const seconds = steps.map((_, place) => rest.reduce((sum, phase) => sum + phase.seconds[place]!, 0));
-  return { steps, phases: [...phases.slice(0, most - 1), { name: `${rest.length} others`, seconds, total: seconds.reduce((one, other) => one + other, 0) }] };
+  return {
+    steps,
+    phases: [
+      ...phases.slice(0, most - 1),
+      { name: `${rest.length} others`, seconds, total: seconds.reduce((one, other) => one + other, 0) },
+    ],
+  };
 }
 
 export interface Straggler {
@@ -67,7 +75,7 @@ export function stragglers(times: readonly StepTime[], lanes: readonly Lane[], l
     if (lane === undefined) continue;
     const key = JSON.stringify([lane.role, time.name]);
     let group = groups.get(key);
-    if (group === undefined) groups.set(key, (group = new Map()));
+    if (group === undefined) groups.set(key, (group = new Map<string, { wall: number; count: number; lane: Lane }>()));
     const sum = group.get(lane.process_id) ?? { wall: 0, count: 0, lane };
     sum.wall += time.wall_ns;
     sum.count += time.count;
@@ -83,7 +91,16 @@ export function stragglers(times: readonly StepTime[], lanes: readonly Lane[], l
       // What is only a small part of the time may be slow without anybody waiting for it.
       if (ratio < least || wall < 0.05 * Math.max(...members.map((one) => one.wall))) continue;
       const name = (JSON.parse(key) as [string, string])[1];
-      found.push({ role: lane.role, rank: lane.rank, processId: lane.process_id, name, averageNs: wall / count, usualNs, ratio, laneId: lane.lane_id });
+      found.push({
+        role: lane.role,
+        rank: lane.rank,
+        processId: lane.process_id,
+        name,
+        averageNs: wall / count,
+        usualNs,
+        ratio,
+        laneId: lane.lane_id,
+      });
     }
   }
   return found.sort((one, other) => other.ratio - one.ratio);
@@ -92,12 +109,18 @@ export function stragglers(times: readonly StepTime[], lanes: readonly Lane[], l
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((one, other) => one - other);
   const middle = sorted.length >> 1;
-  return sorted.length === 0 ? Number.NaN : sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
+  return sorted.length === 0
+    ? Number.NaN
+    : sorted.length % 2 === 1
+      ? sorted[middle]!
+      : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
 /** How long each finished step took: from its beginning to the next one's, in seconds. */
 export function stepSeconds(steps: readonly Step[]): { step: number; seconds: number }[] {
-  return steps.slice(0, -1).map((step, place) => ({ step: step.step, seconds: (steps[place + 1]!.start_ns - step.start_ns) / 1e9 }));
+  return steps
+    .slice(0, -1)
+    .map((step, place) => ({ step: step.step, seconds: (steps[place + 1]!.start_ns - step.start_ns) / 1e9 }));
 }
 
 /** How the last steps compare with those before: 0.2 means 20 % slower. Null while there are too few. */

@@ -14,7 +14,14 @@ import type { ReportDocument } from "./document";
 const REPORT_VIEWS = VIEWS.filter((view) => view.name !== "runs");
 
 /** Nothing is missing and nothing will come. */
-const COMPLETE: Live = { state: "live", version: 0, step: null, latestNs: 0, pause: () => undefined, resume: () => undefined };
+const COMPLETE: Live = {
+  state: "live",
+  version: 0,
+  step: null,
+  latestNs: 0,
+  pause: () => undefined,
+  resume: () => undefined,
+};
 
 /** The page's own views, over the data inside the report. */
 export function ReportApp({ report }: { report: ReportDocument }) {
@@ -31,10 +38,14 @@ export function ReportApp({ report }: { report: ReportDocument }) {
   return (
     <LiveContext value={COMPLETE}>
       <div className="app">
-        <a className="skip" href="#main">Skip to content</a>
+        <a className="skip" href="#main">
+          Skip to content
+        </a>
         <Navigation views={REPORT_VIEWS} current={view.name} />
         <header className="top-bar">
-          <strong className="report-run" title={run}>{shorten(run, 60)}</strong>
+          <strong className="report-run" title={run}>
+            {shorten(run, 60)}
+          </strong>
           <RunLine run={run} />
           <div className="top-bar-end">
             <ReportNote report={report} />
@@ -43,7 +54,13 @@ export function ReportApp({ report }: { report: ReportDocument }) {
         </header>
         <main id="main" tabIndex={-1}>
           <ErrorBoundary key={view.name}>
-            <Suspense fallback={<div className="loading" role="status">Loading…</div>}>
+            <Suspense
+              fallback={
+                <div className="loading" role="status">
+                  Loading…
+                </div>
+              }
+            >
               <view.component run={run} />
             </Suspense>
           </ErrorBoundary>
@@ -58,11 +75,21 @@ export function ReportApp({ report }: { report: ReportDocument }) {
 function ReportNote({ report }: { report: ReportDocument }) {
   const { spans, sessions } = report;
   const missing = [
-    spans.total > spans.span_id.length ? `The longest ${formatCount(spans.span_id.length)} of ${formatCount(spans.total)} spans can be searched and opened; the timeline and the figures are of all.` : "",
-    spans.texts_left_out > 0 ? `The attributes of ${formatCount(spans.texts_left_out)} spans are left out: they are too large.` : "",
-    sessions.total > sessions.sessions.length ? `${formatCount(sessions.sessions.length)} of ${formatCount(sessions.total)} sessions are here: an even sample, and the slowest.` : "",
+    spans.total > spans.span_id.length
+      ? `The longest ${formatCount(spans.span_id.length)} of ${formatCount(spans.total)} spans can be searched and opened; the timeline and the figures are of all.`
+      : "",
+    spans.texts_left_out > 0
+      ? `The attributes of ${formatCount(spans.texts_left_out)} spans are left out: they are too large.`
+      : "",
+    sessions.total > sessions.sessions.length
+      ? `${formatCount(sessions.sessions.length)} of ${formatCount(sessions.total)} sessions are here: an even sample, and the slowest.`
+      : "",
   ].filter(Boolean);
-  const title = [`Written ${formatDate(report.generated_s * 1e9)} by ${report.generator}.`, "Timeline, hotspots and sessions are of the scope; steps, metrics and hardware of the whole run.", ...missing].join(" ");
+  const title = [
+    `Written ${formatDate(report.generated_s * 1e9)} by ${report.generator}.`,
+    "Timeline, hotspots and sessions are of the scope; steps, metrics and hardware of the whole run.",
+    ...missing,
+  ].join(" ");
   return (
     <span className="report-note" title={title}>
       Report of <b>{report.scope}</b>

@@ -27,7 +27,12 @@ async function start(): Promise<void> {
     );
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    root.render(<EmptyState title="This report cannot be read" text={`The file is damaged, or the browser is too old: ${why}. Write the report again, or try a newer browser.`} />);
+    root.render(
+      <EmptyState
+        title="This report cannot be read"
+        text={`The file is damaged, or the browser is too old: ${why}. Write the report again, or try a newer browser.`}
+      />,
+    );
   }
 }
 

@@ -1,8 +1,18 @@
 // The metrics of a report: lines of every series at one width, filtered, grouped and summed up as they are asked for.
-import { ApiError, type HeatMap, type HeatMapQuery, type JsonLine, type Metric, type QuantileQuery, type RangeQuery, lineValue } from "../api";
+import {
+  ApiError,
+  type HeatMap,
+  type HeatMapQuery,
+  type JsonLine,
+  type Metric,
+  type QuantileQuery,
+  type RangeQuery,
+  lineValue,
+} from "../api";
 import type { MetricLines } from "./document";
 
-const ONE_LINE = "A report holds distributions over all series together: take out filters and grouping, or open the run in the live page.";
+const ONE_LINE =
+  "A report holds distributions over all series together: take out filters and grouping, or open the run in the live page.";
 
 export class Metrics {
   private readonly lines: ReadonlyMap<string, MetricLines>;
@@ -35,7 +45,15 @@ export class Metrics {
       const sums = summed(lines, query, width);
       const x = [...sums.keys()].sort((one, other) => one - other);
       if (x.length === 0) return [];
-      return [{ labels, x, y: x.map((at) => (isRate ? (sums.get(at)!.sum * storedWidth) / width : summary(sums.get(at)!, query.aggregation))) }];
+      return [
+        {
+          labels,
+          x,
+          y: x.map((at) =>
+            isRate ? (sums.get(at)!.sum * storedWidth) / width : summary(sums.get(at)!, query.aggregation),
+          ),
+        },
+      ];
     });
   }
 
@@ -60,7 +78,8 @@ export class Metrics {
   }
 
   labelValues(label: string, metric: string | undefined): string[] {
-    const of = metric === undefined ? [...this.lines.values()] : [this.lines.get(metric)].filter((one) => one !== undefined);
+    const of =
+      metric === undefined ? [...this.lines.values()] : [this.lines.get(metric)].filter((one) => one !== undefined);
     const found = new Set(of.flatMap((one) => one.time.flatMap((line) => line.labels[label] ?? [])));
     return [...found].sort();
   }
@@ -71,7 +90,10 @@ function linesOf(stored: MetricLines, axis: "time" | "step" | undefined): readon
 }
 
 /** Steps are not cut: the window of a query is one of time. */
-function isWithin(x: number, query: { axis?: "time" | "step" | undefined; start_ns: number | bigint; end_ns: number | bigint }): boolean {
+function isWithin(
+  x: number,
+  query: { axis?: "time" | "step" | undefined; start_ns: number | bigint; end_ns: number | bigint },
+): boolean {
   return query.axis === "step" || (x >= Number(query.start_ns) && x < Number(query.end_ns));
 }
 
@@ -81,7 +103,8 @@ function cut(line: JsonLine, query: QuantileQuery): JsonLine {
 }
 
 function refuseParts(query: { match?: readonly string[] | undefined; group_by?: readonly string[] | undefined }): void {
-  if ((query.match ?? []).length > 0 || (query.group_by ?? []).some((label) => label !== "")) throw new ApiError(ONE_LINE, 400);
+  if ((query.match ?? []).length > 0 || (query.group_by ?? []).some((label) => label !== ""))
+    throw new ApiError(ONE_LINE, 400);
 }
 
 function matches(labels: Readonly<Record<string, string>>, condition: string): boolean {
@@ -97,7 +120,11 @@ function matches(labels: Readonly<Record<string, string>>, condition: string): b
 }
 
 /** Without a grouping a line has its own labels and its process, as the server says it. */
-function shownLabels(labels: Readonly<Record<string, string>>, groups: readonly string[] | undefined, metric: Metric): Record<string, string> {
+function shownLabels(
+  labels: Readonly<Record<string, string>>,
+  groups: readonly string[] | undefined,
+  metric: Metric,
+): Record<string, string> {
   const wanted = groups === undefined || groups.includes("*") ? [...metric.labels, "process_id"] : groups;
   return Object.fromEntries(wanted.flatMap((label) => (labels[label] ? [[label, labels[label]]] : [])));
 }

@@ -6,20 +6,33 @@ export class Sessions {
 
   constructor(private readonly sessions: readonly Session[]) {}
 
-  page({ limit = 100, offset = 0, order = "submit_ts", descending = true, run: _, detail: _detail, ...conditions }: SessionQuery): SessionPage {
+  page({
+    limit = 100,
+    offset = 0,
+    order = "submit_ts",
+    descending = true,
+    run: _run,
+    detail: _detail,
+    ...conditions
+  }: SessionQuery): SessionPage {
     const key = JSON.stringify([order, descending, conditions]);
     let found = this.sorted.get(key);
     if (found === undefined) {
       // Scrolling asks for one order again and again; searches come and go.
       if (this.sorted.size > 8) this.sorted.clear();
-      found = this.sessions.filter((session) => fits(session, conditions)).sort((one, other) => compare(one, other, order as keyof Session, descending));
+      found = this.sessions
+        .filter((session) => fits(session, conditions))
+        .sort((one, other) => compare(one, other, order as keyof Session, descending));
       this.sorted.set(key, found);
     }
     return { total: found.length, sessions: found.slice(offset, offset + limit) };
   }
 }
 
-function fits(session: Session, query: Omit<SessionQuery, "run" | "limit" | "offset" | "order" | "descending" | "detail">): boolean {
+function fits(
+  session: Session,
+  query: Omit<SessionQuery, "run" | "limit" | "offset" | "order" | "descending" | "detail">,
+): boolean {
   const { session_id, task_id, status, role, rank, first_step, last_step, longer_than_s, phase, text } = query;
   if (session_id !== undefined && session.session_id !== session_id) return false;
   if (task_id !== undefined && session.task_id !== task_id) return false;
@@ -32,7 +45,9 @@ function fits(session: Session, query: Omit<SessionQuery, "run" | "limit" | "off
   if (phase !== undefined && !Object.hasOwn(session.phases ?? {}, phase)) return false;
   if (text === undefined) return true;
   const wanted = text.toLowerCase();
-  return [session.session_id, session.task_id, session.reason].some((one) => one?.toLowerCase().includes(wanted) === true);
+  return [session.session_id, session.task_id, session.reason].some(
+    (one) => one?.toLowerCase().includes(wanted) === true,
+  );
 }
 
 /** In one direction; what is missing comes last in both. */

@@ -35,13 +35,36 @@ test.each([
 });
 
 test("a span comes with what is around it", async () => {
-  const event = { time_ns: ORIGIN, name: "e", span_id: "0000000000000002", step: null, session_id: null, attributes: {}, process_id: "trainer", role: "trainer", rank: 0, lane: null };
-  const found = await ask<SpanDetail>(sampleReport({ events: [event, { ...event, span_id: null }] }), "span", { span_id: "0000000000000002" });
-  expect(found.span).toMatchObject({ name: "update", status: "error", error: "ValueError", attributes: { Model: "Large" }, role: "trainer", start_ns: ORIGIN + 2e9 });
+  const event = {
+    time_ns: ORIGIN,
+    name: "e",
+    span_id: "0000000000000002",
+    step: null,
+    session_id: null,
+    attributes: {},
+    process_id: "trainer",
+    role: "trainer",
+    rank: 0,
+    lane: null,
+  };
+  const found = await ask<SpanDetail>(sampleReport({ events: [event, { ...event, span_id: null }] }), "span", {
+    span_id: "0000000000000002",
+  });
+  expect(found.span).toMatchObject({
+    name: "update",
+    status: "error",
+    error: "ValueError",
+    attributes: { Model: "Large" },
+    role: "trainer",
+    start_ns: ORIGIN + 2e9,
+  });
   expect(found.parents.map((span) => span.name)).toEqual(["step"]);
   expect(found.events).toEqual([event]);
   const parent = await ask<SpanDetail>(sampleReport(), "span", { span_id: "0000000000000001" });
-  expect(parent.children.map((span) => [span.name, span.duration_ns, span.attributes])).toEqual([["update", 1e9, { Model: "Large" }], ["generate", null, { _text: "no object" }]]);
+  expect(parent.children.map((span) => [span.name, span.duration_ns, span.attributes])).toEqual([
+    ["update", 1e9, { Model: "Large" }],
+    ["generate", null, { _text: "no object" }],
+  ]);
 });
 
 test("what a report does not have is said in a sentence", async () => {
@@ -69,14 +92,32 @@ test.each([
   [{ session_id: "c" }, ["c"]],
   [{ order: "total_s", offset: 1, limit: 1 }, ["a"]],
 ])("sessions are found by %j", async (query, ids) => {
-  const found = await ask<SessionPage>(sampleReport({ sessions: { total: 3, sessions: SESSIONS, steps: [] } }), "sessions", query);
+  const found = await ask<SessionPage>(
+    sampleReport({ sessions: { total: 3, sessions: SESSIONS, steps: [] } }),
+    "sessions",
+    query,
+  );
   expect(found.sessions.map((session) => session.session_id)).toEqual(ids);
 });
 
 test("logs keep to level, text and order", async () => {
-  const line = (time_ns: number, level: number, message: string) => ({ time_ns, level, logger: null, message, span_id: null, step: 1, session_id: null, attributes: {}, process_id: "p", role: "r", rank: null, lane: null });
+  const line = (time_ns: number, level: number, message: string) => ({
+    time_ns,
+    level,
+    logger: null,
+    message,
+    span_id: null,
+    step: 1,
+    session_id: null,
+    attributes: {},
+    process_id: "p",
+    role: "r",
+    rank: null,
+    lane: null,
+  });
   const report = sampleReport({ logs: [line(3, 20, "Fine"), line(2, 40, "bad news"), line(1, 40, "worse")] });
-  const messages = async (query: object) => (await ask<{ message: string }[]>(report, "logs", query)).map((one) => one.message);
+  const messages = async (query: object) =>
+    (await ask<{ message: string }[]>(report, "logs", query)).map((one) => one.message);
   expect(await messages({ level: 30 })).toEqual(["bad news", "worse"]);
   expect(await messages({ newest_first: false, limit: 1 })).toEqual(["worse"]);
   expect(await messages({ text: "FINE" })).toEqual(["Fine"]);
@@ -93,9 +134,22 @@ test("every question that the views can ask has an answer in a report", async ()
       return new Promise(() => undefined);
     },
   });
-  const calls = Object.entries(api).filter(([name]) => !SERVER_ONLY.has(name)) as [string, (query: object) => unknown][];
+  const calls = Object.entries(api).filter(([name]) => !SERVER_ONLY.has(name)) as [
+    string,
+    (query: object) => unknown,
+  ][];
   for (const [, call] of calls) call({});
   expect(asked.length).toBe(calls.length);
-  const query = { span_id: "1", metric: "m", label: "l", first: 0, last: 1, start_ns: 0, end_ns: 1, width: 1, pixels: 1 };
+  const query = {
+    span_id: "1",
+    metric: "m",
+    label: "l",
+    first: 0,
+    last: 1,
+    start_ns: 0,
+    end_ns: 1,
+    width: 1,
+    pixels: 1,
+  };
   for (const route of asked) await expect(ask(sampleReport(), route, query), route).resolves.toBeDefined();
 });

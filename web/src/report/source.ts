@@ -27,10 +27,11 @@ type Answer = (parameters: Parameters) => unknown;
 export function sourceOf(document: ReportDocument): DataSource {
   const answers = answersOf(document);
   return {
-    get: async <T>(route: string, parameters: Parameters): Promise<T> => {
+    get: <T>(route: string, parameters: Parameters): Promise<T> => {
       const answer = answers[route];
-      if (answer === undefined) throw new ApiError("A report has no answer to this: open the run in the live page.", 404);
-      return answer(parameters) as T;
+      if (answer === undefined)
+        return Promise.reject(new ApiError("A report has no answer to this: open the run in the live page.", 404));
+      return new Promise((resolve) => resolve(answer(parameters) as T));
     },
   };
 }
@@ -40,10 +41,12 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
   const sessions = new Sessions(document.sessions.sessions);
   const metrics = new Metrics(document.metrics, document.lines);
   const columns = columnsOf(document);
-  const ofSteps = <T extends { step: number }>(rows: readonly T[]) => (parameters: Parameters) => {
-    const { first, last } = as<StepsQuery>(parameters);
-    return rows.filter((row) => row.step >= first && row.step <= last);
-  };
+  const ofSteps =
+    <T extends { step: number }>(rows: readonly T[]) =>
+    (parameters: Parameters) => {
+      const { first, last } = as<StepsQuery>(parameters);
+      return rows.filter((row) => row.step >= first && row.step <= last);
+    };
   return {
     summary: () => document.run,
     processes: () => document.processes,
@@ -57,13 +60,19 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
       const found = blocksIn(columns, {
         start: Number(BigInt(query.start_ns) - BigInt(document.origin_ns)),
         end: Number(BigInt(query.end_ns) - BigInt(document.origin_ns)),
-        pixels: query.pixels,
+        pixels: query.pixels ?? 1000,
         maxBlocks: query.max_blocks ?? MAX_BLOCKS,
         lanes: query.lane === undefined ? null : new Set(query.lane),
       });
       if (shift === 0) return found;
       const moved = (times: readonly number[]) => times.map((time) => time + shift);
-      return { ...found, start_ns: found.start_ns + shift, end_ns: found.end_ns + shift, block_start_ns: moved(found.block_start_ns), block_end_ns: moved(found.block_end_ns) };
+      return {
+        ...found,
+        start_ns: found.start_ns + shift,
+        end_ns: found.end_ns + shift,
+        block_start_ns: moved(found.block_start_ns),
+        block_end_ns: moved(found.block_end_ns),
+      };
     },
     span: (parameters) => spans.detail(String(parameters["span_id"]), document.logs, document.events),
     spans: (parameters) => spans.search(as<SpanQuery>(parameters)),
@@ -78,13 +87,16 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     "steps/times": ofSteps(document.step_times),
     "steps/metrics": ofSteps(document.step_metrics),
     metrics: () => document.metrics,
-    "metrics/labels": (parameters) => metrics.labelValues(String(parameters["label"]), as<{ metric?: string }>(parameters).metric),
+    "metrics/labels": (parameters) =>
+      metrics.labelValues(String(parameters["label"]), as<{ metric?: string }>(parameters).metric),
     "metrics/range": (parameters) => metrics.range(as<RangeQuery>(parameters)),
     "metrics/quantiles": (parameters) => metrics.quantiles(as<QuantileQuery>(parameters)),
     "metrics/heatmap": (parameters) => metrics.heatMap(as<HeatMapQuery>(parameters)),
     logs: (parameters) => {
       const query = as<LogQuery>(parameters);
-      return told(document.logs, query, (line) => line.message).filter((line) => line.level >= (query.level ?? 0)).slice(0, query.limit ?? 200);
+      return told(document.logs, query, (line) => line.message)
+        .filter((line) => line.level >= (query.level ?? 0))
+        .slice(0, query.limit ?? 200);
     },
     events: (parameters) => {
       const query = as<LogQuery>(parameters);
@@ -98,6 +110,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
 }
 
 /** The routes' queries are plain objects; each route knows its own. */
+// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters
 function as<T>(parameters: Parameters): T {
   return parameters as unknown as T;
 }
@@ -114,14 +127,16 @@ interface Told {
 /** Log lines or events that fit every condition, in the order asked for. */
 function told<T extends Told>(rows: readonly T[], query: LogQuery, textOf: (row: T) => string): T[] {
   const wanted = query.text?.toLowerCase();
-  const found = rows.filter((row) =>
-    (query.span_id === undefined || row.span_id === query.span_id)
-    && (query.process_id === undefined || row.process_id === query.process_id)
-    && (query.session_id === undefined || row.session_id === query.session_id)
-    && (query.step === undefined || row.step === query.step)
-    && (query.start_ns === undefined || row.time_ns >= Number(query.start_ns))
-    && (query.end_ns === undefined || row.time_ns < Number(query.end_ns))
-    && (wanted === undefined || `${textOf(row)} ${JSON.stringify(row.attributes)}`.toLowerCase().includes(wanted)));
+  const found = rows.filter(
+    (row) =>
+      (query.span_id === undefined || row.span_id === query.span_id) &&
+      (query.process_id === undefined || row.process_id === query.process_id) &&
+      (query.session_id === undefined || row.session_id === query.session_id) &&
+      (query.step === undefined || row.step === query.step) &&
+      (query.start_ns === undefined || row.time_ns >= Number(query.start_ns)) &&
+      (query.end_ns === undefined || row.time_ns < Number(query.end_ns)) &&
+      (wanted === undefined || `${textOf(row)} ${JSON.stringify(row.attributes)}`.toLowerCase().includes(wanted)),
+  );
   const direction = query.newest_first === false ? 1 : -1;
   return found.sort((one, other) => direction * (one.time_ns - other.time_ns));
 }

@@ -29,9 +29,11 @@ export class Spans {
     const { spans } = this.document;
     const fits = this.conditions(query);
     const rows: number[] = [];
-    for (let row = 0; row < spans.span_id.length; row += 1) if (fits.every((condition) => condition(row))) rows.push(row);
+    for (let row = 0; row < spans.span_id.length; row += 1)
+      if (fits.every((condition) => condition(row))) rows.push(row);
     const start = (row: number) => spans.start_ns[row]!;
-    if (query.order === "longest") rows.sort((one, other) => this.length(other) - this.length(one) || start(one) - start(other));
+    if (query.order === "longest")
+      rows.sort((one, other) => this.length(other) - this.length(one) || start(one) - start(other));
     else if (query.order === "oldest") rows.sort((one, other) => start(one) - start(other));
     else rows.sort((one, other) => start(other) - start(one));
     return rows.slice(0, query.limit ?? 100).map((row) => this.at(row));
@@ -40,13 +42,31 @@ export class Spans {
   /** A span with its parents, children, events and logs. */
   detail(spanId: string, logs: readonly LogLine[], events: readonly Event[]): SpanDetail {
     const row = this.rows.get(spanId.padStart(16, "0").toLowerCase());
-    if (row === undefined) throw new ApiError(`There is no span ${spanId} in this report: it is outside of its scope, or one of many short ones.`, 404);
+    if (row === undefined)
+      throw new ApiError(
+        `There is no span ${spanId} in this report: it is outside of its scope, or one of many short ones.`,
+        404,
+      );
     const parents: Span[] = [];
-    for (let above = this.document.spans.parent[row]!; above >= 0 && parents.length < MAX_PARENTS; above = this.document.spans.parent[above]!) parents.push(this.at(above));
-    const children = (this.children.get(row) ?? []).map((child) => this.at(child)).sort((one, other) => one.start_ns - other.start_ns).slice(0, MAX_CHILDREN);
+    for (
+      let above = this.document.spans.parent[row]!;
+      above >= 0 && parents.length < MAX_PARENTS;
+      above = this.document.spans.parent[above]!
+    )
+      parents.push(this.at(above));
+    const children = (this.children.get(row) ?? [])
+      .map((child) => this.at(child))
+      .sort((one, other) => one.start_ns - other.start_ns)
+      .slice(0, MAX_CHILDREN);
     const isOfSpan = (one: { span_id: string | null }) => one.span_id === this.document.spans.span_id[row];
     const inOrder = (one: { time_ns: number }, other: { time_ns: number }) => one.time_ns - other.time_ns;
-    return { span: this.at(row), parents, children, events: events.filter(isOfSpan).sort(inOrder), logs: logs.filter(isOfSpan).sort(inOrder) };
+    return {
+      span: this.at(row),
+      parents,
+      children,
+      events: events.filter(isOfSpan).sort(inOrder),
+      logs: logs.filter(isOfSpan).sort(inOrder),
+    };
   }
 
   private length(row: number): number {
@@ -58,15 +78,36 @@ export class Spans {
     const { spans, origin_ns } = this.document;
     const found: ((row: number) => boolean)[] = [];
     const { name, name_contains, text, lane, role, status, step, session_id, longer_than_ns, start_ns, end_ns } = query;
-    if (name !== undefined) found.push(memberOf(spans.name, spans.names.map((one) => one === name)));
+    if (name !== undefined)
+      found.push(
+        memberOf(
+          spans.name,
+          spans.names.map((one) => one === name),
+        ),
+      );
     if (name_contains !== undefined) found.push(memberOf(spans.name, containing(spans.names, name_contains)));
     if (text !== undefined) {
       const inName = memberOf(spans.name, containing(spans.names, text));
-      const inText = memberOf(spans.text, this.lowerTexts.map((one) => one.includes(text.toLowerCase())));
+      const inText = memberOf(
+        spans.text,
+        this.lowerTexts.map((one) => one.includes(text.toLowerCase())),
+      );
       found.push((row) => inName(row) || inText(row));
     }
-    if (status !== undefined) found.push(memberOf(spans.status, spans.statuses.map((one) => one === status)));
-    if (session_id !== undefined) found.push(memberOf(spans.session, spans.sessions.map((one) => one === session_id)));
+    if (status !== undefined)
+      found.push(
+        memberOf(
+          spans.status,
+          spans.statuses.map((one) => one === status),
+        ),
+      );
+    if (session_id !== undefined)
+      found.push(
+        memberOf(
+          spans.session,
+          spans.sessions.map((one) => one === session_id),
+        ),
+      );
     if (step !== undefined) found.push((row) => spans.step[row] === step);
     if (lane !== undefined) found.push((row) => lane.includes(spans.lane_id[row]!));
     if (role !== undefined) found.push((row) => this.lanes.get(spans.lane_id[row]!)?.role === role);

@@ -24,7 +24,16 @@ function columns(rows: readonly (readonly [lane: number, start: number, length: 
 }
 
 test("spans shorter than a pixel merge by name, and the longest gives its id", () => {
-  const found = blocksIn(columns([[1, 0, 10], [1, 100, 30], [1, 200, 20, 1], [1, 5e9, 1e9], [2, 0, 10]]), ALL);
+  const found = blocksIn(
+    columns([
+      [1, 0, 10],
+      [1, 100, 30],
+      [1, 200, 20, 1],
+      [1, 5e9, 1e9],
+      [2, 0, 10],
+    ]),
+    ALL,
+  );
   expect(found.lane_id).toEqual([1, 1, 1, 2]);
   expect(found.name).toEqual([0, 1, 0, 0]);
   expect(found.count).toEqual([2, 1, 1, 1]);
@@ -35,7 +44,11 @@ test("spans shorter than a pixel merge by name, and the longest gives its id", (
 });
 
 test("zooming in takes merged spans apart, and leaves out what is elsewhere", () => {
-  const dense = columns([[1, 0, 10], [1, 100, 30], [1, 5e9, 1e9]]);
+  const dense = columns([
+    [1, 0, 10],
+    [1, 100, 30],
+    [1, 5e9, 1e9],
+  ]);
   const found = blocksIn(dense, { ...ALL, end: 1000 });
   expect(found.span_id).toEqual(["span 0", "span 1"]);
 });
@@ -55,8 +68,18 @@ test("an open span reaches to the end of the run", () => {
 });
 
 test("times count from the origin that was asked for", async () => {
-  const query = { start_ns: BigInt(ORIGIN), end_ns: BigInt(ORIGIN + 10e9), pixels: 100, origin_ns: ORIGIN - 1e9, lane: [2] };
-  const found = await sourceOf(sampleReport()).get<{ block_start_ns: number[]; start_ns: number }>("timeline", query, undefined);
+  const query = {
+    start_ns: BigInt(ORIGIN),
+    end_ns: BigInt(ORIGIN + 10e9),
+    pixels: 100,
+    origin_ns: ORIGIN - 1e9,
+    lane: [2],
+  };
+  const found = await sourceOf(sampleReport()).get<{ block_start_ns: number[]; start_ns: number }>(
+    "timeline",
+    query,
+    undefined,
+  );
   expect(found.block_start_ns).toEqual([5e9]);
   expect(found.start_ns).toBe(1e9);
 });

@@ -113,7 +113,8 @@ class Merger {
     let bucket = 0;
     for (let row = 0; row < start.length; row += 1) {
       const from = start[row]!;
-      if (from >= this.wanted.end || end[row]! < this.wanted.start || (lanes !== null && !lanes.has(laneId[row]!))) continue;
+      if (from >= this.wanted.end || end[row]! < this.wanted.start || (lanes !== null && !lanes.has(laneId[row]!)))
+        continue;
       const at = Math.floor(from / pixel);
       if (at !== place || laneId[row] !== lane || depth[row] !== deep) {
         place = at;

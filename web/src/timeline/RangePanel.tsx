@@ -22,14 +22,23 @@ interface Props {
 export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props) {
   const { data: statistics, error } = useQuery(
     `range ${run} ${range.start} ${range.end}`,
-    async (signal) => rangeStatistics(arrange(await api.timeline(
-      {
-        run, pixels: PIXELS, origin_ns: origin,
-        start_ns: BigInt(origin) + BigInt(Math.floor(range.start)),
-        end_ns: BigInt(origin) + BigInt(Math.ceil(range.end)),
-      },
-      signal,
-    ), performance.now()), range),
+    async (signal) =>
+      rangeStatistics(
+        arrange(
+          await api.timeline(
+            {
+              run,
+              pixels: PIXELS,
+              origin_ns: origin,
+              start_ns: BigInt(origin) + BigInt(Math.floor(range.start)),
+              end_ns: BigInt(origin) + BigInt(Math.ceil(range.end)),
+            },
+            signal,
+          ),
+          performance.now(),
+        ),
+        range,
+      ),
     { everyMs: 2000 },
   );
   const size = width(range);
@@ -40,15 +49,23 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
     <aside className="side-panel" aria-label="Selected range">
       <header>
         <h2>{formatDuration(size)} selected</h2>
-        <button type="button" onClick={onZoom}>Zoom to it</button>
-        <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">×</button>
+        <button type="button" onClick={onZoom}>
+          Zoom to it
+        </button>
+        <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">
+          ×
+        </button>
       </header>
       <div className="side-panel-body">
         {error !== undefined && <div className="error-line">{error}</div>}
         <section>
           <h3>Wall time by name</h3>
           {(statistics?.names ?? []).slice(0, 60).map((row) => (
-            <div key={row.name} className="bar-line" title={`${shorten(row.name, 300)}: ${formatCount(row.count)} spans, ${formatCount(row.errors)} errors, ${formatCount(row.open)} open`}>
+            <div
+              key={row.name}
+              className="bar-line"
+              title={`${shorten(row.name, 300)}: ${formatCount(row.count)} spans, ${formatCount(row.errors)} errors, ${formatCount(row.open)} open`}
+            >
               <i className="bar" style={{ width: `${(row.wall / size) * 100}%`, background: colourOfName(row.name) }} />
               <span>{shorten(row.name, 60)}</span>
               <span className="muted">{formatCount(row.count)} ×</span>
@@ -59,13 +76,16 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
         </section>
         <section>
           <h3>Idle share by lane</h3>
-          {statistics !== undefined && idle.slice(0, 200).map(({ lane, share }) => (
-            <div key={lane.lane_id} className="bar-line">
-              <i className="bar is-idle" style={{ width: `${share * 100}%` }} />
-              <span>{shorten(`${lane.role}${lane.rank === null ? "" : ` ${lane.rank}`} · ${laneTitle(lane)}`, 60)}</span>
-              <b>{formatShare(share)}</b>
-            </div>
-          ))}
+          {statistics !== undefined &&
+            idle.slice(0, 200).map(({ lane, share }) => (
+              <div key={lane.lane_id} className="bar-line">
+                <i className="bar is-idle" style={{ width: `${share * 100}%` }} />
+                <span>
+                  {shorten(`${lane.role}${lane.rank === null ? "" : ` ${lane.rank}`} · ${laneTitle(lane)}`, 60)}
+                </span>
+                <b>{formatShare(share)}</b>
+              </div>
+            ))}
         </section>
       </div>
     </aside>

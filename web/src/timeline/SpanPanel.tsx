@@ -17,14 +17,20 @@ const MAX_SHOWN = 200;
 
 /** Everything about one span. */
 export function SpanPanel({ run, spanId, onPick, onShow, onClose }: Props) {
-  const { data, error, isLoading } = useQuery(`span ${run} ${spanId}`, (signal) => api.span({ run, span_id: spanId }, signal), { everyMs: 2000 });
+  const { data, error, isLoading } = useQuery(
+    `span ${run} ${spanId}`,
+    (signal) => api.span({ run, span_id: spanId }, signal),
+    { everyMs: 2000 },
+  );
   const span = data?.span;
   return (
     <aside className="side-panel" aria-label="Span">
       <header>
         <i className="swatch" style={{ background: colourOfName(span?.name ?? "") }} />
         <h2 title={span?.name}>{span === undefined ? "Span" : shorten(span.name, 200)}</h2>
-        <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">×</button>
+        <button type="button" className="icon-button" onClick={onClose} aria-label="Close" title="Close (Esc)">
+          ×
+        </button>
       </header>
       {error !== undefined && <div className="error-line">{error}</div>}
       {data === undefined && isLoading && <p className="muted">Loading…</p>}
@@ -33,15 +39,29 @@ export function SpanPanel({ run, spanId, onPick, onShow, onClose }: Props) {
   );
 }
 
-function Details({ detail, onPick, onShow }: { detail: SpanDetail; onPick: (span: Span) => void; onShow: (span: Span) => void }) {
+function Details({
+  detail,
+  onPick,
+  onShow,
+}: {
+  detail: SpanDetail;
+  onPick: (span: Span) => void;
+  onShow: (span: Span) => void;
+}) {
   const { span, parents, children, events, logs } = detail;
   return (
     <div className="side-panel-body">
       <div className="toolbar">
-        <span className="badge" style={{ color: colourOfStatus(span.status) }}>{span.status}</span>
-        <strong>{span.duration_ns === null ? `open since ${formatClock(span.start_ns)}` : formatDuration(span.duration_ns)}</strong>
+        <span className="badge" style={{ color: colourOfStatus(span.status) }}>
+          {span.status}
+        </span>
+        <strong>
+          {span.duration_ns === null ? `open since ${formatClock(span.start_ns)}` : formatDuration(span.duration_ns)}
+        </strong>
         <span className="spacer" />
-        <button type="button" onClick={() => onShow(span)} title="Zoom to this span (F)">Zoom to it</button>
+        <button type="button" onClick={() => onShow(span)} title="Zoom to this span (F)">
+          Zoom to it
+        </button>
       </div>
       {span.error !== null && <pre className="error-line">{span.error}</pre>}
       <Facts span={span} />
@@ -52,8 +72,11 @@ function Details({ detail, onPick, onShow }: { detail: SpanDetail; onPick: (span
         <Section title={`Events (${events.length})`}>
           {events.slice(0, MAX_SHOWN).map((event, index) => (
             <div key={index} className="side-line">
-              <span className="mono muted">+{formatDuration(event.time_ns - span.start_ns)}</span> {shorten(event.name, 300)}
-              {Object.keys(event.attributes).length > 0 && <code className="muted"> {shorten(JSON.stringify(event.attributes), 300)}</code>}
+              <span className="mono muted">+{formatDuration(event.time_ns - span.start_ns)}</span>{" "}
+              {shorten(event.name, 300)}
+              {Object.keys(event.attributes).length > 0 && (
+                <code className="muted"> {shorten(JSON.stringify(event.attributes), 300)}</code>
+              )}
             </div>
           ))}
         </Section>
@@ -62,7 +85,10 @@ function Details({ detail, onPick, onShow }: { detail: SpanDetail; onPick: (span
         <Section title={`Logs (${logs.length})`}>
           {logs.slice(0, MAX_SHOWN).map((line, index) => (
             <div key={index} className="side-line">
-              <span className={`mono ${line.level >= 40 ? "bad" : line.level >= 30 ? "warning" : "muted"}`}>{formatLevel(line.level)}</span> {shorten(line.message, 2000)}
+              <span className={`mono ${line.level >= 40 ? "bad" : line.level >= 30 ? "warning" : "muted"}`}>
+                {formatLevel(line.level)}
+              </span>{" "}
+              {shorten(line.message, 2000)}
             </div>
           ))}
         </Section>
@@ -78,15 +104,27 @@ function Facts({ span }: { span: Span }) {
     ["Lane", span.lane ?? "process"],
     ["Role", span.rank === null ? span.role : `${span.role} ${span.rank}`],
     ["Process", span.process_id],
-    ["Session", span.session_id === null ? null : <ViewLink view="sessions" state={{ session: span.session_id }}>{span.session_id}</ViewLink>],
+    [
+      "Session",
+      span.session_id === null ? null : (
+        <ViewLink view="sessions" state={{ session: span.session_id }}>
+          {span.session_id}
+        </ViewLink>
+      ),
+    ],
     ["Kind", span.segment],
     ["Span", <code key="id">{span.span_id}</code>],
   ];
   return (
     <dl className="facts">
-      {facts.filter(([, value]) => value !== null && value !== "").map(([title, value]) => (
-        <div key={title}><dt>{title}</dt><dd>{value}</dd></div>
-      ))}
+      {facts
+        .filter(([, value]) => value !== null && value !== "")
+        .map(([title, value]) => (
+          <div key={title}>
+            <dt>{title}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
     </dl>
   );
 }
@@ -98,7 +136,10 @@ function Attributes({ attributes }: { attributes: Record<string, unknown> }) {
     <Section title="Attributes">
       <dl className="facts">
         {entries.slice(0, MAX_SHOWN).map(([key, value]) => (
-          <div key={key}><dt title={key}>{shorten(key, 80)}</dt><dd>{shorten(typeof value === "string" ? value : JSON.stringify(value), 4000)}</dd></div>
+          <div key={key}>
+            <dt title={key}>{shorten(key, 80)}</dt>
+            <dd>{shorten(typeof value === "string" ? value : JSON.stringify(value), 4000)}</dd>
+          </div>
         ))}
       </dl>
     </Section>
@@ -110,10 +151,17 @@ function Spans({ title, spans, onPick }: { title: string; spans: readonly Span[]
   return (
     <Section title={`${title} (${spans.length})`}>
       {spans.slice(0, MAX_SHOWN).map((span) => (
-        <button key={`${span.process_id} ${span.span_id}`} type="button" className="side-span" onClick={() => onPick(span)}>
+        <button
+          key={`${span.process_id} ${span.span_id}`}
+          type="button"
+          className="side-span"
+          onClick={() => onPick(span)}
+        >
           <i className="swatch" style={{ background: colourOfName(span.name) }} />
           <span>{shorten(span.name, 120)}</span>
-          <b className={span.status === "error" ? "bad" : undefined}>{span.duration_ns === null ? "open" : formatDuration(span.duration_ns)}</b>
+          <b className={span.status === "error" ? "bad" : undefined}>
+            {span.duration_ns === null ? "open" : formatDuration(span.duration_ns)}
+          </b>
         </button>
       ))}
     </Section>

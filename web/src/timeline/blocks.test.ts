@@ -4,12 +4,25 @@ import { arrange, blockAt, depths, firstAfter } from "./blocks";
 import { arrangeLanes, depthAt, laneTitle, rowAt, sortLanes } from "./layout";
 import { rangeStatistics, unionLength } from "./statistics";
 
-type Row = { lane: number; depth?: number; name: string; start: number; end: number; count?: number; busy?: number; open?: boolean; errors?: number };
+type Row = {
+  lane: number;
+  depth?: number;
+  name: string;
+  start: number;
+  end: number;
+  count?: number;
+  busy?: number;
+  open?: boolean;
+  errors?: number;
+};
 
 function timeline(rows: Row[], window = { start: 0, end: 1000 }): Timeline {
   const names = [...new Set(rows.map((row) => row.name))];
   return {
-    start_ns: window.start, end_ns: window.end, pixel_ns: 1, names,
+    start_ns: window.start,
+    end_ns: window.end,
+    pixel_ns: 1,
+    names,
     lane_id: rows.map((row) => row.lane),
     depth: rows.map((row) => row.depth ?? 0),
     name: rows.map((row) => names.indexOf(row.name)),
@@ -23,8 +36,25 @@ function timeline(rows: Row[], window = { start: 0, end: 1000 }): Timeline {
   };
 }
 
-function lane(lane_id: number, role: string, rank: number | null, name: string | null, process_id = `${role}${rank}`): Lane {
-  return { lane_id, lane: name, process_id, role, rank, host: "node", spans: 1, open_spans: 0, first_ns: 0, last_ns: 1 };
+function lane(
+  lane_id: number,
+  role: string,
+  rank: number | null,
+  name: string | null,
+  process_id = `${role}${rank}`,
+): Lane {
+  return {
+    lane_id,
+    lane: name,
+    process_id,
+    role,
+    rank,
+    host: "node",
+    spans: 1,
+    open_spans: 0,
+    first_ns: 0,
+    last_ns: 1,
+  };
 }
 
 describe("the block under the pointer", () => {
@@ -54,14 +84,22 @@ describe("the block under the pointer", () => {
     expect(blockAt(blocks, 2, 0, 700, 0, 150)).toMatchObject({ name: "running", end: 750, isOpen: true });
   });
   test("lines and their order are found", () => {
-    expect([...depths(blocks)]).toEqual([[1, 1], [2, 0]]);
+    expect([...depths(blocks)]).toEqual([
+      [1, 1],
+      [2, 0],
+    ]);
     expect(firstAfter(blocks.start, 0, 2, 50)).toBe(1);
     expect(blocks.latest).toBe(900);
   });
 });
 
 describe("lanes", () => {
-  const lanes = [lane(1, "rollout", 0, "rollout_0/slot_0"), lane(2, "rollout", 0, "rollout_0/slot_1"), lane(3, "rollout", 1, null), lane(4, "trainer", 0, "trainer")];
+  const lanes = [
+    lane(1, "rollout", 0, "rollout_0/slot_0"),
+    lane(2, "rollout", 0, "rollout_0/slot_1"),
+    lane(3, "rollout", 1, null),
+    lane(4, "trainer", 0, "trainer"),
+  ];
   test("are called by what their group does not say", () => {
     expect(lanes.map(laneTitle)).toEqual(["slot_0", "slot_1", "process", "trainer"]);
   });
@@ -97,7 +135,14 @@ describe("lanes", () => {
 
 describe("statistics of a range", () => {
   test("a union counts what overlaps once", () => {
-    expect(unionLength([[0, 10], [5, 15], [20, 30], [22, 25]])).toBe(25);
+    expect(
+      unionLength([
+        [0, 10],
+        [5, 15],
+        [20, 30],
+        [22, 25],
+      ]),
+    ).toBe(25);
     expect(unionLength([])).toBe(0);
   });
   test("wall time is the union over lanes, clipped to the range, and open spans count", () => {
@@ -115,10 +160,20 @@ describe("statistics of a range", () => {
       { name: "generate", count: 2, wall: 50, errors: 1, open: 1 },
       { name: "tool", count: 1, wall: 5, errors: 0, open: 0 },
     ]);
-    expect([...busy]).toEqual([[1, 10], [2, 50], [3, 0]]);
+    expect([...busy]).toEqual([
+      [1, 10],
+      [2, 50],
+      [3, 0],
+    ]);
   });
   test("a lane that waits within a span is idle then", () => {
-    const blocks = arrange(timeline([{ lane: 1, name: "train_step", start: 0, end: 100 }, { lane: 1, depth: 1, name: "wait_for_samples", start: 0, end: 80 }]), 0);
+    const blocks = arrange(
+      timeline([
+        { lane: 1, name: "train_step", start: 0, end: 100 },
+        { lane: 1, depth: 1, name: "wait_for_samples", start: 0, end: 80 },
+      ]),
+      0,
+    );
     expect(rangeStatistics(blocks, { start: 0, end: 100 }).busy.get(1)).toBe(20);
   });
   test("merged blocks count with what they add up to", () => {

@@ -108,7 +108,12 @@ export function endOf(blocks: Blocks, index: number, growthNs: number): number {
 
 /** Returns the block at a lane, depth and moment, within a tolerance for the thin ones; the latest started wins. */
 export function blockAt(
-  blocks: Blocks, laneId: number, depth: number, moment: number, tolerance: number, growthNs = 0,
+  blocks: Blocks,
+  laneId: number,
+  depth: number,
+  moment: number,
+  tolerance: number,
+  growthNs = 0,
 ): Block | null {
   const row = blocks.lanes.get(laneId)?.rows.find((one) => one.depth === depth);
   if (row === undefined) return null;

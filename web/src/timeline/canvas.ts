@@ -24,9 +24,16 @@ export function readColours(): Colours {
     colours = {
       theme,
       found: {
-        background: token("--background"), surface: token("--surface"), sunken: token("--surface-sunken"),
-        border: token("--border"), grid: token("--grid"), text: token("--text"), muted: token("--text-muted"),
-        accent: token("--accent"), bad: token("--bad"), font: token("--font"),
+        background: token("--background"),
+        surface: token("--surface"),
+        sunken: token("--surface-sunken"),
+        border: token("--border"),
+        grid: token("--grid"),
+        text: token("--text"),
+        muted: token("--text-muted"),
+        accent: token("--accent"),
+        bad: token("--bad"),
+        font: token("--font"),
       },
     };
   }

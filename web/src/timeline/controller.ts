@@ -9,7 +9,16 @@ import { Gestures, type Movable, type Pointer } from "./gestures";
 import { type Density, type Layout, type LaneRow, arrangeLanes, depthAt, rowAt } from "./layout";
 import { Loader } from "./loader";
 import { spansShown } from "./measure";
-import { AXIS_HEIGHT, type ColourBy, GUTTER, type Highlight, type Scene, type StepMark, type Strip, lanesTop } from "./scene";
+import {
+  AXIS_HEIGHT,
+  type ColourBy,
+  GUTTER,
+  type Highlight,
+  type Scene,
+  type StepMark,
+  type Strip,
+  lanesTop,
+} from "./scene";
 
 /** What React knows and the pictures depend on. */
 export interface Inputs {
@@ -186,7 +195,8 @@ export class TimelineController implements Movable {
     const scene = this.scene(started);
     if (context !== null) drawTimeline(context, scene);
     const mapContext = prepared(this.map);
-    if (mapContext !== null) drawMap(mapContext, { ...scene, width: this.map.clientWidth }, this.mapWindow(), this.map.clientHeight);
+    if (mapContext !== null)
+      drawMap(mapContext, { ...scene, width: this.map.clientWidth }, this.mapWindow(), this.map.clientHeight);
     this.frames.push(performance.now() - started);
     if (this.frames.length > 240) this.frames.shift();
   }
@@ -291,7 +301,9 @@ export class TimelineController implements Movable {
 
   private scene(now: number): Scene {
     const growth = (blocks: Blocks | null) =>
-      blocks === null || !this.inputs.isLive ? 0 : Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - blocks.fetchedAt) * 1e6));
+      blocks === null || !this.inputs.isLive
+        ? 0
+        : Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - blocks.fetchedAt) * 1e6));
     return {
       width: this.canvas.clientWidth,
       height: this.canvas.clientHeight,
@@ -397,7 +409,10 @@ export class TimelineController implements Movable {
     if (row?.kind !== "lane" || x < GUTTER) return null;
     const moment = xToTime(x - GUTTER, this.window, this.lanePixels());
     const depth = depthAt(row, y - lanesTop(this.inputs.strips.length) + this.scrollTop);
-    const blocks = this.fine.blocks !== null && covers(this.fine.blocks.window, { start: moment, end: moment }) ? this.fine.blocks : this.coarse.blocks;
+    const blocks =
+      this.fine.blocks !== null && covers(this.fine.blocks.window, { start: moment, end: moment })
+        ? this.fine.blocks
+        : this.coarse.blocks;
     if (blocks === null) return null;
     const tolerance = (width(this.window) / this.lanePixels()) * 2;
     const growth = this.inputs.isLive ? Math.min(GROWTH_LIMIT_NS, (performance.now() - blocks.fetchedAt) * 1e6) : 0;

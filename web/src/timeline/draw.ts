@@ -57,8 +57,16 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
   if (coarse !== null) {
     // Where the exact blocks are not here yet, coarse ones stand in for them.
     const { start, end } = fine.window;
-    if (scene.window.start < start) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, { start: scene.window.start, end: Math.min(start, scene.window.end) });
-    if (scene.window.end > end) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, { start: Math.max(end, scene.window.start), end: scene.window.end });
+    if (scene.window.start < start)
+      drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, {
+        start: scene.window.start,
+        end: Math.min(start, scene.window.end),
+      });
+    if (scene.window.end > end)
+      drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, {
+        start: Math.max(end, scene.window.start),
+        end: scene.window.end,
+      });
   }
   drawBlocks(context, scene, row, y, fine, scene.fineGrowth, scene.window);
 }
@@ -122,10 +130,21 @@ function blockColour(scene: Scene, blocks: Blocks, index: number): string {
 }
 
 function isMatch(scene: Scene, blocks: Blocks, index: number): boolean {
-  return scene.hits.has(blocks.spanId[index] ?? "") || (blocks.names[blocks.name[index]!] ?? "").toLowerCase().includes(scene.search);
+  return (
+    scene.hits.has(blocks.spanId[index] ?? "") ||
+    (blocks.names[blocks.name[index]!] ?? "").toLowerCase().includes(scene.search)
+  );
 }
 
-function drawBlocks(context: Context, scene: Scene, row: LaneRow, y: number, blocks: Blocks, growth: number, part: Window): void {
+function drawBlocks(
+  context: Context,
+  scene: Scene,
+  row: LaneRow,
+  y: number,
+  blocks: Blocks,
+  growth: number,
+  part: Window,
+): void {
   const lane = blocks.lanes.get(row.lane.lane_id);
   if (lane === undefined) return;
   const pixels = scene.width - GUTTER;
@@ -160,7 +179,8 @@ function drawBlocks(context: Context, scene: Scene, row: LaneRow, y: number, blo
         context.fillStyle = scene.colours.bad;
         context.fillRect(from, lineTop + lineHeight - 3, Math.max(2, size), 3);
       }
-      if (size > 34 && lineHeight >= 11) drawLabel(context, blocks, index, from, size, lineTop + lineHeight / 2, colour, duration, matches);
+      if (size > 34 && lineHeight >= 11)
+        drawLabel(context, blocks, index, from, size, lineTop + lineHeight / 2, colour, duration, matches);
       const id = blocks.spanId[index];
       if (id === scene.selectedSpanId || id === scene.hoveredSpanId) {
         context.globalAlpha = 1;
@@ -195,11 +215,28 @@ function drawOpen(context: Context, from: number, to: number, top: number, heigh
   context.fill();
 }
 
-function drawLabel(context: Context, blocks: Blocks, index: number, from: number, size: number, middle: number, colour: string, duration: number, isClear: boolean): void {
+function drawLabel(
+  context: Context,
+  blocks: Blocks,
+  index: number,
+  from: number,
+  size: number,
+  middle: number,
+  colour: string,
+  duration: number,
+  isClear: boolean,
+): void {
   const name = blocks.names[blocks.name[index]!] ?? "";
   const room = Math.floor((size - 8) / CHARACTER);
   const time = formatDuration(duration);
-  const text = name.length + time.length + 2 <= room ? `${name}  ${time}` : name.length <= room ? name : room > 4 ? `${name.slice(0, room - 1)}…` : "";
+  const text =
+    name.length + time.length + 2 <= room
+      ? `${name}  ${time}`
+      : name.length <= room
+        ? name
+        : room > 4
+          ? `${name.slice(0, room - 1)}…`
+          : "";
   if (text === "") return;
   context.globalAlpha = isClear ? 1 : 0.35;
   context.fillStyle = isClear ? textOn(colour) : "#888888";
@@ -292,7 +329,17 @@ export function drawMap(context: Context, scene: Scene, whole: Window, height: n
   const lanes = layout.rows.filter((row): row is LaneRow => row.kind === "lane");
   if (coarse !== null && lanes.length > 0) {
     const lineHeight = height / lanes.length;
-    lanes.forEach((row, place) => drawMapLane(context, scene, coarse, row, whole, place * lineHeight, Math.max(1, lineHeight - (lineHeight > 3 ? 1 : 0))));
+    lanes.forEach((row, place) =>
+      drawMapLane(
+        context,
+        scene,
+        coarse,
+        row,
+        whole,
+        place * lineHeight,
+        Math.max(1, lineHeight - (lineHeight > 3 ? 1 : 0)),
+      ),
+    );
   }
   const from = Math.max(0, timeToX(scene.window.start, whole, pixels));
   const to = Math.min(pixels, Math.max(from + 3, timeToX(scene.window.end, whole, pixels)));
@@ -306,7 +353,15 @@ export function drawMap(context: Context, scene: Scene, whole: Window, height: n
   context.strokeRect(from + 0.75, 0.75, to - from - 1.5, height - 1.5);
 }
 
-function drawMapLane(context: Context, scene: Scene, blocks: Blocks, row: LaneRow, whole: Window, y: number, height: number): void {
+function drawMapLane(
+  context: Context,
+  scene: Scene,
+  blocks: Blocks,
+  row: LaneRow,
+  whole: Window,
+  y: number,
+  height: number,
+): void {
   const lane = blocks.lanes.get(row.lane.lane_id);
   if (lane === undefined) return;
   // What runs innermost says most about a lane; deeper lines are drawn over the outer ones.
@@ -315,7 +370,10 @@ function drawMapLane(context: Context, scene: Scene, blocks: Blocks, row: LaneRo
       const from = timeToX(blocks.start[index]!, whole, scene.width);
       const to = timeToX(endOf(blocks, index, scene.coarseGrowth), whole, scene.width);
       context.globalAlpha = 0.85;
-      context.fillStyle = blocks.errors[index]! > 0 && scene.colourBy === "status" ? colourOfStatus("error") : blockColour(scene, blocks, index);
+      context.fillStyle =
+        blocks.errors[index]! > 0 && scene.colourBy === "status"
+          ? colourOfStatus("error")
+          : blockColour(scene, blocks, index);
       context.fillRect(from, y, Math.max(1, to - from), height);
     }
   }

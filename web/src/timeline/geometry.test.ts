@@ -1,5 +1,19 @@
 import { describe, expect, test } from "vitest";
-import { type Window, SHORTEST_NS, around, clamp, covers, panBy, tickDistance, ticks, timeToX, width, withMargins, xToTime, zoomAt } from "./geometry";
+import {
+  type Window,
+  SHORTEST_NS,
+  around,
+  clamp,
+  covers,
+  panBy,
+  tickDistance,
+  ticks,
+  timeToX,
+  width,
+  withMargins,
+  xToTime,
+  zoomAt,
+} from "./geometry";
 
 const WHOLE: Window = { start: 0, end: 600e9 };
 
@@ -44,7 +58,12 @@ test("margins surround the window", () => {
 });
 
 test.each([
-  [1e3, 10], [1e6, 1e4], [1e9, 1e7], [60e9, 1e9], [600e9, 6e10], [86_400e9, 3600e9],
+  [1e3, 10],
+  [1e6, 1e4],
+  [1e9, 1e7],
+  [60e9, 1e9],
+  [600e9, 6e10],
+  [86_400e9, 3600e9],
 ])("ticks in %d ns are at round distances and neither too many nor too few", (size, least) => {
   const distance = tickDistance({ start: 0, end: size }, 1200);
   expect(distance).toBeGreaterThanOrEqual(least);

@@ -86,6 +86,7 @@ export function tickDistance(window: Window, pixels: number, apart = 110): numbe
 export function ticks(window: Window, pixels: number): { distance: number; moments: number[] } {
   const distance = tickDistance(window, pixels);
   const moments: number[] = [];
-  for (let moment = Math.ceil(window.start / distance) * distance; moment <= window.end; moment += distance) moments.push(moment);
+  for (let moment = Math.ceil(window.start / distance) * distance; moment <= window.end; moment += distance)
+    moments.push(moment);
   return { distance, moments };
 }

@@ -66,7 +66,11 @@ export class Gestures {
   }
 
   private listen(): void {
-    const on = <K extends keyof HTMLElementEventMap>(target: HTMLElement, type: K, listener: (event: HTMLElementEventMap[K]) => void) => {
+    const on = <K extends keyof HTMLElementEventMap>(
+      target: HTMLElement,
+      type: K,
+      listener: (event: HTMLElementEventMap[K]) => void,
+    ) => {
       target.addEventListener(type, listener, { passive: false });
       this.cleanup.push(() => target.removeEventListener(type, listener));
     };
@@ -92,7 +96,8 @@ export class Gestures {
   private onWheel(event: WheelEvent): void {
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 20 : 1;
-    if (event.offsetX < GUTTER || event.altKey) return this.view.scrollTo(this.view.currentScroll() + event.deltaY * unit);
+    if (event.offsetX < GUTTER || event.altKey)
+      return this.view.scrollTo(this.view.currentScroll() + event.deltaY * unit);
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || (event.shiftKey && !event.ctrlKey)) {
       const distance = (event.deltaX === 0 ? event.deltaY : event.deltaX) * unit;
       return this.moveBy(this.view.currentWindow(), distance);
@@ -112,8 +117,13 @@ export class Gestures {
     if (event.button !== 0) return;
     this.canvas.setPointerCapture(event.pointerId);
     this.drag = {
-      kind: event.shiftKey ? "range" : "pan", pointer: event.pointerId, x: event.offsetX, y: event.offsetY,
-      window: this.view.currentWindow(), scrollTop: this.view.currentScroll(), hasMoved: false,
+      kind: event.shiftKey ? "range" : "pan",
+      pointer: event.pointerId,
+      x: event.offsetX,
+      y: event.offsetY,
+      window: this.view.currentWindow(),
+      scrollTop: this.view.currentScroll(),
+      hasMoved: false,
     };
   }
 
@@ -155,7 +165,15 @@ export class Gestures {
 
   private onMapDown(event: PointerEvent): void {
     this.map.setPointerCapture(event.pointerId);
-    this.drag = { kind: "map", pointer: event.pointerId, x: event.offsetX, y: 0, window: this.view.currentWindow(), scrollTop: 0, hasMoved: true };
+    this.drag = {
+      kind: "map",
+      pointer: event.pointerId,
+      x: event.offsetX,
+      y: 0,
+      window: this.view.currentWindow(),
+      scrollTop: 0,
+      hasMoved: true,
+    };
     this.onMapMove(event);
   }
 

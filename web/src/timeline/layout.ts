@@ -42,7 +42,8 @@ export function laneTitle(lane: Lane): string {
   if (lane.lane === null || lane.lane === "") return "process";
   const rank = lane.rank === null ? "" : String(lane.rank);
   for (const prefix of [`${lane.role}_${rank}/`, `${lane.role}/${rank}/`, `${lane.role}-${rank}/`, `${lane.role}/`]) {
-    if (rank !== "" && lane.lane.startsWith(prefix) && lane.lane.length > prefix.length) return lane.lane.slice(prefix.length);
+    if (rank !== "" && lane.lane.startsWith(prefix) && lane.lane.length > prefix.length)
+      return lane.lane.slice(prefix.length);
   }
   return lane.lane;
 }
@@ -73,7 +74,10 @@ export function sortLanes(lanes: readonly Lane[]): Lane[] {
 
 /** Places every lane; lanes come sorted by role, rank, process and name from the server. */
 export function arrangeLanes(
-  lanes: readonly Lane[], deepest: ReadonlyMap<number, number>, collapsed: ReadonlySet<string>, density: Density,
+  lanes: readonly Lane[],
+  deepest: ReadonlyMap<number, number>,
+  collapsed: ReadonlySet<string>,
+  density: Density,
 ): Layout {
   const rows: Row[] = [];
   let y = 0;
@@ -90,7 +94,15 @@ export function arrangeLanes(
     }
     const count = isCollapsed ? 1 : Math.min(MAX_DEPTHS, (deepest.get(lane.lane_id) ?? 0) + 1);
     const height = isCollapsed ? COLLAPSED_HEIGHT + 1 : count * lineHeight + PADDING;
-    rows.push({ kind: "lane", lane, title: laneTitle(lane), depths: count, lineHeight: isCollapsed ? COLLAPSED_HEIGHT : lineHeight, y, height });
+    rows.push({
+      kind: "lane",
+      lane,
+      title: laneTitle(lane),
+      depths: count,
+      lineHeight: isCollapsed ? COLLAPSED_HEIGHT : lineHeight,
+      y,
+      height,
+    });
     y += height;
   }
   return { rows, height: y };

@@ -12,10 +12,29 @@ interface Asked {
 }
 
 function empty(window: Window): Timeline {
-  return { start_ns: window.start, end_ns: window.end, pixel_ns: 1, names: [], lane_id: [], depth: [], name: [], block_start_ns: [], block_end_ns: [], count: [], busy_ns: [], errors: [], open: [], span_id: [] };
+  return {
+    start_ns: window.start,
+    end_ns: window.end,
+    pixel_ns: 1,
+    names: [],
+    lane_id: [],
+    depth: [],
+    name: [],
+    block_start_ns: [],
+    block_end_ns: [],
+    count: [],
+    busy_ns: [],
+    errors: [],
+    open: [],
+    span_id: [],
+  };
 }
 
-function made(reply: (window: Window) => Timeline = empty): { loader: Loader; asked: Asked[]; errors: (string | null)[] } {
+function made(reply: (window: Window) => Timeline = empty): {
+  loader: Loader;
+  asked: Asked[];
+  errors: (string | null)[];
+} {
   const asked: Asked[] = [];
   const errors: (string | null)[] = [];
   const loader = new Loader({
@@ -27,7 +46,9 @@ function made(reply: (window: Window) => Timeline = empty): { loader: Loader; as
       new Promise((resolve, reject) => {
         const settled = () => new Promise<void>((done) => setTimeout(done, 0));
         asked.push({
-          window, pixels, signal,
+          window,
+          pixels,
+          signal,
           answer: () => (resolve(reply(window)), settled()),
           fail: () => (reject(new Error("the server is away")), settled()),
         });
@@ -102,7 +123,20 @@ test("a failure is told, keeps the old picture, and is tried again", async () =>
 
 test("while a run is followed only its newest time is asked for, until it is time for a full look", async () => {
   const second = 1e9;
-  const { loader, asked } = made((window) => ({ ...empty(window), names: ["a"], lane_id: [1], depth: [0], name: [0], block_start_ns: [0], block_end_ns: [100 * second], count: [1], busy_ns: [1], errors: [0], open: [false], span_id: ["x"] }));
+  const { loader, asked } = made((window) => ({
+    ...empty(window),
+    names: ["a"],
+    lane_id: [1],
+    depth: [0],
+    name: [0],
+    block_start_ns: [0],
+    block_end_ns: [100 * second],
+    count: [1],
+    busy_ns: [1],
+    errors: [0],
+    open: [false],
+    span_id: ["x"],
+  }));
   const now = later();
   loader.want({ start: 60 * second, end: 100 * second }, 400, 1, true, now);
   await asked[0]!.answer();

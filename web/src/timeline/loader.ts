@@ -76,7 +76,11 @@ export class Loader {
   private canExtend(window: Window, now: number): boolean {
     const { blocks } = this;
     if (blocks === null || this.options.margin === 0 || now - this.lastFull > FULL_EVERY_MS) return false;
-    return blocks.window.start <= window.start && blocks.window.end >= blocks.latest && blocks.latest - TAIL_NS > window.start;
+    return (
+      blocks.window.start <= window.start &&
+      blocks.window.end >= blocks.latest &&
+      blocks.latest - TAIL_NS > window.start
+    );
   }
 
   private askAll(window: Window, pixels: number, version: number, now: number): void {
@@ -94,11 +98,24 @@ export class Loader {
     const wide = withMargins(window, this.options.margin);
     const tail = { start: Math.floor(old.latest - TAIL_NS), end: wide.end };
     const wanted = Math.max(1, Math.min(MAX_PIXELS, Math.round(width(tail) / this.askedPixelNs)));
-    this.ask(tail, wanted, version, now, (news) =>
-      mergeBlocks(old, news, { start: Math.max(old.window.start, wide.start), end: tail.end }), window);
+    this.ask(
+      tail,
+      wanted,
+      version,
+      now,
+      (news) => mergeBlocks(old, news, { start: Math.max(old.window.start, wide.start), end: tail.end }),
+      window,
+    );
   }
 
-  private ask(part: Window, pixels: number, version: number, now: number, made: (blocks: Blocks) => Blocks, serves: Window = part): void {
+  private ask(
+    part: Window,
+    pixels: number,
+    version: number,
+    now: number,
+    made: (blocks: Blocks) => Blocks,
+    serves: Window = part,
+  ): void {
     const controller = new AbortController();
     this.asking = { window: serves, controller };
     this.notBefore = now + this.options.everyMs;

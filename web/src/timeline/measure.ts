@@ -7,7 +7,9 @@ import { type Scene, lanesTop } from "./scene";
 export function spansShown({ fine, window, layout, scrollTop, height, strips }: Scene): number {
   if (fine === null || !covers(fine.window, window)) return 0;
   const bottom = scrollTop + height - lanesTop(strips.length);
-  const lanes = layout.rows.filter((row): row is LaneRow => row.kind === "lane" && row.y < bottom && row.y + row.height > scrollTop);
+  const lanes = layout.rows.filter(
+    (row): row is LaneRow => row.kind === "lane" && row.y < bottom && row.y + row.height > scrollTop,
+  );
   let found = 0;
   for (const { lane } of lanes) {
     const blocks = fine.lanes.get(lane.lane_id);

@@ -26,7 +26,8 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
       chosen.push(place);
     }
   }
-  const numbers = (column: "start" | "end" | "count" | "busy" | "errors") => Float64Array.from(chosen, ([blocks, index]) => blocks[column][index]!);
+  const numbers = (column: "start" | "end" | "count" | "busy" | "errors") =>
+    Float64Array.from(chosen, ([blocks, index]) => blocks[column][index]!);
   const depth = Int32Array.from(chosen, ([blocks, index]) => blocks.depth[index]!);
   return {
     window,
@@ -34,7 +35,9 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
     fetchedAt: news.fetchedAt,
     latest: Math.max(old.latest, news.latest),
     names,
-    name: Int32Array.from(chosen, ([blocks, index]) => (blocks === news ? renamed[blocks.name[index]!]! : blocks.name[index]!)),
+    name: Int32Array.from(chosen, ([blocks, index]) =>
+      blocks === news ? renamed[blocks.name[index]!]! : blocks.name[index]!,
+    ),
     depth,
     start: numbers("start"),
     end: numbers("end"),
@@ -42,7 +45,10 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
     busy: numbers("busy"),
     errors: numbers("errors"),
     isOpen: Uint8Array.from(chosen, ([blocks, index]) => blocks.isOpen[index]!),
-    step: old.step === null || news.step === null ? null : Float64Array.from(chosen, ([blocks, index]) => blocks.step![index]!),
+    step:
+      old.step === null || news.step === null
+        ? null
+        : Float64Array.from(chosen, ([blocks, index]) => blocks.step![index]!),
     spanId: chosen.map(([blocks, index]) => blocks.spanId[index]!),
     lanes: laneRanges(lanes, depth),
   };
@@ -59,5 +65,7 @@ function laneBlocks(old: Blocks, news: Blocks, lane: number, window: Window): Pl
   }
   const after = news.lanes.get(lane);
   for (let index = after?.first ?? 0; index < (after?.end ?? 0); index += 1) found.push([news, index]);
-  return found.sort(([one, at], [other, place]) => one.depth[at]! - other.depth[place]! || one.start[at]! - other.start[place]!);
+  return found.sort(
+    ([one, at], [other, place]) => one.depth[at]! - other.depth[place]! || one.start[at]! - other.start[place]!,
+  );
 }

@@ -18,20 +18,34 @@ interface Asked {
 }
 
 /** Loads metrics for the window on show (and around it, so that moving a little needs nothing new). */
-export function useStrips(run: string, names: readonly string[], metrics: readonly Metric[], window: Window | null, origin: number): Strip[] {
+export function useStrips(
+  run: string,
+  names: readonly string[],
+  metrics: readonly Metric[],
+  window: Window | null,
+  origin: number,
+): Strip[] {
   const part = useMemo(() => (window === null ? null : rounded(window)), [window]);
   const kinds = useMemo(() => new Map(metrics.map((metric) => [metric.name, metric.kind])), [metrics]);
   const known = names.filter((name) => kinds.has(name));
   const { data } = useQuery<Asked[]>(
     `strips ${run} ${JSON.stringify(known)} ${part?.start} ${part?.end}`,
-    (signal) => Promise.all(known.map(async (metric) => ({ metric, kind: kinds.get(metric) ?? "", lines: await load(run, metric, kinds.get(metric) ?? "", part!, origin, signal) }))),
+    (signal) =>
+      Promise.all(
+        known.map(async (metric) => ({
+          metric,
+          kind: kinds.get(metric) ?? "",
+          lines: await load(run, metric, kinds.get(metric) ?? "", part!, origin, signal),
+        })),
+      ),
     { enabled: part !== null && known.length > 0, everyMs: 1500 },
   );
   return useMemo(
-    () => known.flatMap((name) => {
-      const found = data?.find((one) => one.metric === name);
-      return found === undefined ? [] : [strip(found, origin)];
-    }),
+    () =>
+      known.flatMap((name) => {
+        const found = data?.find((one) => one.metric === name);
+        return found === undefined ? [] : [strip(found, origin)];
+      }),
     [data, origin, JSON.stringify(known)],
   );
 }
@@ -44,7 +58,14 @@ function rounded(window: Window): Window {
   return { start: Math.floor(wide.start / grain) * grain, end: Math.ceil(wide.end / grain) * grain };
 }
 
-function load(run: string, metric: string, kind: string, part: Window, origin: number, signal: AbortSignal): Promise<JsonLine[]> {
+function load(
+  run: string,
+  metric: string,
+  kind: string,
+  part: Window,
+  origin: number,
+  signal: AbortSignal,
+): Promise<JsonLine[]> {
   const query = {
     run,
     metric,
@@ -61,7 +82,9 @@ function strip({ metric, kind, lines }: Asked, origin: number): Strip {
   let low = Infinity;
   let high = -Infinity;
   const shown = lines.slice(0, MAX_LINES).map((line, place) => {
-    const points = line.x.map((x, index) => [x - origin, lineValue(line.y[index])] as const).filter((point): point is readonly [number, number] => point[1] !== null && Number.isFinite(point[1]));
+    const points = line.x
+      .map((x, index) => [x - origin, lineValue(line.y[index])] as const)
+      .filter((point): point is readonly [number, number] => point[1] !== null && Number.isFinite(point[1]));
     for (const [, y] of points) {
       low = Math.min(low, y);
       high = Math.max(high, y);

@@ -19,8 +19,14 @@ export default function Findings({ run }: ViewProps) {
   if (data === undefined) return null;
   if (data.length === 0) {
     return (
-      <EmptyState title="No findings recorded" text="What an analysis writes into the run is listed here with its evidence: stragglers, stalls, long tails, stuck sessions, slow tools. Until then, the overview shows who is slow and who waits.">
-        <p><ViewLink view="hotspots">Where does the time go?</ViewLink> · <ViewLink view="sessions">Which sessions are slow?</ViewLink></p>
+      <EmptyState
+        title="No findings recorded"
+        text="What an analysis writes into the run is listed here with its evidence: stragglers, stalls, long tails, stuck sessions, slow tools. Until then, the overview shows who is slow and who waits."
+      >
+        <p>
+          <ViewLink view="hotspots">Where does the time go?</ViewLink> ·{" "}
+          <ViewLink view="sessions">Which sessions are slow?</ViewLink>
+        </p>
       </EmptyState>
     );
   }
@@ -29,10 +35,20 @@ export default function Findings({ run }: ViewProps) {
   return (
     <div className="view">
       <div className="toolbar">
-        <Select label="Kind" value={kinds.includes(kind) ? kind : ""} options={[{ value: "", label: "all kinds" }, ...kinds.map((value) => ({ value, label: value.replaceAll("_", " ") }))]} onChange={setKind} />
+        <Select
+          label="Kind"
+          value={kinds.includes(kind) ? kind : ""}
+          options={[
+            { value: "", label: "all kinds" },
+            ...kinds.map((value) => ({ value, label: value.replaceAll("_", " ") })),
+          ]}
+          onChange={setKind}
+        />
         <span className="muted" role="status">{`${formatCount(shown.length)} findings`}</span>
       </div>
-      {shown.map((finding) => <FindingPanel key={finding.finding_id} finding={finding} />)}
+      {shown.map((finding) => (
+        <FindingPanel key={finding.finding_id} finding={finding} />
+      ))}
     </div>
   );
 }
@@ -43,16 +59,43 @@ function FindingPanel({ finding }: { finding: Finding }) {
     <article className="panel finding">
       <header>
         <SeverityBadge severity={finding.severity} />
-        <h2><ViewLink view="timeline" state={timelineFinding(finding)} title="Show it on the timeline">{finding.title}</ViewLink></h2>
+        <h2>
+          <ViewLink view="timeline" state={timelineFinding(finding)} title="Show it on the timeline">
+            {finding.title}
+          </ViewLink>
+        </h2>
         <div className="panel-actions">
-          <ViewLink view="timeline" state={timelineFinding(finding)}>Timeline</ViewLink>
-          <ViewLink view="hotspots" state={{ scope: "window", from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}>Hotspots</ViewLink>
-          <ViewLink view="logs" state={{ from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}>Logs</ViewLink>
+          <ViewLink view="timeline" state={timelineFinding(finding)}>
+            Timeline
+          </ViewLink>
+          <ViewLink
+            view="hotspots"
+            state={{
+              scope: "window",
+              from: (finding.start_ns / 1e9).toFixed(3),
+              to: (finding.end_ns / 1e9).toFixed(3),
+            }}
+          >
+            Hotspots
+          </ViewLink>
+          <ViewLink
+            view="logs"
+            state={{ from: (finding.start_ns / 1e9).toFixed(3), to: (finding.end_ns / 1e9).toFixed(3) }}
+          >
+            Logs
+          </ViewLink>
         </div>
       </header>
       <div className="panel-body">
         <p className="muted">
-          {[finding.kind.replaceAll("_", " "), `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`, finding.step == null ? null : `step ${formatCount(finding.step)}`, (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null].filter((part) => part !== null).join(" · ")}
+          {[
+            finding.kind.replaceAll("_", " "),
+            `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
+            finding.step == null ? null : `step ${formatCount(finding.step)}`,
+            (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null,
+          ]
+            .filter((part) => part !== null)
+            .join(" · ")}
         </p>
         {evidence.length > 0 && <Facts facts={evidence} isWide />}
       </div>

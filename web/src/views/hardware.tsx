@@ -29,7 +29,13 @@ interface Quantity {
 
 const QUANTITIES: readonly Quantity[] = [
   { value: "busy", label: "GPU busy", metric: "gpu_utilization_ratio", range: [0, 1] },
-  { value: "memory", label: "GPU memory in use", metric: "gpu_memory_used_bytes", total: "gpu_memory_total_bytes", range: [0, 1] },
+  {
+    value: "memory",
+    label: "GPU memory in use",
+    metric: "gpu_memory_used_bytes",
+    total: "gpu_memory_total_bytes",
+    range: [0, 1],
+  },
   { value: "bandwidth", label: "GPU memory busy", metric: "gpu_memory_busy_ratio", range: [0, 1] },
   { value: "power", label: "GPU power", metric: "gpu_power_watts" },
   { value: "temperature", label: "GPU temperature", metric: "gpu_temperature_celsius" },
@@ -46,7 +52,14 @@ const HOST_CHARTS: readonly (readonly [metric: string, title: string])[] = [
   ["node_disk_read_bytes", "Disk read"],
 ];
 const COLUMNS = 160;
-const RECENT_LABELS: Readonly<Record<Recent, string>> = { "": "the whole run", 60: "last minute", 300: "last 5 min", 900: "last 15 min", 3600: "last hour", 21600: "last 6 h" };
+const RECENT_LABELS: Readonly<Record<Recent, string>> = {
+  "": "the whole run",
+  60: "last minute",
+  300: "last 5 min",
+  900: "last 15 min",
+  3600: "last hour",
+  21600: "last 6 h",
+};
 
 /** What accelerators and hosts do. */
 export default function Hardware({ run }: ViewProps) {
@@ -60,7 +73,8 @@ export default function Hardware({ run }: ViewProps) {
   const quantity = offered.find((one) => one.value === chosen) ?? offered[0];
   const charts = HOST_CHARTS.filter(([metric]) => known.has(metric) && metric !== quantity?.metric);
 
-  if (metrics.error !== undefined && metrics.data === undefined) return <EmptyState title="No hardware" text={metrics.error} />;
+  if (metrics.error !== undefined && metrics.data === undefined)
+    return <EmptyState title="No hardware" text={metrics.error} />;
   if (metrics.data === undefined || range === null) return null;
   if (quantity === undefined && charts.length === 0) {
     return (
@@ -74,34 +88,81 @@ export default function Hardware({ run }: ViewProps) {
   return (
     <div className="view">
       <div className="toolbar">
-        {quantity !== undefined && <Select label="Show" value={quantity.value} options={offered} onChange={setChosen} />}
-        <Select label="of" value={recent} options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))} onChange={setRecent} />
+        {quantity !== undefined && (
+          <Select label="Show" value={quantity.value} options={offered} onChange={setChosen} />
+        )}
+        <Select
+          label="of"
+          value={recent}
+          options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))}
+          onChange={setRecent}
+        />
       </div>
-      {quantity === undefined
-        ? <EmptyState title="No accelerators are watched" text="The hosts are. Needs nvidia-ml-py on the nodes (pip install 'rl-insight[nvml]'), or Ray's own metrics." />
-        : <Accelerators run={run} quantity={quantity} range={range} hasTotal={quantity.total !== undefined && known.has(quantity.total)} />}
+      {quantity === undefined ? (
+        <EmptyState
+          title="No accelerators are watched"
+          text="The hosts are. Needs nvidia-ml-py on the nodes (pip install 'rl-insight[nvml]'), or Ray's own metrics."
+        />
+      ) : (
+        <Accelerators
+          run={run}
+          quantity={quantity}
+          range={range}
+          hasTotal={quantity.total !== undefined && known.has(quantity.total)}
+        />
+      )}
       <div className="grid">
         {known.has("gpu_utilization_ratio") && <UsageTable run={run} range={range} />}
-        {charts.map(([metric, title]) => <DeviceChart key={metric} run={run} metric={known.get(metric)!} title={title} range={range} />)}
+        {charts.map(([metric, title]) => (
+          <DeviceChart key={metric} run={run} metric={known.get(metric)!} title={title} range={range} />
+        ))}
       </div>
     </div>
   );
 }
 
-function useLines(run: string, metric: string | undefined, range: Range, groups: readonly string[]): { lines: readonly JsonLine[] | undefined; error: string | undefined } {
+function useLines(
+  run: string,
+  metric: string | undefined,
+  range: Range,
+  groups: readonly string[],
+): { lines: readonly JsonLine[] | undefined; error: string | undefined } {
   const query: MetricQuery = { run, metric: metric ?? "", ...range, group_by: groups };
-  const { data, error } = useQuery(`hardware ${JSON.stringify(query)}`, (signal) => api.metricRange(query, signal), { everyMs: 3000, enabled: metric !== undefined });
+  const { data, error } = useQuery(`hardware ${JSON.stringify(query)}`, (signal) => api.metricRange(query, signal), {
+    everyMs: 3000,
+    enabled: metric !== undefined,
+  });
   return { lines: data, error };
 }
 
-function Accelerators({ run, quantity, range, hasTotal }: { run: string; quantity: Quantity; range: Range; hasTotal: boolean }) {
+function Accelerators({
+  run,
+  quantity,
+  range,
+  hasTotal,
+}: {
+  run: string;
+  quantity: Quantity;
+  range: Range;
+  hasTotal: boolean;
+}) {
   const { lines, error } = useLines(run, quantity.metric, range, ["host", "gpu"]);
-  const { lines: totals } = useLines(run, hasTotal ? quantity.total : undefined, { ...range, start_ns: 0, width: range.end_ns }, ["host", "gpu"]);
+  const { lines: totals } = useLines(
+    run,
+    hasTotal ? quantity.total : undefined,
+    { ...range, start_ns: 0, width: range.end_ns },
+    ["host", "gpu"],
+  );
   const isShare = hasTotal && totals !== undefined;
-  const data = useMemo(() => gridOf(lines ?? [], range.width, isShare ? totals : null), [lines, range.width, isShare, totals]);
+  const data = useMemo(
+    () => gridOf(lines ?? [], range.width, isShare ? totals : null),
+    [lines, range.width, isShare, totals],
+  );
   const now = useMemo(() => latestOf(data), [data]);
   const format = metricFormatter(isShare ? "share" : quantity.metric);
-  const known = now.filter((one): one is { name: string; value: number } => one.value !== null).sort((one, other) => one.value - other.value);
+  const known = now
+    .filter((one): one is { name: string; value: number } => one.value !== null)
+    .sort((one, other) => one.value - other.value);
   const lowest = known[0];
   const highest = known.at(-1);
   if (error !== undefined) return <div className="error-line">{error}</div>;
@@ -109,23 +170,34 @@ function Accelerators({ run, quantity, range, hasTotal }: { run: string; quantit
     <Panel
       title={`${quantity.label} by node and accelerator`}
       value={`${format(meanOf(now.map((one) => one.value)))} now, on average of ${now.length}`}
-      actions={lowest !== undefined && highest !== undefined && <span>{`lowest ${format(lowest.value)} on ${lowest.name} · highest ${format(highest.value)} on ${highest.name}`}</span>}
+      actions={
+        lowest !== undefined &&
+        highest !== undefined && (
+          <span>{`lowest ${format(lowest.value)} on ${lowest.name} · highest ${format(highest.value)} on ${highest.name}`}</span>
+        )
+      }
     >
-      {lines !== undefined && data.rows.length === 0 ? <EmptyState title="Nothing in this stretch of time" /> : (
+      {lines !== undefined && data.rows.length === 0 ? (
+        <EmptyState title="Nothing in this stretch of time" />
+      ) : (
         <div className="scroll">
           <HeatMap
             data={data}
             label={`${quantity.label} by node and accelerator over time`}
             format={format}
             formatX={(x) => formatClock(x * 1e9)}
-            {...(quantity.range !== undefined && (isShare || quantity.total === undefined) ? { range: quantity.range } : {})}
+            {...(quantity.range !== undefined && (isShare || quantity.total === undefined)
+              ? { range: quantity.range }
+              : {})}
             left={150}
             height={Math.min(900, Math.max(80, data.rows.length * (data.rows.length > 40 ? 14 : 22)) + 22)}
           />
         </div>
       )}
       <p className="muted">
-        <ViewLink view="timeline" state={timelineWindow(range.start_ns, range.end_ns, { metric: quantity.metric })}>See it beside the timeline</ViewLink>
+        <ViewLink view="timeline" state={timelineWindow(range.start_ns, range.end_ns, { metric: quantity.metric })}>
+          See it beside the timeline
+        </ViewLink>
       </p>
     </Panel>
   );
@@ -137,15 +209,38 @@ function DeviceChart({ run, metric, title, range }: { run: string; metric: Metri
   const aligned = useMemo(() => align(lines ?? []), [lines]);
   const x = useMemo(() => aligned.x.map((ns) => ns / 1e9), [aligned]);
   const series = useMemo<ChartSeries[]>(
-    () => aligned.lines.map((line, index) => ({ label: deviceName(line.labels) || "all", values: line.values, colour: colourOfIndex(index), isFaint: aligned.lines.length > 10 })),
+    () =>
+      aligned.lines.map((line, index) => ({
+        label: deviceName(line.labels) || "all",
+        values: line.values,
+        colour: colourOfIndex(index),
+        isFaint: aligned.lines.length > 10,
+      })),
     [aligned],
   );
   const format = metricFormatter(metric.name);
   const isRate = metric.kind === "counter";
   return (
-    <Panel className="span-6" title={title} actions={<ViewLink view="metrics" state={{ metric: metric.name }}>explore</ViewLink>}>
+    <Panel
+      className="span-6"
+      title={title}
+      actions={
+        <ViewLink view="metrics" state={{ metric: metric.name }}>
+          explore
+        </ViewLink>
+      }
+    >
       {error !== undefined && <div className="error-line">{error}</div>}
-      <Chart label={title} x={x} series={series} format={isRate ? (value) => `${format(value)}/s` : format} height={150} syncKey="hardware" isBinary={format === formatBytes} {...(metric.name.endsWith("utilization_ratio") ? { range: [0, 1] as const } : {})} />
+      <Chart
+        label={title}
+        x={x}
+        series={series}
+        format={isRate ? (value) => `${format(value)}/s` : format}
+        height={150}
+        syncKey="hardware"
+        isBinary={format === formatBytes}
+        {...(metric.name.endsWith("utilization_ratio") ? { range: [0, 1] as const } : {})}
+      />
     </Panel>
   );
 }

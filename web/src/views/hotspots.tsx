@@ -34,7 +34,11 @@ const SEGMENTS = [
 /** Where the time goes: as figures, and as a flame graph. */
 export default function Hotspots({ run }: ViewProps) {
   const [shape, setShape] = useUrlState("shape", "table", ["table", "flame", "latency"]);
-  const [grouping, setGrouping] = useUrlState<Grouping>("group", "name", GROUPINGS.map((one) => one.value));
+  const [grouping, setGrouping] = useUrlState<Grouping>(
+    "group",
+    "name",
+    GROUPINGS.map((one) => one.value),
+  );
   const [segment, setSegment] = useUrlState("segment", "");
   const [search, setSearch] = useUrlState("search", "");
   const [order, setOrder] = useUrlState("sort", "-wall_ns");
@@ -45,24 +49,62 @@ export default function Hotspots({ run }: ViewProps) {
   const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: 1000 }, signal), { everyMs: 3000 });
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 5000 });
   const isByName = shape === "latency";
-  const query: HotspotQuery = { run, ...hotspotConditions(scope), group_by: isByName ? "name" : grouping, segment: segment === "" || isByName ? undefined : segment, limit: 2000 };
-  const { data, error, isLoading } = useQuery(`hotspots ${JSON.stringify(query)}`, (signal) => api.hotspots(query, signal), { everyMs: 2000, enabled: shape !== "flame" });
+  const query: HotspotQuery = {
+    run,
+    ...hotspotConditions(scope),
+    group_by: isByName ? "name" : grouping,
+    segment: segment === "" || isByName ? undefined : segment,
+    limit: 2000,
+  };
+  const { data, error, isLoading } = useQuery(
+    `hotspots ${JSON.stringify(query)}`,
+    (signal) => api.hotspots(query, signal),
+    { everyMs: 2000, enabled: shape !== "flame" },
+  );
   const byId = useMemo(() => new Map((lanes.data ?? []).map((lane) => [lane.lane_id, lane])), [lanes.data]);
   const spots = useMemo(() => {
     const wanted = search.trim().toLowerCase();
     return (data ?? []).filter((spot) => `${spot.name ?? ""} ${placeText(spot, byId)}`.toLowerCase().includes(wanted));
   }, [data, byId, search]);
 
-  const names = useMemo(() => (isByName ? (data ?? []).flatMap((spot) => (spot.name === null || spot.count === 0 ? [] : [spot.name])) : []), [data, isByName]);
+  const names = useMemo(
+    () => (isByName ? (data ?? []).flatMap((spot) => (spot.name === null || spot.count === 0 ? [] : [spot.name])) : []),
+    [data, isByName],
+  );
   const name = names.includes(wantedName) ? wantedName : (names[0] ?? "");
 
   return (
     <div className="view">
       <div className="toolbar">
-        <Choice label="Shape" value={shape} options={[{ value: "table", label: "Table" }, { value: "flame", label: "Flame" }, { value: "latency", label: "Latency" }]} onChange={setShape} />
+        <Choice
+          label="Shape"
+          value={shape}
+          options={[
+            { value: "table", label: "Table" },
+            { value: "flame", label: "Flame" },
+            { value: "latency", label: "Latency" },
+          ]}
+          onChange={setShape}
+        />
         {controls}
-        {isByName && <Select label="Name" value={name} options={names.map((one) => ({ value: one, label: shorten(one, 50) }))} onChange={setName} />}
-        {isByName && <button type="button" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)} title="Logarithmic axis">log</button>}
+        {isByName && (
+          <Select
+            label="Name"
+            value={name}
+            options={names.map((one) => ({ value: one, label: shorten(one, 50) }))}
+            onChange={setName}
+          />
+        )}
+        {isByName && (
+          <button
+            type="button"
+            aria-pressed={isLogarithmic}
+            onClick={() => setIsLogarithmic(!isLogarithmic)}
+            title="Logarithmic axis"
+          >
+            log
+          </button>
+        )}
         {shape === "table" && (
           <>
             <Select label="by" value={grouping} options={GROUPINGS} onChange={setGrouping} />
@@ -75,12 +117,26 @@ export default function Hotspots({ run }: ViewProps) {
       {error !== undefined && <div className="error-line">{error}</div>}
       <section className="panel grows">
         {shape === "table" ? (
-          <HotspotTable spots={spots} lanes={byId} sort={parseSort(order)} onSort={(sort) => setOrder(sortText(sort))} window={scopeWindow(scope, steps.data ?? [])} isLoading={isLoading} />
+          <HotspotTable
+            spots={spots}
+            lanes={byId}
+            sort={parseSort(order)}
+            onSort={(sort) => setOrder(sortText(sort))}
+            window={scopeWindow(scope, steps.data ?? [])}
+            isLoading={isLoading}
+          />
         ) : (
           <div className="panel-body">
-            {isByName
-              ? <SpanLatency run={run} conditions={spanConditions(scope, steps.data ?? [])} name={name} isLogarithmic={isLogarithmic} />
-              : <Flame run={run} conditions={hotspotConditions(scope)} zoom={zoom} onZoom={setZoom} />}
+            {isByName ? (
+              <SpanLatency
+                run={run}
+                conditions={spanConditions(scope, steps.data ?? [])}
+                name={name}
+                isLogarithmic={isLogarithmic}
+              />
+            ) : (
+              <Flame run={run} conditions={hotspotConditions(scope)} zoom={zoom} onZoom={setZoom} />
+            )}
           </div>
         )}
       </section>
@@ -89,7 +145,11 @@ export default function Hotspots({ run }: ViewProps) {
 }
 
 const SCOPE_LABELS: Readonly<Record<ScopeKind, string>> = {
-  latest: "latest step", last: "last steps", step: "one step", all: "the whole run", window: "a time window",
+  latest: "latest step",
+  last: "last steps",
+  step: "one step",
+  all: "the whole run",
+  window: "a time window",
 };
 
 function useScope(): [Scope, ReactNode] {
@@ -99,11 +159,20 @@ function useScope(): [Scope, ReactNode] {
   const [from] = useUrlState("from", 0);
   const [to] = useUrlState("to", 0);
   const report = reportFacts();
-  if (report !== null) return [{ kind: report.step === null ? "all" : "step", count, step: report.step ?? 0, from, to }, <span key="scope" className="muted">{`Of ${report.scope}`}</span>];
+  if (report !== null)
+    return [
+      { kind: report.step === null ? "all" : "step", count, step: report.step ?? 0, from, to },
+      <span key="scope" className="muted">{`Of ${report.scope}`}</span>,
+    ];
   const offered = SCOPES.filter((one) => one !== "window" || to > from);
   const controls = (
     <>
-      <Select label="Scope" value={kind} options={offered.map((value) => ({ value, label: SCOPE_LABELS[value] }))} onChange={setKind} />
+      <Select
+        label="Scope"
+        value={kind}
+        options={offered.map((value) => ({ value, label: SCOPE_LABELS[value] }))}
+        onChange={setKind}
+      />
       {kind === "last" && <NumberField label="How many steps" value={count} least={1} onChange={setCount} />}
       {kind === "step" && <NumberField label="Step" value={step} onChange={setStep} />}
       {kind === "window" && <span className="muted">{`${formatClock(from * 1e9)} to ${formatClock(to * 1e9)}`}</span>}

@@ -59,19 +59,48 @@ export default function Logs({ run }: ViewProps) {
     ["span", span, () => setSpan("")],
     ["process", process, () => setProcess("")],
     ["step", step, () => setStep("")],
-    ["time", hasWindow ? `${formatClock(from * 1e9)} – ${formatClock(to * 1e9)}` : "", () => { setFrom(0); setTo(0); }],
+    [
+      "time",
+      hasWindow ? `${formatClock(from * 1e9)} – ${formatClock(to * 1e9)}` : "",
+      () => {
+        setFrom(0);
+        setTo(0);
+      },
+    ],
   ];
   return (
     <div className="view">
       <div className="toolbar">
         <SearchBox value={search} onChange={setSearch} label="Search logs" placeholder="Search messages and fields" />
-        <Select label="Level" isLabelHidden value={LEVELS.some((one) => one.value === level) ? level : "0"} options={LEVELS} onChange={setLevel} />
-        {filters.filter(([, value]) => value !== "").map(([name, value, clear]) => (
-          <button key={name} type="button" className="chip" onClick={clear} aria-label={`Remove the filter ${name}`} title="Remove this filter">{`${name}: ${shorten(value, 40)} ×`}</button>
-        ))}
+        <Select
+          label="Level"
+          isLabelHidden
+          value={LEVELS.some((one) => one.value === level) ? level : "0"}
+          options={LEVELS}
+          onChange={setLevel}
+        />
+        {filters
+          .filter(([, value]) => value !== "")
+          .map(([name, value, clear]) => (
+            <button
+              key={name}
+              type="button"
+              className="chip"
+              onClick={clear}
+              aria-label={`Remove the filter ${name}`}
+              title="Remove this filter"
+            >{`${name}: ${shorten(value, 40)} ×`}</button>
+          ))}
         <span className="spacer" />
-        <span className="muted" role="status">{`${formatCount(tail.lines.length)} lines, newest first${state === "live" ? "" : ` (${state})`}`}</span>
-        {tail.hasMore && limit < MOST_LINES && <button type="button" onClick={() => setLimit(Math.min(MOST_LINES, limit * 4))}>Older lines</button>}
+        <span
+          className="muted"
+          role="status"
+        >{`${formatCount(tail.lines.length)} lines, newest first${state === "live" ? "" : ` (${state})`}`}</span>
+        {tail.hasMore && limit < MOST_LINES && (
+          <button type="button" onClick={() => setLimit(Math.min(MOST_LINES, limit * 4))}>
+            Older lines
+          </button>
+        )}
       </div>
       {tail.error !== undefined && <div className="error-line">{tail.error}</div>}
       <div className="beside">
@@ -84,7 +113,11 @@ export default function Logs({ run }: ViewProps) {
             selected={selected}
             onOpen={(line) => setSelected(keyInAddress(line))}
             rowClass={(line) => (line.level >= 40 ? "is-error-line" : undefined)}
-            empty={tail.isLoading ? null : <Nothing hasFilter={search !== "" || level !== "0" || filters.some(([, value]) => value !== "")} />}
+            empty={
+              tail.isLoading ? null : (
+                <Nothing hasFilter={search !== "" || level !== "0" || filters.some(([, value]) => value !== "")} />
+              )
+            }
           />
         </section>
         {shown !== undefined && <LinePanel line={shown} onClose={() => setSelected("")} />}
@@ -102,21 +135,67 @@ function keyInAddress(line: LogLine): string {
 
 function Nothing({ hasFilter }: { hasFilter: boolean }) {
   if (hasFilter) return <EmptyState title="No log line fits" text="Take out a filter, or lower the level." />;
-  return <EmptyState title="No logs in this run" text="Send them with the run's telemetry, with the span, session and step they belong to:" code={'insight.log("warning", "the tool server is slow", tool="search")\n\nimport logging\nlogging.getLogger().addHandler(insight.InsightHandler())'} />;
+  return (
+    <EmptyState
+      title="No logs in this run"
+      text="Send them with the run's telemetry, with the span, session and step they belong to:"
+      code={
+        'insight.log("warning", "the tool server is slow", tool="search")\n\nimport logging\nlogging.getLogger().addHandler(insight.InsightHandler())'
+      }
+    />
+  );
 }
 
 const COLUMNS: readonly Column<LogLine>[] = [
-  { key: "time", title: "Time", width: "104px", render: (line) => <span className="mono muted">{formatClock(line.time_ns, true)}</span> },
-  { key: "level", title: "Level", width: "84px", render: (line) => <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span> },
-  { key: "process", title: "Process", width: "110px", render: (line) => <span title={line.process_id}>{line.rank === null ? line.role || line.process_id : `${line.role} ${line.rank}`}</span> },
-  { key: "step", title: "Step", width: "56px", align: "right", render: (line) => formatCount(line.step) },
-  { key: "message", title: "Message", width: "minmax(300px, 1fr)", render: (line) => <span className="mono" title={shorten(line.message, 500)}>{shorten(line.message, 500)}</span> },
   {
-    key: "links", title: "", width: "132px",
+    key: "time",
+    title: "Time",
+    width: "104px",
+    render: (line) => <span className="mono muted">{formatClock(line.time_ns, true)}</span>,
+  },
+  {
+    key: "level",
+    title: "Level",
+    width: "84px",
+    render: (line) => <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span>,
+  },
+  {
+    key: "process",
+    title: "Process",
+    width: "110px",
+    render: (line) => (
+      <span title={line.process_id}>
+        {line.rank === null ? line.role || line.process_id : `${line.role} ${line.rank}`}
+      </span>
+    ),
+  },
+  { key: "step", title: "Step", width: "56px", align: "right", render: (line) => formatCount(line.step) },
+  {
+    key: "message",
+    title: "Message",
+    width: "minmax(300px, 1fr)",
+    render: (line) => (
+      <span className="mono" title={shorten(line.message, 500)}>
+        {shorten(line.message, 500)}
+      </span>
+    ),
+  },
+  {
+    key: "links",
+    title: "",
+    width: "132px",
     render: (line) => (
       <span className="row-links" onClick={(event) => event.stopPropagation()}>
-        {line.span_id !== null && <ViewLink view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>span</ViewLink>}
-        {line.session_id !== null && <ViewLink view="sessions" state={{ session: line.session_id }}>session</ViewLink>}
+        {line.span_id !== null && (
+          <ViewLink view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>
+            span
+          </ViewLink>
+        )}
+        {line.session_id !== null && (
+          <ViewLink view="sessions" state={{ session: line.session_id }}>
+            session
+          </ViewLink>
+        )}
       </span>
     ),
   },
@@ -126,18 +205,54 @@ function LinePanel({ line, onClose }: { line: LogLine; onClose: () => void }) {
   const facts: Fact[] = [
     ["Time", formatDate(line.time_ns)],
     ["Logger", line.logger],
-    ["Process", <ViewLink key="process" view="logs" state={{ process: line.process_id }}>{line.process_id}</ViewLink>],
+    [
+      "Process",
+      <ViewLink key="process" view="logs" state={{ process: line.process_id }}>
+        {line.process_id}
+      </ViewLink>,
+    ],
     ["Lane", line.lane],
-    ["Step", line.step === null ? null : <ViewLink key="step" view="logs" state={{ step: line.step }}>{formatCount(line.step)}</ViewLink>],
-    ["Session", line.session_id === null ? null : <ViewLink key="session" view="sessions" state={{ session: line.session_id }}>{line.session_id}</ViewLink>],
-    ["Span", line.span_id === null ? null : <ViewLink key="span" view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>{line.span_id}</ViewLink>],
-    ["Timeline", <ViewLink key="timeline" view="timeline" state={timelineWindow(line.time_ns - 2e9, line.time_ns + 2e9)}>what else happened then</ViewLink>],
+    [
+      "Step",
+      line.step === null ? null : (
+        <ViewLink key="step" view="logs" state={{ step: line.step }}>
+          {formatCount(line.step)}
+        </ViewLink>
+      ),
+    ],
+    [
+      "Session",
+      line.session_id === null ? null : (
+        <ViewLink key="session" view="sessions" state={{ session: line.session_id }}>
+          {line.session_id}
+        </ViewLink>
+      ),
+    ],
+    [
+      "Span",
+      line.span_id === null ? null : (
+        <ViewLink key="span" view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>
+          {line.span_id}
+        </ViewLink>
+      ),
+    ],
+    [
+      "Timeline",
+      <ViewLink key="timeline" view="timeline" state={timelineWindow(line.time_ns - 2e9, line.time_ns + 2e9)}>
+        what else happened then
+      </ViewLink>,
+    ],
   ];
   return (
     <Drawer title={<span className={levelClass(line.level)}>{formatLevel(line.level)}</span>} onClose={onClose}>
       <pre>{line.message}</pre>
       <Facts facts={facts} />
-      {Object.keys(line.attributes).length > 0 && <section><h3>Fields</h3><Facts facts={factsOf(line.attributes)} /></section>}
+      {Object.keys(line.attributes).length > 0 && (
+        <section>
+          <h3>Fields</h3>
+          <Facts facts={factsOf(line.attributes)} />
+        </section>
+      )}
     </Drawer>
   );
 }

@@ -16,10 +16,21 @@ import "./views.css";
 
 const POINTS = 240;
 const FIRST_SHOWN = 3;
-const SHARES: Readonly<Record<string, readonly number[]>> = { usual: [0.5, 0.95, 0.99], wide: [0, 0.1, 0.5, 0.9, 1], tail: [0.9, 0.99, 0.999] };
+const SHARES: Readonly<Record<string, readonly number[]>> = {
+  usual: [0.5, 0.95, 0.99],
+  wide: [0, 0.1, 0.5, 0.9, 1],
+  tail: [0.9, 0.99, 0.999],
+};
 const PROCESS_LABELS = ["role", "rank", "host", "process_id"];
 const AGGREGATIONS = ["", "avg", "sum", "min", "max", "last", "count", "rate", "increase"] as const;
-const RECENT_LABELS: Readonly<Record<Recent, string>> = { "": "the whole run", 60: "last minute", 300: "last 5 min", 900: "last 15 min", 3600: "last hour", 21600: "last 6 h" };
+const RECENT_LABELS: Readonly<Record<Recent, string>> = {
+  "": "the whole run",
+  60: "last minute",
+  300: "last 5 min",
+  900: "last 15 min",
+  3600: "last hour",
+  21600: "last 6 h",
+};
 
 /** Any metric over time or steps. */
 export default function Metrics({ run }: ViewProps) {
@@ -33,31 +44,49 @@ export default function Metrics({ run }: ViewProps) {
   const settings = useSettings(run, found);
   const hiddenLabels = useMemo(() => new Set(hidden), [hidden]);
 
-  if (metrics.error !== undefined && metrics.data === undefined) return <EmptyState title="No metrics" text={metrics.error} />;
+  if (metrics.error !== undefined && metrics.data === undefined)
+    return <EmptyState title="No metrics" text={metrics.error} />;
   if (metrics.data !== undefined && known.length === 0) {
-    return <EmptyState title="No metrics yet" text="Gauges, counters and distributions show up here as soon as the run records them." code={'insight.metric_gauge("reward_mean", reward)\ninsight.metric_count("trained_tokens", tokens)\ninsight.metric_histogram("response_tokens", length)'} />;
+    return (
+      <EmptyState
+        title="No metrics yet"
+        text="Gauges, counters and distributions show up here as soon as the run records them."
+        code={
+          'insight.metric_gauge("reward_mean", reward)\ninsight.metric_count("trained_tokens", tokens)\ninsight.metric_histogram("response_tokens", length)'
+        }
+      />
+    );
   }
   const missing = chosen.filter((name) => metrics.data !== undefined && !known.some((metric) => metric.name === name));
   return (
     <div className="view metrics-view">
-      <MetricList metrics={known} chosen={shown} search={search} onSearch={setSearch} onChange={(names) => setChosen(names, "push")} />
+      <MetricList
+        metrics={known}
+        chosen={shown}
+        search={search}
+        onSearch={setSearch}
+        onChange={(names) => setChosen(names, "push")}
+      />
       <div className="metric-charts">
         {settings.controls}
         {missing.length > 0 && <p className="muted">{`Not in this run: ${missing.join(", ")}.`}</p>}
-        {settings.query !== null && found.map((metric) => (
-          <MetricPanel
-            key={`${metric.name} ${metric.kind}`}
-            metric={metric}
-            query={settings.query!}
-            aggregation={settings.aggregation}
-            shape={settings.shape}
-            shares={settings.shares}
-            isLogarithmic={settings.isLogarithmic}
-            hidden={hiddenLabels}
-            onToggle={(label) => setHidden(hidden.includes(label) ? hidden.filter((one) => one !== label) : [...hidden, label])}
-            onSelect={settings.onSelect}
-          />
-        ))}
+        {settings.query !== null &&
+          found.map((metric) => (
+            <MetricPanel
+              key={`${metric.name} ${metric.kind}`}
+              metric={metric}
+              query={settings.query!}
+              aggregation={settings.aggregation}
+              shape={settings.shape}
+              shares={settings.shares}
+              isLogarithmic={settings.isLogarithmic}
+              hidden={hiddenLabels}
+              onToggle={(label) =>
+                setHidden(hidden.includes(label) ? hidden.filter((one) => one !== label) : [...hidden, label])
+              }
+              onSelect={settings.onSelect}
+            />
+          ))}
       </div>
     </div>
   );
@@ -79,35 +108,100 @@ function useSettings(run: string, metrics: readonly Metric[]) {
   const range = rangeOf(summary.data, { recent, from, to }, POINTS);
   const labels = [...new Set([...metrics.flatMap((metric) => metric.labels), ...PROCESS_LABELS])];
   const hasHistogram = metrics.some((metric) => metric.kind === "histogram");
-  const query: Omit<MetricQuery, "metric"> | null = range === null ? null : {
-    run,
-    ...range,
-    ...(axis === "step" ? { width: stepWidth(summary.data, POINTS * 2) } : {}),
-    axis,
-    match: matches,
-    group_by: group === "" ? [""] : [group],
-  };
+  const query: Omit<MetricQuery, "metric"> | null =
+    range === null
+      ? null
+      : {
+          run,
+          ...range,
+          ...(axis === "step" ? { width: stepWidth(summary.data, POINTS * 2) } : {}),
+          axis,
+          match: matches,
+          group_by: group === "" ? [""] : [group],
+        };
   const select = (start: number, end: number) => {
     setFrom(Number(start.toFixed(3)));
     setTo(Number(end.toFixed(3)));
   };
   const controls = (
     <div className="toolbar">
-      <Choice label="Axis" value={axis} options={[{ value: "time", label: "Time" }, { value: "step", label: "Step" }]} onChange={setAxis} />
-      {to > from
-        ? <button type="button" onClick={() => select(0, 0)} title="Show the whole run again">{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
-        : <Select label="Range" isLabelHidden value={recent} options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))} onChange={setRecent} />}
-      {reportFacts() === null && <Select label="Show" value={aggregation} options={AGGREGATIONS.map((value) => ({ value, label: value === "" ? "usual" : value }))} onChange={setAggregation} />}
-      <Select label="by" value={group} options={[{ value: "*", label: "each series" }, { value: "", label: "all together" }, ...labels.map((value) => ({ value, label: value }))]} onChange={setGroup} />
+      <Choice
+        label="Axis"
+        value={axis}
+        options={[
+          { value: "time", label: "Time" },
+          { value: "step", label: "Step" },
+        ]}
+        onChange={setAxis}
+      />
+      {to > from ? (
+        <button
+          type="button"
+          onClick={() => select(0, 0)}
+          title="Show the whole run again"
+        >{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
+      ) : (
+        <Select
+          label="Range"
+          isLabelHidden
+          value={recent}
+          options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))}
+          onChange={setRecent}
+        />
+      )}
+      {reportFacts() === null && (
+        <Select
+          label="Show"
+          value={aggregation}
+          options={AGGREGATIONS.map((value) => ({ value, label: value === "" ? "usual" : value }))}
+          onChange={setAggregation}
+        />
+      )}
+      <Select
+        label="by"
+        value={group}
+        options={[
+          { value: "*", label: "each series" },
+          { value: "", label: "all together" },
+          ...labels.map((value) => ({ value, label: value })),
+        ]}
+        onChange={setGroup}
+      />
       <LabelFilters run={run} metric={metrics[0]?.name ?? ""} labels={labels} matches={matches} onChange={setMatches} />
       <span className="spacer" />
       {hasHistogram && (
         <>
-          <Select label="Quantiles" isLabelHidden value={shares} options={[{ value: "usual", label: "p50 p95 p99" }, { value: "wide", label: "min p10 p50 p90 max" }, { value: "tail", label: "p90 p99 p99.9" }]} onChange={setShares} />
-          <Choice label="Distributions as" value={shape} options={[{ value: "quantiles", label: "Quantiles" }, { value: "heat", label: "Heat map" }, { value: "both", label: "Both" }]} onChange={setShape} />
+          <Select
+            label="Quantiles"
+            isLabelHidden
+            value={shares}
+            options={[
+              { value: "usual", label: "p50 p95 p99" },
+              { value: "wide", label: "min p10 p50 p90 max" },
+              { value: "tail", label: "p90 p99 p99.9" },
+            ]}
+            onChange={setShares}
+          />
+          <Choice
+            label="Distributions as"
+            value={shape}
+            options={[
+              { value: "quantiles", label: "Quantiles" },
+              { value: "heat", label: "Heat map" },
+              { value: "both", label: "Both" },
+            ]}
+            onChange={setShape}
+          />
         </>
       )}
-      <button type="button" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)} title="Logarithmic axis">log</button>
+      <button
+        type="button"
+        aria-pressed={isLogarithmic}
+        onClick={() => setIsLogarithmic(!isLogarithmic)}
+        title="Logarithmic axis"
+      >
+        log
+      </button>
     </div>
   );
   const how: RangeQuery["aggregation"] = aggregation === "" ? undefined : aggregation;

@@ -29,7 +29,11 @@ export default function Overview({ run }: ViewProps) {
   const metrics = useStepMetrics(run, steps);
   const byStep = useMemo(() => seriesByName(metrics ?? []), [metrics]);
   const names = [...byStep.keys()];
-  const chosen = { reward: chooseMetric(names, "reward"), throughput: chooseMetric(names, "throughput"), staleness: chooseMetric(names, "staleness") };
+  const chosen = {
+    reward: chooseMetric(names, "reward"),
+    throughput: chooseMetric(names, "throughput"),
+    staleness: chooseMetric(names, "staleness"),
+  };
   const shown = [chosen.reward, chosen.throughput, chosen.staleness].filter((name) => name !== undefined);
   const charts = [...shown, ...otherMetrics(names, shown, Math.max(0, 3 - shown.length))];
   if (lanes.error !== undefined && lanes.data === undefined) return <EmptyState title="No answer" text={lanes.error} />;
@@ -38,7 +42,12 @@ export default function Overview({ run }: ViewProps) {
     <div className="overview">
       <Tiles run={run} steps={steps ?? NO_STEPS} values={byStep} chosen={chosen} />
       <div className="grid">
-        <StepPanel steps={steps ?? NO_STEPS} lanes={lanes.data ?? []} times={times ?? []} isLoading={times === undefined} />
+        <StepPanel
+          steps={steps ?? NO_STEPS}
+          lanes={lanes.data ?? []}
+          times={times ?? []}
+          isLoading={times === undefined}
+        />
         <WhoIsSlow lanes={lanes.data ?? []} times={times ?? []} steps={steps ?? NO_STEPS} />
         {charts.map((name, place) => (
           <MetricPanel key={name} name={name} points={byStep.get(name) ?? NO_POINTS} colour={colourOfIndex(place)} />
@@ -75,7 +84,17 @@ function MetricPanel({ name, points, colour }: { name: string; points: Points; c
   const series = useMemo(() => [{ label: name, values: points.y, colour }], [name, points, colour]);
   return (
     <Panel title={shorten(name, 60)} value={format(points.y.at(-1))} className="span-4">
-      <Chart label={`${name} by step`} x={points.x} series={series} xKind="step" height={120} format={format} syncKey="steps" hasLegend={false} onPick={(step) => navigate(linkTo("metrics", { metric: name, step }))} />
+      <Chart
+        label={`${name} by step`}
+        x={points.x}
+        series={series}
+        xKind="step"
+        height={120}
+        format={format}
+        syncKey="steps"
+        hasLegend={false}
+        onPick={(step) => navigate(linkTo("metrics", { metric: name, step }))}
+      />
     </Panel>
   );
 }
@@ -102,27 +121,55 @@ function StepPanel({ steps, lanes, times, isLoading }: StepPanelProps) {
     const colours = distinctColours(found.phases.map((phase) => phase.name));
     return {
       x: found.steps,
-      series: found.phases.map((phase) => ({ label: phase.name, values: phase.seconds, colour: colours.get(phase.name)! })),
+      series: found.phases.map((phase) => ({
+        label: phase.name,
+        values: phase.seconds,
+        colour: colours.get(phase.name)!,
+      })),
       total: found.phases.reduce((sum, phase) => sum + phase.total, 0),
     };
   }, [times, lanes, role, steps]);
   const largest = series[0];
-  const share = largest === undefined || total === 0 ? null : largest.values.reduce((sum, value) => sum + value, 0) / total;
+  const share =
+    largest === undefined || total === 0 ? null : largest.values.reduce((sum, value) => sum + value, 0) / total;
   const seconds = stepSeconds(steps);
   return (
     <Panel
       className="span-8"
       title="Where each step's time goes"
       value={largest === undefined ? undefined : `${formatShare(share)} ${shorten(largest.label, 40)}`}
-      actions={roles.length > 1 && <Choice label="Role" value={role} onChange={(next) => setRole(next)} options={roles.map((one) => ({ value: one, label: shorten(one === "" ? "no role" : one, 20) }))} />}
+      actions={
+        roles.length > 1 && (
+          <Choice
+            label="Role"
+            value={role}
+            onChange={(next) => setRole(next)}
+            options={roles.map((one) => ({ value: one, label: shorten(one === "" ? "no role" : one, 20) }))}
+          />
+        )
+      }
     >
       {x.length > 0 ? (
-        <Chart label="Step time by phase" kind="stacked" xKind="step" x={x} series={series} format={formatSeconds} height={210} syncKey="steps" onPick={(step) => showStep(steps, step)} />
+        <Chart
+          label="Step time by phase"
+          kind="stacked"
+          xKind="step"
+          x={x}
+          series={series}
+          format={formatSeconds}
+          height={210}
+          syncKey="steps"
+          onPick={(step) => showStep(steps, step)}
+        />
       ) : (
         <EmptyState
           title={isLoading ? "Loading…" : "No states under steps yet"}
-          text={seconds.length > 0 ? "Steps are known, but no states were recorded in them." : "Name the step and the states, and each step's time is split here."}
-          code={"with insight.step(7):\n    with insight.trace_state(\"rollout\"):\n        ..."}
+          text={
+            seconds.length > 0
+              ? "Steps are known, but no states were recorded in them."
+              : "Name the step and the states, and each step's time is split here."
+          }
+          code={'with insight.step(7):\n    with insight.trace_state("rollout"):\n        ...'}
         />
       )}
     </Panel>

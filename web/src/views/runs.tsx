@@ -26,11 +26,13 @@ export default function Runs({ run }: ViewProps) {
   const runs = useMemo(() => (data ?? []).filter((info) => !deleted.includes(info.run_id)), [data, deleted]);
   const shown = useMemo(() => {
     const wanted = search.trim().toLowerCase();
-    return runs.filter((info) => `${info.run_id} ${info.project ?? ""} ${info.experiment_name ?? ""}`.toLowerCase().includes(wanted));
+    return runs.filter((info) =>
+      `${info.run_id} ${info.project ?? ""} ${info.experiment_name ?? ""}`.toLowerCase().includes(wanted),
+    );
   }, [runs, search]);
 
   const compare = (info: RunInfo) => {
-    if (info.run_id === one) return setOne(other), setOther("");
+    if (info.run_id === one) return (setOne(other), setOther(""));
     if (info.run_id === other) return setOther("");
     return one === "" ? setOne(info.run_id, "push") : setOther(info.run_id, "push");
   };
@@ -45,18 +47,34 @@ export default function Runs({ run }: ViewProps) {
     }
   };
   const columns = columnsOf({ run, chosen: [one, other], onCompare: compare, onDelete: setDeleting });
-  const options = [{ value: "", label: "choose a run" }, ...runs.filter((info) => !info.problem).map((info) => ({ value: info.run_id, label: shorten(info.run_id, 60) }))];
+  const options = [
+    { value: "", label: "choose a run" },
+    ...runs.filter((info) => !info.problem).map((info) => ({ value: info.run_id, label: shorten(info.run_id, 60) })),
+  ];
   return (
     <div className="view">
       <div className="toolbar">
         <SearchBox value={search} onChange={setSearch} label="Search runs" placeholder="Search runs" />
-        <span className="muted" role="status">{`${formatCount(shown.length)} runs, ${formatBytes(shown.reduce((sum, info) => sum + info.size_bytes, 0))}`}</span>
+        <span
+          className="muted"
+          role="status"
+        >{`${formatCount(shown.length)} runs, ${formatBytes(shown.reduce((sum, info) => sum + info.size_bytes, 0))}`}</span>
         <span className="spacer" />
         <Select label="Compare" value={one} options={options} onChange={(value) => setOne(value, "push")} />
         <Select label="with" value={other} options={options} onChange={(value) => setOther(value, "push")} />
-        {(one !== "" || other !== "") && <button type="button" onClick={() => { setOne(""); setOther(""); }}>Clear</button>}
+        {(one !== "" || other !== "") && (
+          <button
+            type="button"
+            onClick={() => {
+              setOne("");
+              setOther("");
+            }}
+          >
+            Clear
+          </button>
+        )}
       </div>
-      {(problem ?? error) !== undefined && (problem ?? error) !== null && <div className="error-line">{problem ?? error}</div>}
+      {(problem ?? error) !== undefined && <div className="error-line">{problem ?? error}</div>}
       <section className={one !== "" && other !== "" ? "panel" : "panel grows"}>
         <Table
           label="Runs"
@@ -72,8 +90,15 @@ export default function Runs({ run }: ViewProps) {
       </section>
       {one !== "" && other !== "" && <Comparison key={`${one} ${other}`} one={one} other={other} />}
       {deleting !== null && (
-        <ConfirmDialog title="Delete this run?" action="Delete for ever" onConfirm={() => void remove(deleting)} onCancel={() => setDeleting(null)}>
-          <p><code>{deleting.run_id}</code></p>
+        <ConfirmDialog
+          title="Delete this run?"
+          action="Delete for ever"
+          onConfirm={() => void remove(deleting)}
+          onCancel={() => setDeleting(null)}
+        >
+          <p>
+            <code>{deleting.run_id}</code>
+          </p>
           <p className="muted">{`Its file ${deleting.file} (${formatBytes(deleting.size_bytes)}) is removed from the server's disk. This cannot be undone.`}</p>
         </ConfirmDialog>
       )}
@@ -91,21 +116,95 @@ interface Actions {
 function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] {
   return [
     {
-      key: "compare", title: "Compare", width: "76px",
-      render: (info) => <input type="checkbox" aria-label={`Compare ${info.run_id}`} checked={chosen.includes(info.run_id)} disabled={Boolean(info.problem)} onChange={() => onCompare(info)} />,
+      key: "compare",
+      title: "Compare",
+      width: "76px",
+      render: (info) => (
+        <input
+          type="checkbox"
+          aria-label={`Compare ${info.run_id}`}
+          checked={chosen.includes(info.run_id)}
+          disabled={Boolean(info.problem)}
+          onChange={() => onCompare(info)}
+        />
+      ),
     },
     {
-      key: "run_id", title: "Run", width: "minmax(180px, 2fr)", value: (info) => info.run_id,
-      render: (info) => (info.problem ? <span className="bad" title={info.problem}>{`${info.run_id}: ${info.problem}`}</span> : <ViewLink view="overview" state={{ run: info.run_id }} title={info.run_id}>{info.run_id}</ViewLink>),
+      key: "run_id",
+      title: "Run",
+      width: "minmax(180px, 2fr)",
+      value: (info) => info.run_id,
+      render: (info) =>
+        info.problem ? (
+          <span className="bad" title={info.problem}>{`${info.run_id}: ${info.problem}`}</span>
+        ) : (
+          <ViewLink view="overview" state={{ run: info.run_id }} title={info.run_id}>
+            {info.run_id}
+          </ViewLink>
+        ),
     },
-    { key: "project", title: "Project", width: "minmax(90px, 1fr)", value: (info) => info.project, render: (info) => <span title={info.project}>{info.project ?? ""}</span> },
-    { key: "experiment", title: "Experiment", width: "minmax(90px, 1fr)", value: (info) => info.experiment_name, render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span> },
-    { key: "started", title: "Started", width: "176px", value: (info) => info.started_ns, render: (info) => formatDate(info.started_ns) },
-    { key: "last_seen", title: "Last seen", width: "176px", value: (info) => info.last_seen_ns ?? info.modified_s * 1e9, render: (info) => formatDate(info.last_seen_ns) },
-    { key: "duration", title: "Duration", width: "100px", align: "right", value: durationOf, render: (info) => formatDuration(durationOf(info)) },
-    { key: "processes", title: "Processes", width: "94px", align: "right", value: (info) => info.processes, render: (info) => formatCount(info.processes) },
-    { key: "size", title: "Size", width: "84px", align: "right", value: (info) => info.size_bytes, render: (info) => formatBytes(info.size_bytes) },
-    { key: "delete", title: "", width: "80px", render: (info) => <button type="button" className="chip" onClick={() => onDelete(info)} aria-label={`Delete ${info.run_id}`}>Delete</button> },
+    {
+      key: "project",
+      title: "Project",
+      width: "minmax(90px, 1fr)",
+      value: (info) => info.project,
+      render: (info) => <span title={info.project}>{info.project ?? ""}</span>,
+    },
+    {
+      key: "experiment",
+      title: "Experiment",
+      width: "minmax(90px, 1fr)",
+      value: (info) => info.experiment_name,
+      render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span>,
+    },
+    {
+      key: "started",
+      title: "Started",
+      width: "176px",
+      value: (info) => info.started_ns,
+      render: (info) => formatDate(info.started_ns),
+    },
+    {
+      key: "last_seen",
+      title: "Last seen",
+      width: "176px",
+      value: (info) => info.last_seen_ns ?? info.modified_s * 1e9,
+      render: (info) => formatDate(info.last_seen_ns),
+    },
+    {
+      key: "duration",
+      title: "Duration",
+      width: "100px",
+      align: "right",
+      value: durationOf,
+      render: (info) => formatDuration(durationOf(info)),
+    },
+    {
+      key: "processes",
+      title: "Processes",
+      width: "94px",
+      align: "right",
+      value: (info) => info.processes,
+      render: (info) => formatCount(info.processes),
+    },
+    {
+      key: "size",
+      title: "Size",
+      width: "84px",
+      align: "right",
+      value: (info) => info.size_bytes,
+      render: (info) => formatBytes(info.size_bytes),
+    },
+    {
+      key: "delete",
+      title: "",
+      width: "80px",
+      render: (info) => (
+        <button type="button" className="chip" onClick={() => onDelete(info)} aria-label={`Delete ${info.run_id}`}>
+          Delete
+        </button>
+      ),
+    },
   ];
 }
 

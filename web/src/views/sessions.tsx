@@ -20,10 +20,16 @@ const STATUSES = [
   { value: "", label: "any status" },
   { value: "open", label: "open" },
   { value: "bad", label: "ended badly" },
-  ...["accepted", "rejected", "failed", "cancelled", "dropped", "lost"].map((status) => ({ value: status, label: status })),
+  ...["accepted", "rejected", "failed", "cancelled", "dropped", "lost"].map((status) => ({
+    value: status,
+    label: status,
+  })),
 ];
 
-const TIME_BY = [{ value: "submission", label: "By time" }, { value: "step", label: "By step" }] as const;
+const TIME_BY = [
+  { value: "submission", label: "By time" },
+  { value: "step", label: "By step" },
+] as const;
 
 /** Sessions: which are stuck, which are slow, where their time goes. */
 export default function Sessions({ run }: ViewProps) {
@@ -46,16 +52,41 @@ export default function Sessions({ run }: ViewProps) {
   return (
     <div className="view">
       <div className="toolbar">
-        <SearchBox value={search} onChange={setSearch} label="Search sessions" placeholder="step:7 status:failed task:… session:… phase:… error:… longer:2s" />
-        <Select label="Status" isLabelHidden value={isKnown ? status : ""} options={STATUSES} onChange={(value) => setSearch(withCondition(search, "status", value === "" ? null : value))} />
-        <span className="muted" role="status">{`${formatCount(sessions.total)} ${sessions.total === 1 ? "session" : "sessions"}`}</span>
+        <SearchBox
+          value={search}
+          onChange={setSearch}
+          label="Search sessions"
+          placeholder="step:7 status:failed task:… session:… phase:… error:… longer:2s"
+        />
+        <Select
+          label="Status"
+          isLabelHidden
+          value={isKnown ? status : ""}
+          options={STATUSES}
+          onChange={(value) => setSearch(withCondition(search, "status", value === "" ? null : value))}
+        />
+        <span
+          className="muted"
+          role="status"
+        >{`${formatCount(sessions.total)} ${sessions.total === 1 ? "session" : "sessions"}`}</span>
         {problem !== null && <span className="warning">{problem}</span>}
         <span className="spacer" />
         <Choice label="Axis of the phases" value={axis} options={GANTT_AXES} onChange={setAxis} />
-        <button type="button" aria-pressed={areChartsShown} onClick={() => setAreChartsShown(!areChartsShown)}>Charts</button>
+        <button type="button" aria-pressed={areChartsShown} onClick={() => setAreChartsShown(!areChartsShown)}>
+          Charts
+        </button>
       </div>
       {sessions.error !== undefined && <div className="error-line">{sessions.error}</div>}
-      {areChartsShown && <Charts run={run} search={search} isLogarithmic={isLogarithmic} setIsLogarithmic={setIsLogarithmic} onPick={setSelected} onStep={showStep} />}
+      {areChartsShown && (
+        <Charts
+          run={run}
+          search={search}
+          isLogarithmic={isLogarithmic}
+          setIsLogarithmic={setIsLogarithmic}
+          onPick={setSelected}
+          onStep={showStep}
+        />
+      )}
       <div className="beside">
         <section className="panel table-panel">
           <SessionTable
@@ -69,7 +100,9 @@ export default function Sessions({ run }: ViewProps) {
             hasSearch={search.trim() !== ""}
           />
         </section>
-        {selected !== "" && <SessionPanel key={selected} run={run} sessionId={selected} onClose={() => setSelected("")} />}
+        {selected !== "" && (
+          <SessionPanel key={selected} run={run} sessionId={selected} onClose={() => setSelected("")} />
+        )}
       </div>
     </div>
   );
@@ -90,19 +123,30 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
   const { samples, slowest } = useSessionSample(run, parseSearch(search).query);
   return (
     <div className="grid session-charts">
-      <div><Distributions samples={samples} /></div>
+      <div>
+        <Distributions samples={samples} />
+      </div>
       <Panel
         title="Total time"
-        actions={(
+        actions={
           <>
             <Choice label="Total time by" value={by} options={TIME_BY} onChange={setBy} />
-            <button type="button" className="chip" aria-pressed={isLogarithmic} onClick={() => setIsLogarithmic(!isLogarithmic)}>log</button>
+            <button
+              type="button"
+              className="chip"
+              aria-pressed={isLogarithmic}
+              onClick={() => setIsLogarithmic(!isLogarithmic)}
+            >
+              log
+            </button>
           </>
-        )}
+        }
       >
-        {by === "submission"
-          ? <LatencyScatter samples={samples} slowest={slowest} isLogarithmic={isLogarithmic} onPick={onPick} />
-          : <StepDurations samples={samples} isLogarithmic={isLogarithmic} onStep={onStep} />}
+        {by === "submission" ? (
+          <LatencyScatter samples={samples} slowest={slowest} isLogarithmic={isLogarithmic} onPick={onPick} />
+        ) : (
+          <StepDurations samples={samples} isLogarithmic={isLogarithmic} onStep={onStep} />
+        )}
       </Panel>
       <Panel title="Suspect open work">
         <OpenWorkTable run={run} />

@@ -32,13 +32,22 @@ const FIRST_STEPS = 6;
 export default function TimelineView({ run }: ViewProps) {
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
   const start = summary.data?.start_ns;
-  if (summary.error !== undefined && summary.data === undefined) return <EmptyState title="No timeline" text={summary.error} />;
+  if (summary.error !== undefined && summary.data === undefined)
+    return <EmptyState title="No timeline" text={summary.error} />;
   if (summary.data === undefined) return null;
   if (start === null || start === undefined) {
-    return <EmptyState title="Nothing on the timeline yet" text="Spans and states show up here as soon as the run records them." code={'with insight.trace_state("rollout"):\n    ...'} />;
+    return (
+      <EmptyState
+        title="Nothing on the timeline yet"
+        text="Spans and states show up here as soon as the run records them."
+        code={'with insight.trace_state("rollout"):\n    ...'}
+      />
+    );
   }
   const report = reportFacts();
-  return <Timeline run={run} startNs={report?.startNs ?? start} endNs={report?.endNs ?? summary.data.end_ns ?? start} />;
+  return (
+    <Timeline run={run} startNs={report?.startNs ?? start} endNs={report?.endNs ?? summary.data.end_ns ?? start} />
+  );
 }
 
 function useOrigin(startNs: number): number {
@@ -80,7 +89,10 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   const inputs: Inputs = {
     lanes: useMemo(() => sortLanes(lanes.data ?? []), [lanes.data]),
     whole: useMemo(() => ({ start: startNs - origin, end: endNs - origin }), [startNs, endNs, origin]),
-    steps: useMemo(() => (steps ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })), [steps, origin]),
+    steps: useMemo(
+      () => (steps ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })),
+      [steps, origin],
+    ),
     strips,
     colourBy,
     density,
@@ -128,13 +140,25 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   const isReady = lanes.data !== undefined && steps !== undefined;
   useEffect(() => {
     if (canvas.current === null || map.current === null || !isReady) return undefined;
-    const made = new TimelineController(canvas.current, map.current, run, origin, latest.current.inputs, forwarded(latestCallbacks));
+    const made = new TimelineController(
+      canvas.current,
+      map.current,
+      run,
+      origin,
+      latest.current.inputs,
+      forwarded(latestCallbacks),
+    );
     controller.current = made;
     const { whole, steps: marks } = latest.current.inputs;
     const isOld = isReport || Date.now() * 1e6 - (origin + whole.end) > RECENT_NS;
-    if (from > 0 && to > from) made.show({ start: from * 1e9 - origin, end: to * 1e9 - origin }, latest.current.isFollowing);
+    if (from > 0 && to > from)
+      made.show({ start: from * 1e9 - origin, end: to * 1e9 - origin }, latest.current.isFollowing);
     else if (isOld) made.fit();
-    else made.show({ start: marks.at(-FIRST_STEPS)?.start ?? Math.max(whole.start, whole.end - 30e9), end: whole.end }, true);
+    else
+      made.show(
+        { start: marks.at(-FIRST_STEPS)?.start ?? Math.max(whole.start, whole.end - 30e9), end: whole.end },
+        true,
+      );
     (window as { rlInsightTimeline?: TimelineController }).rlInsightTimeline = made;
     return () => {
       made.destroy();
@@ -150,11 +174,15 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
     if (isReady && firstLane !== undefined) controller.current?.scrollToLane(firstLane);
   }, [isReady, firstLane]);
 
-  const show = useCallback((span: Span) => {
-    const end = span.duration_ns === null ? latest.current.inputs.whole.end : span.start_ns - origin + span.duration_ns;
-    controller.current?.show(around(span.start_ns - origin, end, 0.6));
-    controller.current?.scrollToLane(span.lane_id);
-  }, [origin]);
+  const show = useCallback(
+    (span: Span) => {
+      const end =
+        span.duration_ns === null ? latest.current.inputs.whole.end : span.start_ns - origin + span.duration_ns;
+      controller.current?.show(around(span.start_ns - origin, end, 0.6));
+      controller.current?.scrollToLane(span.lane_id);
+    },
+    [origin],
+  );
   const pick = (span: Span) => {
     setSpanId(span.span_id);
     setRange(null);
@@ -166,7 +194,11 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   };
   const fit = () => {
     if (spanId === "") controller.current?.fit();
-    else void api.span({ run, span_id: spanId }).then((detail) => show(detail.span), () => controller.current?.fit());
+    else
+      void api.span({ run, span_id: spanId }).then(
+        (detail) => show(detail.span),
+        () => controller.current?.fit(),
+      );
   };
   // A link from elsewhere names a span and no time: show it.
   useEffect(() => {
@@ -192,45 +224,150 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
   return (
     <div className="view timeline">
       <div className="toolbar">
-        <SearchBox value={search} onChange={setSearch} placeholder="Name or attribute" label="Search spans" onEnter={(isBackwards) => go(isBackwards ? -1 : 1)} />
+        <SearchBox
+          value={search}
+          onChange={setSearch}
+          placeholder="Name or attribute"
+          label="Search spans"
+          onEnter={(isBackwards) => go(isBackwards ? -1 : 1)}
+        />
         {search !== "" && (
           <span className="toolbar" aria-live="polite">
             <span className="muted">{hits.text}</span>
-            <button type="button" className="icon-button" onClick={() => go(-1)} disabled={hits.count === 0} title="Previous hit (P)" aria-label="Previous hit">‹</button>
-            <button type="button" className="icon-button" onClick={() => go(1)} disabled={hits.count === 0} title="Next hit (N)" aria-label="Next hit">›</button>
+            <button
+              type="button"
+              className="icon-button"
+              onClick={() => go(-1)}
+              disabled={hits.count === 0}
+              title="Previous hit (P)"
+              aria-label="Previous hit"
+            >
+              ‹
+            </button>
+            <button
+              type="button"
+              className="icon-button"
+              onClick={() => go(1)}
+              disabled={hits.count === 0}
+              title="Next hit (N)"
+              aria-label="Next hit"
+            >
+              ›
+            </button>
           </span>
         )}
         <span className="field-label">Colour</span>
-        <Choice label="Colour by" value={colourBy} onChange={setColourBy} options={[{ value: "name", label: "Name" }, { value: "status", label: "Status" }, { value: "step", label: "Step" }]} />
-        <button type="button" aria-pressed={density === "compact"} onClick={() => setDensity(density === "compact" ? "normal" : "compact")} title="Low rows: more lanes in view">Compact</button>
+        <Choice
+          label="Colour by"
+          value={colourBy}
+          onChange={setColourBy}
+          options={[
+            { value: "name", label: "Name" },
+            { value: "status", label: "Status" },
+            { value: "step", label: "Step" },
+          ]}
+        />
+        <button
+          type="button"
+          aria-pressed={density === "compact"}
+          onClick={() => setDensity(density === "compact" ? "normal" : "compact")}
+          title="Low rows: more lanes in view"
+        >
+          Compact
+        </button>
         <MetricPicker metrics={metrics.data ?? []} chosen={stripNames} onChange={setStripNames} />
         <span className="spacer" />
-        {!isReport && <TraceButtons query={traced} what={range === null ? "what is in view" : "the selected range"} title={run} onMessage={setTraceMessage} />}
-        <button type="button" onClick={() => controller.current?.zoom(0.5)} aria-label="Zoom in" className="icon-button" title="Zoom in (W)">+</button>
-        <button type="button" onClick={() => controller.current?.zoom(2)} aria-label="Zoom out" className="icon-button" title="Zoom out (S)">−</button>
-        <button type="button" onClick={() => controller.current?.fit()} title="Show the whole run (F)">Fit</button>
-        {!isReport && <button type="button" aria-pressed={isFollowing} onClick={() => setIsFollowing(!isFollowing)} title="Keep the newest data in view (L)">Follow</button>}
+        {!isReport && (
+          <TraceButtons
+            query={traced}
+            what={range === null ? "what is in view" : "the selected range"}
+            title={run}
+            onMessage={setTraceMessage}
+          />
+        )}
+        <button
+          type="button"
+          onClick={() => controller.current?.zoom(0.5)}
+          aria-label="Zoom in"
+          className="icon-button"
+          title="Zoom in (W)"
+        >
+          +
+        </button>
+        <button
+          type="button"
+          onClick={() => controller.current?.zoom(2)}
+          aria-label="Zoom out"
+          className="icon-button"
+          title="Zoom out (S)"
+        >
+          −
+        </button>
+        <button type="button" onClick={() => controller.current?.fit()} title="Show the whole run (F)">
+          Fit
+        </button>
+        {!isReport && (
+          <button
+            type="button"
+            aria-pressed={isFollowing}
+            onClick={() => setIsFollowing(!isFollowing)}
+            title="Keep the newest data in view (L)"
+          >
+            Follow
+          </button>
+        )}
       </div>
       {problem !== null && live.state === "live" && <div className="error-line">{problem}</div>}
-      {traceMessage !== null && <div className="note-line" role="status">{traceMessage}</div>}
+      {traceMessage !== null && (
+        <div className="note-line" role="status">
+          {traceMessage}
+        </div>
+      )}
       {finding !== undefined && (
         <div className="finding-line" role="status">
           <SeverityBadge severity={finding.severity} /> <strong>{shorten(finding.title, 200)}</strong>{" "}
-          <ViewLink view="findings" state={{ kind: finding.kind }}>All findings of this kind</ViewLink>
+          <ViewLink view="findings" state={{ kind: finding.kind }}>
+            All findings of this kind
+          </ViewLink>
           <span className="spacer" />
-          <button type="button" className="icon-button" onClick={() => setFindingId("")} aria-label="Forget the finding" title="Take the mark away (Esc)">×</button>
+          <button
+            type="button"
+            className="icon-button"
+            onClick={() => setFindingId("")}
+            aria-label="Forget the finding"
+            title="Take the mark away (Esc)"
+          >
+            ×
+          </button>
         </div>
       )}
       <div className="timeline-body">
         <div className="timeline-main">
           <canvas ref={map} className="timeline-map" aria-hidden="true" />
-          <canvas ref={canvas} className="timeline-canvas" tabIndex={0} role="img" aria-label={`Timeline of ${lanes.data?.length ?? 0} lanes. Use the search to reach single spans.`} />
-          {lanes.data?.length === 0 && <EmptyState title="No lanes yet" text="Spans and states show up here as soon as the run records them." />}
+          <canvas
+            ref={canvas}
+            className="timeline-canvas"
+            tabIndex={0}
+            role="img"
+            aria-label={`Timeline of ${lanes.data?.length ?? 0} lanes. Use the search to reach single spans.`}
+          />
+          {lanes.data?.length === 0 && (
+            <EmptyState title="No lanes yet" text="Spans and states show up here as soon as the run records them." />
+          )}
         </div>
         {range !== null ? (
-          <RangePanel run={run} range={range} origin={origin} lanes={inputs.lanes} onZoom={() => controller.current?.show(range)} onClose={() => setRange(null)} />
+          <RangePanel
+            run={run}
+            range={range}
+            origin={origin}
+            lanes={inputs.lanes}
+            onZoom={() => controller.current?.show(range)}
+            onClose={() => setRange(null)}
+          />
         ) : (
-          spanId !== "" && <SpanPanel run={run} spanId={spanId} onPick={pick} onShow={show} onClose={() => setSpanId("")} />
+          spanId !== "" && (
+            <SpanPanel run={run} spanId={spanId} onPick={pick} onShow={show} onClose={() => setSpanId("")} />
+          )
         )}
       </div>
       {hover !== null && <HoverDetail hover={hover} origin={origin} />}
@@ -240,7 +377,10 @@ function Timeline({ run, startNs, endNs }: { run: string; startNs: number; endNs
 
 /** The finding that a link leads to. */
 function useFinding(run: string, findingId: string): Finding | undefined {
-  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { enabled: findingId !== "", everyMs: 10_000 });
+  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), {
+    enabled: findingId !== "",
+    everyMs: 10_000,
+  });
   return findingId === "" ? undefined : data?.find((one) => one.finding_id === findingId);
 }
 
@@ -284,7 +424,10 @@ function useHits(run: string, search: string): Hits {
   );
   useEffect(() => setPlace(-1), [run, search]);
   const found = search === "" ? [] : (data ?? []);
-  const ids = useMemo(() => (search === "" || data === undefined ? NO_IDS : new Set(data.map((span) => span.span_id))), [data, search]);
+  const ids = useMemo(
+    () => (search === "" || data === undefined ? NO_IDS : new Set(data.map((span) => span.span_id))),
+    [data, search],
+  );
   const move = (distance: number) => {
     if (found.length === 0) return null;
     // The first step forward goes to the newest, which is likely in view.
@@ -293,7 +436,13 @@ function useHits(run: string, search: string): Hits {
     return found[next] ?? null;
   };
   const total = found.length >= MAX_HITS ? `the newest ${formatCount(MAX_HITS)}` : formatCount(found.length);
-  const text = isLoading ? "…" : found.length === 0 ? "no hits" : place < 0 ? `${total} hits` : `${place + 1} of ${total}`;
+  const text = isLoading
+    ? "…"
+    : found.length === 0
+      ? "no hits"
+      : place < 0
+        ? `${total} hits`
+        : `${place + 1} of ${total}`;
   return { ids, count: found.length, text, move };
 }
 
@@ -306,13 +455,27 @@ interface PickerProps {
 function MetricPicker({ metrics, chosen, onChange }: PickerProps) {
   const options = [
     { value: "", label: "Add a metric" },
-    ...metrics.filter((metric) => !chosen.includes(metric.name)).map((metric) => ({ value: metric.name, label: shorten(metric.name, 50) })),
+    ...metrics
+      .filter((metric) => !chosen.includes(metric.name))
+      .map((metric) => ({ value: metric.name, label: shorten(metric.name, 50) })),
   ];
   return (
     <span className="toolbar">
-      <Select label="Metric strips" isLabelHidden value="" options={options} onChange={(name) => name !== "" && onChange([...chosen, name])} />
+      <Select
+        label="Metric strips"
+        isLabelHidden
+        value=""
+        options={options}
+        onChange={(name) => name !== "" && onChange([...chosen, name])}
+      />
       {chosen.map((name) => (
-        <button key={name} type="button" className="chip" onClick={() => onChange(chosen.filter((one) => one !== name))} title={`Remove ${name}`}>
+        <button
+          key={name}
+          type="button"
+          className="chip"
+          onClick={() => onChange(chosen.filter((one) => one !== name))}
+          title={`Remove ${name}`}
+        >
           {shorten(name, 26)} ×
         </button>
       ))}
@@ -327,7 +490,9 @@ function HoverDetail({ hover, origin }: { hover: Hover; origin: number }) {
     <Tooltip x={hover.clientX} y={hover.clientY}>
       <strong>{shorten(block.name, 200)}</strong>
       <div>
-        {isOne ? formatDuration(block.end - block.start) : `${formatCount(block.count)} spans, ${formatDuration(block.busy)} in all`}
+        {isOne
+          ? formatDuration(block.end - block.start)
+          : `${formatCount(block.count)} spans, ${formatDuration(block.busy)} in all`}
         {block.isOpen && <span className="warning"> still open</span>}
         {block.errors > 0 && <span className="bad"> {isOne ? "error" : `${formatCount(block.errors)} errors`}</span>}
       </div>

@@ -2,7 +2,11 @@ import { describe, expect, it } from "vitest";
 import type { JsonLine } from "../../api";
 import { deviceName, gridOf, latestOf, meanOf } from "./grid";
 
-const line = (host: string, gpu: string, y: (number | null)[]): JsonLine => ({ labels: { host, gpu }, x: y.map((_, index) => index * 1e9), y });
+const line = (host: string, gpu: string, y: (number | null)[]): JsonLine => ({
+  labels: { host, gpu },
+  x: y.map((_, index) => index * 1e9),
+  y,
+});
 
 describe("gridOf", () => {
   it("sorts accelerators by node and number, 10 after 9", () => {
@@ -12,12 +16,16 @@ describe("gridOf", () => {
   });
   it("gives shares of totals, and nothing where a total is unknown", () => {
     const grid = gridOf([line("a", "0", [20, 40]), line("a", "1", [5, 5])], 1e9, [line("a", "0", [80, 80])]);
-    expect(grid.values).toEqual([[0.25, 0.5], [null, null]]);
+    expect(grid.values).toEqual([
+      [0.25, 0.5],
+      [null, null],
+    ]);
   });
 });
 
 describe("latest values", () => {
-  it("are the last that are known", () => expect(latestOf(gridOf([line("a", "0", [0.2, 0.9, null])], 1e9))).toEqual([{ name: "a · GPU 0", value: 0.9 }]));
+  it("are the last that are known", () =>
+    expect(latestOf(gridOf([line("a", "0", [0.2, 0.9, null])], 1e9))).toEqual([{ name: "a · GPU 0", value: 0.9 }]));
   it("have a mean of what is known: unknown is not 0", () => {
     expect(meanOf([1, null, 3])).toBe(2);
     expect(meanOf([null])).toBeNull();

@@ -12,7 +12,11 @@ export function deviceName(labels: Readonly<Record<string, string>>): string {
 }
 
 /** Puts lines into a grid; each value is divided by the same device's value in `totals` where those are given. */
-export function gridOf(lines: readonly JsonLine[], widthNs: number, totals: readonly JsonLine[] | null = null): HeatMapData {
+export function gridOf(
+  lines: readonly JsonLine[],
+  widthNs: number,
+  totals: readonly JsonLine[] | null = null,
+): HeatMapData {
   const { x, lines: rows } = align(lines);
   const total = new Map((totals ?? []).map((line) => [deviceName(line.labels), latest(line)]));
   const named = rows.map((row) => ({ name: deviceName(row.labels), values: row.values }));
@@ -22,13 +26,18 @@ export function gridOf(lines: readonly JsonLine[], widthNs: number, totals: read
     // A reading holds until the next: columns are at least as wide as the readings are apart, with room for delays.
     width: Math.max(widthNs, spacing(x) * 1.6) / 1e9,
     rows: named.map((row) => row.name),
-    values: named.map((row) => (totals === null ? row.values : row.values.map((value) => shareOf(value, total.get(row.name) ?? null)))),
+    values: named.map((row) =>
+      totals === null ? row.values : row.values.map((value) => shareOf(value, total.get(row.name) ?? null)),
+    ),
   };
 }
 
 /** How far apart readings usually are. */
 function spacing(x: readonly number[]): number {
-  const gaps = x.slice(1).map((at, index) => at - x[index]!).sort((one, other) => one - other);
+  const gaps = x
+    .slice(1)
+    .map((at, index) => at - x[index]!)
+    .sort((one, other) => one - other);
   return gaps[Math.floor(gaps.length / 2)] ?? 0;
 }
 
@@ -43,7 +52,10 @@ function latest(line: JsonLine): number | null {
 
 /** The latest value of each row; null where nothing was recorded. */
 export function latestOf(data: HeatMapData): { name: string; value: number | null }[] {
-  return data.rows.map((name, row) => ({ name, value: [...(data.values[row] ?? [])].reverse().find((value) => value !== null) ?? null }));
+  return data.rows.map((name, row) => ({
+    name,
+    value: [...(data.values[row] ?? [])].reverse().find((value) => value !== null) ?? null,
+  }));
 }
 
 /** The mean of what is known; null when nothing is. */

@@ -20,7 +20,9 @@ const ROW = 25;
 /** Where the time goes by role, name and children: the width is the time in which at least one such span ran. */
 export function Flame({ run, conditions, zoom, onZoom }: Props) {
   const query = { run, ...conditions };
-  const { data, error } = useQuery(`flame ${JSON.stringify(query)}`, (signal) => api.flame(query, signal), { everyMs: 5000 });
+  const { data, error } = useQuery(`flame ${JSON.stringify(query)}`, (signal) => api.flame(query, signal), {
+    everyMs: 5000,
+  });
   const roots = useMemo(() => placed(data?.roots ?? []), [data]);
   const shown = findNode(roots, zoom);
   const boxes = useMemo(() => layOut(shown === null ? roots : [shown]), [roots, shown?.path]);
@@ -32,17 +34,36 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
   return (
     <>
       <p className="muted">
-        {data.left_out === 0 ? `All ${formatCount(data.spans)} spans of the scope.` : `The ${formatCount(data.spans)} longest of ${formatCount(data.spans + data.left_out)} spans.`} Click to zoom in.{" "}
-        {shown !== null && <button type="button" className="link-button" onClick={() => onZoom("")}>Show all</button>}
+        {data.left_out === 0
+          ? `All ${formatCount(data.spans)} spans of the scope.`
+          : `The ${formatCount(data.spans)} longest of ${formatCount(data.spans + data.left_out)} spans.`}{" "}
+        Click to zoom in.{" "}
+        {shown !== null && (
+          <button type="button" className="link-button" onClick={() => onZoom("")}>
+            Show all
+          </button>
+        )}
       </p>
       <div className="scroll">
-        <div className="flame" role="group" aria-label="Flame graph" style={{ height: (Math.max(...boxes.map((box) => box.depth)) + 1) * ROW }}>
+        <div
+          className="flame"
+          role="group"
+          aria-label="Flame graph"
+          style={{ height: (Math.max(...boxes.map((box) => box.depth)) + 1) * ROW }}
+        >
           {boxes.map((box) => (
             <button
               key={box.path}
               type="button"
               className={box.node.errors > 0 ? "has-errors" : ""}
-              style={{ left: `${box.left * 100}%`, width: `${box.width * 100}%`, top: box.depth * ROW, height: ROW - 1, backgroundColor: box.depth === 0 && shown === null ? "var(--border)" : colourOfName(box.node.name), color: box.depth === 0 && shown === null ? "inherit" : textOn(colourOfName(box.node.name)) }}
+              style={{
+                left: `${box.left * 100}%`,
+                width: `${box.width * 100}%`,
+                top: box.depth * ROW,
+                height: ROW - 1,
+                backgroundColor: box.depth === 0 && shown === null ? "var(--border)" : colourOfName(box.node.name),
+                color: box.depth === 0 && shown === null ? "inherit" : textOn(colourOfName(box.node.name)),
+              }}
               aria-label={`${nameOf(box)}: ${formatDuration(box.node.wall_ns)}`}
               onPointerMove={(event) => setHovered({ box, x: event.clientX, y: event.clientY })}
               onPointerLeave={() => setHovered(null)}
@@ -72,7 +93,9 @@ function NodeFacts({ name, node, share }: { name: string; node: FlameNode; share
     <>
       <strong>{shorten(name, 300)}</strong>
       <div>{`${formatDuration(node.wall_ns)} wall time, ${formatShare(share)} of what is on show`}</div>
-      {node.count > 0 && <div className="muted">{`${formatCount(node.count)} spans${node.errors > 0 ? `, ${formatCount(node.errors)} with an error` : ""}`}</div>}
+      {node.count > 0 && (
+        <div className="muted">{`${formatCount(node.count)} spans${node.errors > 0 ? `, ${formatCount(node.errors)} with an error` : ""}`}</div>
+      )}
     </>
   );
 }

@@ -41,38 +41,82 @@ export function HotspotTable({ spots, lanes, sort, onSort, window, isLoading }: 
       rowKey={(spot) => JSON.stringify([spot.name, spot.role, spot.lane_id])}
       sort={sort}
       onSort={onSort}
-      empty={isLoading ? null : <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope, or empty the search." />}
+      empty={
+        isLoading ? null : (
+          <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope, or empty the search." />
+        )
+      }
     />
   );
 }
 
-function columnsOf(spots: readonly Hotspot[], lanes: ReadonlyMap<number, Lane>, window: Props["window"]): Column<Hotspot>[] {
+function columnsOf(
+  spots: readonly Hotspot[],
+  lanes: ReadonlyMap<number, Lane>,
+  window: Props["window"],
+): Column<Hotspot>[] {
   const first = spots[0];
   const place = (spot: Hotspot) => placeText(spot, lanes);
   const columns: Column<Hotspot>[] = [];
   if (first?.name !== null) {
     columns.push({
-      key: "name", title: "Name", width: "minmax(150px, 2fr)", value: (spot) => spot.name,
+      key: "name",
+      title: "Name",
+      width: "minmax(150px, 2fr)",
+      value: (spot) => spot.name,
       render: (spot) => (
-        <ViewLink view="timeline" state={{ search: spot.name, ...(window === null ? {} : timelineWindow(window[0], window[1])) }} title={`${spot.name ?? ""}: find in the timeline`}>
+        <ViewLink
+          view="timeline"
+          state={{ search: spot.name, ...(window === null ? {} : timelineWindow(window[0], window[1])) }}
+          title={`${spot.name ?? ""}: find in the timeline`}
+        >
           <i className="swatch" style={{ background: colourOfName(spot.name ?? "") }} /> {spot.name}
         </ViewLink>
       ),
     });
   }
   if (first !== undefined && (first.role !== null || first.lane_id !== null)) {
-    columns.push({ key: "place", title: first.role !== null ? "Role" : "Lane", width: "minmax(130px, 1.4fr)", value: place, render: (spot) => <span title={place(spot)}>{place(spot)}</span> });
+    columns.push({
+      key: "place",
+      title: first.role !== null ? "Role" : "Lane",
+      width: "minmax(130px, 1.4fr)",
+      value: place,
+      render: (spot) => <span title={place(spot)}>{place(spot)}</span>,
+    });
   }
   for (const [key, title, hint] of FIGURES) {
     const largest = Math.max(1, ...spots.map((spot) => spot[key]));
     columns.push({
-      key, title, hint, align: "right", width: key === "total_ns" || key === "wall_ns" ? "minmax(104px, 1fr)" : "minmax(84px, 1fr)", value: (spot) => spot[key],
-      render: (spot) => <MeterCell share={spot[key] / largest}>{key === "count" ? formatCount(spot[key]) : formatDuration(spot[key])}</MeterCell>,
+      key,
+      title,
+      hint,
+      align: "right",
+      width: key === "total_ns" || key === "wall_ns" ? "minmax(104px, 1fr)" : "minmax(84px, 1fr)",
+      value: (spot) => spot[key],
+      render: (spot) => (
+        <MeterCell share={spot[key] / largest}>
+          {key === "count" ? formatCount(spot[key]) : formatDuration(spot[key])}
+        </MeterCell>
+      ),
     });
   }
   columns.push(
-    { key: "errors", title: "Errors", align: "right", width: "72px", value: (spot) => spot.errors, render: (spot) => <span className={spot.errors > 0 ? "bad" : "muted"}>{formatCount(spot.errors)}</span> },
-    { key: "open", title: "Open", align: "right", width: "66px", value: (spot) => spot.open, render: (spot) => <span className={spot.open > 0 ? "warning" : "muted"}>{formatCount(spot.open)}</span> },
+    {
+      key: "errors",
+      title: "Errors",
+      align: "right",
+      width: "72px",
+      value: (spot) => spot.errors,
+      render: (spot) => <span className={spot.errors > 0 ? "bad" : "muted"}>{formatCount(spot.errors)}</span>,
+    },
+    {
+      key: "open",
+      title: "Open",
+      align: "right",
+      width: "66px",
+      value: (spot) => spot.open,
+      render: (spot) => <span className={spot.open > 0 ? "warning" : "muted"}>{formatCount(spot.open)}</span>,
+    },
   );
   return columns;
 }

@@ -34,7 +34,13 @@ export function layOut(roots: readonly Placed[], narrowest = 0.001): FlameBox[] 
       at += own;
     }
   };
-  place(roots, 0, 0, 1, roots.reduce((total, { node }) => total + node.wall_ns, 0));
+  place(
+    roots,
+    0,
+    0,
+    1,
+    roots.reduce((total, { node }) => total + node.wall_ns, 0),
+  );
   return boxes;
 }
 

@@ -4,7 +4,13 @@ import { findNode, layOut, placed } from "./flame";
 import { type Scope, hotspotConditions, scopeWindow, spanConditions } from "./scope";
 
 const scope = (given: Partial<Scope>): Scope => ({ kind: "all", count: 5, step: 0, from: 0, to: 0, ...given });
-const steps: Step[] = [1, 2, 3].map((step) => ({ step, start_ns: step * 100, end_ns: step * 100 + 90, spans: 1, errors: 0 }));
+const steps: Step[] = [1, 2, 3].map((step) => ({
+  step,
+  start_ns: step * 100,
+  end_ns: step * 100 + 90,
+  spans: 1,
+  errors: 0,
+}));
 
 describe("scope", () => {
   it.each([
@@ -31,7 +37,13 @@ describe("scope", () => {
   ])("looks for single spans of %j", (given, conditions) => expect(spanConditions(given, steps)).toEqual(conditions));
 });
 
-const node = (name: string, wall_ns: number, children: FlameNode[] = []): FlameNode => ({ name, count: 1, errors: 0, wall_ns, children });
+const node = (name: string, wall_ns: number, children: FlameNode[] = []): FlameNode => ({
+  name,
+  count: 1,
+  errors: 0,
+  wall_ns,
+  children,
+});
 
 describe("layOut", () => {
   it("never draws children wider than their parent", () => {

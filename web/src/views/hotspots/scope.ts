@@ -25,7 +25,9 @@ export function hotspotConditions(scope: Scope): HotspotQuery {
     case "step":
       return { step: Math.round(scope.step) };
     case "window":
-      return scope.to > scope.from ? { start_ns: Math.round(scope.from * 1e9), end_ns: Math.round(scope.to * 1e9) } : {};
+      return scope.to > scope.from
+        ? { start_ns: Math.round(scope.from * 1e9), end_ns: Math.round(scope.to * 1e9) }
+        : {};
     case "all":
       return {};
   }

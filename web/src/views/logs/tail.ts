@@ -24,10 +24,24 @@ export function useLogTail(query: LogQuery, limit: number): LogTail {
     async (signal) => {
       const old = known.current.key === key ? known.current.lines : [];
       const newest = old[0];
-      const found = newest === undefined
-        ? await api.logs({ ...query, limit }, signal)
-        : await api.logs({ ...query, start_ns: Math.max(query.start_ns === undefined ? 0 : Number(query.start_ns), newest.time_ns - OVERLAP_NS), limit: Math.min(limit, PAGE) }, signal);
-      const isGap = newest !== undefined && found.length === Math.min(limit, PAGE) && found.every((line) => line.time_ns > newest.time_ns);
+      const found =
+        newest === undefined
+          ? await api.logs({ ...query, limit }, signal)
+          : await api.logs(
+              {
+                ...query,
+                start_ns: Math.max(
+                  query.start_ns === undefined ? 0 : Number(query.start_ns),
+                  newest.time_ns - OVERLAP_NS,
+                ),
+                limit: Math.min(limit, PAGE),
+              },
+              signal,
+            );
+      const isGap =
+        newest !== undefined &&
+        found.length === Math.min(limit, PAGE) &&
+        found.every((line) => line.time_ns > newest.time_ns);
       const lines = isGap ? await api.logs({ ...query, limit }, signal) : mergeLines(found, old, limit);
       known.current = { key, lines };
       return lines;
@@ -50,7 +64,9 @@ export function mergeLines(found: readonly LogLine[], old: readonly LogLine[], m
   const seen = new Set<string>();
   const merged = [...found, ...old].filter((line) => {
     const key = lineKey(line);
-    return seen.has(key) ? false : seen.add(key) !== undefined;
+    if (seen.has(key)) return false;
+    seen.add(key);
+    return true;
   });
   return merged.sort((one, other) => other.time_ns - one.time_ns).slice(0, most);
 }

@@ -17,11 +17,22 @@ interface Props {
 /** Conditions on labels: each a chip that can be taken out; new ones from the labels and values there are. */
 export function LabelFilters({ run, metric, labels, matches, onChange }: Props) {
   const [label, setLabel] = useState("");
-  const values = useQuery(`label ${run} ${metric} ${label}`, (signal) => api.labelValues({ run, label, metric }, signal), { enabled: label !== "", live: false, keep: false });
+  const values = useQuery(
+    `label ${run} ${metric} ${label}`,
+    (signal) => api.labelValues({ run, label, metric }, signal),
+    { enabled: label !== "", live: false, keep: false },
+  );
   return (
     <>
       {matches.map((match) => (
-        <button key={match} type="button" className="chip" aria-label={`Remove the filter ${match}`} title="Remove this filter" onClick={() => onChange(matches.filter((one) => one !== match))}>
+        <button
+          key={match}
+          type="button"
+          className="chip"
+          aria-label={`Remove the filter ${match}`}
+          title="Remove this filter"
+          onClick={() => onChange(matches.filter((one) => one !== match))}
+        >
           {shorten(match, 60)} ×
         </button>
       ))}
@@ -37,7 +48,10 @@ export function LabelFilters({ run, metric, labels, matches, onChange }: Props) 
           label={`Value of ${label}`}
           isLabelHidden
           value=""
-          options={[{ value: "", label: values.data === undefined ? "…" : "choose a value" }, ...(values.data ?? []).map((value) => ({ value, label: shorten(value, 60) }))]}
+          options={[
+            { value: "", label: values.data === undefined ? "…" : "choose a value" },
+            ...(values.data ?? []).map((value) => ({ value, label: shorten(value, 60) })),
+          ]}
           onChange={(value) => {
             if (value === "") return;
             onChange([...matches.filter((match) => !match.startsWith(`${label}=`)), `${label}=${value}`]);

@@ -14,18 +14,41 @@ interface Props {
 export function MetricList({ metrics, chosen, search, onSearch, onChange }: Props) {
   const shown = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    return metrics.filter((metric) => words.every((word) => `${metric.name} ${metric.documentation} ${metric.kind} ${metric.labels.join(" ")}`.toLowerCase().includes(word)));
+    return metrics.filter((metric) =>
+      words.every((word) =>
+        `${metric.name} ${metric.documentation} ${metric.kind} ${metric.labels.join(" ")}`.toLowerCase().includes(word),
+      ),
+    );
   }, [metrics, search]);
-  const toggle = (name: string) => onChange(chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name]);
+  const toggle = (name: string) =>
+    onChange(chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name]);
   return (
     <section className="panel metric-list">
       <SearchBox value={search} onChange={onSearch} label="Search metrics" placeholder="Search metrics" />
       <div className="scroll">
         {shown.map((metric) => (
-          <div key={`${metric.name} ${metric.kind}`} className={chosen.includes(metric.name) ? "metric-line is-selected" : "metric-line"}>
-            <input type="checkbox" checked={chosen.includes(metric.name)} onChange={() => toggle(metric.name)} aria-label={`Show ${metric.name} too`} />
-            <button type="button" className="link-button" onClick={() => onChange([metric.name])} title={metric.documentation === "" ? metric.name : `${metric.name}: ${metric.documentation}`}>{metric.name}</button>
-            <span className="badge" title={`${metric.series} series`}>{`${SHORT_KINDS[metric.kind] ?? metric.kind} ${metric.series}`}</span>
+          <div
+            key={`${metric.name} ${metric.kind}`}
+            className={chosen.includes(metric.name) ? "metric-line is-selected" : "metric-line"}
+          >
+            <input
+              type="checkbox"
+              checked={chosen.includes(metric.name)}
+              onChange={() => toggle(metric.name)}
+              aria-label={`Show ${metric.name} too`}
+            />
+            <button
+              type="button"
+              className="link-button"
+              onClick={() => onChange([metric.name])}
+              title={metric.documentation === "" ? metric.name : `${metric.name}: ${metric.documentation}`}
+            >
+              {metric.name}
+            </button>
+            <span
+              className="badge"
+              title={`${metric.series} series`}
+            >{`${SHORT_KINDS[metric.kind] ?? metric.kind} ${metric.series}`}</span>
           </div>
         ))}
         {shown.length === 0 && <p className="muted">No metric fits.</p>}

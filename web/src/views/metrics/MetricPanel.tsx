@@ -40,12 +40,28 @@ export function MetricPanel(props: Props) {
   );
 }
 
-function Lines({ metric, query, aggregation, shares, isLogarithmic, hidden, onToggle, onSelect, kind }: Props & { kind: "values" | "quantiles" }) {
+function Lines({
+  metric,
+  query,
+  aggregation,
+  shares,
+  isLogarithmic,
+  hidden,
+  onToggle,
+  onSelect,
+  kind,
+}: Props & { kind: "values" | "quantiles" }) {
   const asked = { ...query, metric: metric.name };
   const isStep = query.axis === "step";
   const { data, error } = useQuery(
     `lines ${kind} ${JSON.stringify([asked, aggregation, shares])}`,
-    (signal) => (kind === "values" ? api.metricRange({ ...asked, aggregation }, signal) : api.metricQuantiles({ ...asked, share: shares, group_by: asked.group_by?.includes("*") === true ? [] : asked.group_by }, signal)),
+    (signal) =>
+      kind === "values"
+        ? api.metricRange({ ...asked, aggregation }, signal)
+        : api.metricQuantiles(
+            { ...asked, share: shares, group_by: asked.group_by?.includes("*") === true ? [] : asked.group_by },
+            signal,
+          ),
     { everyMs: 2000 },
   );
   const aligned = useMemo(() => align(data ?? [], metric.name), [data, metric.name]);
@@ -58,16 +74,38 @@ function Lines({ metric, query, aggregation, shares, isLogarithmic, hidden, onTo
     <SaveButtons
       onPicture={() => {
         const canvas = box.current?.querySelector("canvas");
-        if (canvas !== null && canvas !== undefined) savePicture(`${metric.name}.png`, canvas, title, series.filter((one) => !hidden.has(one.label)));
+        if (canvas !== null && canvas !== undefined)
+          savePicture(
+            `${metric.name}.png`,
+            canvas,
+            title,
+            series.filter((one) => !hidden.has(one.label)),
+          );
       }}
-      onCsv={() => saveText(`${metric.name}.csv`, toCsv(isStep ? aligned.x : aligned.x.map((ns) => new Date(ns / 1e6).toISOString()), isStep ? "step" : "time", aligned.lines), "text/csv")}
+      onCsv={() =>
+        saveText(
+          `${metric.name}.csv`,
+          toCsv(
+            isStep ? aligned.x : aligned.x.map((ns) => new Date(ns / 1e6).toISOString()),
+            isStep ? "step" : "time",
+            aligned.lines,
+          ),
+          "text/csv",
+        )
+      }
     />
   );
   return (
-    <Panel title={<span title={metric.documentation}>{title}</span>} value={<span className="muted">{metric.documentation}</span>} actions={actions}>
+    <Panel
+      title={<span title={metric.documentation}>{title}</span>}
+      value={<span className="muted">{metric.documentation}</span>}
+      actions={actions}
+    >
       {error !== undefined && <div className="error-line">{error}</div>}
       <div ref={box}>
-        {x.length === 0 && data !== undefined ? <Nothing isStep={isStep} /> : (
+        {x.length === 0 && data !== undefined ? (
+          <Nothing isStep={isStep} />
+        ) : (
           <Chart
             label={title}
             x={x}
@@ -84,20 +122,37 @@ function Lines({ metric, query, aggregation, shares, isLogarithmic, hidden, onTo
           />
         )}
       </div>
-      {aligned.lines.length > MOST_LINES && <p className="muted">{`The first ${MOST_LINES} of ${aligned.lines.length} lines: filter or group to see others. The CSV has them all.`}</p>}
+      {aligned.lines.length > MOST_LINES && (
+        <p className="muted">{`The first ${MOST_LINES} of ${aligned.lines.length} lines: filter or group to see others. The CSV has them all.`}</p>
+      )}
     </Panel>
   );
 }
 
 function Nothing({ isStep }: { isStep: boolean }) {
-  return <EmptyState title="No values here" text={isStep ? "This metric was recorded outside of steps: choose the axis of time." : "Nothing in this stretch of time, or no series fits the filters."} />;
+  return (
+    <EmptyState
+      title="No values here"
+      text={
+        isStep
+          ? "This metric was recorded outside of steps: choose the axis of time."
+          : "Nothing in this stretch of time, or no series fits the filters."
+      }
+    />
+  );
 }
 
 function SaveButtons({ onPicture, onCsv }: { onPicture?: () => void; onCsv: () => void }): ReactNode {
   return (
     <>
-      {onPicture !== undefined && <button type="button" className="chip" onClick={onPicture} title="Save as a picture">PNG</button>}
-      <button type="button" className="chip" onClick={onCsv} title="Save the values">CSV</button>
+      {onPicture !== undefined && (
+        <button type="button" className="chip" onClick={onPicture} title="Save as a picture">
+          PNG
+        </button>
+      )}
+      <button type="button" className="chip" onClick={onCsv} title="Save the values">
+        CSV
+      </button>
     </>
   );
 }
@@ -107,7 +162,12 @@ function seriesOf(aligned: AlignedLines): ChartSeries[] {
   return aligned.lines.slice(0, MOST_LINES).map((line, index) => {
     const count = taken.get(line.label) ?? 0;
     taken.set(line.label, count + 1);
-    return { label: count === 0 ? line.label : `${line.label} (${count + 1})`, values: line.values, colour: colourOfIndex(index), isFaint: aligned.lines.length > 12 };
+    return {
+      label: count === 0 ? line.label : `${line.label} (${count + 1})`,
+      values: line.values,
+      colour: colourOfIndex(index),
+      isFaint: aligned.lines.length > 12,
+    };
   });
 }
 
@@ -128,7 +188,9 @@ function Spread({ metric, query }: Props) {
   // Cells are seen one by one, so they are coarser than the points of a line.
   const width = Number(query.width) * (isStep ? 1 : 2);
   const asked = { ...query, metric: metric.name, rows: 40, group_by: undefined, width };
-  const { data, error } = useQuery(`heat ${JSON.stringify(asked)}`, (signal) => api.metricHeatMap(asked, signal), { everyMs: 3000 });
+  const { data, error } = useQuery(`heat ${JSON.stringify(asked)}`, (signal) => api.metricHeatMap(asked, signal), {
+    everyMs: 3000,
+  });
   const format = metricFormatter(metric.name);
   const map = useMemo<HeatMapData | null>(() => {
     if (data === undefined || data.x.length === 0) return null;
@@ -144,10 +206,29 @@ function Spread({ metric, query }: Props) {
   return (
     <Panel
       title={`${metric.name} · spread`}
-      actions={<SaveButtons onCsv={() => saveText(`${metric.name}-spread.csv`, toCsv(data?.x ?? [], isStep ? "step" : "time_ns", (data?.lower ?? []).map((lower, row) => ({ label: `from ${lower}`, values: data!.counts.map((counts) => counts[row] ?? 0) }))), "text/csv")} />}
+      actions={
+        <SaveButtons
+          onCsv={() =>
+            saveText(
+              `${metric.name}-spread.csv`,
+              toCsv(
+                data?.x ?? [],
+                isStep ? "step" : "time_ns",
+                (data?.lower ?? []).map((lower, row) => ({
+                  label: `from ${lower}`,
+                  values: data!.counts.map((counts) => counts[row] ?? 0),
+                })),
+              ),
+              "text/csv",
+            )
+          }
+        />
+      }
     >
       {error !== undefined && <div className="error-line">{error}</div>}
-      {map === null ? data !== undefined && <Nothing isStep={isStep} /> : (
+      {map === null ? (
+        data !== undefined && <Nothing isStep={isStep} />
+      ) : (
         <HeatMap
           data={map}
           label={`How the values of ${metric.name} were spread`}

@@ -2,7 +2,13 @@ import { expect, it } from "vitest";
 import { byInterest, isHardware } from "./interest";
 
 it("puts rewards first and hardware last", () => {
-  expect(byInterest(["gpu_power_watts", "queue_depth", "policy_kl", "throughput", "reward_mean"])).toEqual(["reward_mean", "throughput", "policy_kl", "queue_depth", "gpu_power_watts"]);
+  expect(byInterest(["gpu_power_watts", "queue_depth", "policy_kl", "throughput", "reward_mean"])).toEqual([
+    "reward_mean",
+    "throughput",
+    "policy_kl",
+    "queue_depth",
+    "gpu_power_watts",
+  ]);
 });
 
 it("takes no training metric for hardware", () => {

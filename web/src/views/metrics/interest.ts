@@ -1,6 +1,11 @@
 // Which metrics people look at first.
 
-const ORDER: readonly RegExp[] = [/reward|score|accuracy/i, /step_time|time_seconds/i, /throughput|tokens_per/i, /loss|(^|_)kl($|_)|entropy/i];
+const ORDER: readonly RegExp[] = [
+  /reward|score|accuracy/i,
+  /step_time|time_seconds/i,
+  /throughput|tokens_per/i,
+  /loss|(^|_)kl($|_)|entropy/i,
+];
 
 /** Hardware has a view of its own. */
 export function isHardware(name: string): boolean {

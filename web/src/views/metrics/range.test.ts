@@ -13,9 +13,16 @@ describe("rangeOf", () => {
     expect(range.start_ns).toBeLessThanOrEqual(1000e9);
     expect(range.end_ns).toBeGreaterThan(1600e9);
   });
-  it("covers the last minutes", () => expect(rangeOf(summary, { ...whole, recent: "60" }, 60)).toEqual({ start_ns: 1540e9, end_ns: 1601e9, width: 1e9 }));
-  it("prefers a chosen window", () => expect(rangeOf(summary, { recent: "60", from: 10, to: 20 }, 10)).toEqual({ start_ns: 10e9, end_ns: 21e9, width: 1e9 }));
-  it("knows nothing before the run has begun", () => expect(rangeOf({ ...summary, start_ns: null }, whole, 10)).toBeNull());
+  it("covers the last minutes", () =>
+    expect(rangeOf(summary, { ...whole, recent: "60" }, 60)).toEqual({ start_ns: 1540e9, end_ns: 1601e9, width: 1e9 }));
+  it("prefers a chosen window", () =>
+    expect(rangeOf(summary, { recent: "60", from: 10, to: 20 }, 10)).toEqual({
+      start_ns: 10e9,
+      end_ns: 21e9,
+      width: 1e9,
+    }));
+  it("knows nothing before the run has begun", () =>
+    expect(rangeOf({ ...summary, start_ns: null }, whole, 10)).toBeNull());
   it("asks the same again while a run grows within an interval", () => {
     const grown = { ...summary, end_ns: 1601e9 };
     expect(rangeOf(grown, whole, 200)).toEqual(rangeOf(summary, whole, 200));

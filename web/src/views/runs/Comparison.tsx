@@ -40,20 +40,38 @@ export function Comparison({ one, other }: { one: string; other: string }) {
   const [chosen, setChosen] = useUrlState("show", []);
   const problem = first.error ?? second.error;
   if (problem !== undefined) return <div className="error-line">{problem}</div>;
-  if (first.data === undefined || second.data === undefined) return <div className="loading" role="status">Loading…</div>;
+  if (first.data === undefined || second.data === undefined)
+    return (
+      <div className="loading" role="status">
+        Loading…
+      </div>
+    );
   const [a, b] = [first.data, second.data];
   const offered = commonQuantities(a, b);
-  const shown = (chosen.length > 0 ? chosen : offered.filter((name) => !isHardware(name)).slice(0, FIRST_SHOWN)).filter((name) => offered.includes(name));
-  const toggle = (name: string) => setChosen(shown.includes(name) ? shown.filter((one_) => one_ !== name) : [...shown, name]);
+  const shown = (chosen.length > 0 ? chosen : offered.filter((name) => !isHardware(name)).slice(0, FIRST_SHOWN)).filter(
+    (name) => offered.includes(name),
+  );
+  const toggle = (name: string) =>
+    setChosen(shown.includes(name) ? shown.filter((one_) => one_ !== name) : [...shown, name]);
   return (
     <>
       <div className="toolbar" role="group" aria-label="Quantities to compare">
         {offered.slice(0, 60).map((name) => (
-          <button key={name} type="button" className="chip" aria-pressed={shown.includes(name)} onClick={() => toggle(name)}>{shorten(name, 50)}</button>
+          <button
+            key={name}
+            type="button"
+            className="chip"
+            aria-pressed={shown.includes(name)}
+            onClick={() => toggle(name)}
+          >
+            {shorten(name, 50)}
+          </button>
         ))}
       </div>
       <div className="grid">
-        {shown.map((name) => <Overlaid key={name} name={name} one={a} other={b} names={[one, other]} />)}
+        {shown.map((name) => (
+          <Overlaid key={name} name={name} one={a} other={b} names={[one, other]} />
+        ))}
       </div>
       <Panel title="Where their time differs: wall time for each step">
         <DifferenceTable one={a} other={b} names={[one, other]} />
@@ -73,15 +91,31 @@ function Overlaid({ name, one, other, names }: PairProps & { name: string }) {
   const series = useMemo(
     () => [
       { label: shorten(names[0], 40), values: found.one, colour: ONE_COLOUR },
-      { label: names[1] === names[0] ? `${shorten(names[1], 38)} ′` : shorten(names[1], 40), values: found.other, colour: OTHER_COLOUR, isDashed: true },
+      {
+        label: names[1] === names[0] ? `${shorten(names[1], 38)} ′` : shorten(names[1], 40),
+        values: found.other,
+        colour: OTHER_COLOUR,
+        isDashed: true,
+      },
     ],
     [found, names[0], names[1]],
   );
   return (
     <Panel className="span-6" title={name}>
-      {found.steps.length === 0
-        ? <EmptyState title="No steps" text="Steps are recorded with insight.set_step or insight.step." />
-        : <Chart label={name} x={found.steps} series={series} xKind="step" format={name === STEP_TIME ? formatSeconds : metricFormatter(name)} height={150} syncKey="compare" isBinary={metricFormatter(name) === formatBytes} />}
+      {found.steps.length === 0 ? (
+        <EmptyState title="No steps" text="Steps are recorded with insight.set_step or insight.step." />
+      ) : (
+        <Chart
+          label={name}
+          x={found.steps}
+          series={series}
+          xKind="step"
+          format={name === STEP_TIME ? formatSeconds : metricFormatter(name)}
+          height={150}
+          syncKey="compare"
+          isBinary={metricFormatter(name) === formatBytes}
+        />
+      )}
     </Panel>
   );
 }
@@ -91,20 +125,65 @@ function DifferenceTable({ one, other, names }: PairProps) {
   const rows = useMemo(() => differences(one, other), [one, other]);
   const columns = useMemo<Column<Difference>[]>(() => {
     const largest = Math.max(1, ...rows.map((row) => Math.abs(row.moreNs)));
-    const time = (key: "oneNs" | "otherNs" | "oneP95Ns" | "otherP95Ns", title: string, hint: string): Column<Difference> => ({
-      key, title, hint, align: "right", width: "130px", value: (row) => row[key], render: (row) => formatDuration(row[key]),
+    const time = (
+      key: "oneNs" | "otherNs" | "oneP95Ns" | "otherP95Ns",
+      title: string,
+      hint: string,
+    ): Column<Difference> => ({
+      key,
+      title,
+      hint,
+      align: "right",
+      width: "130px",
+      value: (row) => row[key],
+      render: (row) => formatDuration(row[key]),
     });
     return [
-      { key: "name", title: "Name", width: "minmax(160px, 1.5fr)", value: (row) => row.name, render: (row) => <span title={row.name}><i className="swatch" style={{ background: colourOfName(row.name) }} /> {row.name}</span> },
+      {
+        key: "name",
+        title: "Name",
+        width: "minmax(160px, 1.5fr)",
+        value: (row) => row.name,
+        render: (row) => (
+          <span title={row.name}>
+            <i className="swatch" style={{ background: colourOfName(row.name) }} /> {row.name}
+          </span>
+        ),
+      },
       time("oneNs", "First", names[0]),
       time("otherNs", "Second", names[1]),
-      { key: "more", title: "Difference", align: "right", width: "minmax(200px, 1.5fr)", value: (row) => Math.abs(row.moreNs), render: (row) => <DifferenceBar row={row} largest={largest} /> },
-      { key: "ratio", title: "Ratio", align: "right", width: "90px", value: (row) => row.ratio, render: (row) => (row.ratio === null ? "–" : `× ${row.ratio.toFixed(2)}`) },
+      {
+        key: "more",
+        title: "Difference",
+        align: "right",
+        width: "minmax(200px, 1.5fr)",
+        value: (row) => Math.abs(row.moreNs),
+        render: (row) => <DifferenceBar row={row} largest={largest} />,
+      },
+      {
+        key: "ratio",
+        title: "Ratio",
+        align: "right",
+        width: "90px",
+        value: (row) => row.ratio,
+        render: (row) => (row.ratio === null ? "–" : `× ${row.ratio.toFixed(2)}`),
+      },
       time("oneP95Ns", "p95 first", "95 % of the spans are shorter"),
       time("otherP95Ns", "p95 second", "95 % of the spans are shorter"),
     ];
   }, [rows, names[0], names[1]]);
-  return <Table label="Differences" columns={columns} rows={rows} rowKey={(row) => row.name} sort={parseSort(order)} onSort={(sort) => setOrder(sortText(sort))} height={360} empty={<p className="muted">Neither run has spans.</p>} />;
+  return (
+    <Table
+      label="Differences"
+      columns={columns}
+      rows={rows}
+      rowKey={(row) => row.name}
+      sort={parseSort(order)}
+      onSort={(sort) => setOrder(sortText(sort))}
+      height={360}
+      empty={<p className="muted">Neither run has spans.</p>}
+    />
+  );
 }
 
 /** To the right: the second run needs more; to the left: less. */
@@ -113,7 +192,13 @@ function DifferenceBar({ row, largest }: { row: Difference; largest: number }) {
   const isMore = row.moreNs > 0;
   return (
     <span className="difference">
-      <i style={{ left: isMore ? "50%" : `${50 - share}%`, width: `${share}%`, background: isMore ? OTHER_COLOUR : ONE_COLOUR }} />
+      <i
+        style={{
+          left: isMore ? "50%" : `${50 - share}%`,
+          width: `${share}%`,
+          background: isMore ? OTHER_COLOUR : ONE_COLOUR,
+        }}
+      />
       <span>{row.moreNs === 0 ? "same" : `${isMore ? "+" : "−"}${formatDuration(Math.abs(row.moreNs))}`}</span>
     </span>
   );

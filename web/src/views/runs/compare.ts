@@ -13,7 +13,9 @@ export const STEP_TIME = "step time";
 /** A quantity of a run by step: its duration, or the mean of a gauge. */
 export function byStep(run: RunData, quantity: string): Map<number, number> {
   if (quantity === STEP_TIME) return new Map(run.steps.map((step) => [step.step, (step.end_ns - step.start_ns) / 1e9]));
-  return new Map(run.metrics.filter((metric) => metric.name === quantity).map((metric) => [metric.step, metric.average]));
+  return new Map(
+    run.metrics.filter((metric) => metric.name === quantity).map((metric) => [metric.step, metric.average]),
+  );
 }
 
 /** What both runs have, what matters most first. */
@@ -32,7 +34,11 @@ export interface Overlay {
 /** Both runs' values on one axis of steps. */
 export function overlay(one: ReadonlyMap<number, number>, other: ReadonlyMap<number, number>): Overlay {
   const steps = [...new Set([...one.keys(), ...other.keys()])].sort((first, second) => first - second);
-  return { steps, one: steps.map((step) => one.get(step) ?? null), other: steps.map((step) => other.get(step) ?? null) };
+  return {
+    steps,
+    one: steps.map((step) => one.get(step) ?? null),
+    other: steps.map((step) => other.get(step) ?? null),
+  };
 }
 
 export interface Difference {
@@ -62,7 +68,10 @@ export function differences(one: RunData, other: RunData): Difference[] {
       oneP95Ns: oneSpot?.p95Ns ?? null,
       otherP95Ns: otherSpot?.p95Ns ?? null,
       moreNs: (otherSpot?.wallNs ?? 0) - (oneSpot?.wallNs ?? 0),
-      ratio: oneSpot === undefined || otherSpot === undefined || oneSpot.wallNs === 0 ? null : otherSpot.wallNs / oneSpot.wallNs,
+      ratio:
+        oneSpot === undefined || otherSpot === undefined || oneSpot.wallNs === 0
+          ? null
+          : otherSpot.wallNs / oneSpot.wallNs,
     };
   });
   return found.sort((a, b) => Math.abs(b.moreNs) - Math.abs(a.moreNs));
@@ -70,5 +79,9 @@ export function differences(one: RunData, other: RunData): Difference[] {
 
 function perStep(run: RunData): Map<string, { wallNs: number; p95Ns: number }> {
   const steps = Math.max(1, run.steps.length);
-  return new Map(run.hotspots.filter((spot) => spot.name !== null).map((spot) => [spot.name!, { wallNs: spot.wall_ns / steps, p95Ns: spot.p95_ns }]));
+  return new Map(
+    run.hotspots
+      .filter((spot) => spot.name !== null)
+      .map((spot) => [spot.name!, { wallNs: spot.wall_ns / steps, p95Ns: spot.p95_ns }]),
+  );
 }

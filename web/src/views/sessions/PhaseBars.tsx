@@ -25,7 +25,11 @@ export function PhaseBars({ session, axis, range, now }: Props) {
       {phasesOf(session).map((phase, index) => (
         <i
           key={index}
-          className={[phase.name === "execution" ? "is-behind" : "", phase.end === null ? "is-open" : "", phase.outcome === "error" ? "is-error" : ""].join(" ")}
+          className={[
+            phase.name === "execution" ? "is-behind" : "",
+            phase.end === null ? "is-open" : "",
+            phase.outcome === "error" ? "is-error" : "",
+          ].join(" ")}
           style={{ ...place(phase.start, phase.end ?? now), backgroundColor: colourOfName(phase.name) }}
           title={`${phase.name}: ${phase.end === null ? `open for ${formatSeconds(now - phase.start)}` : formatSeconds(phase.end - phase.start)}${phase.outcome === "ok" ? "" : ` (${phase.outcome})`}`}
         />

@@ -14,14 +14,36 @@ const MOST_PHASES = 8;
 export function Distributions({ samples }: { samples: readonly Sample[] }) {
   const rows = useMemo(() => quantities(samples), [samples]);
   return (
-    <Panel title="Durations" actions={<span>{`${formatCount(samples.length)} ${reportFacts() === null ? "of the latest finished" : "finished"}`}</span>}>
-      {rows.length === 0 ? <p className="muted">No finished sessions yet.</p> : (
+    <Panel
+      title="Durations"
+      actions={
+        <span>{`${formatCount(samples.length)} ${reportFacts() === null ? "of the latest finished" : "finished"}`}</span>
+      }
+    >
+      {rows.length === 0 ? (
+        <p className="muted">No finished sessions yet.</p>
+      ) : (
         <div className="scroll">
           <table className="plain distributions">
-            <thead><tr><th>Part</th><th>Distribution</th><th className="right">p50</th><th className="right">p95</th><th className="right">p99</th><th className="right">max</th></tr></thead>
+            <thead>
+              <tr>
+                <th>Part</th>
+                <th>Distribution</th>
+                <th className="right">p50</th>
+                <th className="right">p95</th>
+                <th className="right">p99</th>
+                <th className="right">max</th>
+              </tr>
+            </thead>
             <tbody>
               {rows.map(([name, spread]) => (
-                <Distribution key={name} name={name} spread={spread} colour={name === "total" ? "#336699" : colourOfName(name)} format={formatSeconds} />
+                <Distribution
+                  key={name}
+                  name={name}
+                  spread={spread}
+                  colour={name === "total" ? "#336699" : colourOfName(name)}
+                  format={formatSeconds}
+                />
               ))}
             </tbody>
           </table>
@@ -34,9 +56,13 @@ export function Distributions({ samples }: { samples: readonly Sample[] }) {
 function quantities(samples: readonly Sample[]) {
   const phases = new Map<string, number>();
   for (const sample of samples) {
-    for (const [name, seconds] of Object.entries(sample.phase_seconds ?? {})) phases.set(name, (phases.get(name) ?? 0) + seconds);
+    for (const [name, seconds] of Object.entries(sample.phase_seconds ?? {}))
+      phases.set(name, (phases.get(name) ?? 0) + seconds);
   }
-  const largest = [...phases].sort((one, other) => other[1] - one[1]).slice(0, MOST_PHASES).map(([name]) => name);
+  const largest = [...phases]
+    .sort((one, other) => other[1] - one[1])
+    .slice(0, MOST_PHASES)
+    .map(([name]) => name);
   const all = [
     ["total", spreadOf(samples.map((sample) => sample.total_s))] as const,
     ["queue wait", spreadOf(samples.map((sample) => sample.queue_wait_s))] as const,
@@ -49,7 +75,12 @@ function quantities(samples: readonly Sample[]) {
 
 const STATUS_ORDER = ["accepted", "rejected", "failed", "cancelled", "dropped", "lost"];
 const STATUS_COLOURS: Readonly<Record<string, string>> = {
-  accepted: "#2c8c7c", rejected: "#e69f00", failed: "#d1372c", cancelled: "#8a8f98", dropped: "#7a6fd0", lost: "#aa4466",
+  accepted: "#2c8c7c",
+  rejected: "#e69f00",
+  failed: "#d1372c",
+  cancelled: "#8a8f98",
+  dropped: "#7a6fd0",
+  lost: "#aa4466",
 };
 
 interface ScatterProps {
@@ -62,13 +93,12 @@ interface ScatterProps {
 
 /** Each finished session as a point: when it was submitted and how long it took. Outliers stand apart. */
 export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: ScatterProps) {
-  const sorted = useMemo(
-    () => {
-      const all = new Map([...samples, ...slowest].map((sample) => [sample.session_id, sample]));
-      return [...all.values()].filter((sample) => sample.submit_ts != null && sample.total_s != null).sort((one, other) => one.submit_ts! - other.submit_ts!);
-    },
-    [samples, slowest],
-  );
+  const sorted = useMemo(() => {
+    const all = new Map([...samples, ...slowest].map((sample) => [sample.session_id, sample]));
+    return [...all.values()]
+      .filter((sample) => sample.submit_ts != null && sample.total_s != null)
+      .sort((one, other) => one.submit_ts! - other.submit_ts!);
+  }, [samples, slowest]);
   const x = useMemo(() => sorted.map((sample) => sample.submit_ts!), [sorted]);
   const series = useMemo<ChartSeries[]>(() => {
     const present = new Set(sorted.map((sample) => sample.status ?? ""));

@@ -23,18 +23,41 @@ const MOST_SPANS = 1000;
 
 /** One session: what became of it, its waterfall, its events, logs and counters. */
 export function SessionPanel({ run, sessionId, onClose }: Props) {
-  const session = useQuery(`session ${run} ${sessionId}`, (signal) => api.sessions({ run, session_id: sessionId, limit: 1 }, signal), { everyMs: 2000, keep: false });
+  const session = useQuery(
+    `session ${run} ${sessionId}`,
+    (signal) => api.sessions({ run, session_id: sessionId, limit: 1 }, signal),
+    { everyMs: 2000, keep: false },
+  );
   const found = session.data?.sessions[0];
   const isOpen = found?.status === "pending";
   const options = { live: isOpen, everyMs: 2000, keep: false, enabled: found !== undefined };
   // A session that has ended is asked for once more, so that its last spans are there.
   const key = `${run} ${sessionId} ${found?.status ?? ""}`;
-  const spans = useQuery(`spans ${key}`, (signal) => api.spans({ run, session_id: sessionId, order: "oldest", limit: MOST_SPANS }, signal), options);
-  const events = useQuery(`events ${key}`, (signal) => api.events({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal), options);
-  const logs = useQuery(`logs ${key}`, (signal) => api.logs({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal), options);
+  const spans = useQuery(
+    `spans ${key}`,
+    (signal) => api.spans({ run, session_id: sessionId, order: "oldest", limit: MOST_SPANS }, signal),
+    options,
+  );
+  const events = useQuery(
+    `events ${key}`,
+    (signal) => api.events({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal),
+    options,
+  );
+  const logs = useQuery(
+    `logs ${key}`,
+    (signal) => api.logs({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal),
+    options,
+  );
   const now = nowMs() / 1000;
   return (
-    <Drawer title={<>Session <code>{sessionId}</code></>} onClose={onClose}>
+    <Drawer
+      title={
+        <>
+          Session <code>{sessionId}</code>
+        </>
+      }
+      onClose={onClose}
+    >
       {session.error !== undefined && <div className="error-line">{session.error}</div>}
       {session.data !== undefined && found === undefined && <p>This run has no session of that id.</p>}
       {found !== undefined && (
@@ -50,12 +73,21 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
             {(events.data ?? []).map((event, index) => (
               <div key={index} className="side-line">
                 <span className="mono muted">{formatClock(event.time_ns, true)}</span> {event.name}
-                {Object.keys(event.attributes).length > 0 && <code className="muted"> {JSON.stringify(event.attributes)}</code>}
+                {Object.keys(event.attributes).length > 0 && (
+                  <code className="muted"> {JSON.stringify(event.attributes)}</code>
+                )}
               </div>
             ))}
           </section>
           <section>
-            <h3>{`Logs (${logs.data?.length ?? 0})`} {(logs.data?.length ?? 0) > 0 && <ViewLink view="logs" state={{ session: sessionId }}>open in Logs</ViewLink>}</h3>
+            <h3>
+              {`Logs (${logs.data?.length ?? 0})`}{" "}
+              {(logs.data?.length ?? 0) > 0 && (
+                <ViewLink view="logs" state={{ session: sessionId }}>
+                  open in Logs
+                </ViewLink>
+              )}
+            </h3>
             <LogLines lines={logs.data ?? []} />
           </section>
         </>
@@ -68,8 +100,22 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
   const [traceMessage, setTraceMessage] = useState<string | null>(null);
   const [from, to] = extentOf(session, now);
   const facts: Fact[] = [
-    ["Task", session.task_id == null ? null : <ViewLink view="sessions" state={{ search: `task:"${session.task_id}"` }} title="All samples of this task">{session.task_id}</ViewLink>],
-    ["Step", session.step == null ? null : <ViewLink view="sessions" state={{ search: `step:${session.step}` }}>{formatCount(session.step)}</ViewLink>],
+    [
+      "Task",
+      session.task_id == null ? null : (
+        <ViewLink view="sessions" state={{ search: `task:"${session.task_id}"` }} title="All samples of this task">
+          {session.task_id}
+        </ViewLink>
+      ),
+    ],
+    [
+      "Step",
+      session.step == null ? null : (
+        <ViewLink view="sessions" state={{ search: `step:${session.step}` }}>
+          {formatCount(session.step)}
+        </ViewLink>
+      ),
+    ],
     ["Process", session.rank == null ? session.role : `${session.role ?? ""} ${session.rank}`],
     ["Total", session.total_s == null ? `open for ${formatSeconds(to - from)}` : formatSeconds(session.total_s)],
     ["Queue wait", session.queue_wait_s == null ? null : formatSeconds(session.queue_wait_s)],
@@ -84,14 +130,27 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
     <section>
       <p className="toolbar">
         <StatusBadge status={session.status ?? "pending"} />
-        {session.reason != null && <span className={session.status === "failed" ? "bad" : "muted"}>{session.reason}</span>}
+        {session.reason != null && (
+          <span className={session.status === "failed" ? "bad" : "muted"}>{session.reason}</span>
+        )}
         <span className="spacer" />
-        <ViewLink view="timeline" state={timelineWindow(from * 1e9, to * 1e9, { search: session.session_id })}>Timeline</ViewLink>
+        <ViewLink view="timeline" state={timelineWindow(from * 1e9, to * 1e9, { search: session.session_id })}>
+          Timeline
+        </ViewLink>
         {reportFacts() === null && (
-          <TraceButtons query={() => ({ run, session_id: session.session_id })} what="this session" title={`${run}-${session.session_id}`} onMessage={setTraceMessage} />
+          <TraceButtons
+            query={() => ({ run, session_id: session.session_id })}
+            what="this session"
+            title={`${run}-${session.session_id}`}
+            onMessage={setTraceMessage}
+          />
         )}
       </p>
-      {traceMessage !== null && <p className="note-line" role="status">{traceMessage}</p>}
+      {traceMessage !== null && (
+        <p className="note-line" role="status">
+          {traceMessage}
+        </p>
+      )}
       <Facts facts={facts} isWide />
     </section>
   );
@@ -104,7 +163,13 @@ function Counters({ session }: { session: Session }) {
   return (
     <section>
       <h3>Counters</h3>
-      <Facts facts={[...counters.map(([name, value]): Fact => [name, formatNumber(value)]), ...factsOf(Object.fromEntries(rollout))]} isWide />
+      <Facts
+        facts={[
+          ...counters.map(([name, value]): Fact => [name, formatNumber(value)]),
+          ...factsOf(Object.fromEntries(rollout)),
+        ]}
+        isWide
+      />
     </section>
   );
 }

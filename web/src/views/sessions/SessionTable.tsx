@@ -27,10 +27,7 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
   const [first, last] = sessions.visible;
   const now = nowMs() / 1000;
   const range = axisOf(sessions.between(first, last), axis, now);
-  const columns = useMemo(
-    () => (isNarrow ? COLUMNS.filter((column) => NARROW.has(column.key)) : COLUMNS),
-    [isNarrow],
-  );
+  const columns = useMemo(() => (isNarrow ? COLUMNS.filter((column) => NARROW.has(column.key)) : COLUMNS), [isNarrow]);
   const gantt: Column<Session> = {
     key: "phases",
     title: <PhaseAxis axis={axis} range={range} />,
@@ -55,12 +52,15 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
 }
 
 function Nothing({ hasSearch }: { hasSearch: boolean }) {
-  if (hasSearch) return <EmptyState title="No session fits this search" text="Take out a condition, or look for something else." />;
+  if (hasSearch)
+    return <EmptyState title="No session fits this search" text="Take out a condition, or look for something else." />;
   return (
     <EmptyState
       title="No sessions in this run"
       text="A session is one sample of a task, from its submission to its end. Wrap the rollout in one:"
-      code={'async with insight.session(task_id=item.id, step=step) as session:\n    async with insight.phase("generate"):\n        ...\n    session.finalize("accepted", reward=1.0)'}
+      code={
+        'async with insight.session(task_id=item.id, step=step) as session:\n    async with insight.phase("generate"):\n        ...\n    session.finalize("accepted", reward=1.0)'
+      }
     />
   );
 }
@@ -79,25 +79,83 @@ function OpenFor({ session }: { session: Session }) {
   return <span className="warning" title="Open until now">{`${formatSeconds(end - start)} …`}</span>;
 }
 
-const seconds = (key: keyof Session & string, title: string, hint: string): Column<Session> => ({
-  key, title, hint, align: "right", width: "86px", isSortable: true, render: (session) => formatSeconds(session[key] as number | null | undefined),
+const seconds = (key: keyof Session, title: string, hint: string): Column<Session> => ({
+  key,
+  title,
+  hint,
+  align: "right",
+  width: "86px",
+  isSortable: true,
+  render: (session) => formatSeconds(session[key] as number | null | undefined),
 });
 
 const COLUMNS: readonly Column<Session>[] = [
-  { key: "session_id", title: "Session", width: "142px", isSortable: true, render: (session) => <span className="mono" title={session.session_id}>{session.session_id}</span> },
-  { key: "task_id", title: "Task", width: "minmax(90px, 1fr)", isSortable: true, render: (session) => <span title={session.task_id ?? ""}>{session.task_id ?? "–"}</span> },
-  { key: "status", title: "Status", width: "104px", isSortable: true, render: (session) => <span title={session.reason ?? ""}><StatusBadge status={session.status ?? "pending"} /></span> },
-  { key: "step", title: "Step", align: "right", width: "64px", isSortable: true, render: (session) => formatCount(session.step) },
-  { key: "submit_ts", title: "Submitted", width: "100px", isSortable: true, render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)) },
   {
-    key: "total_s", title: "Total", hint: "From the submission to the end; of an open session, until now", align: "right", width: "96px", isSortable: true,
-    render: (session) => (session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s)),
+    key: "session_id",
+    title: "Session",
+    width: "142px",
+    isSortable: true,
+    render: (session) => (
+      <span className="mono" title={session.session_id}>
+        {session.session_id}
+      </span>
+    ),
+  },
+  {
+    key: "task_id",
+    title: "Task",
+    width: "minmax(90px, 1fr)",
+    isSortable: true,
+    render: (session) => <span title={session.task_id ?? ""}>{session.task_id ?? "–"}</span>,
+  },
+  {
+    key: "status",
+    title: "Status",
+    width: "104px",
+    isSortable: true,
+    render: (session) => (
+      <span title={session.reason ?? ""}>
+        <StatusBadge status={session.status ?? "pending"} />
+      </span>
+    ),
+  },
+  {
+    key: "step",
+    title: "Step",
+    align: "right",
+    width: "64px",
+    isSortable: true,
+    render: (session) => formatCount(session.step),
+  },
+  {
+    key: "submit_ts",
+    title: "Submitted",
+    width: "100px",
+    isSortable: true,
+    render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)),
+  },
+  {
+    key: "total_s",
+    title: "Total",
+    hint: "From the submission to the end; of an open session, until now",
+    align: "right",
+    width: "96px",
+    isSortable: true,
+    render: (session) =>
+      session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s),
   },
   seconds("queue_wait_s", "Queue", "From the submission until it was in the queue"),
   seconds("runner_wait_s", "Runner", "From the queue until it began to run"),
   seconds("generate_s", "Generate", "At least one generation was running"),
   seconds("toolcall_s", "Tools", "At least one tool call was running"),
-  { key: "reward", title: "Reward", align: "right", width: "84px", isSortable: true, render: (session) => formatNumber(session.reward) },
+  {
+    key: "reward",
+    title: "Reward",
+    align: "right",
+    width: "84px",
+    isSortable: true,
+    render: (session) => formatNumber(session.reward),
+  },
 ];
 
 /** Columns that the server can sort by. */

@@ -13,7 +13,10 @@ interface Props {
 
 /** How long the sessions of each step took; a report knows all steps, the page those it has loaded. */
 export function StepDurations({ samples, isLogarithmic, onStep }: Props) {
-  const rows: readonly StepDuration[] = useMemo(() => reportFacts()?.sessionSteps ?? durationsByStep(samples), [samples]);
+  const rows: readonly StepDuration[] = useMemo(
+    () => reportFacts()?.sessionSteps ?? durationsByStep(samples),
+    [samples],
+  );
   const x = useMemo(() => rows.map((row) => row.step), [rows]);
   const series = useMemo<ChartSeries[]>(
     () => [
@@ -24,5 +27,16 @@ export function StepDurations({ samples, isLogarithmic, onStep }: Props) {
     [rows],
   );
   if (rows.length === 0) return <p className="muted">No finished sessions of a step yet.</p>;
-  return <Chart label="Total time of sessions by step" x={x} series={series} xKind="step" format={formatSeconds} isLogarithmic={isLogarithmic} height={158} onPick={onStep} />;
+  return (
+    <Chart
+      label="Total time of sessions by step"
+      x={x}
+      series={series}
+      xKind="step"
+      format={formatSeconds}
+      isLogarithmic={isLogarithmic}
+      height={158}
+      onPick={onStep}
+    />
+  );
 }

@@ -3,7 +3,14 @@ import { merge } from "./data";
 
 describe("merge", () => {
   it("keeps the newest where there are too many", () => {
-    const first = merge(new Map(), [{ session_id: "b", total_s: 2 }, { session_id: "a", total_s: 1 }], 2);
+    const first = merge(
+      new Map(),
+      [
+        { session_id: "b", total_s: 2 },
+        { session_id: "a", total_s: 1 },
+      ],
+      2,
+    );
     const second = merge(first, [{ session_id: "c", total_s: 3 }], 2);
     expect([...second.keys()]).toEqual(["b", "c"]);
   });

@@ -25,7 +25,15 @@ export function useSessionWindow(run: string, search: SessionSearch, sort: Sort)
   const [visible, setVisible] = useState<readonly [number, number]>([0, 40]);
   const offset = Math.floor(visible[0] / ALIGNED) * ALIGNED;
   const limit = (Math.ceil((visible[1] - offset) / ALIGNED) + 1) * ALIGNED;
-  const query = { run, ...search, order: sort.key, descending: sort.descending, limit, offset, detail: "phases" as const };
+  const query = {
+    run,
+    ...search,
+    order: sort.key,
+    descending: sort.descending,
+    limit,
+    offset,
+    detail: "phases" as const,
+  };
   const { data, error, isLoading } = useQuery(
     `sessions ${JSON.stringify(query)}`,
     async (signal) => ({ offset, page: await api.sessions(query, signal) }),
@@ -36,7 +44,8 @@ export function useSessionWindow(run: string, search: SessionSearch, sort: Sort)
   return {
     total: data?.page.total ?? 0,
     rowAt,
-    between: (first, last) => data?.page.sessions.slice(Math.max(0, first - data.offset), Math.max(0, last - data.offset)) ?? [],
+    between: (first, last) =>
+      data?.page.sessions.slice(Math.max(0, first - data.offset), Math.max(0, last - data.offset)) ?? [],
     visible,
     onVisible,
     error,
@@ -45,7 +54,18 @@ export function useSessionWindow(run: string, search: SessionSearch, sort: Sort)
 }
 
 /** What the statistics need of a session. */
-export type Sample = Pick<Session, "session_id" | "status" | "step" | "submit_ts" | "total_s" | "queue_wait_s" | "runner_wait_s" | "post_wait_s" | "phase_seconds">;
+export type Sample = Pick<
+  Session,
+  | "session_id"
+  | "status"
+  | "step"
+  | "submit_ts"
+  | "total_s"
+  | "queue_wait_s"
+  | "runner_wait_s"
+  | "post_wait_s"
+  | "phase_seconds"
+>;
 
 const NEWS = 150;
 const SAMPLE = { first: 2000, most: 4000 };
@@ -69,7 +89,8 @@ export function useSessionSample(run: string, search: SessionSearch): SessionSam
     async (signal) => {
       const { first, most } = reportFacts() === null ? SAMPLE : WHOLE;
       const samples = known.current.key === key ? known.current.samples : new Map<string, Sample>();
-      const ask = async (order: string, limit: number) => (await api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal)).sessions;
+      const ask = async (order: string, limit: number) =>
+        (await api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal)).sessions;
       const merged = merge(samples, await ask("finalized_ts", samples.size === 0 ? first : NEWS), most);
       known.current = { key, samples: merged };
       const slowest = merged.size < first ? NONE : [...merge(new Map(), await ask("total_s", SLOWEST)).values()];
@@ -84,13 +105,31 @@ const NONE: readonly Sample[] = [];
 const EMPTY: SessionSample = { samples: NONE, slowest: NONE };
 
 /** Adds new sessions, newest last, and forgets the oldest beyond a bound. */
-export function merge(known: ReadonlyMap<string, Sample>, latest: readonly Session[], most: number = SAMPLE.most): Map<string, Sample> {
+export function merge(
+  known: ReadonlyMap<string, Sample>,
+  latest: readonly Session[],
+  most: number = SAMPLE.most,
+): Map<string, Sample> {
   const merged = new Map(known);
   for (const session of [...latest].reverse()) {
     if (session.total_s === null || session.total_s === undefined) continue;
-    const { session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds } = session;
+    const { session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds } =
+      session;
     merged.delete(session_id);
-    merged.set(session_id, definite({ session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds }));
+    merged.set(
+      session_id,
+      definite({
+        session_id,
+        status,
+        step,
+        submit_ts,
+        total_s,
+        queue_wait_s,
+        runner_wait_s,
+        post_wait_s,
+        phase_seconds,
+      }),
+    );
   }
   for (const id of merged.keys()) {
     if (merged.size <= most) break;

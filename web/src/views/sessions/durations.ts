@@ -14,9 +14,11 @@ export function durationsByStep(samples: readonly Sample[]): StepDuration[] {
     if (known === undefined) steps.set(sample.step, [sample]);
     else known.push(sample);
   }
-  return [...steps].sort(([one], [other]) => one - other).flatMap(([step, of]) => {
-    const { count, p50, p95, max } = spreadOf(of.map((sample) => sample.total_s));
-    if (p50 === null || p95 === null || max === null) return [];
-    return [{ step, count, p50, p95, max, failed: of.filter((sample) => BAD.has(sample.status ?? "")).length }];
-  });
+  return [...steps]
+    .sort(([one], [other]) => one - other)
+    .flatMap(([step, of]) => {
+      const { count, p50, p95, max } = spreadOf(of.map((sample) => sample.total_s));
+      if (p50 === null || p95 === null || max === null) return [];
+      return [{ step, count, p50, p95, max, failed: of.filter((sample) => BAD.has(sample.status ?? "")).length }];
+    });
 }

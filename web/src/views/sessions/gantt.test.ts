@@ -3,13 +3,24 @@ import type { Session } from "../../api";
 import { axisOf, extentOf, phasesOf, ticks } from "./gantt";
 
 const ended: Session = {
-  session_id: "a", status: "accepted", submit_ts: 100, finalized_ts: 104,
+  session_id: "a",
+  status: "accepted",
+  submit_ts: 100,
+  finalized_ts: 104,
   phases: {
-    generate: [{ start_ts: 101, end_ts: 102, outcome: "ok" }, { start_ts: 102.5, end_ts: 103, outcome: "error", span_id: "ff" }],
+    generate: [
+      { start_ts: 101, end_ts: 102, outcome: "ok" },
+      { start_ts: 102.5, end_ts: 103, outcome: "error", span_id: "ff" },
+    ],
     execution: [{ start_ts: 101, end_ts: 103.5, outcome: "ok" }],
   },
 };
-const running: Session = { session_id: "b", status: "pending", submit_ts: 103, phases: { toolcall: [{ start_ts: 104, outcome: "open" }] } };
+const running: Session = {
+  session_id: "b",
+  status: "pending",
+  submit_ts: 103,
+  phases: { toolcall: [{ start_ts: 104, outcome: "open" }] },
+};
 
 describe("phasesOf", () => {
   it("puts what surrounds the others first, so that it is drawn behind them", () => {

@@ -17,7 +17,7 @@ export function phasesOf(session: Session): PhaseInterval[] {
       name,
       start: Number(interval["start_ts"]),
       end: typeof interval["end_ts"] === "number" ? interval["end_ts"] : null,
-      outcome: String(interval["outcome"] ?? "ok"),
+      outcome: typeof interval["outcome"] === "string" ? interval["outcome"] : "ok",
       spanId: typeof interval["span_id"] === "string" ? interval["span_id"] : null,
     })),
   );

@@ -22,7 +22,8 @@ describe("parseSearch", () => {
     ["STEP:4", { first_step: 4, last_step: 4 }],
   ])("reads %j", (text, query) => expect(parseSearch(text)).toEqual({ query, problem: null }));
 
-  it("waits for a value while somebody types", () => expect(parseSearch("step:")).toEqual({ query: {}, problem: null }));
+  it("waits for a value while somebody types", () =>
+    expect(parseSearch("step:")).toEqual({ query: {}, problem: null }));
 
   it.each(["step:x", "status:nope", "longer:soon", "rank:first"])("says what is wrong with %j", (text) => {
     expect(parseSearch(text).problem).not.toBeNull();

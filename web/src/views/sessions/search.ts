@@ -6,7 +6,16 @@ type Prefix = (typeof PREFIXES)[number];
 
 export type SessionSearch = Pick<
   SessionQuery,
-  "session_id" | "task_id" | "status" | "role" | "rank" | "first_step" | "last_step" | "longer_than_s" | "text" | "phase"
+  | "session_id"
+  | "task_id"
+  | "status"
+  | "role"
+  | "rank"
+  | "first_step"
+  | "last_step"
+  | "longer_than_s"
+  | "text"
+  | "phase"
 >;
 
 export interface ParsedSearch {
@@ -107,7 +116,10 @@ function stepCondition(query: SessionSearch, value: string): string | null {
 }
 
 function statusCondition(query: SessionSearch, value: string): string | null {
-  const wanted = value.toLowerCase().split(",").filter((one) => one !== "");
+  const wanted = value
+    .toLowerCase()
+    .split(",")
+    .filter((one) => one !== "");
   const unknown = wanted.find((one) => !KNOWN.includes(one) && ALIASES[one] === undefined);
   if (unknown !== undefined) return `“${unknown}” is no status: choose ${KNOWN.join(", ")}.`;
   query.status = [...new Set(wanted.flatMap((one) => ALIASES[one] ?? [one]))];
@@ -124,7 +136,9 @@ function parseSeconds(text: string): number | null {
 
 /** Returns a search text with one condition set, or taken out with null; the rest stays as it was typed. */
 export function withCondition(text: string, prefix: Prefix, value: string | null): string {
-  const kept = (text.match(/(?:[a-z]+:)?"[^"]*"?|\S+/gi) ?? []).filter((token) => !token.toLowerCase().startsWith(`${prefix}:`));
+  const kept = (text.match(/(?:[a-z]+:)?"[^"]*"?|\S+/gi) ?? []).filter(
+    (token) => !token.toLowerCase().startsWith(`${prefix}:`),
+  );
   if (value !== null) kept.push(/\s/.test(value) ? `${prefix}:"${value}"` : `${prefix}:${value}`);
   return kept.join(" ");
 }
