@@ -1,60 +1,16 @@
 // Holds the window on show and what is under the pointer, and draws when something changed.
 // Lives outside React: sixty pictures a second need no rendering of components.
-import { api, type Lane } from "../api";
+import { api } from "../api";
 import { type Block, type Blocks, blockAt, depths } from "./blocks";
 import { prepared, readColours } from "./canvas";
 import { drawMap, drawTimeline } from "./draw";
 import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
 import { Gestures, type Movable, type Pointer } from "./gestures";
-import { type Density, type Layout, type LaneRow, arrangeLanes, depthAt, rowAt } from "./layout";
+import { type Layout, type LaneRow, arrangeLanes, depthAt, rowAt } from "./layout";
+import type { Callbacks, Hover, Inputs } from "./inputs";
 import { Loader } from "./loader";
 import { spansShown } from "./measure";
-import {
-  AXIS_HEIGHT,
-  type ColourBy,
-  GUTTER,
-  type Highlight,
-  type Scene,
-  type StepMark,
-  type Strip,
-  lanesTop,
-} from "./scene";
-
-/** What React knows and the pictures depend on. */
-export interface Inputs {
-  lanes: readonly Lane[];
-  whole: Window;
-  steps: readonly StepMark[];
-  strips: readonly Strip[];
-  colourBy: ColourBy;
-  density: Density;
-  collapsed: ReadonlySet<string>;
-  search: string;
-  hits: ReadonlySet<string>;
-  selectedSpanId: string | null;
-  range: Window | null;
-  highlight: Highlight | null;
-  isFollowing: boolean;
-  isLive: boolean;
-  version: number;
-}
-
-export interface Hover {
-  block: Block;
-  row: LaneRow;
-  clientX: number;
-  clientY: number;
-}
-
-export interface Callbacks {
-  onHover: (hover: Hover | null) => void;
-  onPick: (block: Block | null) => void;
-  onWindow: (window: Window) => void;
-  onRange: (range: Window | null) => void;
-  onFollow: (isFollowing: boolean) => void;
-  onGroup: (key: string) => void;
-  onError: (message: string | null) => void;
-}
+import { AXIS_HEIGHT, GUTTER, type Highlight, type Scene, lanesTop } from "./scene";
 
 /** Following shows a little of what is to come, so that the newest data does not stick to the edge. */
 const AHEAD = 0.03;
@@ -68,6 +24,7 @@ export class TimelineController implements Movable {
   private inputs: Inputs;
   private window: Window = { start: 0, end: 1e9 };
   private scrollTop = 0;
+  private wantedLane: number | null = null;
   private layout: Layout = { rows: [], height: 0 };
   private readonly deepest = new Map<number, number>();
   private readonly fine: Loader;
@@ -156,17 +113,26 @@ export class TimelineController implements Movable {
   }
 
   scrollTo(top: number): void {
+    this.wantedLane = null;
     this.scrollTop = this.clampedScroll(top);
     this.isDirty = true;
   }
 
-  /** Brings a lane into view. */
+  /** Brings a lane into view and keeps it there while lanes above it grow, until the hand scrolls. */
   scrollToLane(laneId: number): void {
+    this.wantedLane = laneId;
+    this.keepWantedLane();
+  }
+
+  private keepWantedLane(): void {
+    const laneId = this.wantedLane;
+    if (laneId === null) return;
     const row = this.layout.rows.find((one) => one.kind === "lane" && one.lane.lane_id === laneId);
     if (row === undefined) return;
     const room = this.canvas.clientHeight - lanesTop(this.inputs.strips.length);
     if (row.y < this.scrollTop || row.y + row.height > this.scrollTop + room) {
-      this.scrollTo(row.y - room / 3);
+      this.scrollTop = this.clampedScroll(row.y - room / 3);
+      this.isDirty = true;
     }
   }
 
@@ -264,6 +230,7 @@ export class TimelineController implements Movable {
     const { lanes, collapsed, density } = this.inputs;
     this.layout = arrangeLanes(lanes, this.deepest, collapsed, density);
     this.scrollTop = this.clampedScroll(this.scrollTop);
+    this.keepWantedLane();
   }
 
   private clampedScroll(scrollTop: number): number {
@@ -368,7 +335,9 @@ export class TimelineController implements Movable {
   }
 
   onResize(): void {
-    this.scrollTo(this.scrollTop);
+    this.scrollTop = this.clampedScroll(this.scrollTop);
+    this.keepWantedLane();
+    this.isDirty = true;
   }
 
   private showStepAt(moment: number): void {

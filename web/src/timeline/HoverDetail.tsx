@@ -1,0 +1,24 @@
+import { Tooltip } from "../components/Tooltip";
+import { formatClock, formatCount, formatDuration, shorten } from "../units";
+import type { Hover } from "./inputs";
+
+/** What is under the pointer, in a few words. */
+export function HoverDetail({ hover, origin }: { hover: Hover; origin: number }) {
+  const { block, row } = hover;
+  const isOne = block.count === 1;
+  return (
+    <Tooltip x={hover.clientX} y={hover.clientY}>
+      <strong>{shorten(block.name, 200)}</strong>
+      <div>
+        {isOne
+          ? formatDuration(block.end - block.start)
+          : `${formatCount(block.count)} spans, ${formatDuration(block.busy)} in all`}
+        {block.isOpen && <span className="warning"> still open</span>}
+        {block.errors > 0 && <span className="bad"> {isOne ? "error" : `${formatCount(block.errors)} errors`}</span>}
+      </div>
+      <div className="muted">
+        {row.lane.role} {row.lane.rank ?? ""} · {shorten(row.title, 60)} · {formatClock(origin + block.start, true)}
+      </div>
+    </Tooltip>
+  );
+}

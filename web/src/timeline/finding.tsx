@@ -1,0 +1,44 @@
+// The finding that a link into the timeline is about.
+import { type Finding, api } from "../api";
+import { SeverityBadge } from "../components/SeverityBadge";
+import { ViewLink } from "../components/ViewLink";
+import { shorten } from "../units";
+import { useQuery } from "../useQuery";
+import type { Highlight } from "./scene";
+
+/** The finding that a link leads to. */
+export function useFinding(run: string, findingId: string): Finding | undefined {
+  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), {
+    enabled: findingId !== "",
+    everyMs: 10_000,
+  });
+  return findingId === "" ? undefined : data?.find((one) => one.finding_id === findingId);
+}
+
+/** What to mark on the canvas. */
+export function highlightOf(finding: Finding | undefined, origin: number): Highlight | null {
+  if (finding === undefined) return null;
+  return { start: finding.start_ns - origin, end: finding.end_ns - origin, lanes: new Set(finding.lanes ?? []) };
+}
+
+/** Says what is marked, and takes the mark away. */
+export function FindingLine({ finding, onForget }: { finding: Finding; onForget: () => void }) {
+  return (
+    <div className="finding-line" role="status">
+      <SeverityBadge severity={finding.severity} /> <strong>{shorten(finding.title, 200)}</strong>{" "}
+      <ViewLink view="findings" state={{ kind: finding.kind }}>
+        All findings of this kind
+      </ViewLink>
+      <span className="spacer" />
+      <button
+        type="button"
+        className="icon-button"
+        onClick={onForget}
+        aria-label="Forget the finding"
+        title="Take the mark away (Esc)"
+      >
+        ×
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,42 @@
+// What the page tells the controller of the timeline, and hears from it.
+import type { Lane } from "../api";
+import type { Block } from "./blocks";
+import type { Window } from "./geometry";
+import type { Density, LaneRow } from "./layout";
+import type { ColourBy, Highlight, StepMark, Strip } from "./scene";
+
+/** What React knows and the pictures depend on. */
+export interface Inputs {
+  lanes: readonly Lane[];
+  whole: Window;
+  steps: readonly StepMark[];
+  strips: readonly Strip[];
+  colourBy: ColourBy;
+  density: Density;
+  collapsed: ReadonlySet<string>;
+  search: string;
+  hits: ReadonlySet<string>;
+  selectedSpanId: string | null;
+  range: Window | null;
+  highlight: Highlight | null;
+  isFollowing: boolean;
+  isLive: boolean;
+  version: number;
+}
+
+export interface Hover {
+  block: Block;
+  row: LaneRow;
+  clientX: number;
+  clientY: number;
+}
+
+export interface Callbacks {
+  onHover: (hover: Hover | null) => void;
+  onPick: (block: Block | null) => void;
+  onWindow: (window: Window) => void;
+  onRange: (range: Window | null) => void;
+  onFollow: (isFollowing: boolean) => void;
+  onGroup: (key: string) => void;
+  onError: (message: string | null) => void;
+}
