@@ -1,0 +1,130 @@
+"""Patching libraries that we did not write, without any risk for the program that uses them.
+
+A patch waits for its module: nothing is imported because of us. What fails inside a patch is reported once and never
+reaches the caller; a library whose shape is not the expected one is left alone, with one warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+logger = logging.getLogger("rl_insight")
+
+Patch = Callable[[ModuleType], None]
+"""Changes a module that has just been imported."""
+
+Observer = Callable[[Mapping[str, Any]], None]
+"""Looks at the arguments of a call, by name."""
+
+_reported: set[str] = set()
+
+
+def report_once(what: str, error: BaseException) -> None:
+    """Log a failure of an integration the first time it happens."""
+    if what not in _reported:
+        _reported.add(what)
+        logger.warning("RL-Insight: %s does not work here, and is left out: %s: %s", what, type(error).__name__, error)
+
+
+def on_import(name: str, patch: Patch) -> None:
+    """Apply a patch to a module: now if it has been imported, else right after it is.
+
+    A patch is applied once, however often it is asked for.
+    """
+    with _finder.lock:
+        waiting = _finder.patches.setdefault(name, [])
+        if patch in waiting:
+            return
+        waiting.append(patch)
+        if _finder not in sys.meta_path:
+            sys.meta_path.insert(0, _finder)
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        _apply(module, patch)
+
+
+def before(owner: Any, name: str, observe: Observer) -> None:
+    """Have `observe` see the arguments of every call of a function or method of `owner`, before the call happens.
+
+    The arguments come by the names of the function's own signature, however the caller passed them.
+
+    Raises:
+        AttributeError: there is no such function.
+    """
+    original = getattr(owner, name)
+    if hasattr(original, "_rl_insight_observer"):
+        return
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            observe(bound.arguments)
+        except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
+            report_once(f"the observer of {name}", error)
+        return original(*args, **kwargs)
+
+    observed._rl_insight_observer = observe  # type: ignore[attr-defined]
+    setattr(owner, name, observed)
+
+
+def _apply(module: ModuleType, patch: Patch) -> None:
+    try:
+        patch(module)
+    except Exception as error:  # noqa: BLE001  # a version of the library that we do not know
+        report_once(f"the integration with {module.__name__}", error)
+
+
+class _PatchingFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules that patches wait for as the others would, and adds the patches to their execution."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.patches: dict[str, list[Patch]] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module that patches wait for, None for all others."""
+        if fullname not in self.patches:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._prepare(spec)
+                return spec
+        return None
+
+    def _prepare(self, spec: ModuleSpec) -> None:
+        # The loader itself stays: programs look at a module's loader, and must find the one they expect.
+        loader: Any = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def execute_and_patch(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            for patch in list(self.patches.get(module.__name__, ())):
+                _apply(module, patch)
+
+        try:
+            loader.exec_module = execute_and_patch
+        except AttributeError:  # a loader that is a class, as for built-in modules
+            return
+
+
+_finder = _PatchingFinder()

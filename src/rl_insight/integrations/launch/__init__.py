@@ -1,0 +1,31 @@
+"""What `rl-insight run` puts into the Python processes of a command.
+
+The folder `path` beside this file holds a `sitecustomize.py`: with the folder in `PYTHONPATH`, every interpreter that
+the command starts, directly or through torchrun, accelerate, Ray or Slurm, activates the integrations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+
+PATH = str(Path(__file__).parent / "path")
+"""The folder with our `sitecustomize.py`."""
+
+SWITCH = "RL_INSIGHT_AUTO"
+"""`RL_INSIGHT_AUTO=0` leaves the integrations out of the processes of `rl-insight run`."""
+
+
+def prepare_environment(environ: MutableMapping[str, str]) -> None:
+    """Have the Python processes that get this environment activate the integrations."""
+    rest = [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != PATH]
+    environ["PYTHONPATH"] = os.pathsep.join([PATH, *rest])
+    environ.setdefault(SWITCH, "1")
+
+
+def activate() -> None:
+    """Activate the integrations in this process; imports none of the libraries that they wait for."""
+    from rl_insight.integrations.mirrors import mirror_trackers
+
+    mirror_trackers()

@@ -1,0 +1,77 @@
+"""What a program logs to W&B, TensorBoard, MLflow or trackio also becomes metrics of its run, with their steps.
+
+>>> from rl_insight.integrations.mirrors import mirror_trackers
+>>> mirror_trackers()  # before or after `import wandb`; `rl-insight run` does it by itself
+
+The libraries keep working as they are, also offline. Only numbers are mirrored; images, tables and texts are not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from rl_insight.integrations.hooks import before, on_import
+from rl_insight.integrations.trackers.logger import InsightLogger
+
+_logger = InsightLogger()
+
+
+def mirror_trackers() -> None:
+    """Mirror every tracker library that this program imports; calling it again changes nothing."""
+    on_import("wandb.sdk.wandb_run", _patch_wandb)
+    on_import("torch.utils.tensorboard.writer", _patch_tensorboard)
+    on_import("tensorboardX.writer", _patch_tensorboard)
+    on_import("mlflow.tracking.client", _patch_mlflow)
+    on_import("trackio.run", _patch_trackio)
+
+
+def _record(data: Mapping[str, Any], step: int | None) -> None:
+    # What our own trackers write came from the run: it must not come back as a second copy.
+    if not threading.current_thread().name.startswith("rl-insight"):
+        _logger.log(data, step)
+
+
+def _whole(step: Any) -> int | None:
+    return None if step is None else int(step)
+
+
+def _patch_wandb(module: ModuleType) -> None:
+    def log(call: Mapping[str, Any]) -> None:
+        # Without a step, the values go into the row that is open.
+        step = call["step"] if call["step"] is not None else call["self"].step
+        _record(call["data"], _whole(step))
+
+    before(module.Run, "log", log)
+
+
+def _patch_tensorboard(module: ModuleType) -> None:
+    def add_scalar(call: Mapping[str, Any]) -> None:
+        _record({call["tag"]: call["scalar_value"]}, _whole(call["global_step"]))
+
+    def add_scalars(call: Mapping[str, Any]) -> None:
+        _record({call["main_tag"]: call["tag_scalar_dict"]}, _whole(call["global_step"]))
+
+    before(module.SummaryWriter, "add_scalar", add_scalar)
+    before(module.SummaryWriter, "add_scalars", add_scalars)
+
+
+def _patch_mlflow(module: ModuleType) -> None:
+    def log_metric(call: Mapping[str, Any]) -> None:
+        _record({call["key"]: call["value"]}, _whole(call["step"]))
+
+    def log_batch(call: Mapping[str, Any]) -> None:
+        for metric in call["metrics"]:
+            _record({metric.key: metric.value}, _whole(metric.step))
+
+    before(module.MlflowClient, "log_metric", log_metric)
+    before(module.MlflowClient, "log_batch", log_batch)
+
+
+def _patch_trackio(module: ModuleType) -> None:
+    def log(call: Mapping[str, Any]) -> None:
+        _record(call["metrics"], _whole(call["step"]))
+
+    before(module.Run, "log", log)

@@ -1,0 +1,246 @@
+"""`rl-insight run` and the mirrors of real tracker libraries: nothing in the program names RL-Insight."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+
+import pytest
+
+from rl_insight.cli import main
+
+FREE_PORTS = ("port=0", "otlp_http_port=0", "otlp_grpc_port=0")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("server")
+    assert main(["server", "start", "--detach", "--data-dir", str(directory), *FREE_PORTS]) == 0
+    record = json.loads((directory / "server.json").read_text())
+    yield record["url"]
+    main(["server", "stop", "--data-dir", str(directory)])
+
+
+@pytest.fixture
+def launch(tmp_path, server):
+    def start(*command, run_id="mirrored", options=(), **environment):
+        words = [sys.executable, "-m", "rl_insight.cli", "run", "--no-hardware", "--run-id", run_id, *options, "--"]
+        return subprocess.Popen(
+            [*words, *command],
+            cwd=tmp_path,
+            env=os.environ | {"RL_INSIGHT_SERVER_URL": server} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture
+def ask(server):
+    def get(path):
+        with urllib.request.urlopen(f"{server}/api/v1/{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    return get
+
+
+def script(tmp_path, text):
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+def values_by_step(ask, run_id, name):
+    lines = ask(f"metrics/range?run={run_id}&metric={name}&axis=step&start_ns=0&end_ns={2**61}&width=1")
+    return {step: value for line in lines for step, value in zip(line["x"], line["y"], strict=True)}
+
+
+LIBRARIES = {
+    "wandb": """
+        import os
+        os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+        import wandb
+        wandb.init(project="p", dir=".")
+        for step in range(3):
+            wandb.log({"train/loss": 1.0 / (step + 1), "sample": wandb.Html("<p>")}, step=step)
+        wandb.finish()
+    """,
+    "tensorboardX": """
+        from tensorboardX import SummaryWriter
+        writer = SummaryWriter("logs")
+        for step in range(3):
+            writer.add_scalar("train/loss", 1.0 / (step + 1), step)
+        writer.close()
+    """,
+    "mlflow": """
+        import os
+        os.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        import mlflow
+        mlflow.set_tracking_uri("file:./mlruns")
+        with mlflow.start_run():
+            mlflow.log_metric("train/loss", 1.0, step=0)
+            for step in range(1, 3):
+                mlflow.log_metrics({"train/loss": 1.0 / (step + 1)}, step=step)
+    """,
+    "trackio": """
+        import os
+        os.environ["TRACKIO_DIR"] = os.getcwd()
+        import trackio
+        run = trackio.init(project="p", embed=False)
+        for step in range(3):
+            trackio.log({"train/loss": 1.0 / (step + 1)}, step=step)
+        trackio.finish()
+    """,
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_program_that_only_knows_its_tracker_is_mirrored(tmp_path, launch, ask, library):
+    pytest.importorskip(library)
+    run_id = f"mirror-{library}"
+    program = launch(sys.executable, script(tmp_path, LIBRARIES[library]), run_id=run_id)
+    _, errors = program.communicate(timeout=120)
+    assert program.returncode == 0, errors
+    assert values_by_step(ask, run_id, "train_loss") == pytest.approx({0: 1.0, 1: 0.5, 2: 1 / 3})
+
+
+def test_exit_status_and_last_lines_of_stderr_are_recorded(tmp_path, launch, ask):
+    program = launch(
+        sys.executable,
+        script(tmp_path, "import sys\nprint('kept out')\nsys.stderr.write('CUDA out of memory\\n')\nsys.exit(3)\n"),
+        run_id="failing",
+    )
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 3
+    assert output.splitlines()[-1] == "kept out"
+    assert "CUDA out of memory" in errors
+    ended = next(event for event in ask("events?run=failing") if event["name"] == "command_ended")
+    assert ended["attributes"]["exit_code"] == 3
+    [line] = [log for log in ask("logs?run=failing") if log["level"] == 40]
+    assert line["attributes"]["stderr"].endswith("CUDA out of memory")
+
+
+def test_a_command_that_is_killed_is_told_apart(tmp_path, launch, ask):
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    program = launch(sys.executable, script(tmp_path, text), run_id="killed")
+    program.communicate(timeout=60)
+    assert program.returncode == 128 + signal.SIGKILL
+    ended = next(event for event in ask("events?run=killed") if event["name"] == "command_ended")
+    assert ended["attributes"]["signal"] == "SIGKILL"
+
+
+def test_sigterm_reaches_the_command_and_the_end_is_still_recorded(tmp_path, launch, ask, wait_until):
+    text = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+        open("ready", "w").close()
+        time.sleep(60)
+    """
+    program = launch(sys.executable, script(tmp_path, text), run_id="terminated")
+    wait_until((tmp_path / "ready").exists)
+    program.send_signal(signal.SIGTERM)
+    program.communicate(timeout=60)
+    assert program.returncode == 7
+    assert [event["name"] for event in ask("events?run=terminated")].count("command_ended") == 1
+
+
+def test_processes_of_the_command_join_its_run(tmp_path, launch, ask):
+    """Child processes, whatever names they give `init()`, are part of the one run."""
+    text = """
+        import subprocess, sys
+        import rl_insight as insight
+        insight.init("math", "grpo-7b", role="trainer")
+        insight.metric_gauge("parent", 1.0)
+        subprocess.run([sys.executable, "-c", "import rl_insight as i; i.metric_gauge('child', 2.0)"], check=True)
+    """
+    program = launch(sys.executable, script(tmp_path, text), run_id="family")
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    assert {metric["name"] for metric in ask("metrics?run=family")} >= {"parent", "child"}
+    roles = [process["role"] for process in ask("processes?run=family")]
+    assert roles.count("launcher") == 1
+    assert len(roles) == 3
+
+
+def test_an_unknown_command_is_one_sentence(launch):
+    program = launch("no-such-program-anywhere")
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 2
+    assert "cannot run 'no-such-program-anywhere'" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_user_s_own_sitecustomize_still_runs(tmp_path, launch):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins\nbuiltins.marked = True\n")
+    program = launch(sys.executable, "-c", "print(marked)", PYTHONPATH=str(tmp_path / "site"))
+    output, errors = program.communicate(timeout=60)
+    assert output.splitlines()[-1] == "True", errors
+
+
+def test_a_library_of_another_shape_is_left_alone_with_one_warning(tmp_path, launch):
+    """A future `wandb` without `Run.log` runs as if we were not there."""
+    package = tmp_path / "lib" / "wandb" / "sdk"
+    package.mkdir(parents=True)
+    (tmp_path / "lib" / "wandb" / "__init__.py").write_text("from wandb.sdk import wandb_run\n")
+    (package / "__init__.py").write_text("")
+    (package / "wandb_run.py").write_text("class Run:\n    def record(self, data):\n        print('recorded', data)\n")
+    text = "import wandb\nwandb.wandb_run.Run().record({'loss': 1})\n"
+    program = launch(sys.executable, script(tmp_path, text), PYTHONPATH=str(tmp_path / "lib"))
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 0
+    assert "recorded {'loss': 1}" in output
+    assert errors.count("the integration with wandb.sdk.wandb_run does not work here") == 1
+
+
+def test_a_mirror_that_fails_never_reaches_the_program(tmp_path, launch):
+    text = """
+        from tensorboardX import SummaryWriter
+        from rl_insight.integrations import mirrors
+        mirrors._record = lambda data, step: 1 / 0
+        writer = SummaryWriter("logs")
+        writer.add_scalar("loss", 1.0, 0)
+        writer.add_scalar("loss", 2.0, 1)
+        writer.close()
+        print("done")
+    """
+    program = launch(sys.executable, script(tmp_path, text))
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    assert output.splitlines()[-1] == "done"
+    assert errors.count("the observer of add_scalar does not work here") == 1
+
+
+def test_switched_off_nothing_is_patched(tmp_path, launch):
+    text = "import tensorboardX.writer as w\nprint(hasattr(w.SummaryWriter.add_scalar, '_rl_insight_observer'))\n"
+    for switch, expected in (("0", "False"), ("1", "True")):
+        program = launch(sys.executable, script(tmp_path, text), RL_INSIGHT_AUTO=switch)
+        output, errors = program.communicate(timeout=60)
+        assert output.splitlines()[-1] == expected, errors
+
+
+def test_error_output_stays_a_terminal_where_it_was_one(tmp_path, server):
+    """Progress bars look at `isatty`: under `run` they must see what they would see without it."""
+    code = "import sys; sys.stderr.write(f'terminal {sys.stderr.isatty()}\\n')"
+    reading, writing = os.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-m", "rl_insight.cli", "run", "--no-hardware", "--", sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"RL_INSIGHT_SERVER_URL": server},
+        stderr=writing,
+        stdout=subprocess.DEVNULL,
+    )
+    os.close(writing)
+    seen = b""
+    deadline = time.monotonic() + 60
+    while b"terminal" not in seen and time.monotonic() < deadline:
+        seen += os.read(reading, 4096)
+    program.wait(60)
+    os.close(reading)
+    assert b"terminal True" in seen
