@@ -19,6 +19,10 @@ class UnsupportedVersionError(SchemaError):
     """A batch of another major schema version; the message names both versions."""
 
 
+class TooLargeError(SchemaError):
+    """Bytes that would take too much memory once decoded; the message names the limit."""
+
+
 class TransportError(InsightError):
     """A batch could not be handed over; `retry_after_s` says how long the receiver asks to wait."""
 

@@ -6,6 +6,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from rl_insight.server.body_guard import SLOWEST_BYTES_PER_S, BodyGuard
+from rl_insight.server.counters import ByteBudget
 
 PART = bytes(SLOWEST_BYTES_PER_S)
 
@@ -30,7 +31,7 @@ def read_through_guard(parts, *, pause_s=0.0, path="/x", **options):
         left -= 1
         return {"type": "http.request", "body": next(waiting), "more_body": left > 0}
 
-    guard = BodyGuard(app, **{"timeout_s": 60.0, "max_bytes": 10**9} | options)
+    guard = BodyGuard(app, **{"timeout_s": 60.0, "max_bytes": 10**9, "budget": ByteBudget(10**9)} | options)
     asyncio.run(guard({"type": "http", "path": path}, receive, None))
     return b"".join(given)
 
@@ -41,9 +42,9 @@ def test_a_body_passes_unchanged():
 
 def test_a_body_that_stalls_is_given_up_and_counted():
     slow = []
-    with pytest.raises(HTTPException, match="0 bytes arrived") as error:
-        read_through_guard([b"a"], pause_s=60.0, timeout_s=0.01, on_slow=lambda: slow.append(1))
-    assert (error.value.status_code, error.value.headers, slow) == (408, {"Connection": "close"}, [1])
+    with pytest.raises(HTTPException, match="0 bytes came") as error:
+        read_through_guard([b"a"], pause_s=60.0, timeout_s=0.01, on_refused=slow.append)
+    assert (error.value.status_code, error.value.headers, slow) == (408, {"Connection": "close"}, ["slow"])
 
 
 def test_a_long_body_may_take_longer_at_a_decent_rate():
@@ -60,3 +61,20 @@ def test_a_body_beyond_the_limit_is_refused_where_the_route_has_no_limit_of_its_
     with pytest.raises(HTTPException, match="at most 5 bytes") as error:
         read_through_guard([b"abc", b"def"], **options)
     assert error.value.status_code == 413
+
+
+def test_bodies_of_all_requests_share_one_budget_from_their_first_byte():
+    budget, refused = ByteBudget(10), []
+    options = {"budget": budget, "on_refused": refused.append}
+    with budget.reserve() as other:
+        assert other.grow(6)
+        assert read_through_guard([b"ab", b"cd"], **options) == b"abcd"
+        with pytest.raises(HTTPException, match="in flight") as error:
+            read_through_guard([b"abc", b"def"], **options)
+        assert read_through_guard([b"abc", b"def"], path="/upload", streamed={"/upload"}, **options) == b"abcdef"
+    assert (error.value.status_code, error.value.headers["Retry-After"], refused) == (503, "2", ["overload"])
+    assert budget.used == 0
+
+
+def test_a_body_beyond_the_budget_passes_when_it_is_alone():
+    assert read_through_guard([b"abc", b"def"], budget=ByteBudget(4)) == b"abcdef"

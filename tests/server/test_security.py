@@ -89,7 +89,7 @@ def test_further_names_can_be_allowed(make_services, client_of):
     assert client.get("/healthz", headers={"Host": "insight.example.org:443"}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:9999", "null"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:9999", "null", "http://["])
 def test_a_page_of_another_origin_changes_nothing(client, origin):
     answer = client.post("/api/v1/targets", json={"addresses": ["a:1"]}, headers={"Origin": origin})
     assert answer.status_code == 403

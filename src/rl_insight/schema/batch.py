@@ -17,9 +17,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from rl_insight.errors import SchemaError, UnsupportedVersionError
+from rl_insight.errors import SchemaError, TooLargeError, UnsupportedVersionError
 
 VERSION: Final = (1, 0)
+MAX_STRINGS: Final = 1_000_000
+MAX_ENTRIES: Final = 10_000
+"""Of the labels of a process, and of the losses, in one batch."""
 NO_STEP: Final = -(2**63)
 OPEN: Final = -1
 """The duration of a span that has not ended."""
@@ -279,13 +282,23 @@ _NOT_TEXT = {("samples", "series"), ("histograms", "series"), ("histograms", "bu
 """Columns of type TEXT's width that count something other than strings."""
 
 
+class _ProcessHeader(msgspec.Struct):
+    labels: msgspec.Raw = msgspec.Raw()
+
+
 class _Header(msgspec.Struct):
+    """What is read of a batch before it is decoded: an entry takes a byte on the wire, and up to 100 in memory."""
+
     version: tuple[int, int]
+    process: msgspec.Raw = msgspec.Raw(b"\x80")
+    strings: msgspec.Raw = msgspec.Raw()
+    losses: msgspec.Raw = msgspec.Raw()
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Batch)
 _header_decoder = msgspec.msgpack.Decoder(_Header)
+_process_decoder = msgspec.msgpack.Decoder(_ProcessHeader)
 
 
 def pack(code: str, values: Iterable[Any]) -> bytes:
@@ -319,20 +332,36 @@ def decode(payload: bytes) -> Batch:
 
     Raises:
         UnsupportedVersionError: the batch is of another major version.
-        SchemaError: the bytes are no batch, or its columns contradict each other.
+        TooLargeError: it has more strings, losses or labels than a batch may have.
+        SchemaError: the bytes are not a batch, or its columns contradict each other.
     """
     try:
-        major = _header_decoder.decode(payload).version[0]
+        header = _header_decoder.decode(payload)
+        major = header.version[0]
         if major != VERSION[0]:
             raise UnsupportedVersionError(
                 f"schema version {major}.x is not supported: this end reads version {VERSION[0]}.x. "
                 "Use the same major version of rl-insight on both ends."
             )
+        _check_count("strings", header.strings, MAX_STRINGS)
+        _check_count("losses", header.losses, MAX_ENTRIES)
+        _check_count("labels", _process_decoder.decode(header.process).labels, MAX_ENTRIES)
         batch = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(f"not a batch: {str(error).rstrip('.')}.") from error
     _check(batch)
     return batch
+
+
+def _check_count(name: str, raw: msgspec.Raw, limit: int) -> None:
+    """Refuse a msgpack array or map whose head claims too many entries."""
+    head = bytes(memoryview(raw)[:5])
+    if not head:
+        return
+    width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(head[0], 0)  # shorter ones have at most 15 entries
+    count = int.from_bytes(head[1 : 1 + width], "big")
+    if count > limit:
+        raise TooLargeError(f"the batch holds {count} {name}: at most {limit} are taken. Send smaller batches.")
 
 
 def _check(batch: Batch) -> None:

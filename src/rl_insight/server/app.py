@@ -57,8 +57,12 @@ _OTLP: dict[str, Endpoint] = {
     "/v1/metrics": otlp_route.metrics,
     "/v1/logs": otlp_route.logs,
 }
-_OWN_LIMITS = frozenset({*_INGEST, *_OTLP, "/api/v1/runs/file"})
+_STREAMED = frozenset({"/api/v1/runs/file"})
+"""Routes that write their bodies to disk."""
+_OWN_LIMITS = frozenset({*_INGEST, *_OTLP, *_STREAMED})
 """Routes that bound the length of their bodies themselves."""
+_MAX_QUESTION_BYTES = 1024 * 1024
+"""The longest body of any other route: SQL, or a target. As JSON it may take thirty times as much memory."""
 
 
 def create_app(services: Services | None) -> FastAPI:
@@ -103,9 +107,11 @@ def secured(app: ASGIApp, services: Services) -> ASGIApp:
     guarded = BodyGuard(
         app,
         timeout_s=settings.body_timeout_s,
-        max_bytes=settings.max_body_bytes,
+        max_bytes=min(settings.max_body_bytes, _MAX_QUESTION_BYTES),
+        budget=services.inflight,
         own_limits=_OWN_LIMITS,
-        on_slow=lambda: services.counters.refuse("http", "slow"),
+        streamed=_STREAMED,
+        on_refused=lambda reason: services.counters.refuse("http", reason),
     )
     return SecurityMiddleware(
         guarded,

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from io import BytesIO
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from rl_insight.errors import InsightError
+
+if TYPE_CHECKING:
+    from rl_insight.server.counters import Reservation
 
 _GZIP = 16 + zlib.MAX_WBITS
 _CHUNK = 1024 * 1024
 _MAX_ZSTD_WINDOW = 8 * 1024 * 1024
+_ANY_RATIO_BYTES = 16 * 1024 * 1024
+"""Up to here a body may be compressed however well: a few identical lines reach 1000 to 1."""
+
+
+OVERLOADED = "too many requests are in flight. Send again later."
 
 
 class BodyError(InsightError):
@@ -41,64 +52,89 @@ async def read_body(stream: AsyncIterator[bytes], declared: str | None, limit: i
     return b"".join(parts)
 
 
-def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+class UnpackLimits(msgspec.Struct, frozen=True):
+    """How far a compressed body may grow."""
+
+    max_bytes: int
+    max_ratio: float
+
+    def of(self, body: bytes) -> int:
+        """Return how many bytes this body may become."""
+        return min(self.max_bytes, max(_ANY_RATIO_BYTES, int(self.max_ratio * len(body))))
+
+
+def decompress(body: bytes, encoding: str, limit: int, reservation: Reservation | None = None) -> bytes:
     """Return a body as it was before `Content-Encoding`; at most `limit` bytes are ever made.
 
     >>> import gzip
     >>> decompress(gzip.compress(b"frames"), "gzip", 100)
     b'frames'
 
+    Args:
+        body: the bytes as they arrived.
+        encoding: the header's value.
+        limit: the longest result.
+        reservation: takes the bytes that are made, as they are made.
+
     Raises:
-        BodyError: an encoding that is not known, damaged data, or more than `limit` bytes.
+        BodyError: an encoding that is not known, damaged data, more than `limit` bytes, or no room for them now.
     """
     name = encoding.strip().lower()
     if name in {"", "identity"}:
         return body
     if name == "gzip":
-        return _gunzip(body, limit)
-    if name == "zstd" and find_spec("zstandard") is not None:
-        return _unzstd(body, limit)
-    raise BodyError(
-        f"content encoding {name[:40]!r} is not known here: send gzip, or nothing compressed.",
-        status=415,
-        reason="encoding",
-    )
-
-
-def _gunzip(body: bytes, limit: int) -> bytes:
+        unpacked = _gunzip(body, limit)
+    elif name == "zstd" and find_spec("zstandard") is not None:
+        unpacked = _unzstd(body)
+    else:
+        raise BodyError(
+            f"content encoding {name[:40]!r} is not known here: send gzip, or nothing compressed.",
+            status=415,
+            reason="encoding",
+        )
     parts: list[bytes] = []
     size = 0
+    for part in unpacked:
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        if reservation is not None and not reservation.grow(len(part)):
+            raise overloaded()
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _gunzip(body: bytes, limit: int) -> Iterator[bytes]:
     rest = body
     try:
         while rest:  # a gzip body may have several members
             member = zlib.decompressobj(_GZIP)
             while not member.eof:
-                part = member.decompress(rest, min(_CHUNK, limit - size + 1))
+                part = member.decompress(rest, min(_CHUNK, limit + 1))
                 rest = member.unconsumed_tail
-                size += len(part)
-                if size > limit:
-                    raise too_large(limit)
-                parts.append(part)
+                yield part
                 if not part and not rest and not member.eof:
                     raise _damaged("gzip", "it is cut short")
             rest = member.unused_data
     except zlib.error as error:
         raise _damaged("gzip", str(error)) from error
-    return b"".join(parts)
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
+def _unzstd(body: bytes) -> Iterator[bytes]:
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
     try:
         with decompressor.stream_reader(BytesIO(body), read_across_frames=True) as reader:
-            found: bytes = reader.read(limit + 1)
+            while part := reader.read(_CHUNK):
+                yield part
     except zstandard.ZstdError as error:
         raise _damaged("zstd", str(error)) from error
-    if len(found) > limit:
-        raise too_large(limit)
-    return found
+
+
+def overloaded() -> BodyError:
+    """Return the refusal of a body that does not fit beside the other requests in flight."""
+    return BodyError(OVERLOADED, status=503, reason="overload")
 
 
 def too_large(limit: int) -> BodyError:

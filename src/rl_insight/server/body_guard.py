@@ -1,4 +1,4 @@
-"""Bodies that come too slowly, or are too long for a route that reads them whole."""
+"""Bodies that arrive too slowly, are too long, or do not fit into memory beside those of other requests."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ from collections.abc import Callable, Collection
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_insight.server.bodies import too_large
+from rl_insight.server.bodies import OVERLOADED, too_large
+from rl_insight.server.counters import ByteBudget, Reservation
 
 SLOWEST_BYTES_PER_S = 64 * 1024
-"""A long body may take longer, at this rate: a run file over a thin line is no attack."""
+"""A long body may take longer, at this rate: uploading a run file over a slow link is not an attack."""
+_RESERVATION = "rl_insight.reservation"
+_RETRY_AFTER_S = "2"
 
 
 class BodyGuard:
-    """Refuses a request whose body does not come in time, or is longer than the limit.
+    """Refuses a request whose body does not arrive in time, is longer than the limit, or exceeds the memory of all.
 
-    Nothing waits for a body but its own connection, yet each one holds memory and a file descriptor: a sender that
-    drips a byte now and then must not keep them for ever.
+    A body holds memory and a file descriptor from its first byte on: neither a sender that drips a byte now and then
+    nor many that stop before the last byte may keep more of them than the budget.
 
     Args:
-        app: what is guarded.
-        timeout_s: how long a body may take, and a second more for each `SLOWEST_BYTES_PER_S` that came.
+        app: the application behind the guard.
+        timeout_s: how long a body may take, and a second more for each `SLOWEST_BYTES_PER_S` that arrived.
         max_bytes: the longest body.
+        budget: the bytes that all requests may hold together; a request's share is freed when it has been answered.
         own_limits: the paths whose routes bound the length of their bodies themselves.
-        on_slow: called for each body that was given up.
+        streamed: the paths whose routes write bodies to disk as they arrive, and hold none of them.
+        on_refused: called with the reason for each body that was not read to its end.
     """
 
     def __init__(
@@ -35,22 +40,30 @@ class BodyGuard:
         *,
         timeout_s: float,
         max_bytes: int,
+        budget: ByteBudget,
         own_limits: Collection[str] = (),
-        on_slow: Callable[[], None] = lambda: None,
+        streamed: Collection[str] = (),
+        on_refused: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self._app = app
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
+        self._budget = budget
         self._own_limits = own_limits
-        self._on_slow = on_slow
+        self._streamed = streamed
+        self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a guarded body."""
-        if scope["type"] == "http":
-            receive = self._guarded(receive, is_limited=scope["path"] not in self._own_limits)
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with self._budget.reserve() as reservation:
+            scope[_RESERVATION] = reservation
+            await self._app(scope, self._guarded(scope["path"], receive, reservation), send)
 
-    def _guarded(self, receive: Receive, *, is_limited: bool) -> Receive:
+    def _guarded(self, path: str, receive: Receive, reservation: Reservation) -> Receive:
+        is_limited, is_held = path not in self._own_limits, path not in self._streamed
         begun_s = asyncio.get_running_loop().time()
         size = 0
         is_complete = False
@@ -63,33 +76,44 @@ class BodyGuard:
             try:
                 message = await _by(until_s, receive)
             except asyncio.TimeoutError:
-                self._on_slow()
+                self._on_refused("slow")
                 raise _too_slow(size) from None
-            size += len(message.get("body", b""))
+            arrived = len(message.get("body", b""))
+            size += arrived
             is_complete = not message.get("more_body", False)
             if is_limited and size > self._max_bytes:
                 raise HTTPException(413, str(too_large(self._max_bytes)), headers={"Connection": "close"})
+            if is_held and not reservation.grow(arrived):
+                self._on_refused("overload")
+                headers = {"Connection": "close", "Retry-After": _RETRY_AFTER_S}
+                raise HTTPException(503, OVERLOADED, headers=headers)
             return message
 
         return receive_in_time
 
 
+def reservation_of(scope: Scope) -> Reservation:
+    """Return what a request behind a `BodyGuard` holds of the budget."""
+    reservation: Reservation = scope[_RESERVATION]
+    return reservation
+
+
 async def _by(until_s: float, receive: Receive) -> Message:
-    """Wait for a message until a moment of the loop's clock; like `asyncio.wait_for`, which makes a task each time.
+    """Wait for a message until a time of the loop's clock; like `asyncio.wait_for`, which makes a task each time.
 
     Raises:
-        asyncio.TimeoutError: it did not come in time.
+        asyncio.TimeoutError: it did not arrive in time.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 -- a request is served by a task
     is_over = False
 
-    def give_up() -> None:
+    def expire() -> None:
         nonlocal is_over
         is_over = True
         task.cancel()
 
-    timer = asyncio.get_running_loop().call_at(until_s, give_up)
+    timer = asyncio.get_running_loop().call_at(until_s, expire)
     try:
         return await receive()
     except asyncio.CancelledError:
@@ -104,5 +128,5 @@ async def _by(until_s: float, receive: Receive) -> Message:
 
 def _too_slow(size: int) -> HTTPException:
     # What is still to come of the body would be taken for the next request: the connection ends here.
-    sentence = f"the body did not come in time: {size} bytes arrived. Send it faster, or in smaller parts."
+    sentence = f"the body did not arrive in time: {size} bytes came. Send it faster, or in smaller parts."
     return HTTPException(408, sentence, headers={"Connection": "close"})

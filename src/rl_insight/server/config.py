@@ -104,8 +104,12 @@ class ServerSettings:
     """The longest request, as it comes over the wire."""
     max_decompressed_bytes: int = 128 * MEBIBYTE
     """The longest request once it is decompressed."""
+    max_decompression_ratio: float = 100.0
+    """How many times its own length a request of more than 16 MiB may be once it is decompressed."""
+    max_request_items: int = 250_000
+    """The spans, points, records, attributes and other repeated elements of one OTLP request, together."""
     max_inflight_bytes: int = 256 * MEBIBYTE
-    """Requests that are in work at one moment, together."""
+    """All requests in flight, from the first byte of a body to its answer; a gRPC message may have 1/64 of it."""
     header_timeout_s: float = 20.0
     """How long a request's line and headers may take to arrive."""
     body_timeout_s: float = 60.0
@@ -141,6 +145,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "otlp_grpc_port": (0, 65535),
     "max_body_bytes": (1024, inf),
     "max_decompressed_bytes": (1024, inf),
+    "max_decompression_ratio": (1, inf),
+    "max_request_items": (1, inf),
     "max_inflight_bytes": (1024, inf),
     "header_timeout_s": (0.1, 86_400),
     "body_timeout_s": (0.1, 86_400),

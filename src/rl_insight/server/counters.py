@@ -50,10 +50,7 @@ class ServerCounters:
 
 
 class ByteBudget:
-    """How many bytes of requests may be in work at one moment.
-
-    One request always fits when nothing else is in work, so that a large one cannot wait for ever.
-    """
+    """Bounds the bytes that all requests in flight hold together, including bodies that are still being received."""
 
     def __init__(self, limit: int) -> None:
         self._lock = Lock()
@@ -62,18 +59,51 @@ class ByteBudget:
 
     @property
     def used(self) -> int:
-        """The bytes in work now."""
+        """The bytes in flight now."""
         return self._used
 
-    def take(self, size: int) -> bool:
-        """Reserve room; False when there is none."""
+    def reserve(self) -> Reservation:
+        """Return the share of one request, which is empty at first and must be released."""
+        return Reservation(self)
+
+    def _move(self, held: int, change: int) -> bool:
         with self._lock:
-            if self._used and self._used + size > self._limit:
+            # A request that is alone always fits, so that a large one cannot wait for ever.
+            if change > 0 and self._used > held and self._used + change > self._limit:
                 return False
-            self._used += size
+            self._used += change
             return True
 
-    def give_back(self, size: int) -> None:
-        """Free what was reserved."""
-        with self._lock:
-            self._used -= size
+
+class Reservation:
+    """What one request holds of a `ByteBudget`; used by one thread at a time.
+
+    >>> budget = ByteBudget(100)
+    >>> with budget.reserve() as first, budget.reserve() as second:
+    ...     first.grow(80), second.grow(30), second.grow(20)
+    (True, False, True)
+    >>> budget.used
+    0
+    """
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._held = 0
+
+    def grow(self, size: int) -> bool:
+        """Reserve more; False when there is no room."""
+        if not self._budget._move(self._held, size):
+            return False
+        self._held += size
+        return True
+
+    def shrink(self, size: int) -> None:
+        """Free a part."""
+        self._held -= size
+        self._budget._move(0, -size)
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shrink(self._held)

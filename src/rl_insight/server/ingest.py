@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 2.0
 """How long a sender is asked to wait when the store cannot say it better."""
 _MAX_PROBLEMS = 5
+_STRING_BYTES = 60
+"""What a string takes in memory beside its text."""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,7 +173,7 @@ class Ingest:
             self._collector.claim(batch)
             submission.duplicates += 1
             return
-        self._submit(submission, batch, len(payload), "native")
+        self._submit(submission, batch, len(payload) + _STRING_BYTES * len(batch.strings), "native")
 
     def submit_batches(self, batches: Iterable[tuple[Batch, int]], route: str) -> Submission:
         """Start to write batches, each with its size; does not wait for the commits."""

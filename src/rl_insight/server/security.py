@@ -138,7 +138,12 @@ class SecurityMiddleware:
     @staticmethod
     def _is_same_origin(headers: Headers) -> bool:
         origin = headers.get("origin")
-        return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        if origin is None:
+            return True
+        try:
+            return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:  # such as "http://["
+            return False
 
 
 def _host_name(host: str) -> str:

@@ -12,6 +12,7 @@ from rl_insight.collector import InProcessCollector, SeriesTable, Sink
 from rl_insight.collector.collector import HEALTH_NAMES
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.derived_families import DERIVED_NAMES
+from rl_insight.server.bodies import UnpackLimits
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.gpu_usage import GPU_USAGE_NAMES, GpuUsage
@@ -58,6 +59,7 @@ class Services:
         self.started_ns = time.time_ns()
         self.counters = ServerCounters()
         self.inflight = ByteBudget(settings.max_inflight_bytes)
+        self.unpack_limits = UnpackLimits(settings.max_decompressed_bytes, settings.max_decompression_ratio)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="rl-insight-ingest")
         self.runs = RunDirectory(
             settings.directory,
@@ -80,7 +82,7 @@ class Services:
         self.collector = InProcessCollector([self.derived, *sinks, *configured], namespace=settings.namespace)
         self.collector.series = SeriesTable(reserved=reserved)
         self.ingest = Ingest(self.writer, self.collector, self.counters)
-        self.otlp = OtlpReceiver(self.ingest, self.counters)
+        self.otlp = OtlpReceiver(self.ingest, self.counters, max_items=settings.max_request_items)
         self.targets = TargetBook(settings.directory / "targets.json")
         self.scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
         self.is_ready = False

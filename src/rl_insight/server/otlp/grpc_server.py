@@ -10,8 +10,10 @@ from urllib.parse import unquote
 
 import grpc  # type: ignore[import-untyped]  # it has no types of its own
 
-from rl_insight.errors import SchemaError
+from rl_insight.errors import SchemaError, TooLargeError
+from rl_insight.server.bodies import OVERLOADED
 from rl_insight.server.otlp.payloads import Signal, answer
+from rl_insight.server.otlp.receiver import OtlpOutcome
 from rl_insight.server.security import bearer_matches
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class OtlpGrpcServer:
         self._services = services
         settings = services.settings
         options = [
-            ("grpc.max_receive_message_length", min(settings.max_decompressed_bytes, 2**31 - 1)),
+            # gRPC holds the messages of all calls before we see them. By default 4 MiB, as most receivers have it.
+            ("grpc.max_receive_message_length", min(settings.max_inflight_bytes // _MAX_CALLS, 2**31 - 1)),
             # Two servers on one port would share its calls without a word.
             ("grpc.so_reuseport", 0),
         ]
@@ -80,22 +83,25 @@ class OtlpGrpcServer:
             self._check_token(context)
             services = self._services
             services.counters.request(_ROUTE, len(body))
-            if not services.inflight.take(len(body)):
-                services.counters.refuse(_ROUTE, "overload")
-                _abort(context, grpc.StatusCode.UNAVAILABLE, "too many requests are in work. Send again later.")
-            try:
-                submission = services.otlp.submit(signal, body, is_json=False, peer=_host(context), route=_ROUTE)
-                outcome = submission.settle()
-            except SchemaError as error:
-                services.counters.refuse(_ROUTE, "schema")
-                _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            finally:
-                services.inflight.give_back(len(body))
+            with services.inflight.reserve() as reservation:
+                if not reservation.grow(len(body)):
+                    services.counters.refuse(_ROUTE, "overload")
+                    _abort(context, grpc.StatusCode.UNAVAILABLE, OVERLOADED)
+                outcome = self._stored(signal, body, context)
             if outcome.failure:
                 _abort(context, grpc.StatusCode.UNAVAILABLE, outcome.failure)
             return answer(signal, outcome.rejected, outcome.problem)
 
         return export
+
+    def _stored(self, signal: Signal, body: bytes, context: grpc.ServicerContext) -> OtlpOutcome:
+        services = self._services
+        try:
+            submission = services.otlp.submit(signal, body, is_json=False, peer=_host(context), route=_ROUTE)
+            return submission.settle()
+        except SchemaError as error:
+            services.counters.refuse(_ROUTE, "too_large" if isinstance(error, TooLargeError) else "schema")
+            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _check_token(self, context: grpc.ServicerContext) -> None:
         token = self._services.token

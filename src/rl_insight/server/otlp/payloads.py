@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import sys
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from rl_insight.errors import SchemaError
+from rl_insight.errors import SchemaError, TooLargeError
+from rl_insight.otlp.limits import check_json, check_protobuf
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -49,31 +51,57 @@ _REJECTED = {
     Signal.METRICS: "rejected_data_points",
     Signal.LOGS: "rejected_log_records",
 }
+_RESOURCES = {
+    Signal.TRACES: "resource_spans",
+    Signal.METRICS: "resource_metrics",
+    Signal.LOGS: "resource_logs",
+}
+_MAX_RESOURCES = 10_000
+"""Each becomes a batch, which takes a few kilobytes however little is in it."""
 _ID_KEYS = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _MAX_DEPTH = 100
 
 
-def read_request(signal: Signal, body: bytes, *, is_json: bool) -> Any:
+def read_request(signal: Signal, body: bytes, *, is_json: bool, max_items: int = sys.maxsize) -> Any:
     """Return the request message in a body.
 
     Raises:
-        SchemaError: the body is no such request.
+        TooLargeError: it holds more than `max_items` spans, points, records and attributes, or too many resources.
+        SchemaError: the body is not such a request.
     """
     if is_json:
-        return _read_json(signal, body)
-    request = _REQUESTS[signal]()
+        check_json(body, max_items)
+        request = _read_json(signal, body)
+    else:
+        request = _REQUESTS[signal]()
+        check_protobuf(body, request.DESCRIPTOR, max_items)
+        _parse(signal, body, request)
+    resources = len(resources_of(signal, request))
+    if resources > _MAX_RESOURCES:
+        raise TooLargeError(
+            f"the request holds {resources} resources: at most {_MAX_RESOURCES} are taken. Send fewer at a time."
+        )
+    return request
+
+
+def resources_of(signal: Signal, request: Any) -> Any:
+    """Return the `Resource*` messages of a request."""
+    return getattr(request, _RESOURCES[signal])
+
+
+def _parse(signal: Signal, body: bytes, request: Message) -> None:
     try:
         request.ParseFromString(body)
     except (DecodeError, RecursionError) as error:
         raise SchemaError(f"not an OTLP request for {signal.value}: the bytes are no such protobuf message.") from error
-    return request
 
 
 def _read_json(signal: Signal, body: bytes) -> Any:
     request = _REQUESTS[signal]()
     try:
         decoded = msgspec.json.decode(body, type=dict[str, Any])
-        json_format.ParseDict(_with_base64_ids(decoded), request, ignore_unknown_fields=True)
+        _convert_ids(decoded)
+        json_format.ParseDict(decoded, request, ignore_unknown_fields=True)
     except SchemaError:
         raise
     except (msgspec.DecodeError, json_format.ParseError, RecursionError, UnicodeError) as error:
@@ -85,18 +113,20 @@ def _read_json(signal: Signal, body: bytes) -> Any:
     return request
 
 
-def _with_base64_ids(value: Any, depth: int = 0) -> Any:
-    """Return decoded JSON in which trace and span ids, hexadecimal in OTLP, stand as protobuf's JSON wants bytes."""
+def _convert_ids(value: Any, depth: int = 0) -> None:
+    """Turn the trace and span ids in decoded JSON, hexadecimal in OTLP, into the base64 that protobuf's JSON wants."""
     if depth > _MAX_DEPTH:
         raise SchemaError("not an OTLP request: it is nested too deeply.")
     if isinstance(value, list):
-        return [_with_base64_ids(item, depth + 1) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: _base64_of(item) if key in _ID_KEYS and isinstance(item, str) else _with_base64_ids(item, depth + 1)
-        for key, item in value.items()
-    }
+        for item in value:
+            _convert_ids(item, depth + 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, str):
+                if key in _ID_KEYS:
+                    value[key] = _base64_of(item)
+            else:
+                _convert_ids(item, depth + 1)
 
 
 def _base64_of(text: str) -> str:

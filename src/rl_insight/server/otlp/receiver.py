@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from threading import Lock
 from typing import Any
 
@@ -18,13 +19,14 @@ from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
 from rl_insight.server.otlp.logs import add_scope_logs
 from rl_insight.server.otlp.metrics import MetricRows
-from rl_insight.server.otlp.payloads import Signal, read_request
+from rl_insight.server.otlp.payloads import Signal, read_request, resources_of
 from rl_insight.server.otlp.resources import ProcessBook
 from rl_insight.server.otlp.spans import SpanRows
 
 _MAX_SENDERS = 10_000
 _MAX_RECENT = 4096
 _RECENT_S = 600.0
+_LARGE_BYTES = 4 * 1024 * 1024
 
 
 class OtlpSubmission:
@@ -117,9 +119,11 @@ class OtlpReceiver:
     is answered like the first and stored once.
     """
 
-    def __init__(self, ingest: Ingest, counters: ServerCounters) -> None:
+    def __init__(self, ingest: Ingest, counters: ServerCounters, *, max_items: int) -> None:
         self._ingest = ingest
         self._counters = counters
+        self._max_items = max_items
+        self._large = Lock()
         self._book = ProcessBook()
         self._lock = Lock()
         self._senders: OrderedDict[tuple[str, str], _Sender] = OrderedDict()
@@ -129,15 +133,18 @@ class OtlpReceiver:
         """Read a request and start to write it; does not wait for the commit.
 
         Raises:
-            SchemaError: the body is no such request.
+            TooLargeError: it holds more than this server decodes at once.
+            SchemaError: the body is not such a request.
         """
         digest = hashlib.blake2b(body, digest_size=16, person=signal.value.encode(), salt=_salt(peer)).digest()
         with self._lock:
             known = self._recall(digest)
         if known is not None:
             return known
-        request = read_request(signal, body, is_json=is_json)
-        submission = self._convert(signal, request, len(body), peer, route)
+        # A row takes up to a kilobyte while it is converted: of the large requests only one is, at a time.
+        with self._large if len(body) > _LARGE_BYTES else nullcontext():
+            request = read_request(signal, body, is_json=is_json, max_items=self._max_items)
+            submission = self._convert(signal, request, len(body), peer, route)
         with self._lock:
             self._recent[digest] = (time.monotonic(), submission)
         return submission
@@ -162,7 +169,7 @@ class OtlpReceiver:
         metrics: list[MetricRows] = []
         senders: list[_Sender] = []
         rejected, problem = 0, ""
-        resources = _RESOURCES[signal](request)
+        resources = resources_of(signal, request)
         share = size // max(len(resources), 1)
         for entry in resources:
             builder = BatchBuilder()
@@ -196,13 +203,6 @@ class OtlpReceiver:
                     self._senders.popitem(last=False)
             self._senders.move_to_end(key)
             return sender
-
-
-_RESOURCES: dict[Signal, Any] = {
-    Signal.TRACES: lambda request: request.resource_spans,
-    Signal.METRICS: lambda request: request.resource_metrics,
-    Signal.LOGS: lambda request: request.resource_logs,
-}
 
 
 def _add_spans(builder: BatchBuilder, entry: Any, process: Process) -> SpanRows:

@@ -11,6 +11,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from rl_insight.server.bodies import BodyError, decompress, read_body
+from rl_insight.server.body_guard import reservation_of
+from rl_insight.server.counters import Reservation
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
 from rl_insight.transport._http_client import CONTENT_TYPE
 
@@ -57,24 +59,16 @@ async def ingest(request: Request) -> Response:
         return _error(415, f"content type {media_type[:80]!r} is not taken here: send {CONTENT_TYPE}.")
     try:
         body = await receive(request, services, "native")
-    except BodyError as error:
-        services.counters.refuse("native", error.reason)
-        return _error(error.status, str(error))
-    if not services.inflight.take(len(body)):
-        services.counters.refuse("native", "overload")
-        return _error(429, "too many requests are in work. Send again later.", retry_after_s=RETRY_AFTER_S)
-    try:
         encoding = request.headers.get("content-encoding", "")
         if len(body) <= _READ_AT_ONCE_BYTES and not encoding:
             submission = services.ingest.submit_frames(body)
         else:
-            submission = await asyncio.wrap_future(services.workers.submit(_submit, services, body, encoding))
+            work = services.workers.submit(_submit, services, body, encoding, reservation_of(request.scope))
+            submission = await asyncio.wrap_future(work)
         outcome = await submission.settled()
     except BodyError as error:
         services.counters.refuse("native", error.reason)
-        return _error(error.status, str(error))
-    finally:
-        services.inflight.give_back(len(body))
+        return _error(error.status, str(error), retry_after_s=RETRY_AFTER_S if error.status == 503 else None)
     return _answer(outcome)
 
 
@@ -90,8 +84,8 @@ async def receive(request: Request, services: Services, route: str) -> bytes:
     return body
 
 
-def _submit(services: Services, body: bytes, encoding: str) -> Submission:
-    return services.ingest.submit_frames(decompress(body, encoding, services.settings.max_decompressed_bytes))
+def _submit(services: Services, body: bytes, encoding: str, reservation: Reservation) -> Submission:
+    return services.ingest.submit_frames(decompress(body, encoding, services.unpack_limits.of(body), reservation))
 
 
 def _answer(outcome: Outcome) -> Response:

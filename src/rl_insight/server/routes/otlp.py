@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from rl_insight.errors import SchemaError
+from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.server.bodies import BodyError, decompress
+from rl_insight.server.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S
 from rl_insight.server.otlp.payloads import JSON, PROTOBUF, Signal, answer, encoded_answer, encoded_error
 from rl_insight.server.otlp.receiver import OtlpSubmission
@@ -69,23 +70,15 @@ async def _take(request: Request, signal: Signal) -> Response:
         )
     try:
         body = await receive(request, services, _ROUTE)
-    except BodyError as error:
-        services.counters.refuse(_ROUTE, error.reason)
-        return _error(error.status, str(error), is_json=is_json)
-    if not services.inflight.take(len(body)):
-        services.counters.refuse(_ROUTE, "overload")
-        return _error(503, "too many requests are in work. Send again later.", is_json=is_json)
-    try:
         submission = await _submitted(request, services, signal, body, is_json=is_json)
         outcome = await submission.settled()
     except BodyError as error:
         services.counters.refuse(_ROUTE, error.reason)
         return _error(error.status, str(error), is_json=is_json)
     except SchemaError as error:
-        services.counters.refuse(_ROUTE, "schema")
-        return _error(400, str(error), is_json=is_json)
-    finally:
-        services.inflight.give_back(len(body))
+        is_too_large = isinstance(error, TooLargeError)
+        services.counters.refuse(_ROUTE, "too_large" if is_too_large else "schema")
+        return _error(413 if is_too_large else 400, str(error), is_json=is_json)
     if outcome.failure:
         return _error(503, outcome.failure, is_json=is_json, retry_after_s=outcome.retry_after_s)
     content = encoded_answer(answer(signal, outcome.rejected, outcome.problem), is_json=is_json)
@@ -97,10 +90,14 @@ async def _submitted(
 ) -> OtlpSubmission:
     encoding = request.headers.get("content-encoding", "")
     peer = request.client.host if request.client else ""
+    reservation = reservation_of(request.scope)
 
     def submit() -> OtlpSubmission:
-        plain = decompress(body, encoding, services.settings.max_decompressed_bytes)
-        return services.otlp.submit(signal, plain, is_json=is_json, peer=peer, route=_ROUTE)
+        plain = decompress(body, encoding, services.unpack_limits.of(body), reservation)
+        submission = services.otlp.submit(signal, plain, is_json=is_json, peer=peer, route=_ROUTE)
+        if plain is not body:
+            reservation.shrink(len(plain))
+        return submission
 
     return await asyncio.wrap_future(services.workers.submit(submit))
 

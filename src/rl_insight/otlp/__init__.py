@@ -1,0 +1,1 @@
+"""OTLP: the OpenTelemetry protocol, in and out."""
