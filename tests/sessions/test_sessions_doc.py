@@ -15,7 +15,7 @@ from rl_insight.store.queries import Session
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["sessions.md", "compat-areal.md", "compat-xtuner.md"])
+@pytest.mark.parametrize("name", ["sessions.md", "areal.md", "xtuner.md"])
 def test_the_examples_run(name, insight_capture):
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL):
@@ -31,5 +31,5 @@ def test_every_field_of_the_record_is_described():
 
 
 def test_every_key_of_the_trace_configuration_is_described():
-    text = (DOCS / "compat-xtuner.md").read_text()
+    text = (DOCS / "xtuner.md").read_text()
     assert [field.name for field in dataclasses.fields(TraceConfig) if f"`{field.name}`" not in text] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,16 @@ _START_TIMEOUT_S = 30.0
 
 
 def is_recording() -> bool:
-    """Tell whether the default monitor records, by its own `init` or by that of a parent process."""
+    """Return whether the default monitor records, by its own `init` or by that of a parent process."""
     if default_monitor._recorder is None and default_monitor._may_inherit:
         default_monitor._inherit()
     return default_monitor._recorder is not None
 
 
 def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Flusher | None:
-    """Have the default monitor record, if it does not yet; None where recording is turned off.
+    """Have the default monitor record, if it does not yet; returns None where recording is turned off.
 
-    A program that never called `init` records to a server that is known, and otherwise into the adapter's files alone.
+    A program that never called `init` records to a known server, and otherwise into the adapter's files alone.
     """
     monitor = default_monitor
     if not is_recording():
@@ -73,20 +74,27 @@ class BatchFiles:
             if is_due or batch.final or sum(map(len, self.lines.values())) >= self.MAX_LINES:
                 self._write()
 
-    def _write(self) -> None:
+    def _write(self, *, is_durable: bool = False) -> None:
         waiting, self.lines = self.lines, {}
         for path, lines in waiting.items():
             if lines:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("ab") as stream:
                     stream.write(b"".join(line + b"\n" for line in lines))
+                    if is_durable:
+                        stream.flush()
+                        os.fsync(stream.fileno())
 
-    def save(self, *, everything: bool = False, timeout_s: float = 5.0) -> None:
-        """Write what was recorded so far, within a bounded time."""
-        default_monitor.flush(timeout_s)
+    def save(self, *, everything: bool = False, timeout_s: float = 5.0) -> bool:
+        """Write what was recorded so far, within a bounded time; returns whether all of it was there in time."""
+        thread = self._flusher.thread
+        is_complete = True
+        if thread is None or thread.is_alive():  # after `finish` nothing is left to ask for
+            is_complete = self._flusher.request_flush(timeout_s)
         with self._lock:
             self.gather(everything=everything)
-            self._write()
+            self._write(is_durable=True)
+        return is_complete
 
     def save_soon(self) -> None:
         """Write what was recorded so far, in the background."""

@@ -73,7 +73,12 @@ class TorchProfiler:
 
 
 def merge_chrome_trace(
-    path: str | Path, *, monitor: Monitor | None = None, step: int | None = None, max_spans: int = _MAX_SPANS
+    path: str | Path,
+    *,
+    monitor: Monitor | None = None,
+    step: int | None = None,
+    starts_ns: int | None = None,
+    max_spans: int = _MAX_SPANS,
 ) -> int:
     """Record the complete events of a Chrome trace as finished spans; returns how many.
 
@@ -84,16 +89,33 @@ def merge_chrome_trace(
         path: A trace, also compressed with gzip.
         monitor: Where to record; the default monitor when left out.
         step: The training step of the spans.
+        starts_ns: The wall-clock time of the earliest event, where the trace's own times are not to be used.
         max_spans: Of more than these, the longest are recorded.
     """
+    return merge_chrome_document(
+        msgspec.json.decode(_read(Path(path))), monitor=monitor, step=step, starts_ns=starts_ns, max_spans=max_spans
+    )
+
+
+def merge_chrome_document(
+    document: Any,
+    *,
+    monitor: Monitor | None = None,
+    step: int | None = None,
+    starts_ns: int | None = None,
+    max_spans: int = _MAX_SPANS,
+) -> int:
+    """Record the complete events of a Chrome trace that is loaded already; see `merge_chrome_trace`."""
     monitor = monitor or default_monitor
-    document = msgspec.json.decode(_read(Path(path)))
     events = document.get("traceEvents", []) if isinstance(document, dict) else document
     found = [event for event in events if isinstance(event, dict) and _is_interval(event)]
     if not found:
         return 0
     lanes = _lane_names(events)
-    origin_ns = _origin_ns(document, found)
+    if starts_ns is None:
+        origin_ns = _origin_ns(document, found)
+    else:
+        origin_ns = starts_ns - round(min(float(event["ts"]) for event in found) * 1000)
     chosen = sorted(found, key=lambda event: -float(event["dur"]))[:max_spans]
     if len(chosen) < len(found):
         logger.warning("%d of %d spans of a profile are merged: the longest.", len(chosen), len(found))

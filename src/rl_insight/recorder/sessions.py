@@ -192,6 +192,10 @@ class Session(Span, gc=False, eq=False):
             found.set_attribute(key, value)
         found.finish()
 
+    def has_open_phase(self, name: str) -> bool:
+        """Return whether `open_phase` began a phase of this name that has not ended."""
+        return any(phase.name == name for phase in self._open_phases or ())
+
     def _close_phases(self, kind: type[BaseException] | None = None) -> None:
         phases, self._open_phases = self._open_phases, None
         for phase in phases or ():
@@ -282,6 +286,11 @@ class Session(Span, gc=False, eq=False):
         if not self._entered:
             self._close_phases()
             self.end = self.marks["finalized_ts"]
+
+    def finalize_again(self, status: str, reason: str | None = None) -> None:
+        """Replace how the session ended, for callers whose last word counts; the span keeps its end."""
+        if status in FINAL_STATUSES:
+            self._finalize(status, reason)
 
     def drop(self, reason: str | None = None) -> None:
         """Finalize the session as dropped."""

@@ -3,7 +3,7 @@
 >>> from rl_insight.compat import areal as perf_tracer
 >>> perf_tracer.is_configured()
 False
->>> with perf_tracer.trace_scope("train.step", category="compute", args={"step": 3}):
+>>> with perf_tracer.trace_scope("train.step", category="compute", args={"global_step": 3}):
 ...     pass
 """
 
@@ -12,22 +12,24 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
-from enum import Enum
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from rl_insight.compat.areal.config import read_config
-from rl_insight.compat.areal.tracer import PerfTracer, SessionTracer
-from rl_insight.monitor import default_monitor
+from rl_insight.compat.areal.names import PerfTraceCategory, SessionTraceEvent
+from rl_insight.compat.areal.scopes import SessionPhase
+from rl_insight.compat.areal.sessions import SessionTracer
+from rl_insight.compat.areal.tracer import PerfTracer
 from rl_insight.recorder import context
-from rl_insight.recorder.session_calls import NoSession
-from rl_insight.recorder.session_parts import Phase
-from rl_insight.recorder.spans import CANCELLED, NO_SPAN, NoSpan, Span, outcome
+from rl_insight.recorder.sessions import Session
+from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
 __all__ = [
+    "GLOBAL_TRACER",
     "Category",
+    "PerfTraceCategory",
     "PerfTracer",
+    "SessionTraceEvent",
     "SessionTracer",
     "atrace_scope",
     "atrace_session_phase",
@@ -52,46 +54,11 @@ __all__ = [
     "trace_session_phase",
 ]
 
+Category = PerfTraceCategory
+Payload = Mapping[str, Any] | None
 
-class Category(str, Enum):
-    """What kind of work a scope is; the long spellings mean the same."""
-
-    COMPUTE = "compute"
-    COMM = "comm"
-    IO = "io"
-    SYNC = "sync"
-    SCHEDULER = "scheduler"
-    INSTR = "instr"
-    MISC = "misc"
-
-    @classmethod
-    def of(cls, value: Any) -> str:
-        """Return the short spelling; what is none of them is `misc`.
-
-        >>> Category.of("Communication")
-        'comm'
-        """
-        name = str(getattr(value, "value", value)).strip().lower()
-        name = _LONG_SPELLINGS.get(name, name)
-        return name if name in _CATEGORIES else cls.MISC.value
-
-
-_LONG_SPELLINGS = {
-    "computation": "compute",
-    "communication": "comm",
-    "communications": "comm",
-    "i/o": "io",
-    "input_output": "io",
-    "synchronization": "sync",
-    "synchronisation": "sync",
-    "scheduling": "scheduler",
-    "instrument": "instr",
-    "instrumentation": "instr",
-    "miscellaneous": "misc",
-}
-_CATEGORIES = {category.value for category in Category}
-
-_tracer: PerfTracer | None = None
+GLOBAL_TRACER: PerfTracer | None = None
+"""The tracer that `configure` made; None before it and after `reset`."""
 _task_id: ContextVar[Any] = ContextVar("rl_insight_areal_task", default=None)
 _session_id: ContextVar[Any] = ContextVar("rl_insight_areal_session", default=None)
 
@@ -106,32 +73,29 @@ def configure(config: Any, *, rank: int, role: str | None = None) -> PerfTracer:
         config: A mapping, a dataclass or an OmegaConf node with `enabled`, `experiment_name`, `trial_name`,
             `fileroot`, `save_interval`, `profile_steps` and `session_tracer.{enabled, flush_threshold}`.
         rank: The number of this process.
-        role: What it does; a directory of its own in the files' paths.
+        role: What it does; a directory in the files' paths.
 
     Raises:
         RuntimeError: the tracer is configured already.
-        ValueError: the rank is negative, or a value of the configuration cannot be used.
+        TypeError: the rank is not an integer.
+        ValueError: the rank is negative.
     """
-    global _tracer  # noqa: PLW0603  # AReaL's tracer is one for each process
-    if _tracer is not None:
-        raise RuntimeError("the tracer is configured already: call reset() first.")
-    if isinstance(rank, bool) or not isinstance(rank, int):
-        raise TypeError(f"rank is {type(rank).__name__}, not an integer.")
-    if rank < 0:
-        raise ValueError(f"rank is {rank}: it cannot be negative.")
-    _tracer = PerfTracer(read_config(config), rank=rank, role=role)
-    return _tracer
+    global GLOBAL_TRACER  # noqa: PLW0603  # one tracer for each process, under this name
+    if GLOBAL_TRACER is not None:
+        raise RuntimeError("the tracer is configured already. Call reset() first.")
+    GLOBAL_TRACER = PerfTracer(config, rank=rank, role=role)
+    return GLOBAL_TRACER
 
 
 def is_configured() -> bool:
-    """Tell whether `configure` was called."""
-    return _tracer is not None
+    """Return whether `configure` was called."""
+    return GLOBAL_TRACER is not None
 
 
 def reset() -> None:
-    """Write everything and forget the tracer; without one, nothing happens."""
-    global _tracer  # see configure
-    tracer, _tracer = _tracer, None
+    """Write everything and forget the tracer; does nothing without one."""
+    global GLOBAL_TRACER  # see configure
+    tracer, GLOBAL_TRACER = GLOBAL_TRACER, None
     if tracer is not None:
         tracer.close()
 
@@ -142,76 +106,96 @@ def get_tracer() -> PerfTracer:
     Raises:
         RuntimeError: `configure` was not called.
     """
-    if _tracer is None:
-        raise RuntimeError("the tracer is not configured: call configure(config, rank=...) first.")
-    return _tracer
+    if GLOBAL_TRACER is None:
+        raise RuntimeError("the tracer is not configured. Call configure(config, rank=...) first.")
+    return GLOBAL_TRACER
 
 
 def get_session_tracer() -> SessionTracer | None:
-    """Return the session tracer; None where the configuration turns it off.
-
-    Raises:
-        RuntimeError: `configure` was not called.
-    """
-    return get_tracer().sessions
+    """Return the session tracer; None where the configuration turns it off, or there is none."""
+    return None if GLOBAL_TRACER is None else GLOBAL_TRACER.session_tracer
 
 
-def save(step: int | None = None, force: bool = False) -> None:
-    """Write the files: in the background at each `save_interval`-th step; at once, and waiting, when forced."""
-    if _tracer is not None:
-        _tracer.save(step, force=force)
-
-
-def _is_tracing() -> bool:
-    return _tracer is not None and _tracer.enabled
+def save(*, step: int | None = None, force: bool = False) -> None:
+    """Write the files: in the background at each `save_interval`-th step; at once, sessions too, when forced."""
+    if GLOBAL_TRACER is not None:
+        GLOBAL_TRACER.save(step=step, force=force)
 
 
 # -- scopes
 
 
-def trace_scope(name: str, category: Any = Category.MISC, args: Mapping[str, Any] | None = None) -> Span | NoSpan:
-    """Record a scope; `with` and `async with`."""
-    if not _is_tracing():
+def trace_scope(
+    name: str,
+    *,
+    category: Any = None,
+    enable_profiler: bool = False,
+    profiler_args: Payload = None,
+    args: Payload = None,
+) -> Span | NoSpan:
+    """Record a scope; `with` and `async with`. See `PerfTracer.trace_scope`."""
+    if GLOBAL_TRACER is None:
         return NO_SPAN
-    return default_monitor.trace_span(name, {**(args or {}), "category": Category.of(category)})
+    return GLOBAL_TRACER.trace_scope(
+        name, category=category, enable_profiler=enable_profiler, profiler_args=profiler_args, args=args
+    )
 
 
 atrace_scope = trace_scope
 
 
-def instant(name: str, category: Any = Category.MISC, args: Mapping[str, Any] | None = None) -> None:
+def instant(name: str, *, category: Any = None, args: Payload = None) -> None:
     """Record an instant."""
-    if _is_tracing():
-        default_monitor.trace_event(name, **{**(args or {}), "category": Category.of(category)})
+    if GLOBAL_TRACER is not None:
+        GLOBAL_TRACER.instant(name, category=category, args=args)
 
 
-def trace_perf(name: str, category: Any = Category.MISC) -> Callable[[Any], Any]:
+def trace_perf(name: str, *, category: Any = None) -> Callable[[Any], Any]:
     """Record each call of a function or a coroutine function."""
-    return default_monitor.trace_op(name, category=Category.of(category))
+    return _around_calls(lambda: trace_scope(name, category=category))
 
 
-# -- sessions
+def _around_calls(make: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that makes a context manager for each call."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def call_async(*args: Any, **kwargs: Any) -> Any:
+                with make():
+                    return await function(*args, **kwargs)
+
+            return call_async
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with make():
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
-def _sessions() -> SessionTracer | None:
-    return _tracer.sessions if _is_tracing() and _tracer is not None else None
+# -- tasks and sessions
 
 
-def register_task() -> int | None:
-    """Return the id of a new task; None while sessions are not traced."""
-    sessions = _sessions()
-    return None if sessions is None else sessions.register_task()
+def register_task(task_id: Any = None) -> Any:
+    """Take note of a task; without an id, as AReaL had it up to v0.5.1, returns that of a new one."""
+    sessions = get_session_tracer()
+    return None if sessions is None else sessions.register_task(task_id)
 
 
 def register_session(task_id: Any) -> int | None:
     """Start a session of a task and return its id; None while sessions are not traced."""
-    sessions = _sessions()
+    sessions = get_session_tracer()
     return None if sessions is None else sessions.register_session(task_id)
 
 
-def set_task_id(task_id: Any) -> Token[Any]:
-    """Make a task current."""
-    return _task_id.set(task_id)
+def set_task_id(task_id: Any) -> None:
+    """Make a task current; None clears it."""
+    _task_id.set(task_id)
 
 
 def get_task_id() -> Any:
@@ -219,15 +203,15 @@ def get_task_id() -> Any:
     return _task_id.get()
 
 
-def set_session_id(session_id: Any) -> Token[Any]:
-    """Make a session current: what is recorded from now on in this context belongs to it."""
+def set_session_id(session_id: Any) -> None:
+    """Make a session current: what is recorded from now on in this context belongs to it; None clears it."""
+    _session_id.set(session_id)
     context.current_session.set(None if session_id is None else str(session_id))
-    sessions = _sessions()
+    sessions = get_session_tracer()
     session = None if sessions is None else sessions.session(session_id)
     context.active_session.set(session)
-    if session is not None:
+    if session is not None or isinstance(context.current_span.get(), Session):
         context.current_span.set(session)
-    return _session_id.set(session_id)
 
 
 def get_session_id() -> Any:
@@ -235,124 +219,81 @@ def get_session_id() -> Any:
     return _session_id.get()
 
 
-class session_context:  # noqa: N801  # AReaL's spelling of a decorator
-    """Run a function, or a block, as a new session of the current task.
+class _SessionScope:
+    """A new session of the current task for one call; what `get_session_id` returns stays set after it."""
 
-    An exception fails the session, a cancellation cancels it; a good end is left for `mark_finalized` to judge.
-    """
-
-    def __init__(self) -> None:
-        self._entered: list[tuple[Any, Any, Any]] = []
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a function or a coroutine function."""
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def call_async(*args: Any, **kwargs: Any) -> Any:
-                with session_context():
-                    return await function(*args, **kwargs)
-
-            return call_async
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with session_context():
-                return function(*args, **kwargs)
-
-        return call
-
-    def __enter__(self) -> Any:
-        session_id = register_session(get_task_id())
-        sessions = _sessions()
-        session = None if sessions is None else sessions.session(session_id)
-        scope = NO_SPAN if session is None else session.use()
-        scope.__enter__()
-        self._entered.append((session, scope, _session_id.set(session_id)))
-        return session_id
+    def __enter__(self) -> None:
+        sessions, task_id = get_session_tracer(), get_task_id()
+        session_id = None if task_id is None or sessions is None else sessions.register_session(task_id)
+        self._session = None if sessions is None else sessions.session(session_id)
+        _session_id.set(session_id)
+        self._scope: Any = NO_SPAN if self._session is None else self._session.use()
+        self._scope.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        session, scope, token = self._entered.pop()
-        context.reset(_session_id, token)
-        scope.__exit__(kind, error, traceback)
-        if session is not None and kind is not None and session.final_status is None:
-            status, name = outcome(kind)
-            event = {"status": "cancelled" if status == CANCELLED else "failed", "reason": name}
-            trace_session_event("mark_finalized", session_id=session._given_id, **event)
+        if kind is not None and self._session is not None:
+            self._session.fail(kind)  # the executor finalizes the session; this keeps why
+        self._scope.__exit__(kind, error, traceback)
 
-    async def __aenter__(self) -> Any:
-        return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+def session_context() -> Callable[[Any], Any]:
+    """Run each call of a function as a new session of the current task."""
+    return _around_calls(_SessionScope)
 
 
 def trace_session(phase: str) -> Callable[[Any], Any]:
     """Record each call of a function as a phase of the current session."""
-
-    def decorate(function: Any) -> Any:
-        return default_monitor.phase(phase)(function)
-
-    return decorate
+    return _around_calls(lambda: trace_session_phase(phase))
 
 
-class trace_session_phase:  # noqa: N801  # AReaL's spelling of a context manager
+def trace_session_phase(
+    *phase_or_session: Any, phase: str | None = None, start_payload: Payload = None, end_payload: Any = None
+) -> SessionPhase:
     """Record a phase of the current session; `with` and `async with`.
 
     Args:
-        phase: Its name.
+        phase_or_session: The phase's name; AReaL v0.4.1 has the session's id before it.
+        phase: The phase's name, as a keyword.
         start_payload: Kept with the phase.
         end_payload: Added when it ends; a mapping, or a function that returns one.
     """
-
-    def __init__(
-        self,
-        phase: str,
-        start_payload: Mapping[str, Any] | None = None,
-        end_payload: Mapping[str, Any] | Callable[[], Mapping[str, Any] | None] | None = None,
-    ) -> None:
-        self._end_payload = end_payload
-        is_wanted = _is_tracing() and get_session_id() is not None
-        self._phase: Phase | NoSession | NoSpan = NO_SPAN
-        if is_wanted:
-            self._phase = default_monitor.phase(phase, **(start_payload or {}))
-
-    def __enter__(self) -> Any:
-        return self._phase.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        payload = self._end_payload() if callable(self._end_payload) else self._end_payload
-        for key, value in (payload or {}).items():
-            self._phase.set_attribute(key, value)
-        self._phase.__exit__(kind, error, traceback)
-
-    async def __aenter__(self) -> Any:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    given = [*phase_or_session] if phase is None else [*phase_or_session, phase]
+    session_id = given.pop(0) if len(given) > 1 and not isinstance(given[0], str) else get_session_id()
+    names = ("phase", "start_payload", "end_payload")
+    if not given or len(given) > len(names):
+        raise TypeError("trace_session_phase() takes a phase, start_payload and end_payload.")
+    payloads = {
+        "start_payload": start_payload,
+        "end_payload": end_payload,
+        **dict(zip(names[1:], given[1:], strict=False)),
+    }
+    return SessionPhase(get_session_tracer(), session_id, str(given[0]), **payloads)
 
 
 atrace_session_phase = trace_session_phase
 
 
-def trace_session_event(method: str, session_id: Any = None, task_id: Any = None, **payload: Any) -> None:
-    """Tell what happened to a session, or to all sessions of a task; the current session when neither is given.
+def trace_session_event(method: Any, session_id: Any = None, task_id: Any = None, **payload: Any) -> None:
+    """Record what happened to one session, or to all sessions of a task.
 
-    `mark_enqueued`, `mark_execution_start`, `mark_execution_end`, `mark_consumed`, `mark_finalized(status, reason)`,
-    `mark_dropped(reason)`; `<phase>_start` and `<phase>_end` for any phase; any other name is kept as an instant.
+    `mark_finalized(status, reason)`, `mark_<phase>_start`, `mark_<phase>_end`, `increment_counter(name, value=1)`; any
+    other name is kept as an instant. The session's id may come first, as AReaL had it before tasks.
     """
-    sessions = _sessions()
+    if not isinstance(method, str) and isinstance(session_id, str):
+        method, session_id = session_id, method
+    sessions = get_session_tracer()
     if sessions is None:
         return
-    if session_id is None and task_id is None:
-        session_id = get_session_id()
-    sessions.record_event(method, session_id, task_id, payload)
+    if session_id is not None:
+        found = [session_id]
+    elif task_id is not None:
+        found = sessions.get_session_ids(task_id)
+    else:
+        return
+    for number in found:
+        if method == "increment_counter":
+            sessions.increment_counter(number, **payload)
+        else:
+            sessions.record_event(number, method, **payload)

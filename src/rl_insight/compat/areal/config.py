@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+logger = logging.getLogger("rl_insight")
+
+RANKS_VARIABLE = "AREAL_PERF_TRACER_RANKS"
+"""Which ranks trace: `all`, `0`, `0,2` or `0-3`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,7 @@ class AReaLConfig:
     trial_name: str = ""
     fileroot: str = "."
     save_interval: int = 1
-    profile_steps: tuple[int, ...] = ()
+    profile_steps: frozenset[int] = frozenset()
     sessions_enabled: bool = False
     flush_threshold: int = 256
 
@@ -29,42 +35,47 @@ class AReaLConfig:
 
 
 def read_config(config: Any) -> AReaLConfig:
-    """Read a mapping, a dataclass, an OmegaConf node or any object with these attributes.
-
-    Raises:
-        TypeError: a value has a type that cannot be used.
-        ValueError: a value is out of its range.
-    """
+    """Read a mapping, a dataclass, an OmegaConf node or any object with these attributes."""
     session_tracer = _value(config, "session_tracer", None)
-    read = AReaLConfig(
+    return AReaLConfig(
         enabled=bool(_value(config, "enabled", False)),
-        experiment_name=str(_value(config, "experiment_name", "") or ""),
-        trial_name=str(_value(config, "trial_name", "") or ""),
-        fileroot=str(_value(config, "fileroot", ".") or "."),
-        save_interval=_whole("save_interval", _value(config, "save_interval", 1)),
-        profile_steps=tuple(_whole("profile_steps", step, 0) for step in _value(config, "profile_steps", None) or ()),
-        sessions_enabled=session_tracer is not None and bool(_value(session_tracer, "enabled", False)),
-        flush_threshold=_whole("session_tracer.flush_threshold", _value(session_tracer, "flush_threshold", 256)),
+        experiment_name=str(_value(config, "experiment_name", "")),
+        trial_name=str(_value(config, "trial_name", "")),
+        fileroot=str(_value(config, "fileroot", "") or "."),
+        save_interval=_at_least_one(_value(config, "save_interval", 1)),
+        profile_steps=frozenset(int(step) for step in _value(config, "profile_steps", ())),
+        sessions_enabled=bool(_value(session_tracer, "enabled", False)),
+        flush_threshold=_at_least_one(_value(session_tracer, "flush_threshold", 256)),
     )
-    for name, part in (("experiment_name", read.experiment_name), ("trial_name", read.trial_name)):
-        if part in (".", "..") or "/" in part or "\\" in part:
-            raise ValueError(f"{name} {part!r} cannot name a directory: leave out slashes.")
-    return read
+
+
+def is_rank_chosen(rank: int, choice: str | None) -> bool:
+    """Return whether a rank is among those of `AREAL_PERF_TRACER_RANKS`; without a choice, all are.
+
+    >>> is_rank_chosen(2, "0-3"), is_rank_chosen(1, "0,2"), is_rank_chosen(1, "")
+    (True, False, True)
+    """
+    parts = [part.strip() for part in (choice or "all").split(",") if part.strip()]
+    if not parts or "all" in (part.lower() for part in parts):
+        return True
+    try:
+        for part in parts:
+            first, _, last = part.partition("-")
+            if int(first) <= rank <= int(last or first):
+                return True
+    except ValueError:
+        logger.warning("%s is %r: it must be all, 0, 0,2 or 0-3. Every rank is traced.", RANKS_VARIABLE, choice)
+        return True
+    return False
 
 
 def _value(config: Any, name: str, default: Any) -> Any:
-    if config is None:
-        return default
     value = config.get(name, default) if isinstance(config, Mapping) else getattr(config, name, default)
     return default if value is None else value
 
 
-def _whole(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is {type(value).__name__}, not an integer.")
-    if value < least:
-        raise ValueError(f"{name} is {value}: it must be at least {least}.")
-    return value
+def _at_least_one(value: Any) -> int:
+    return max(1, int(value))
 
 
 def _user() -> str:

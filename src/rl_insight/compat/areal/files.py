@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rl_insight.compat._recording import BatchFiles
+from rl_insight.compat.areal.scopes import THREAD, thread_names
 from rl_insight.schema import Batch
 from rl_insight.schema.records import EventRecord, SpanRecord, records
-from rl_insight.schema.sessions import ACCEPTED, PENDING, SESSION_SEGMENT, TASK_SEGMENT, SessionBook, record_line
+from rl_insight.schema.sessions import (
+    PENDING,
+    PHASE_SEGMENT,
+    SESSION_SEGMENT,
+    TASK_SEGMENT,
+    SessionBook,
+    SessionRecord,
+    record_line,
+)
 
 if TYPE_CHECKING:
     from rl_insight.recorder.flusher import Flusher
 
-_NOT_TRACED = (SESSION_SEGMENT, TASK_SEGMENT)
+_NOT_TRACED = (SESSION_SEGMENT, TASK_SEGMENT, PHASE_SEGMENT)
+"""Segments that the session file has."""
+_PROFILER_LANE = "torch/"
+_LANE_TIDS = 1 << 30
+"""Thread numbers of lanes that are no threads start here, above those that Linux gives."""
 
 
 class ArealFiles(BatchFiles):
     """Appends Chrome trace events to one file and session records to another, as batches come.
 
-    A session is written when nothing more is to come: it was rejected, failed, cancelled or dropped, or accepted and
-    consumed. At the end of the process every session is written as far as it got.
+    A session is ready when it was finalized; ready ones are written when there are `threshold` of them, and all when
+    the caller forces it or the process ends.
     """
 
     def __init__(
-        self, flusher: Flusher, *, traces: Path, sessions: Path | None, rank: int, role: str | None, threshold: int
+        self,
+        flusher: Flusher,
+        *,
+        traces: Path | None,
+        sessions: Path | None,
+        rank: int,
+        role: str | None,
+        threshold: int,
+        on_written: Callable[[Iterable[str]], None],
     ) -> None:
         self._traces = traces
         self._sessions = sessions
-        self._rank = rank
+        self._identity: dict[str, Any] = {"rank": rank} if role is None else {"rank": rank, "role": role}
         self._threshold = threshold
+        self._on_written = on_written
         self._book = SessionBook()
+        self._errors: dict[str, str] = {}
         self._ready: dict[str, None] = {}
+        self._written_unfinished: set[str] = set()
         self._foreign: set[str] = set()
-        self._lanes: dict[str | None, int] = {}
-        self._introduced = False
-        self._process_name = f"{role or 'rank'} {rank}"
+        self._pid = os.getpid()
+        self._threads: dict[Any, int] = {}
+        self._is_introduced = False
         super().__init__(flusher)
 
     def take(self, batch: Batch) -> bool:
         """Turn a batch into trace events, and take note of its sessions."""
-        lines = self.lines.setdefault(self._traces, [])
-        lines += [msgspec.json.encode(event) for record in records(batch) for event in self._events(record)]
+        for record in records(batch):
+            if isinstance(record, (SpanRecord, EventRecord)):
+                self._take_record(record)
         if self._sessions is None:
             return False
         for session_id in self._book.add(batch):
             entry = self._book.entry(session_id)
-            status = entry.snapshot.status if entry is not None else None
-            if entry is None or status in (None, PENDING):
-                continue
-            if status != ACCEPTED or entry.snapshot.wait_return_ts is not None:
+            if entry is not None and entry.snapshot.status not in (None, PENDING):
                 self._ready[session_id] = None
         if len(self._ready) < self._threshold:
             return False
@@ -59,65 +84,125 @@ class ArealFiles(BatchFiles):
         return True
 
     def gather(self, *, everything: bool) -> None:
-        """Add the lines of the sessions that are complete, or of all that this process owns."""
+        """Add the lines of all sessions that this process owns, if everything is to be written."""
+        if not everything:
+            return
         self._take_ready()
         foreign = {session_id for session_id in self._book.ids() if not self._is_owned(session_id)}
-        # An owner's word may come one batch after a phase; what is still without one then belongs to another process.
+        # The owner's snapshot may come one batch after a phase; without one by then, another process owns the session.
         for session_id in foreign & self._foreign:
             self._book.forget(session_id)
         self._foreign = foreign
-        if everything:
-            self._ready = {session_id: None for session_id in self._book.ids() if self._is_owned(session_id)}
-            self._take_ready()
+        self._ready = {session_id: None for session_id in self._book.ids() if self._is_owned(session_id)}
+        self._take_ready()
 
     def _is_owned(self, session_id: str) -> bool:
         entry = self._book.entry(session_id)
         return entry is not None and entry.snapshot_ns is not None
 
+    # -- sessions
+
     def _take_ready(self) -> None:
         if self._sessions is None:
             return
         lines = self.lines.setdefault(self._sessions, [])
+        finished = []
         for session_id in self._ready:
             record = self._book.record(session_id)
-            if record is not None:
-                record["rank"] = self._rank
-                lines.append(record_line(record))
             self._book.forget(session_id)
+            error = self._errors.pop(session_id, None)
+            if record is None:
+                continue
+            is_finished = record["status"] != PENDING
+            if is_finished:
+                finished.append(session_id)
+            if session_id not in self._written_unfinished:
+                lines.append(self._session_line(record, error))
+            if is_finished:
+                self._written_unfinished.discard(session_id)
+            else:
+                self._written_unfinished.add(session_id)
         self._ready = {}
+        self._on_written(finished)
 
-    def _events(self, record: Any) -> list[dict[str, Any]]:
-        if isinstance(record, SpanRecord):
-            if record.duration_ns is None or record.segment in _NOT_TRACED:
-                return []
-            timing = {"ph": "X", "ts": record.start_ns / 1e3, "dur": record.duration_ns / 1e3}
-            return self._event(record, timing)
+    def _session_line(self, record: SessionRecord, error: str | None) -> bytes:
+        record.pop("role", None)
+        record.update(self._identity)
+        if error is not None:
+            record["error"] = error
+        for phases in record.get("phases", {}).values():
+            for phase in phases:
+                phase.setdefault("end_ts", None)
+        return record_line(record)
+
+    # -- traces
+
+    def _take_record(self, record: SpanRecord | EventRecord) -> None:
         if isinstance(record, EventRecord):
-            return self._event(record, {"ph": "i", "s": "t", "ts": record.time_ns / 1e3})
-        return []
+            if self._traces is not None:
+                self._add_event(record, {"ph": "i", "s": "t", "ts": record.time_ns // 1000}, None)
+            return
+        if record.segment == SESSION_SEGMENT and record.error is not None and record.session_id is not None:
+            self._errors[record.session_id] = record.error
+        if self._traces is None or record.duration_ns is None or record.segment in _NOT_TRACED:
+            return
+        timing = {"ph": "X", "ts": record.start_ns // 1000, "dur": max(1, record.duration_ns // 1000)}
+        self._add_event(record, timing, record.error)
 
-    def _event(self, record: SpanRecord | EventRecord, timing: dict[str, Any]) -> list[dict[str, Any]]:
-        arguments = dict(record.attributes)
+    def _add_event(self, record: SpanRecord | EventRecord, timing: dict[str, Any], error: str | None) -> None:
+        arguments = {**self._identity, **record.attributes}
         category = arguments.pop("category", "misc")
+        thread = arguments.pop(THREAD, None)
+        if error is not None:
+            arguments.setdefault("exception", error.rpartition(".")[2])
         if record.session_id is not None:
             arguments["session_id"] = record.session_id
         if record.step is not None:
             arguments.setdefault("step", record.step)
-        introduction = self._introduce(record.lane)
-        event = {"name": record.name, "cat": category, **timing, "pid": self._rank, "tid": self._lanes[record.lane]}
-        return [*introduction, {**event, "args": arguments}]
+        tid = self._thread(record.lane if thread is None else thread)
+        self._add_line(
+            {"name": record.name, **timing, "pid": self._pid, "tid": tid, "cat": category, "args": arguments}
+        )
 
-    def _introduce(self, lane: str | None) -> list[dict[str, Any]]:
-        """Return the events that name this process and a lane, the first time they are met."""
-        found: list[dict[str, Any]] = []
-        if not self._introduced:
-            self._introduced = True
-            found.append(_name_event("process_name", self._rank, 0, self._process_name))
-        if lane not in self._lanes:
-            self._lanes[lane] = len(self._lanes)
-            found.append(_name_event("thread_name", self._rank, self._lanes[lane], lane or "main"))
-        return found
+    def _thread(self, thread: Any) -> int:
+        """Return the number of a thread or a lane; the first time, name it and this process."""
+        if not self._is_introduced:
+            self._is_introduced = True
+            role, rank = self._identity.get("role"), self._identity["rank"]
+            name = f"Rank {rank}, Process" if role is None else f"[{role}] Rank {rank}, Process"
+            self._add_metadata("process_name", {"name": name})
+            self._add_metadata("process_sort_index", {"sort_index": rank})
+        tid = self._threads.get(thread)
+        if tid is None:
+            tid, name = self._new_thread(thread)
+            self._threads[thread] = tid
+            # With rank and role, AReaL's converter keeps the name; those of processes it makes itself.
+            self._add_metadata("thread_name", {"name": name, **self._identity}, tid=tid)
+        return tid
+
+    def _new_thread(self, thread: Any) -> tuple[int, str]:
+        if isinstance(thread, int):
+            return thread, thread_names.get(thread, f"Thread {thread}")
+        if isinstance(thread, str) and thread.startswith(_PROFILER_LANE):
+            known = sum(1 for tid in self._threads.values() if tid < 0)
+            return -known - 1, _profiler_name(thread)
+        return _LANE_TIDS + len(self._threads), str(thread or "main")
+
+    def _add_metadata(self, kind: str, arguments: dict[str, Any], **place: int) -> None:
+        self._add_line({"name": kind, "ph": "M", "pid": self._pid, **place, "args": arguments})
+
+    def _add_line(self, event: dict[str, Any]) -> None:
+        if self._traces is not None:
+            self.lines.setdefault(self._traces, []).append(msgspec.json.encode(event))
 
 
-def _name_event(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+def _profiler_name(lane: str) -> str:
+    """Return the name of a lane of the profiler.
+
+    >>> _profiler_name("torch/python/stream 7"), _profiler_name("torch/python/thread 70 (python)")
+    ('[Profiler Stream 7]', '[Profiler Thread 70]')
+    """
+    name = lane.rpartition("/")[2]
+    number = re.search(r"\d+", name)
+    kind = "Stream" if "stream" in name.lower() else "Thread"
+    return f"[Profiler {kind} {number.group() if number else name}]"

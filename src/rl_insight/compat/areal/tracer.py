@@ -1,163 +1,66 @@
-"""The tracer behind AReaL's functions: names of tasks and sessions, and the files they end in."""
+"""The tracer behind AReaL's functions: what is recorded, and the files it is written to."""
 
 from __future__ import annotations
 
-import itertools
+import operator
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, SupportsIndex
 
 from rl_insight.compat._recording import start_recording
-from rl_insight.compat.areal.config import AReaLConfig
+from rl_insight.compat.areal.config import RANKS_VARIABLE, is_rank_chosen, read_config
 from rl_insight.compat.areal.files import ArealFiles
-from rl_insight.integrations.torch_profiler import TorchProfiler
+from rl_insight.compat.areal.names import category_name
+from rl_insight.compat.areal.scopes import new_profiled_scope, new_scope, scope_attributes
+from rl_insight.compat.areal.sessions import SessionTracer
+from rl_insight.integrations.torch_profiler import merge_chrome_document
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.session_calls import NoSession
-from rl_insight.recorder.sessions import Session
-
-_MAX_TASKS = 100_000
-"""Tasks that may be under way; beyond it the oldest are let go."""
-_MARKS = {"enqueued": "enqueued", "consumed": "consumed", "wait_return": "consumed", "submitted": "submitted"}
-
-
-class _Task:
-    """A task that is under way: what happened before its sessions existed, and its sessions."""
-
-    __slots__ = ("marks", "sessions")
-
-    def __init__(self, submitted: int) -> None:
-        self.marks = {"submit_ts": submitted}
-        self.sessions: dict[int, Session] = {}
-
-
-class SessionTracer:
-    """Registers tasks and sessions, and passes what happens to them on to the core.
-
-    Ids are integers that no other process of the run makes. A session is let go when nothing more is to come for it.
-    """
-
-    def __init__(self) -> None:
-        base = (int.from_bytes(os.urandom(4), "little") >> 1) << 22
-        self._next_id: Callable[[], int] = itertools.count(base).__next__
-        self._lock = threading.Lock()
-        self._tasks: OrderedDict[Any, _Task] = OrderedDict()
-        self._task_of: dict[Any, Any] = {}
-
-    def register_task(self) -> int:
-        """Return the id of a new task."""
-        task_id = self._next_id()
-        with self._lock:
-            self._add_task(task_id)
-        return task_id
-
-    def _add_task(self, task_id: Any) -> _Task:
-        recorder = default_monitor._recorder
-        task = self._tasks[task_id] = _Task(0 if recorder is None else recorder.now())
-        if len(self._tasks) > _MAX_TASKS:
-            _, oldest = self._tasks.popitem(last=False)
-            for session_id in oldest.sessions:
-                self._task_of.pop(session_id, None)
-        return task
-
-    def register_session(self, task_id: Any) -> int:
-        """Start a session of a task; returns its id."""
-        session_id = self._next_id()
-        session = default_monitor.session(task_id=task_id, session_id=session_id)
-        if isinstance(session, NoSession):
-            return session_id
-        session.submit()
-        with self._lock:
-            task = self._tasks.get(task_id) or self._add_task(task_id)
-            session.marks.update(task.marks)
-            task.sessions[session_id] = session
-            self._task_of[session_id] = task_id
-        return session_id
-
-    def session(self, session_id: Any) -> Session | None:
-        """Return a session that is under way."""
-        task = self._tasks.get(self._task_of.get(session_id))
-        return None if task is None else task.sessions.get(session_id)
-
-    def record_event(self, method: str, session_id: Any, task_id: Any, payload: dict[str, Any]) -> None:
-        """Pass an event on to a session, or to all sessions of a task."""
-        name = method.removeprefix("mark_").removeprefix("trace_")
-        with self._lock:
-            task = self._tasks.get(task_id) if session_id is None else None
-            found = (
-                [self.session(session_id)] if session_id is not None else list(task.sessions.values() if task else ())
-            )
-            if task is not None and name == "enqueued":
-                recorder = default_monitor._recorder
-                task.marks.setdefault("enqueue_ts", 0 if recorder is None else recorder.now())
-        for session in found:
-            if session is not None:
-                self._apply(session, name, payload)
-        if task is not None and not task.sessions and name in ("finalized", "dropped", "consumed", "wait_return"):
-            with self._lock:
-                self._tasks.pop(task_id, None)
-
-    def _apply(self, session: Session, name: str, payload: dict[str, Any]) -> None:
-        stats = payload.pop("rollout_stats", None) or payload.pop("stats", None)
-        if stats is not None:
-            session.update(rollout_stats=stats)
-        if name == "finalized":
-            session.finalize(
-                str(payload.get("status", "accepted")), payload.get("reason"), reward=payload.get("reward")
-            )
-        elif name == "dropped":
-            session.drop(payload.get("reason"))
-        elif name in _MARKS:
-            session.mark(_MARKS[name])
-        elif name.endswith(("_start", "_end")):
-            self._apply_phase(session, name, payload)
-        else:
-            with session.use():
-                default_monitor.trace_event(name, **payload)
-        self._release(session)
-
-    def _apply_phase(self, session: Session, name: str, payload: dict[str, Any]) -> None:
-        phase, _, moment = name.rpartition("_")
-        if moment == "start":
-            session.open_phase(phase, payload)
-        else:
-            session.close_phase(phase, payload)
-
-    def _release(self, session: Session) -> None:
-        is_consumed = "wait_return_ts" in session.marks
-        if session.final_status is None or (session.final_status == "accepted" and not is_consumed):
-            return
-        number = session._given_id
-        with self._lock:
-            task_id = self._task_of.pop(number, None)
-            task = self._tasks.get(task_id)
-            if task is not None:
-                task.sessions.pop(number, None)
-                if not task.sessions:
-                    del self._tasks[task_id]
-
-    def __len__(self) -> int:
-        return len(self._tasks)
+from rl_insight.recorder.context import current_step
+from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
 
 class PerfTracer:
-    """One process's tracer: from `configure` to `reset`."""
+    """The tracer of one process.
 
-    def __init__(self, config: AReaLConfig, *, rank: int, role: str | None) -> None:
-        self.config = config
-        self.rank = rank
+    Args:
+        config: A mapping, a dataclass or an OmegaConf node with AReaL's keys.
+        rank: The number of this process.
+        role: What it does; a directory in the files' paths.
+
+    Raises:
+        TypeError: the rank is not an integer.
+        ValueError: the rank is negative.
+    """
+
+    def __init__(self, config: Any, *, rank: int, role: str | None = None) -> None:
+        self.config = read_config(config)
+        if isinstance(rank, bool) or not isinstance(rank, SupportsIndex):
+            raise TypeError(f"rank is {type(rank).__name__}: it must be an integer.")
+        if rank < 0:
+            raise ValueError(f"rank is {rank}: it cannot be negative.")
+        self.rank = operator.index(rank)
         self.role = role
-        self.sessions: SessionTracer | None = None
+        self._sessions = SessionTracer() if self.config.sessions_enabled else None
         self._files: ArealFiles | None = None
-        self._profiler: TorchProfiler | None = None
-        if config.enabled:
+        self.set_enabled(self.config.enabled and is_rank_chosen(self.rank, os.environ.get(RANKS_VARIABLE)))
+        if self._sessions is not None and self._files is None:
             self._start()
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is recorded."""
-        return self._files is not None
+        """Whether scopes and instants are recorded; sessions only need `session_tracer.enabled`."""
+        return self._enabled
+
+    def set_enabled(self, flag: bool) -> None:
+        """Turn scopes and instants on or off."""
+        self._enabled = bool(flag)
+        if self._enabled and self._files is None:
+            self._start()
+
+    @property
+    def session_tracer(self) -> SessionTracer | None:
+        """The tracer of sessions; None where the configuration turns it off."""
+        return self._sessions
 
     def _start(self) -> None:
         config, role, rank = self.config, self.role, self.rank
@@ -167,36 +70,98 @@ class PerfTracer:
         flusher = start_recording(role=role, rank=rank, **run)
         if flusher is None:
             return
-        if config.sessions_enabled:
-            self.sessions = SessionTracer()
-        sessions = config.directory("session_tracer", role) / f"sessions-r{rank}.jsonl"
+        sessions = self._sessions
         self._files = ArealFiles(
             flusher,
             traces=config.directory("perf_tracer", role) / f"traces-r{rank}.jsonl",
-            sessions=sessions if self.sessions is not None else None,
+            sessions=None if sessions is None else config.directory("session_tracer", role) / f"sessions-r{rank}.jsonl",
             rank=rank,
             role=role,
             threshold=config.flush_threshold,
+            on_written=(lambda _ids: None) if sessions is None else sessions.release,
         )
-        if config.profile_steps:
-            self._profiler = TorchProfiler(config.profile_steps)
-            self._profiler.begin_step(0)
+        if sessions is not None:
+            sessions.write_to(self._files)
 
-    def save(self, step: int | None = None, *, force: bool = False) -> None:
-        """Write the files: in the background at every `save_interval`-th step, at once when forced."""
+    def trace_scope(
+        self,
+        name: str,
+        *,
+        category: Any = None,
+        enable_profiler: bool = False,
+        profiler_args: Mapping[str, Any] | None = None,
+        args: Mapping[str, Any] | None = None,
+    ) -> Span | NoSpan:
+        """Record a scope; `with` and `async with`.
+
+        Args:
+            name: What is done.
+            category: One of `Category`, or any text.
+            enable_profiler: Take a profile with PyTorch, if the step is among `profile_steps`.
+            profiler_args: Further arguments of `torch.profiler.profile`.
+            args: Kept with the scope; `global_step` is the step of everything inside.
+        """
+        if not self._enabled:
+            return NO_SPAN
+        if enable_profiler:
+            steps = self.config.profile_steps
+            return new_profiled_scope(name, category_name(category), args, steps, profiler_args)
+        return new_scope(name, category_name(category), args)
+
+    atrace_scope = trace_scope
+
+    def instant(self, name: str, *, category: Any = None, args: Mapping[str, Any] | None = None) -> None:
+        """Record an instant."""
+        if self._enabled:
+            attributes, _ = scope_attributes(category_name(category), args)
+            default_monitor.trace_event(name, **attributes)
+
+    def merge_profiler_trace(
+        self, profiler_traces: Any, base_time_ns: int, *, args: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record what a profile of PyTorch holds, as loaded from its JSON.
+
+        Args:
+            profiler_traces: The document with `traceEvents`.
+            base_time_ns: When the profile began, by `time.perf_counter_ns`.
+            args: `global_step` is the step of the events.
+        """
+        recorder = default_monitor._recorder
+        if self._enabled and recorder is not None:
+            _, step = scope_attributes("misc", args)
+            step = current_step.get() if step is None else step
+            merge_chrome_document(profiler_traces, step=step, starts_ns=recorder.clock.wall_ns(base_time_ns))
+
+    def save(self, *, step: int | None = None, force: bool = False) -> None:
+        """Write the trace: in the background at every `save_interval`-th step, else at once.
+
+        Sessions are written only when forced, then all of them.
+        """
         if self._files is None:
             return
-        if self._profiler is not None and step is not None:
-            self._profiler.begin_step(step + 1)
         if force:
+            self._save_all(self._files)
+        elif step is None:
             self._files.save()
-        elif step is None or (step + 1) % self.config.save_interval == 0:
+        elif (step + 1) % self.config.save_interval == 0:
             self._files.save_soon()
+
+    def _save_all(self, files: ArealFiles) -> None:
+        if self._sessions is not None:
+            self._sessions.flush(force=True)
+        else:
+            files.save(everything=True)
+
+    def reset(self) -> None:
+        """Write everything, and start over with what the configuration says."""
+        if self._files is not None:
+            self._save_all(self._files)
+        self._enabled = self.config.enabled
 
     def close(self) -> None:
         """Write everything and stop."""
-        if self._profiler is not None:
-            self._profiler.close()
-        if self._files is not None:
-            self._files.close()
-            self._files = None
+        files, self._files = self._files, None
+        self._enabled = False
+        if files is not None:
+            self._save_all(files)
+            files.close()

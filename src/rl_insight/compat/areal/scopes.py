@@ -1,0 +1,196 @@
+"""AReaL's scopes and phases, as spans of the core."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rl_insight.integrations.torch_profiler import merge_chrome_trace
+from rl_insight.monitor import default_monitor
+from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step, is_step, reset
+from rl_insight.recorder.session_parts import Phase
+from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
+from rl_insight.schema.sessions import PHASE_SEGMENT
+
+if TYPE_CHECKING:
+    from rl_insight.compat.areal.sessions import SessionTracer
+
+logger = logging.getLogger("rl_insight")
+
+THREAD = "thread.id"
+"""The attribute with the native id of the thread; the `tid` of the trace file."""
+thread_names: dict[int, str] = {}
+"""The names of the threads that recorded something, by native id; a thread may end before its trace is written."""
+_is_profiling: ContextVar[bool] = ContextVar("rl_insight_areal_profiling", default=False)
+
+
+class StepSpan(Span, gc=False, eq=False):
+    """A scope whose arguments name the training step: it is the step of everything inside."""
+
+    scope_step: int | None = None
+    _step_token: Token[Any] | None = None
+
+    def __enter__(self) -> Span:
+        if self.scope_step is not None:
+            self._step_token = current_step.set(self.scope_step)
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        token, self._step_token = self._step_token, None
+        if token is not None:
+            reset(current_step, token)
+
+
+class ProfiledSpan(StepSpan, gc=False, eq=False):
+    """A scope under PyTorch's profiler; what the profiler saw is recorded as spans on lanes for it."""
+
+    profiler_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    _profile: Any = None
+    _profiling_token: Token[Any] | None = None
+
+    def __enter__(self) -> Span:
+        try:
+            self._profile = _new_profile(self.profiler_args)
+            self._profile.__enter__()
+            self._profiling_token = _is_profiling.set(True)
+        except Exception as problem:  # noqa: BLE001  # no torch, no CUPTI, another profiler is active
+            self._profile = None
+            logger.warning("%s is not profiled: %s: %s.", self.name, type(problem).__name__, problem)
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        profile, self._profile = self._profile, None
+        if profile is None:
+            return
+        if self._profiling_token is not None:
+            reset(_is_profiling, self._profiling_token)
+        try:
+            profile.__exit__(kind, error, traceback)
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory) / "trace.json"
+                profile.export_chrome_trace(str(path))
+                start_ns = self._recorder.clock.wall_ns(self.start)
+                merge_chrome_trace(path, step=self.step, starts_ns=start_ns)
+        except Exception:  # training continues without the profile
+            logger.exception("the profile of %s is lost.", self.name)
+
+
+def _new_profile(arguments: Mapping[str, Any]) -> Any:
+    from torch import profiler  # type: ignore[import-not-found]
+
+    options = {
+        "activities": [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA],
+        "record_shapes": False,
+        "with_stack": False,
+        **arguments,
+    }
+    return profiler.profile(**options)
+
+
+def new_scope(name: str, category: str, args: Any) -> Span | NoSpan:
+    """Return a span for a scope; `global_step` in its arguments is the step of everything inside."""
+    recorder = default_monitor._recorder
+    if recorder is None:
+        return NO_SPAN
+    attributes, step = scope_attributes(category, args)
+    if step is None:
+        return Span(recorder, name, attributes)
+    return StepSpan(recorder, name, attributes, scope_step=step)
+
+
+def new_profiled_scope(
+    name: str, category: str, args: Any, steps: frozenset[int], profiler_args: Mapping[str, Any] | None
+) -> Span | NoSpan:
+    """Return a scope that is profiled if its step, or that of an enclosing one, is among the chosen ones."""
+    recorder = default_monitor._recorder
+    if recorder is None:
+        return NO_SPAN
+    attributes, step = scope_attributes(category, args)
+    current = current_step.get() if step is None else step
+    if current not in steps or _is_profiling.get():
+        return StepSpan(recorder, name, attributes, scope_step=step)
+    return ProfiledSpan(recorder, name, attributes, scope_step=step, profiler_args=dict(profiler_args or {}))
+
+
+def scope_attributes(category: str, args: Any) -> tuple[dict[str, Any], int | None]:
+    """Return the attributes of a scope or an instant in this thread, and the step that its arguments name."""
+    attributes = dict(args) if isinstance(args, Mapping) else {}
+    attributes["category"] = category
+    attributes[THREAD] = thread = threading.get_native_id()
+    if thread not in thread_names:
+        thread_names[thread] = threading.current_thread().name
+    step = attributes.get("global_step")
+    return attributes, step if is_step(step) else None
+
+
+class SessionPhase:
+    """A phase of a session; `with` and `async with`. Without a session or a tracer it does nothing."""
+
+    __slots__ = ("_end_payload", "_name", "_phase", "_session_id", "_sessions", "_start_payload", "_tokens")
+
+    def __init__(
+        self,
+        sessions: SessionTracer | None,
+        session_id: Any,
+        name: str,
+        start_payload: Mapping[str, Any] | None = None,
+        end_payload: Mapping[str, Any] | Callable[[], Mapping[str, Any] | None] | None = None,
+    ) -> None:
+        self._sessions = sessions
+        self._session_id = session_id
+        self._name = name
+        self._start_payload = start_payload
+        self._end_payload = end_payload
+        self._phase: Phase | None = None
+
+    def __enter__(self) -> SessionPhase:
+        recorder = default_monitor._recorder
+        if self._sessions is None or self._session_id is None or recorder is None:
+            return self
+        payload = {**self._start_payload} if self._start_payload else None
+        self._phase = phase = Phase(recorder, self._name, payload, PHASE_SEGMENT)
+        name = str(self._session_id)
+        # Inside the session's own block a phase is a child of what is current; elsewhere, of the session itself.
+        parent: SpanLike | None = current_span.get()
+        if current_session.get() != name:
+            parent = self._sessions.session(self._session_id)
+        session_token = current_session.set(name)
+        phase.begin(parent)
+        self._tokens: tuple[Token[Any], ...] = (session_token, current_span.set(phase))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        phase, self._phase = self._phase, None
+        if phase is None:
+            return
+        payload = self._end_payload() if callable(self._end_payload) else self._end_payload
+        for key, value in (payload or {}).items():
+            phase.set_attribute(key, value)
+        phase.finish(kind)
+        session_token, span_token = self._tokens
+        reset(current_span, span_token)
+        reset(current_session, session_token)
+
+    async def __aenter__(self) -> SessionPhase:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)

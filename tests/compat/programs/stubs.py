@@ -1,0 +1,32 @@
+"""Stands in for the parents of an original's module: the rest of its framework, and PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import PathFinder
+from types import ModuleType
+
+
+def package(name: str) -> None:
+    """Make a package importable without running its `__init__`; its modules are the original's."""
+    parent, _, last = name.rpartition(".")
+    spec = PathFinder.find_spec(last, sys.modules[parent].__path__ if parent else None)
+    module = ModuleType(name)
+    module.__path__ = list(spec.submodule_search_locations)
+    sys.modules[name] = module
+
+
+def module(name: str, **contents: object) -> ModuleType:
+    """Put a module in place of one that is not installed."""
+    made = ModuleType(name)
+    vars(made).update(contents)
+    sys.modules[name] = made
+    parent, _, last = name.rpartition(".")
+    if parent in sys.modules:
+        setattr(sys.modules[parent], last, made)
+    return made
+
+
+def load(name: str) -> ModuleType:
+    return importlib.import_module(name)
