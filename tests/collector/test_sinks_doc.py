@@ -11,7 +11,7 @@ from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.collector.sinks.otlp import otlp_sinks
 from rl_insight.collector.sinks.registry import _BUILT_IN
 from rl_insight.collector.sinks.remote_write import RemoteWriteSink
-from rl_insight.config.model import config_keys
+from rl_insight.config import config_keys
 from rl_insight.server.config import ServerSettings, load_settings
 
 DOCS = Path(__file__).parents[2] / "docs"

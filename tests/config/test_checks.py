@@ -3,9 +3,13 @@ import re
 
 import pytest
 
-from rl_insight.config import config_keys, load_config
-from rl_insight.config.checks import CHOICES, RANGES
+from rl_insight.config import InsightConfig, load_config
+from rl_insight.config.fields import keys_of
 from rl_insight.errors import ConfigError
+
+KEYS = keys_of(InsightConfig)
+RANGES = {name: (key.smallest, key.largest) for name, key in KEYS.items() if key.smallest is not None}
+CHOICES = {name: key.choices for name, key in KEYS.items() if key.choices}
 
 
 def nested(key, value):
@@ -98,8 +102,8 @@ def test_a_token_of_a_wrong_type_is_not_shown():
 @pytest.mark.parametrize("key", RANGES)
 def test_a_number_out_of_range_is_refused(key):
     smallest, largest = RANGES[key]
-    outside = [smallest - 1] if largest == math.inf else [smallest - 1, largest + 1]
-    if config_keys()[key] == "float":
+    outside = [smallest - 1] if largest is None else [smallest - 1, largest + 1]
+    if KEYS[key].kind == "float":
         outside += [math.nan, math.inf]
     for value in outside:
         message = refusal(nested(key, value))
@@ -122,8 +126,9 @@ def test_only_the_listed_choices_are_accepted(key):
 
 
 def test_every_number_has_a_range():
-    numbers = {key for key, kind in config_keys().items() if kind.removesuffix(" | None") in {"int", "float"}}
+    numbers = {name for name, key in KEYS.items() if key.kind.removesuffix(" | None") in {"int", "float"}}
     assert numbers == set(RANGES)
+    assert len(RANGES) > 10
 
 
 @pytest.mark.parametrize(

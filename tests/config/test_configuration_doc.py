@@ -9,26 +9,26 @@ from pathlib import Path
 import pytest
 
 from rl_insight.config import ENVIRONMENT_VARIABLES, InsightConfig, config_keys, load_config
+from rl_insight.config.fields import keys_of
 from rl_insight.config.paths import DATA_DIR_VARIABLE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
-ROWS = {
-    key: (kind.replace(r"\|", "|"), default)
-    for key, kind, default in re.findall(r"^\| `([a-z_.]+)` \| `(.+?)` \| (.+?) \| .+ \|$", DOCUMENT, re.MULTILINE)
-}
+ROW = re.compile(r"^\| `([a-z_.]+)` \| `(.+?)` \| (.+?) \| (.*?) ?\| .+ \|$", re.MULTILINE)
+ROWS = {key: (kind.replace(r"\|", "|"), default, allowed) for key, kind, default, allowed in ROW.findall(DOCUMENT)}
 
 
 def test_exactly_the_existing_keys_are_documented():
-    assert set(ROWS) == set(config_keys())
+    assert set(ROWS) == set(config_keys(InsightConfig))
 
 
-@pytest.mark.parametrize("key", config_keys())
-def test_a_key_is_documented_with_its_type_and_default(key):
-    kind, default = ROWS[key]
+@pytest.mark.parametrize("key", config_keys(InsightConfig))
+def test_a_key_is_documented_with_its_type_default_and_limits(key):
+    kind, default, allowed = ROWS[key]
     value = InsightConfig()
     for name in key.split("."):
         value = getattr(value, name)
-    assert kind == config_keys()[key]
+    assert kind == config_keys(InsightConfig)[key]
+    assert allowed.replace("`", "'") == keys_of(InsightConfig)[key].allowed
     if not isinstance(value, list):
         assert default == f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -46,6 +46,6 @@ def test_the_file_in_the_document_is_valid(tmp_path):
     assert (config.server.url, config.recorder.flush_interval_s) == ("http://10.0.0.1:18080", 1.0)
 
 
-@pytest.mark.parametrize("name", ["", ".checks", ".loading", ".model"])
+@pytest.mark.parametrize("name", ["", ".checks", ".fields", ".loading", ".model"])
 def test_the_examples_in_the_docstrings_hold(name):
     assert doctest.testmod(importlib.import_module(f"rl_insight.config{name}")).failed == 0

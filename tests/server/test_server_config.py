@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.config.model import config_keys
+from rl_insight.config import config_keys
 from rl_insight.errors import ConfigError
 from rl_insight.server.config import ServerSettings, load_settings
 
@@ -44,7 +44,7 @@ def test_a_file_is_weaker_than_words_and_words_than_options(tmp_path):
         (["otlp_http_port=-1"], "from 0 to 65535"),
         (["retention.max_age_days=.nan"], "at least 0"),
         (["retention=5"], "section"),
-        (["log_level=loud"], "one of debug"),
+        (["log_level=loud"], "one of 'debug'"),
         (["namespace=a-b"], "Prometheus name"),
         (["token=short"], "16 or more"),
         (["tls_cert=/nowhere"], "belong together"),
@@ -52,7 +52,7 @@ def test_a_file_is_weaker_than_words_and_words_than_options(tmp_path):
         (["page_dir=/nowhere"], "no such folder"),
         (["host="], "host"),
         (["port=[1"], "cannot be read"),
-        (["store.memory_limit.x=1"], "unknown key"),
+        (["store.memory_limit.x=1"], "it must be text"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_the_reason(words, said):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_insight.collector.derived_families import DERIVED_NAMES
-from rl_insight.config.model import config_keys
+from rl_insight.config import config_keys
 from rl_insight.stack import StackSettings
 from rl_insight.stack.programs import PROGRAMS
 from rl_insight.stack.render import dashboard_files, package_files

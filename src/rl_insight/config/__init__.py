@@ -5,6 +5,7 @@
 1.0
 """
 
+from rl_insight.config.fields import config_keys
 from rl_insight.config.loading import (
     ENVIRONMENT_VARIABLES,
     ConfigSource,
@@ -22,7 +23,6 @@ from rl_insight.config.model import (
     RecorderConfig,
     RedactionConfig,
     ServerConfig,
-    config_keys,
 )
 
 __all__ = [

@@ -1,7 +1,8 @@
-"""Puts a configuration together: defaults < config file < `init(config)` < `init`'s arguments < environment.
+"""Puts configurations together, layer by layer: `load_layers` for any of them, `load_config` for a client's.
 
-OmegaConf does the merging, the conversions and the interpolation. It is imported inside the functions, because it
-costs more than the rest of RL-Insight and only a process that configures itself needs it.
+A client's layers are: defaults < config file < `init(config)` < `init`'s arguments < environment. OmegaConf does the
+merging and the interpolation. It is imported inside the functions, because it costs more than the rest of RL-Insight
+and only a process that configures itself needs it.
 """
 
 from __future__ import annotations
@@ -9,19 +10,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from rl_insight.config.checks import check_keys, check_values, wrong_type
-from rl_insight.config.model import InsightConfig, config_keys, sections
+from rl_insight.config.checks import check_values
+from rl_insight.config.fields import check_keys, fitting, keys_of, sections
+from rl_insight.config.model import InsightConfig
 from rl_insight.errors import ConfigError
-from rl_insight.urls import clean_token
-
-if TYPE_CHECKING:
-    from omegaconf.errors import OmegaConfBaseException
 
 CONFIG_FILE_VARIABLE = "RL_INSIGHT_CONFIG"
 ENABLED_VARIABLE = "RL_INSIGHT_ENABLED"
@@ -34,11 +32,7 @@ TEXT_VARIABLES = {
 ENVIRONMENT_VARIABLES = (CONFIG_FILE_VARIABLE, ENABLED_VARIABLE, *TEXT_VARIABLES)
 """Every variable that `load_config` reads."""
 
-_BOOLEANS = {
-    **dict.fromkeys(("true", "1", "yes", "on"), True),
-    **dict.fromkeys(("false", "0", "no", "off"), False),
-}
-
+ConfigT = TypeVar("ConfigT")
 ConfigSource: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Any"
 """A mapping, a dataclass instance, an OmegaConf `DictConfig`, or the path of a YAML file."""
 
@@ -62,25 +56,46 @@ def load_config(
     >>> load_config({"server": {"url": "http://10.0.0.1:18080"}}, overrides={"rank": 3}, environ={}).rank
     3
     """
+    config = load_layers(InsightConfig, _layers(source, overrides or {}, environ))
+    check_values(config)
+    return config
+
+
+def load_layers(model: type[ConfigT], layers: Iterable[tuple[str, Mapping[Any, Any]]]) -> ConfigT:
+    """Return a configuration: its defaults, changed by each layer (where it comes from, and its values) in turn.
+
+    Raises:
+        ConfigError: a key is unknown, or a value cannot be used; the message says which and why.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    merged = OmegaConf.structured(InsightConfig)
-    for origin, layer in _layers(source, overrides or {}, environ):
-        check_keys(layer, origin)
+    inner = sections(model)
+    merged = OmegaConf.create(literal(_plain(model())))
+    for origin, given in layers:
+        # A section whose keys are all commented out is null in YAML.
+        layer = {key: value for key, value in given.items() if value is not None or key not in inner}
+        check_keys(model, layer, origin)
         try:
             merged = OmegaConf.merge(merged, layer)
         except OmegaConfBaseException as error:
-            raise _merge_error(error, layer, origin) from error
+            raise ConfigError(
+                f"{error.full_key or 'a value'} in {origin} cannot be used: {_one_line(error)}."
+            ) from error
     try:
-        config = OmegaConf.to_object(merged)
+        values: Any = OmegaConf.to_container(merged, resolve=True)
     except OmegaConfBaseException as error:
         raise _resolution_error(error) from error
-    assert isinstance(config, InsightConfig)  # noqa: S101 - tells the type checker what a structured config becomes
-    _unset_empty_texts(config)
-    config.server.token = clean_token(config.server.token)
-    check_values(config)
-    return config
+    for name, key in keys_of(model).items():
+        *path, leaf = name.split(".")
+        section = values
+        for step in path:
+            section = section[step]
+        try:
+            section[leaf] = fitting(name, key, section[leaf])
+        except ConfigError as error:  # every layer was checked: this is what an interpolation gave
+            raise ConfigError(f"{name} cannot be resolved: {error}") from error
+    return msgspec.convert(values, model)
 
 
 def config_to_dict(config: InsightConfig) -> dict[str, Any]:
@@ -116,19 +131,19 @@ def _layers(
     """Return what stands above the defaults, weakest first, each with a name for messages."""
     layers = []
     if path := environ.get(CONFIG_FILE_VARIABLE):
-        layers.append((path, _read_yaml(path)))
+        layers.append((path, read_yaml(path)))
     if source is not None:
         layers.append(_source_layer(source))
     given = {key: value for key, value in overrides.items() if value is not None}
-    layers.append(("the arguments", _literal(_plain(given))))
-    layers.append(("the environment", _literal(_environment(environ))))
-    return [(origin, _without_empty_sections(layer)) for origin, layer in layers]
+    layers.append(("the arguments", literal(_plain(given))))
+    layers.append(("the environment", literal(_environment(environ))))
+    return layers
 
 
 def _source_layer(source: ConfigSource) -> tuple[str, dict[Any, Any]]:
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return path, _read_yaml(path)
+        return path, read_yaml(path)
     plain = _plain(source)
     if not isinstance(plain, dict):
         raise ConfigError(
@@ -138,7 +153,12 @@ def _source_layer(source: ConfigSource) -> tuple[str, dict[Any, Any]]:
     return "the configuration", plain
 
 
-def _read_yaml(path: str) -> dict[Any, Any]:
+def read_yaml(path: str) -> dict[Any, Any]:
+    """Return the mapping in a YAML file, with its interpolations unresolved.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
     import yaml  # type: ignore[import-untyped]  # it has no types of its own
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -189,57 +209,27 @@ def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
             place = layer.setdefault(section, {}) if section else layer
             place[key] = value
     if enabled := environ.get(ENABLED_VARIABLE):
-        if enabled.strip().lower() not in _BOOLEANS:
+        try:
+            layer["enabled"] = fitting("enabled", keys_of(InsightConfig)["enabled"], enabled)
+        except ConfigError:
             raise ConfigError(
                 f"{ENABLED_VARIABLE} cannot be {enabled!r}: it must be true or false (1/0, yes/no, on/off)."
-            )
-        layer["enabled"] = _BOOLEANS[enabled.strip().lower()]
+            ) from None
     return layer
 
 
-def _literal(value: Any) -> Any:
+def literal(value: Any) -> Any:
     """Return values in which OmegaConf will find nothing to interpolate."""
     if isinstance(value, dict):
-        return {key: _literal(inner) for key, inner in value.items()}
+        return {key: literal(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_literal(inner) for inner in value]
+        return [literal(inner) for inner in value]
     if isinstance(value, str) and "${" in value:
         return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
     return value
 
 
-def _without_empty_sections(layer: dict[Any, Any]) -> dict[Any, Any]:
-    """Drop sections whose keys are all commented out, which YAML reads as null."""
-    inner = sections(InsightConfig)
-    return {key: value for key, value in layer.items() if not (value is None and key in inner)}
-
-
-def _unset_empty_texts(config: InsightConfig) -> None:
-    """Treat an empty text as absent where a key may be absent, as `${oc.env:NAME,""}` gives it."""
-    for dotted, declared in config_keys().items():
-        section, _, key = dotted.rpartition(".")
-        owner = getattr(config, section) if section else config
-        if declared == "str | None" and not getattr(owner, key):
-            setattr(owner, key, None)
-
-
-def _merge_error(error: OmegaConfBaseException, layer: dict[Any, Any], origin: str) -> ConfigError:
-    from omegaconf.errors import GrammarParseError
-
-    keys = config_keys()
-    value: Any = layer
-    key = ""
-    for name in re.split(r"[.\[]", error.full_key or ""):
-        if key in keys or not isinstance(value, dict) or name not in value:
-            break
-        value = value[name]
-        key = f"{key}.{name}" if key else name
-    if key in keys and not isinstance(error, GrammarParseError):
-        return wrong_type(key, value, origin)
-    return ConfigError(f"{key or 'a value'} in {origin} cannot be used: {_one_line(error)}.")
-
-
-def _resolution_error(error: OmegaConfBaseException) -> ConfigError:
+def _resolution_error(error: Any) -> ConfigError:
     return ConfigError(f"{error.full_key or 'the configuration'} cannot be resolved: {_one_line(error)}.")
 
 

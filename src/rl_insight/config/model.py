@@ -1,18 +1,24 @@
-"""The configuration as plain dataclasses: one class a section, one attribute a key.
+"""The configuration as plain dataclasses: one class per section, one attribute per key, limits as part of its type.
 
-`docs/configuration.md` describes every key for users; `config.checks` holds the ranges and choices.
+`docs/configuration.md` describes every key for users.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 MEBIBYTE = 1024 * 1024
 MAX_RANK = 2**31 - 1
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Positive = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0.001, le=3600)]
+"""Seconds that are never zero and never endless."""
 
 _MODEL_WORDS = (
     "first|last|next|previous|per|each|eos|bos|pad|unk|sep|cls|mask|stop|start|end|special"
@@ -60,7 +66,7 @@ class ServerConfig:
     namespace: str = DEFAULT_NAMESPACE
     """In front of every metric name that Prometheus sees; may be empty."""
     backend: str = "auto"
-    """The transport: `auto` is Ray where it is initialised, else HTTP."""
+    """The transport: `auto` is Ray where it is initialized, else HTTP."""
     url: str | None = None
     """The server; without one, a server running on this machine is used."""
     token: str | None = field(default=None, repr=False)
@@ -71,7 +77,7 @@ class ServerConfig:
 class PrometheusConfig:
     """The endpoint on which a collector shows its metrics to Prometheus."""
 
-    metrics_report_port: int = 9092
+    metrics_report_port: Port = 9092
     """The first port to try; 0 takes any free one."""
     metrics_report_host: str = "127.0.0.1"
     """The address to listen on."""
@@ -81,25 +87,25 @@ class PrometheusConfig:
 class RecorderConfig:
     """What a process keeps, and for how long."""
 
-    flush_interval_s: float = 0.5
+    flush_interval_s: Duration = 0.5
     """Between two batches."""
-    heartbeat_s: float = 5.0
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=3600)] = 5.0
     """A process that records nothing still sends a batch this often."""
-    finish_timeout_s: float = 5.0
+    finish_timeout_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0
     """The longest that `finish()` waits for delivery."""
-    max_metrics: int = 100_000
+    max_metrics: Positive = 100_000
     """Metric calls that wait for the next flush."""
-    max_spans: int = 100_000
+    max_spans: Positive = 100_000
     """Spans that wait for the next flush."""
-    max_records: int = 100_000
+    max_records: Positive = 100_000
     """Events and log lines that wait for the next flush."""
-    drop: str = "newest"
-    """What a full buffer gives up: `newest` or `oldest`."""
-    max_series_per_metric: int = 2000
+    drop: Literal["newest", "oldest"] = "newest"
+    """What a full buffer drops: `newest` or `oldest`."""
+    max_series_per_metric: Positive = 2000
     """Label sets of one metric; further ones collapse into `__overflow__`."""
-    max_attribute_bytes: int = 65536
+    max_attribute_bytes: Positive = 65536
     """The size at which one attribute's text is cut."""
-    max_attributes: int = 128
+    max_attributes: Positive = 128
     """Attributes of one span, event or log line; further ones are dropped."""
     capture_text: bool = False
     """Whether prompts and responses are recorded."""
@@ -111,7 +117,7 @@ class RedactionConfig:
 
     enabled: bool = True
     """Whether anything is redacted at all."""
-    action: str = "mask"
+    action: Literal["mask", "hash", "drop"] = "mask"
     """What happens to a secret: `mask`, `hash` or `drop`."""
     key_patterns: list[str] = field(default_factory=lambda: list(SECRET_KEYS))
     """Regular expressions for the names of secrets; case does not matter."""
@@ -125,17 +131,17 @@ class RedactionConfig:
 class HttpConfig:
     """The HTTP transport."""
 
-    timeout_s: float = 10.0
+    timeout_s: Duration = 10.0
     """For one request."""
-    compression: str = "auto"
+    compression: Literal["auto", "none", "gzip", "zstd"] = "auto"
     """`auto` (large batches, with the best method at hand), `none`, `gzip` or `zstd`."""
     spool_dir: str | None = None
     """Where batches wait while the server is away; by default a folder of the user's in the temporary directory."""
-    spool_max_bytes: int = 256 * MEBIBYTE
-    """Past this the oldest waiting batches are given up, and counted."""
-    retry_initial_s: float = 0.2
+    spool_max_bytes: Annotated[int, Meta(ge=0)] = 256 * MEBIBYTE
+    """Past this the oldest waiting batches are dropped, and counted."""
+    retry_initial_s: Duration = 0.2
     """The first pause after a failed delivery; it doubles from there."""
-    retry_max_s: float = 10.0
+    retry_max_s: Duration = 10.0
     """The longest pause between two attempts."""
 
 
@@ -145,7 +151,7 @@ class FileConfig:
 
     directory: str = "rl-insight-events"
     """Where the files go."""
-    rotate_bytes: int = 64 * MEBIBYTE
+    rotate_bytes: Positive = 64 * MEBIBYTE
     """The size at which a new file is begun."""
 
 
@@ -153,7 +159,7 @@ class FileConfig:
 class RayConfig:
     """The Ray transport."""
 
-    hub: str = "job"
+    hub: Literal["job", "node"] = "job"
     """One hub for the `job`, or one on each `node`."""
 
 
@@ -180,7 +186,7 @@ class InsightConfig:
     ray: RayConfig = field(default_factory=RayConfig)
     otlp: OtlpConfig = field(default_factory=OtlpConfig)
     labels: dict[str, str] = field(default_factory=dict)
-    """Stand on everything the process records."""
+    """Attached to everything the process records."""
     project: str | None = None
     """The project the run belongs to."""
     experiment_name: str | None = None
@@ -189,31 +195,5 @@ class InsightConfig:
     """The run; the same in all its processes. One is made when it is absent."""
     role: str | None = None
     """What the process does: `actor`, `rollout`, `trainer`, ..."""
-    rank: int | None = None
+    rank: Annotated[int, Meta(ge=0, le=MAX_RANK)] | None = None
     """The process's number within its role."""
-
-
-def sections(section: type) -> dict[str, type]:
-    """Return the sections that stand directly inside a section, by name."""
-    found: dict[str, type] = {}
-    for entry in dataclasses.fields(section):
-        factory: Any = entry.default_factory
-        if dataclasses.is_dataclass(factory):
-            found[entry.name] = cast("type", factory)
-    return found
-
-
-def config_keys(section: type = InsightConfig, prefix: str = "") -> dict[str, str]:
-    """Return the dotted name of every key, with its type as the dataclasses spell it.
-
-    >>> config_keys()["server.url"]
-    'str | None'
-    """
-    inner = sections(section)
-    keys: dict[str, str] = {}
-    for entry in dataclasses.fields(section):
-        if entry.name in inner:
-            keys.update(config_keys(inner[entry.name], f"{prefix}{entry.name}."))
-        else:
-            keys[prefix + entry.name] = str(entry.type)
-    return keys

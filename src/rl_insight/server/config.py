@@ -5,38 +5,42 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ssl
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rl_insight.config.loading import _read_yaml
-from rl_insight.config.model import MEBIBYTE, config_keys, sections
+from msgspec import Meta
+
+from rl_insight.config.checks import check_namespace
+from rl_insight.config.loading import load_layers, read_yaml
+from rl_insight.config.model import MEBIBYTE, Port
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError
-from rl_insight.schema.names import DEFAULT_NAMESPACE, metric_name
+from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.server.sinks import SinkSettings, make_sinks
-from rl_insight.stack import STACK_RANGES, StackSettings
-from rl_insight.urls import is_loopback
+from rl_insight.stack import StackSettings
+from rl_insight.urls import clean_token, is_loopback
 
 OTLP_HTTP_PORT = 4318
 OTLP_GRPC_PORT = 4317
 _SHORTEST_TOKEN = 16
+
+Bytes = Annotated[int, Meta(ge=1024)]
+Interval = Annotated[float, Meta(ge=0.1, le=86_400)]
+NotNegative = Annotated[float, Meta(ge=0)]
 
 
 @dataclass(slots=True)
 class RetentionSettings:
     """When runs are deleted; those that are being written or read never are."""
 
-    max_age_days: float | None = None
-    """Runs that were last written longer ago are deleted; null keeps them for ever."""
-    max_total_gb: float | None = None
+    max_age_days: NotNegative | None = None
+    """Runs that were last written longer ago are deleted; null keeps them forever."""
+    max_total_gb: NotNegative | None = None
     """Past this, the oldest runs are deleted until the rest fits."""
-    interval_s: float = 60.0
+    interval_s: Interval = 60.0
     """How often this is looked at."""
 
 
@@ -52,11 +56,11 @@ class SqlSettings:
 class ScrapeSettings:
     """How registered Prometheus targets are read."""
 
-    interval_s: float = 5.0
+    interval_s: Interval = 5.0
     """Between two readings of a target."""
-    timeout_s: float = 3.0
+    timeout_s: Annotated[float, Meta(ge=0.1, le=3600)] = 3.0
     """For one target, from connecting to the last byte."""
-    max_body_bytes: int = 16 * MEBIBYTE
+    max_body_bytes: Bytes = 16 * MEBIBYTE
     """A longer page counts as failed."""
 
 
@@ -66,11 +70,11 @@ class StoreSettings:
 
     memory_limit: str = "512MB"
     """For each open run."""
-    max_open_runs: int = 4
+    max_open_runs: Annotated[int, Meta(ge=1, le=1000)] = 4
     """Runs whose files stay open."""
-    max_pending_bytes: int = 128 * MEBIBYTE
+    max_pending_bytes: Bytes = 128 * MEBIBYTE
     """What may wait to be written; past it senders are told to slow down."""
-    min_free_bytes: int = 64 * MEBIBYTE
+    min_free_bytes: Annotated[int, Meta(ge=0)] = 64 * MEBIBYTE
     """With less room than this on the disk, nothing more is written."""
 
 
@@ -80,11 +84,11 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     """The address to listen on; any but loopback needs a token, which is made when none is given."""
-    port: int = 18080
+    port: Port = 18080
     """For the page, the API and ingest; 0 takes any free one."""
-    otlp_http_port: int | None = OTLP_HTTP_PORT
+    otlp_http_port: Port | None = OTLP_HTTP_PORT
     """For OTLP over HTTP; null turns it off (the main port takes OTLP all the same), 0 takes any free one."""
-    otlp_grpc_port: int | None = OTLP_GRPC_PORT
+    otlp_grpc_port: Port | None = OTLP_GRPC_PORT
     """For OTLP over gRPC; null turns it off, 0 takes any free one."""
     data_dir: str | None = None
     """Where runs, state and log are kept; null means RL_INSIGHT_DATA_DIR, or ~/.rl-insight."""
@@ -100,21 +104,21 @@ class ServerSettings:
     """Further names that requests may call a loopback server by, as behind a proxy."""
     namespace: str = DEFAULT_NAMESPACE
     """In front of every metric name on /metrics."""
-    max_body_bytes: int = 32 * MEBIBYTE
+    max_body_bytes: Bytes = 32 * MEBIBYTE
     """The longest request, as it comes over the wire."""
-    max_decompressed_bytes: int = 128 * MEBIBYTE
+    max_decompressed_bytes: Bytes = 128 * MEBIBYTE
     """The longest request once it is decompressed."""
-    max_decompression_ratio: float = 100.0
+    max_decompression_ratio: Annotated[float, Meta(ge=1)] = 100.0
     """How many times its own length a request of more than 16 MiB may be once it is decompressed."""
-    max_request_items: int = 250_000
+    max_request_items: Annotated[int, Meta(ge=1)] = 250_000
     """The spans, points, records, attributes and other repeated elements of one OTLP request, together."""
-    max_inflight_bytes: int = 256 * MEBIBYTE
+    max_inflight_bytes: Bytes = 256 * MEBIBYTE
     """All requests in flight, from the first byte of a body to its answer; a gRPC message may have 1/64 of it."""
-    header_timeout_s: float = 20.0
+    header_timeout_s: Interval = 20.0
     """How long a request's line and headers may take to arrive."""
-    body_timeout_s: float = 60.0
+    body_timeout_s: Interval = 60.0
     """How long a request's body may take to arrive, and a second more for each 64 KiB of it."""
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`."""
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     sql: SqlSettings = field(default_factory=SqlSettings)
@@ -139,33 +143,6 @@ class ServerSettings:
         return self.is_loopback if self.sql.enabled is None else self.sql.enabled
 
 
-RANGES: dict[str, tuple[float, float]] = {
-    "port": (0, 65535),
-    "otlp_http_port": (0, 65535),
-    "otlp_grpc_port": (0, 65535),
-    "max_body_bytes": (1024, inf),
-    "max_decompressed_bytes": (1024, inf),
-    "max_decompression_ratio": (1, inf),
-    "max_request_items": (1, inf),
-    "max_inflight_bytes": (1024, inf),
-    "header_timeout_s": (0.1, 86_400),
-    "body_timeout_s": (0.1, 86_400),
-    "retention.max_age_days": (0, inf),
-    "retention.max_total_gb": (0, inf),
-    "retention.interval_s": (0.1, 86_400),
-    "scrape.interval_s": (0.1, 86_400),
-    "scrape.timeout_s": (0.1, 3600),
-    "scrape.max_body_bytes": (1024, inf),
-    "store.max_open_runs": (1, 1000),
-    "store.max_pending_bytes": (1024, inf),
-    "store.min_free_bytes": (0, inf),
-    **{f"stack.{key}": limits for key, limits in STACK_RANGES.items()},
-}
-"""The smallest and the largest value of each number."""
-
-_LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
 def load_settings(
     path: str | Path | None = None, words: Sequence[str] = (), options: Mapping[str, Any] | None = None
 ) -> ServerSettings:
@@ -179,98 +156,34 @@ def load_settings(
     """
     layers: list[tuple[str, Mapping[Any, Any]]] = []
     if path is not None:
-        layers.append((str(path), _read_yaml(str(path))))
+        layers.append((str(path), read_yaml(str(path))))
     if words:
         layers.append(("the command line", _parse_words(words)))
-    given = {key: value for key, value in (options or {}).items() if value is not None}
-    layers.append(("the options", given))
-    settings = _merge(layers)
+    layers.append(("the options", {key: value for key, value in (options or {}).items() if value is not None}))
+    settings = load_layers(ServerSettings, layers)
     _check(settings)
     return settings
 
 
 def _parse_words(words: Sequence[str]) -> Mapping[Any, Any]:
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     for word in words:
         if "=" not in word:
             raise ConfigError(f"{word!r} is not a setting: write it as key=value, such as port=19000.")
     try:
         parsed = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=False)
-    except (OmegaConfBaseException, ValueError) as error:
-        raise ConfigError(f"the settings on the command line cannot be read: {_first_line(error)}.") from error
-    except Exception as error:  # a YAML error in a value, of several types
+    except Exception as error:  # OmegaConf's, or a YAML error in a value, of several types
         raise ConfigError(f"the settings on the command line cannot be read: {_first_line(error)}.") from error
     assert isinstance(parsed, dict)  # noqa: S101 - tells the type checker what a dotlist becomes
     return parsed
 
 
-def _merge(layers: Sequence[tuple[str, Mapping[Any, Any]]]) -> ServerSettings:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    merged = OmegaConf.structured(ServerSettings)
-    for origin, layer in layers:
-        present = {key: value for key, value in layer.items() if value is not None or key not in _SECTIONS}
-        _check_keys(present, origin)
-        try:
-            merged = OmegaConf.merge(merged, present)
-        except OmegaConfBaseException as error:
-            key = str(error.full_key or "a value")
-            raise ConfigError(f"{key} in {origin} cannot be used: {_first_line(error)}.") from error
-    try:
-        settings = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key or 'a setting'} cannot be resolved: {_first_line(error)}.") from error
-    assert isinstance(settings, ServerSettings)  # noqa: S101 - tells the type checker what a structured config becomes
-    return settings
-
-
-_SECTIONS = sections(ServerSettings)
-
-
-def _check_keys(layer: Mapping[Any, Any], origin: str) -> None:
-    known = config_keys(ServerSettings)
-    mappings = {key for key, kind in known.items() if kind.startswith("dict[")}
-    for key in _dotted(layer, mappings):
-        if key in known:
-            continue
-        if key in _SECTIONS:
-            inner = ", ".join(entry.name for entry in dataclasses.fields(_SECTIONS[key]))
-            raise ConfigError(f"{key} in {origin} is a section: give one of its keys, {inner}.")
-        near = get_close_matches(key.lower(), known, n=1)
-        leaves = {dotted.rpartition(".")[2]: dotted for dotted in known}
-        near = near or [leaves[leaf] for leaf in get_close_matches(key.lower().rpartition(".")[2], leaves, n=1)]
-        advice = f"did you mean {near[0]!r}?" if near else f"valid keys are {', '.join(sorted(known))}."
-        raise ConfigError(f"unknown key {key!r} in {origin}: {advice}")
-
-
-def _dotted(layer: Mapping[Any, Any], mappings: Collection[str], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names in a layer; what stands inside of `mappings`, such as headers, is the user's own."""
-    for key, value in layer.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and name not in mappings and (name in _SECTIONS or value):
-            yield from _dotted(value, mappings, f"{name}.")
-        else:
-            yield name
-
-
 def _check(settings: ServerSettings) -> None:
-    for key, (smallest, largest) in RANGES.items():
-        number: Any = settings
-        for name in key.split("."):
-            number = getattr(number, name)
-        # Written so that NaN, which compares false with everything, is refused.
-        if number is not None and not smallest <= number <= largest:
-            limit = f"at least {smallest}" if largest == inf else f"from {smallest} to {largest}"
-            raise ConfigError(f"{key} cannot be {number!r}: it must be {limit}.")
-    if settings.log_level not in _LOG_LEVELS:
-        raise ConfigError(f"log_level cannot be {settings.log_level!r}: it must be one of {', '.join(_LOG_LEVELS)}.")
-    if settings.namespace and metric_name(settings.namespace) != settings.namespace:
-        raise ConfigError(f"namespace cannot be {settings.namespace!r}: it must be a Prometheus name, or empty.")
+    check_namespace("namespace", settings.namespace)
     if not settings.host:
         raise ConfigError("host cannot be empty: write 127.0.0.1, or 0.0.0.0 for every address.")
+    settings.token = clean_token(settings.token, "token")
     if settings.token is not None and (len(settings.token) < _SHORTEST_TOKEN or not _is_plain(settings.token)):
         raise ConfigError(f"token must have {_SHORTEST_TOKEN} or more letters, digits, '-' and '_'.")
     if settings.page_dir is not None and not Path(settings.page_dir).expanduser().is_dir():

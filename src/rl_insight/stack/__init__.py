@@ -8,10 +8,9 @@ from rl_insight.stack.errors import MissingProgramError, StackError
 from rl_insight.stack.install import install_programs
 from rl_insight.stack.launch import RunningStack, start_stack
 from rl_insight.stack.render import MetricsEndpointOfServer
-from rl_insight.stack.settings import STACK_RANGES, StackSettings
+from rl_insight.stack.settings import StackSettings
 
 __all__ = [
-    "STACK_RANGES",
     "MetricsEndpointOfServer",
     "MissingProgramError",
     "RunningStack",

@@ -12,7 +12,7 @@ from typing import IO
 
 from rl_insight.collector.base import Sink
 from rl_insight.collector.sinks.otlp import OtlpTraceSink
-from rl_insight.errors import ConfigError
+from rl_insight.config.fields import check_limits
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.stack.compose import ComposeProject, engine_answers, own_directories, project_name, render_compose
 from rl_insight.stack.control import stop_stack
@@ -21,7 +21,7 @@ from rl_insight.stack.errors import MissingProgramError, StackError
 from rl_insight.stack.ports import Ports, address, names_of, reachable_host, settle_ports
 from rl_insight.stack.programs import PROGRAMS, FoundProgram, parse_version
 from rl_insight.stack.render import Layout, MetricsEndpointOfServer
-from rl_insight.stack.settings import MODES, STACK_RANGES, StackSettings
+from rl_insight.stack.settings import StackSettings
 from rl_insight.stack.specs import find_programs, render_all, service_spec
 from rl_insight.stack.state import ServiceState, StackState, created_at, take_lock, write_state
 from rl_insight.stack.supervisor import Supervisor
@@ -92,7 +92,7 @@ def start_stack(
         StackError: a port is taken, or a service does not become ready. Nothing is left running then.
         ConfigError: a setting is out of range.
     """
-    check_settings(settings)
+    check_limits(settings, "stack.")
     directory = directory.expanduser().resolve()
     layout = Layout(directory)
     lock = take_lock(layout.root)
@@ -115,22 +115,6 @@ def _end_leftovers(layout: Layout, settings: StackSettings) -> None:
             logger.warning("a stack was left running in %s: it was ended first.", layout.root)
     except StackError as error:
         logger.warning("a stack was left in %s, and could not be ended: %s", layout.root, error)
-
-
-def check_settings(settings: StackSettings) -> None:
-    """Check what types cannot say.
-
-    Raises:
-        ConfigError: names the key and what is wrong with it.
-    """
-    if settings.mode not in MODES:
-        raise ConfigError(f"stack.mode cannot be {settings.mode!r}: it must be one of {', '.join(MODES)}.")
-    for key, (smallest, largest) in STACK_RANGES.items():
-        value: object = settings
-        for name in key.split("."):
-            value = getattr(value, name)
-        if not isinstance(value, int | float) or not smallest <= value <= largest:
-            raise ConfigError(f"stack.{key} cannot be {value!r}: it must be from {smallest} to {largest}.")
 
 
 def _start_processes(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
-from typing import Final
+from typing import Annotated, Final, Literal, get_args
 
-MODES: Final = ("auto", "compose", "local")
+from msgspec import Meta
+
+from rl_insight.config.model import Port
+
+Mode = Literal["auto", "compose", "local"]
+MODES: Final = get_args(Mode)
 """How the stack can be run: as containers, as local processes, or as containers where an engine answers."""
+
+Wait = Annotated[float, Meta(ge=0.1, le=3600)]
 
 RAY_DISCOVERY_FILE: Final = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 -- Ray writes it there
 
@@ -18,11 +24,11 @@ class PrometheusSettings:
 
     enabled: bool = True
     """Whether it is part of the stack."""
-    port: int = 9090
+    port: Port = 9090
     """For its page and its API; 0 takes a free one."""
     binary_path: str | None = None
     """The program; null looks in the install directory, then on PATH."""
-    scrape_interval_s: float = 5.0
+    scrape_interval_s: Wait = 5.0
     """Between two readings of a target."""
     retention: str = "15d"
     """How long samples are kept."""
@@ -38,15 +44,15 @@ class TempoSettings:
 
     enabled: bool = True
     """Whether it is part of the stack."""
-    port: int = 3200
+    port: Port = 3200
     """For its API; 0 takes a free one."""
-    grpc_port: int = 0
+    grpc_port: Port = 0
     """For its parts among themselves; 0 takes a free one."""
-    otlp_http_port: int = 14318
+    otlp_http_port: Port = 14318
     """Where the server sends spans to; 4318 is the server's own."""
-    otlp_grpc_port: int = 14317
+    otlp_grpc_port: Port = 14317
     """For those who send spans to Tempo over gRPC themselves."""
-    memberlist_port: int = 0
+    memberlist_port: Port = 0
     """For its ring of one; 0 takes a free one."""
     binary_path: str | None = None
     """The program; null looks in the install directory, then on PATH."""
@@ -60,7 +66,7 @@ class GrafanaSettings:
 
     enabled: bool = True
     """Whether it is part of the stack."""
-    port: int = 3000
+    port: Port = 3000
     """For its page; 0 takes a free one."""
     binary_path: str | None = None
     """The program; null looks in the install directory, then on PATH."""
@@ -76,35 +82,18 @@ class StackSettings:
 
     enabled: bool = False
     """Whether they are started with the server."""
-    mode: str = "auto"
+    mode: Mode = "auto"
     """`compose`, `local`, or `auto`: containers where a container engine answers, else local processes."""
     host: str = "127.0.0.1"
     """The address that all three listen on."""
-    ready_timeout_s: float = 90.0
+    ready_timeout_s: Wait = 90.0
     """For each of them to become ready."""
-    stop_timeout_s: float = 10.0
+    stop_timeout_s: Wait = 10.0
     """For each of them to end, before it is killed."""
-    restart_delay_s: float = 1.0
+    restart_delay_s: Annotated[float, Meta(ge=0.05, le=3600)] = 1.0
     """Before one that crashed is started again; it doubles with each crash."""
-    restart_delay_max_s: float = 60.0
+    restart_delay_max_s: Annotated[float, Meta(ge=0.05)] = 60.0
     """The longest such pause."""
     prometheus: PrometheusSettings = field(default_factory=PrometheusSettings)
     tempo: TempoSettings = field(default_factory=TempoSettings)
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
-
-
-STACK_RANGES: Final[dict[str, tuple[float, float]]] = {
-    "ready_timeout_s": (0.1, 3600),
-    "stop_timeout_s": (0.1, 3600),
-    "restart_delay_s": (0.05, 3600),
-    "restart_delay_max_s": (0.05, inf),
-    "prometheus.port": (0, 65535),
-    "prometheus.scrape_interval_s": (0.1, 3600),
-    "tempo.port": (0, 65535),
-    "tempo.grpc_port": (0, 65535),
-    "tempo.otlp_http_port": (0, 65535),
-    "tempo.otlp_grpc_port": (0, 65535),
-    "tempo.memberlist_port": (0, 65535),
-    "grafana.port": (0, 65535),
-}
-"""The smallest and the largest value of each number."""
