@@ -1,115 +1,47 @@
 """Agent loops: one call where a rollout session begins, one where it ends.
 
 >>> session = agent_loop_session(experiment_name="grpo", sample=3, session=0, global_steps=7)
->>> session.identity.lane_id
+>>> session.identity["state_lane_id"]
 'experiment=grpo/sample=3/session=0/traj=0'
->>> session.finish(trajectories=[{"reward_score": 1.0, "num_turns": 4}], status="completed")
+>>> session.finish(trajectories=[], status="success")
+
+The identity travels to other processes, in task arguments or HTTP metadata. What they record with it belongs to the
+session:
+
+>>> from rl_insight import trace_span
+>>> turn = {**session.identity, "monitor.trace_source": "gateway", "turn": 0, "completion_tokens": 512}
+>>> _ = trace_span(name="gateway_generation", start_time_ns=1_000, end_time_ns=2_000, attributes=turn)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.context import current_session, current_span, is_step, reset
 from rl_insight.recorder.losses import safe_text
+from rl_insight.recorder.spans import CANCELLED, ERROR
+from rl_insight.schema.agent_loop import SESSION_SOURCE, TRACE_SOURCE, lane_id, session_status
 
-_OUTCOMES = {
-    "failed": "error",
-    "failure": "error",
-    "error": "error",
-    "timeout": "error",
-    "cancelled": "cancelled",
-    "canceled": "cancelled",
-    "aborted": "cancelled",
-}
-"""What a status means for the span; any other one is a good end."""
+__all__ = ["AgentLoopSession", "agent_loop_lane_id", "agent_loop_session"]
 
+NumberT = TypeVar("NumberT", int, float)
 
-@dataclass(frozen=True, slots=True)
-class AgentLoopIdentity:
-    """Which rollout a session is: of which experiment, sample and repetition."""
+agent_loop_lane_id = lane_id
 
-    experiment_name: str
-    sample: int | str
-    session: int | str
-    traj: int = 0
-    project: str | None = None
-    uid: str | None = None
-    global_steps: int | None = None
-    session_id: str | None = None
-
-    @property
-    def lane_id(self) -> str:
-        """The lane on which the timeline shows it."""
-        return self.lane_of(self.traj)
-
-    def lane_of(self, traj: int) -> str:
-        """Return the lane of one of its trajectories."""
-        return f"experiment={self.experiment_name}/sample={self.sample}/session={self.session}/traj={traj}"
+_OUTCOMES = {"failed": ERROR, "cancelled": CANCELLED}
+"""How the span ends by the session's status."""
 
 
+@dataclass(frozen=True)
 class AgentLoopSession:
-    """A rollout session that runs until `finish`."""
+    """A rollout session until `finish`; it can be pickled."""
 
-    def __init__(self, identity: AgentLoopIdentity) -> None:
-        self.identity = identity
-        self._finished = False
-        self._first_unixtime = time.time()
-        span = default_monitor.trace_span("agent_session", self._attributes(), lane=identity.lane_id)
-        token = current_session.set(identity.session_id) if identity.session_id is not None else None
-        span.begin(current_span.get())
-        if token is not None:
-            reset(current_session, token)
-        self._span = span
-        self._show_identity()
-
-    def _attributes(self) -> dict[str, Any]:
-        identity = self.identity
-        attributes = {
-            "experiment": identity.experiment_name,
-            "project": identity.project,
-            "sample": identity.sample,
-            "session": identity.session,
-            "uid": identity.uid,
-            "step": identity.global_steps if is_step(identity.global_steps) else None,
-        }
-        return {name: value for name, value in attributes.items() if value is not None}
-
-    def _show_identity(self) -> None:
-        gauge = default_monitor.metric_gauge
-        run = {"experiment": self.identity.experiment_name}
-        sample = {**run, "sample": self.identity.sample}
-        session = {**sample, "session": self.identity.session}
-        step = self.identity.global_steps
-        gauge("agent_loop_run_info", 1.0, "Experiments with agent loops.", **run)
-        gauge("agent_loop_sample_info", 1.0, "Samples of an experiment.", **sample)
-        details = {"uid": self.identity.uid or "", "global_steps": "" if step is None else step}
-        gauge("agent_loop_session_info", 1.0, "Sessions of a sample.", **session, **details)
-        self._show_trajectory(self.identity.traj)
-        gauge(
-            "agent_loop_first_turn_unixtime",
-            self._first_unixtime,
-            "When the first turn of a trajectory began.",
-            **session,
-            traj=self.identity.traj,
-        )
-
-    def _show_trajectory(self, traj: int) -> None:
-        identity = self.identity
-        default_monitor.metric_gauge(
-            "agent_loop_traj_info",
-            1.0,
-            "Trajectories of a session.",
-            experiment=identity.experiment_name,
-            sample=identity.sample,
-            session=identity.session,
-            traj=traj,
-            lane=identity.lane_of(traj),
-        )
+    identity: dict[str, Any]
+    """Strings, empty where nothing was given, and `global_steps` as it was given."""
+    start_ns: int
 
     def finish(
         self,
@@ -120,65 +52,69 @@ class AgentLoopSession:
         reward_source: str | None = None,
         finished: bool | None = None,
     ) -> None:
-        """End the session; a second time is ignored.
+        """Record the session: its span, and gauges that name it and its trajectories.
 
         Args:
             trajectories: Objects or mappings with `chain_id`, `reward_score` and `num_turns`, each of them optional.
-            status: How it ended; `failed`, `error`, `timeout`, `cancelled` and `aborted` show as such.
+            status: `success`, `failure`, `empty`, `capacity_exhausted` or `error`.
             runner_name: What ran the loop.
             reward_source: What gave the reward.
-            finished: Whether the loop came to an end of its own.
+            finished: Whether the loop ended by itself.
         """
-        if self._finished:
-            return
-        self._finished = True
-        described = [_describe(index, trajectory) for index, trajectory in enumerate(_listed(trajectories))]
-        identity = self.identity
-        now = time.time()
-        for trajectory in described or [{"traj": identity.traj}]:
-            traj = trajectory["traj"]
-            if traj != identity.traj:
-                self._show_trajectory(traj)
-            default_monitor.metric_gauge(
-                "agent_loop_last_turn_unixtime",
-                now,
-                "When the last turn of a trajectory ended.",
-                experiment=identity.experiment_name,
-                sample=identity.sample,
-                session=identity.session,
-                traj=traj,
-            )
-        outcome = {
+        described = [_Trajectory.of(index, one) for index, one in enumerate(_listed(trajectories))]
+        end_ns = time.time_ns()
+        self._show(described, end_ns)
+        attributes = {
+            **self.identity,
+            TRACE_SOURCE: SESSION_SOURCE,
             "status": safe_text(status),
-            "runner_name": runner_name,
-            "reward_source": reward_source,
-            "finished": finished,
-            "trajectories": described,
+            "runner_name": runner_name or "",
+            "reward_source": reward_source or "",
+            "num_trajectories": len(described),
+            "finished": "" if finished is None else finished,
         }
-        for name, value in outcome.items():
-            if value is not None:
-                self._span.set_attribute(name, value)
-        bad_outcome = _OUTCOMES.get(safe_text(status).lower())
+        if described:
+            attributes["reward"] = sum(one.reward for one in described) / len(described)
+            attributes["num_turns"] = sum(one.turns for one in described)
+        span = default_monitor.trace_span(
+            name="agent_session", start_time_ns=self.start_ns, end_time_ns=end_ns, attributes=attributes
+        )
+        bad_outcome = _OUTCOMES.get(session_status(status))
         if bad_outcome is not None:
-            self._span.set_status(bad_outcome)
-        self._span.finish()
+            span.set_status(bad_outcome)
+
+    def _show(self, trajectories: list[_Trajectory], end_ns: int) -> None:
+        gauge = default_monitor.metric_gauge
+        identity = self.identity
+        run = {"experiment_name": identity["experiment_name"], "global_steps": identity["global_steps"]}
+        sample = {**run, "sample": identity["sample"]}
+        session = {**sample, "session": identity["session"]}
+        key = f"sample={identity['sample']}/session={identity['session']}"
+        gauge("agent_loop_run_info", 1.0, title=f"Experiment · {identity['experiment_name']}", **run)
+        gauge("agent_loop_sample_info", 1.0, title=f"Sample {identity['sample']}", **sample)
+        gauge("agent_loop_session_info", 1.0, sess_key=key, title=f"Session {identity['session']}", **session)
+        for one in trajectories:
+            title = f"Trajectory #{one.traj} · reward {one.reward:g} · {one.turns} turns"
+            gauge("agent_loop_traj_info", 1.0, traj=one.traj, leaf=f"{key}/traj={one.traj}", title=title, **session)
+        gauge("agent_loop_first_turn_unixtime", self.start_ns / 1e9, **run)
+        gauge("agent_loop_last_turn_unixtime", end_ns / 1e9, **run)
 
 
 def agent_loop_session(
     *,
-    project: str | None = None,
-    experiment_name: str,
-    sample: int | str,
-    session: int | str,
-    traj: int = 0,
-    uid: str | None = None,
-    global_steps: int | None = None,
-    session_id: str | None = None,
+    project: Any = None,
+    experiment_name: Any,
+    sample: Any,
+    session: Any,
+    traj: Any = 0,
+    uid: Any = None,
+    global_steps: Any = None,
+    session_id: Any = None,
 ) -> AgentLoopSession:
-    """Begin a rollout session of an agent loop: a span on a lane of its own, and gauges that name it.
+    """Begin a rollout session of an agent loop; `finish` records it.
 
     >>> loop = agent_loop_session(experiment_name="grpo", sample=3, session=1, uid="a17")
-    >>> loop.finish(trajectories=[], status="failed", runner_name="react")
+    >>> loop.finish(trajectories=[], status="error", runner_name="react")
 
     Args:
         project: The project.
@@ -188,19 +124,33 @@ def agent_loop_session(
         traj: The trajectory that the session begins with.
         uid: The dataset item.
         global_steps: The training step.
-        session_id: The id of a session of `rl_insight.session` that this belongs to.
+        session_id: The session's id in the run; step, sample and session name it when it is left out.
     """
-    identity = AgentLoopIdentity(
-        experiment_name=experiment_name,
-        sample=sample,
-        session=session,
-        traj=traj,
-        project=project,
-        uid=uid,
-        global_steps=global_steps,
-        session_id=None if session_id is None else safe_text(session_id),
-    )
-    return AgentLoopSession(identity)
+    given = {"project": project, "experiment_name": experiment_name, "sample": sample, "session": session, "traj": traj}
+    identity: dict[str, Any] = {name: _text(value) for name, value in given.items()}
+    identity["state_lane_id"] = lane_id(*(identity[name] for name in ("experiment_name", "sample", "session", "traj")))
+    identity["uid"] = _text(uid)
+    identity["global_steps"] = "" if global_steps is None else global_steps
+    identity["session_id"] = _text(session_id)
+    return AgentLoopSession(identity, time.time_ns())
+
+
+@dataclass(frozen=True, slots=True)
+class _Trajectory:
+    traj: str
+    reward: float
+    turns: int
+
+    @classmethod
+    def of(cls, index: int, trajectory: Any) -> _Trajectory:
+        """Read what a trajectory says about itself; chains are numbered from 1."""
+        traj = _converted(int, _field(trajectory, "chain_id"), index + 1) - 1
+        reward = _converted(float, _field(trajectory, "reward_score"), 0.0)
+        return cls(str(traj), reward, _converted(int, _field(trajectory, "num_turns"), 0))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else safe_text(value)
 
 
 def _listed(trajectories: Any) -> list[Any]:
@@ -210,19 +160,15 @@ def _listed(trajectories: Any) -> list[Any]:
         return []
 
 
-def _describe(index: int, trajectory: Any) -> dict[str, Any]:
-    chain_id = _field(trajectory, "chain_id")
-    traj = chain_id - 1 if is_step(chain_id) else index
-    described = {
-        "traj": traj,
-        "reward_score": _field(trajectory, "reward_score"),
-        "num_turns": _field(trajectory, "num_turns"),
-    }
-    return {name: value for name, value in described.items() if value is not None}
-
-
 def _field(trajectory: Any, name: str) -> Any:
     try:
         return trajectory.get(name) if isinstance(trajectory, Mapping) else getattr(trajectory, name, None)
     except Exception:  # noqa: BLE001  # a property of the user's that raises
         return None
+
+
+def _converted(kind: Callable[[Any], NumberT], value: Any, default: NumberT) -> NumberT:
+    try:
+        return kind(value)
+    except Exception:  # noqa: BLE001  # None, text, or a user's type that raises
+        return default

@@ -169,7 +169,7 @@ class Producer(SessionProducer):
             attributes: Anything that has a JSON form; other values become their `str()`.
             start_time_ns: Wall-clock nanoseconds (`time.time_ns()`) of a finished span.
             end_time_ns: Its end.
-            lane: Where the timeline shows it; the parent's lane when left out.
+            lane: Where the timeline shows it; that of the attribute `state_lane_id`, or the parent's, when left out.
         """
         recorder = self._recorder
         if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
@@ -184,6 +184,8 @@ class Producer(SessionProducer):
                 f"the attributes of trace_span({short_text(name)!r}) were left out: they are no mapping.",
                 topic=short_text(name),
             )
+        if lane is None and own is not None:
+            lane = own.get("state_lane_id")
         if lane is not None and lane.__class__ is not str:
             lane = short_text(lane)
         span = Span(recorder, name, own, DURATION, lane)
@@ -227,7 +229,7 @@ class Producer(SessionProducer):
 
         Args:
             name: The span's name; the function's `__qualname__` when left out.
-            extra_labels: Makes more labels from the first positional argument (None when there is none).
+            extra_labels: Makes more labels from the first positional argument; not called when there is none.
             static_labels: Labels of every call.
         """
         if callable(name) or isinstance(name, (staticmethod, classmethod)):
@@ -257,10 +259,10 @@ class Producer(SessionProducer):
             recorder = self._recorder
             if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
                 return None
-            if extra_labels is None:
+            if extra_labels is None or not args:
                 return Span(recorder, name, static_labels)
             try:
-                labels = {**static_labels, **extra_labels(args[0] if args else None)}
+                labels = {**static_labels, **extra_labels(args[0])}
             except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
                 recorder.losses.refuse(
                     "labels",

@@ -154,7 +154,7 @@ def test_metadata_tells_kind_and_documentation_once_in_a_while(make_sink, http_r
     described = [{(one.metric_family_name, one.type, one.help) for one in request.metadata} for request in requests]
     both = {
         ("rl_insight_monitor_steps_total", 1, "Steps done."),
-        ("rl_insight_monitor_latency", 3, "A histogram recorded by the run."),
+        ("rl_insight_monitor_latency", 3, "Histogram latency"),
     }
     assert described == [both, set(), both]
 

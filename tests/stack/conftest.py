@@ -298,9 +298,9 @@ network = ExporterMapping(
 sources = [ExporterSource(pages + "/gpus", AMD_GPU), ExporterSource(pages + "/node", network, name="node"), "host"]
 hardware = insight.monitor_hardware(sources=sources, interval_s=1.0)
 session = insight.agent_loop_session(experiment_name="async_grpo", sample=0, session=0, global_steps=1)
+session.finish(trajectories=[], status="success")
 insight.metric_count("refused", -1)  # a counter cannot fall: counted as lost
 sys.stdin.read()
-session.finish(status="completed")
 hardware.stop()
 insight.finish()
 """

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from rl_insight.schema import Batch, Process
+from rl_insight.schema.agent_loop import METRIC_PREFIX, STEP_LABEL
 from rl_insight.schema.names import RESERVED_LABELS, MetricKind, label_name, metric_name
 
 LabelItems = tuple[tuple[str, str], ...]
@@ -118,7 +119,7 @@ class SeriesTable:
             for process_id in [name for name, kept in self._processes.items() if kept.run == run]:
                 del self._processes[process_id]
             for family in list(self._families.values()):
-                for key in [key for key in family.series if key.run == run]:
+                for key in [key for key, series in family.series.items() if series.run == run]:
                     del family.series[key]
                     self._count -= 1
                 if not family.series:
@@ -173,19 +174,33 @@ class SeriesTable:
         items = _label_items(labels, histogram=kind == "histogram")
         if items is None:
             return "labels"
+        run = contributor.run
+        if name.startswith(METRIC_PREFIX):
+            run = run._replace(experiment_name=_experiment(labels) or run.experiment_name)
         # A colon is for recording rules: engines that are read as targets have some.
         family = self._family(metric_name(name).replace(":", "_"), cast("MetricKind", kind))
         if isinstance(family, str):
             return family
-        key = SeriesKey(contributor.run, items)
+        key = SeriesKey(run, items)
         series = family.series.get(key)
         if series is None:
-            if self._count >= self._max_series:
+            if self._count >= self._max_series and not self._forget_past_steps(family, items):
                 return "limit"
-            series = family.series[key] = _Series()
+            series = family.series[key] = _Series(contributor.run)
             self._count += 1
         family.documentation = family.documentation or documentation.strip()
         return _Part(family, series, returning=contributor.returning)
+
+    def _forget_past_steps(self, family: _Family, items: LabelItems) -> bool:
+        """Make room for a session's gauge by those of other steps; returns whether there was any."""
+        step = dict(items).get(STEP_LABEL)
+        if not family.name.startswith(METRIC_PREFIX) or step is None:
+            return False
+        past = [key for key in family.series if (STEP_LABEL, step) not in key.labels]
+        for key in past:
+            del family.series[key]
+        self._count -= len(past)
+        return bool(past)
 
     def _family(self, name: str, kind: MetricKind) -> _Family | str:
         family_name = name.removesuffix("_total") if kind == "counter" else name
@@ -267,9 +282,10 @@ class _Family:
 class _Series:
     """The merged state of a series; `value` is also a distribution's sum."""
 
-    __slots__ = ("buckets", "count", "maximum", "minimum", "time_ns", "value")
+    __slots__ = ("buckets", "count", "maximum", "minimum", "run", "time_ns", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.value = 0.0
         self.time_ns: int | None = None
         self.count = 0
@@ -356,6 +372,14 @@ def _series_rows(batch: Batch) -> Iterator[tuple[str, str, str, str]]:
     columns = [batch.series.column(name) for name in ("name", "kind", "labels", "documentation")]
     for name, kind, labels, documentation in zip(*columns, strict=True):
         yield text(name) or "", text(kind) or "", text(labels) or "", text(documentation) or ""
+
+
+def _experiment(labels: str) -> str:
+    """Return the experiment that a series names itself, where its metric may."""
+    try:
+        return str(msgspec.json.decode(labels).get("experiment_name", ""))
+    except (msgspec.DecodeError, RecursionError, AttributeError):
+        return ""
 
 
 def _label_items(text: str, *, histogram: bool) -> LabelItems | None:

@@ -16,7 +16,7 @@ import msgspec
 from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
 
-RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "state_lane_id", "process_id"})
+RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "process_id"})
 CAPTURED_TEXT = frozenset(
     {
         "prompt", "prompts", "response", "responses", "completion", "completions", "message", "messages",

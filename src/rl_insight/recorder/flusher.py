@@ -23,6 +23,7 @@ from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
+from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 from rl_insight.schema.sessions import PENDING
 
 logger = logging.getLogger("rl_insight")
@@ -81,7 +82,16 @@ class Flusher:
             max_attributes=config.recorder.max_attributes,
             capture_text=config.recorder.capture_text,
         )
-        self._metrics = MetricTable(self._attributes, losses, max_series=config.recorder.max_series_per_metric)
+        self._metrics = MetricTable(
+            self._attributes,
+            losses,
+            max_series=config.recorder.max_series_per_metric,
+            run_labels={
+                "project": process.project,
+                "experiment_name": process.experiment_name,
+                "run_id": process.run_id,
+            },
+        )
         self._resend_metrics = False
         self._sent_losses: list[Any] = []
         self._listeners: list[BatchListener] = []
@@ -251,6 +261,8 @@ class Flusher:
             step = attributes["step"]
         name, segment, status = self._name(span.name), span.segment, span.status if end else STILL_OPEN
         lane, error, session_id = span.lane, span.error, span.session_id
+        if attributes and TRACE_SOURCE in attributes:
+            segment, step, session_id = self._read_agent_span(span, attributes, step)
         builder.spans.extend(
             (
                 span.span_id,
@@ -268,6 +280,19 @@ class Flusher:
                 0 if not attributes else text(self._attributes.encode(attributes)),
             )
         )
+
+    def _read_agent_span(
+        self, span: Span, attributes: dict[str, Any], step: int | None
+    ) -> tuple[str, int | None, str | None]:
+        """Return segment, step and session of an agent-loop span; one that describes a session adds it too."""
+        found = read_agent_span(attributes)
+        if found is None:
+            return span.segment, step, span.session_id
+        offset_ns = self.recorder.clock.offset_ns
+        row = session_row(attributes, span.start + offset_ns, span.end + offset_ns) if span.end else None
+        if row is not None:
+            self._builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
+        return found.segment or span.segment, found.step if step is None else step, found.session_id
 
     def _name(self, name: Any) -> str:
         """Return a span's or event's name as bounded text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf, isfinite
 from typing import Any
 
@@ -14,6 +14,7 @@ from rl_insight.recorder.context import is_step
 from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
 from rl_insight.recorder.redaction import DROPPED
+from rl_insight.schema.agent_loop import METRIC_PREFIX, STEP_LABEL
 from rl_insight.schema.batch import NO_STEP
 from rl_insight.schema.builder import BatchBuilder
 from rl_insight.schema.histogram import bucket_code
@@ -175,10 +176,13 @@ _CELLS: dict[str, type[Cell]] = {COUNTER: CounterCell, GAUGE: GaugeCell, HISTOGR
 class MetricTable:
     """All series of a process, with the guards that keep them few and unambiguous."""
 
-    def __init__(self, attributes: AttributeEncoder, losses: Losses, *, max_series: int) -> None:
+    def __init__(
+        self, attributes: AttributeEncoder, losses: Losses, *, max_series: int, run_labels: Mapping[str, str]
+    ) -> None:
         self._attributes = attributes
         self._losses = losses
         self._max_series = max_series
+        self._run_labels = run_labels
         self._known: dict[tuple[Any, ...], Cell] = {}
         """By exactly what the caller passed: the quick way."""
         self._cells: dict[tuple[str, str], Cell] = {}
@@ -265,7 +269,7 @@ class MetricTable:
                 topic=f"{final_name}/{kind}",
             )
             return None
-        text_labels = self._final_labels(labels)
+        text_labels = self._final_labels(final_name, labels)
         cell = self._cells.get((final_name, _labels_text(text_labels)))
         if cell is None:
             cell = self._create(kind, final_name, text_labels, documentation, labels)
@@ -285,7 +289,9 @@ class MetricTable:
         self, kind: str, name: str, text_labels: dict[str, str], documentation: str, labels: dict[str, Any]
     ) -> Cell:
         count = self._series_count.get(name, 0)
-        if count >= self._max_series and text_labels:
+        if count >= self._max_series and name.startswith(METRIC_PREFIX):
+            count = self._forget_past_steps(name, text_labels.get(STEP_LABEL, ""))
+        elif count >= self._max_series and text_labels:
             self._losses.refuse(
                 "series",
                 "too_many",
@@ -304,21 +310,34 @@ class MetricTable:
             self._series_count[name] = count + 1
         return cell
 
+    def _forget_past_steps(self, name: str, step: str) -> int:
+        """Make room for the series of a session by those of other steps; returns how many are left.
+
+        These gauges grow with every session, and a dashboard reads those of current steps: they are never merged.
+        """
+        mark = _labels_text({STEP_LABEL: step})[1:-1]
+        past = {key for key, cell in self._cells.items() if key[0] == name and mark not in cell.labels}
+        forgotten = {id(self._cells.pop(key)) for key in past}
+        self._known = {key: cell for key, cell in self._known.items() if id(cell) not in forgotten}
+        self._series_count[name] -= len(past)
+        return self._series_count[name]
+
     def _final_name(self, name: str) -> str:
         final = metric_name(name)
         if final != name:
             self._losses.warn_once(f"metric name {name}", f"metric {name!r} is recorded as {final!r}.")
         return final
 
-    def _final_labels(self, labels: dict[str, Any]) -> dict[str, str]:
+    def _final_labels(self, metric: str, labels: dict[str, Any]) -> dict[str, str]:
         final: dict[str, str] = {}
         for given_name, value in labels.items():
             name = short_text(given_name)
             key = label_name(name)
             if key != name:
                 self._losses.warn_once(f"label name {name}", f"label {name!r} is recorded as {key!r}.")
-            if key in RESERVED_LABELS:
-                self._losses.refuse("labels", "reserved", f"label {key!r} is reserved: it was left out.", topic=key)
+            if key in RESERVED_LABELS and not (key == "experiment_name" and metric.startswith(METRIC_PREFIX)):
+                if self._run_labels.get(key) != str(value):
+                    self._losses.refuse("labels", "reserved", f"label {key!r} is reserved: it was left out.", topic=key)
                 continue
             text = self._label_text(key, value)
             if text is not DROPPED:

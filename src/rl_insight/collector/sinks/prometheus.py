@@ -78,7 +78,7 @@ class PrometheusRenderer:
         lines: list[str] = []
         for family in families:
             name = exposed_name(namespace, family.name, family.kind)
-            documentation = family.documentation or f"A {family.kind} recorded by the run."
+            documentation = family.documentation or f"{family.kind.capitalize()} {family.name}"
             lines += _header(name, family.kind, documentation, openmetrics=openmetrics)
             lines += _histogram_lines(name, family) if family.kind == "histogram" else _value_lines(name, family)
         for own in health:

@@ -175,7 +175,7 @@ class RemoteWriteSink(Sink):
             if family.name not in self._described:
                 self._described.add(family.name)
                 name = exposed_name(self._namespace, family.name, family.kind)
-                documentation = family.documentation or f"A {family.kind} recorded by the run."
+                documentation = family.documentation or f"{family.kind.capitalize()} {family.name}"
                 parts.append(metadata(name, family.kind, documentation))
         return b"".join(parts)
 

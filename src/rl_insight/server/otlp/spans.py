@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 from rl_insight.schema import NO_STEP, BatchBuilder
+from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 from rl_insight.server.otlp.attributes import as_text, as_whole_number, json_text, plain
 
 _IDS = struct.Struct(">QQQ").unpack
@@ -22,7 +23,7 @@ _EVENT_SEGMENT = "event"
 _MEANT_FOR_US = frozenset(
     {
         "monitor.trace_segment", "state_name", "state_lane_id", "lane", "process_id", "step", "rl.step", "session_id",
-        "monitor.status", "error.type",
+        "monitor.status", "error.type", TRACE_SOURCE,
     }
 )  # fmt: skip
 """Attributes that have a column of their own."""
@@ -108,6 +109,10 @@ class SpanRows:
     def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, int, int, int, int, int, int] | None:
         """Return name, segment, lane, status, error, step and session; None for an instant that became a span."""
         text, take = self._builder.text, attributes.pop
+        agent = read_agent_span(attributes) if TRACE_SOURCE in attributes else None
+        row = session_row(attributes, span.start_time_unix_nano, span.end_time_unix_nano) if agent else None
+        if row is not None:
+            self._builder.add_session(**{**row, "record": json_text(row["record"]) or "{}"})
         segment = take("monitor.trace_segment", None)
         if segment == _EVENT_SEGMENT:
             return None
@@ -120,6 +125,9 @@ class SpanRows:
         step = as_whole_number(take("step", take("rl.step", None)))
         attributes.pop("rl.step", None)
         session = take("session_id", None)
+        if agent is not None:
+            session, segment = agent.session_id, agent.segment or segment
+            step = agent.step if step is None else step
         status, error = self._status(span, attributes)
         return (
             as_text(name),

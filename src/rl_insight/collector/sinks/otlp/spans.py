@@ -58,7 +58,7 @@ def _encode_span(batch: Batch, row: tuple[Any, ...], events: dict[int, bytes]) -
         found["error.type"] = error
     if step != NO_STEP:
         found["step"] = step
-    if session:
+    if session and "session_id" not in found:
         found["session_id"] = strings(session)
     body = _head(high, low, span_id, parent) + _NAME + text(name) + _KIND_INTERNAL
     body += _times(start, duration) + attributes(_ATTRIBUTE, found) + events.pop(span_id, b"")

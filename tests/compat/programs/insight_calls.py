@@ -1,0 +1,169 @@
+"""A trainer's calls of rl_insight 0.3.0, verl's and an agent runtime's: prints what was recorded, as 0.3.0 names it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import sys
+import warnings
+from types import SimpleNamespace
+
+which = sys.argv[1]
+import rl_insight as insight  # noqa: E402
+from rl_insight.agent_loop import agent_loop_lane_id, agent_loop_session  # noqa: E402
+
+answers = {}
+RUN = {"project": "math", "experiment_name": "grpo"}
+
+
+def identity_before_init():
+    session = agent_loop_session(experiment_name="grpo", sample=1, session=2)
+    session.finish(trajectories=[], status="success")
+    with insight.trace_state("nothing", state_lane_id="rank_0"):
+        insight.metric_gauge("nothing", 1.0)
+    insight.finish()
+    return session.identity
+
+
+def train():
+    """Call everything once; returns what the calls returned."""
+    found = {}
+    session = agent_loop_session(
+        project="math", experiment_name="grpo", sample=3, session=0, traj=1, uid="a17", global_steps=7, session_id="s9"
+    )
+    found["identity"] = session.identity
+    found["kinds"] = {name: type(value).__name__ for name, value in session.identity.items()}
+    found["kind"] = type(session.identity).__name__
+    found["travels"] = pickle.loads(pickle.dumps(session.identity)) == session.identity
+    found["whole"] = pickle.loads(pickle.dumps(session)).identity == session.identity
+    found["lane"] = agent_loop_lane_id("grpo", 3, 0, 2)
+    found["gauge"] = insight.metric_gauge("critic_score_mean@1", 0.5)
+    found["count"] = insight.metric_count("steps", 2, "Steps done", worker=3)
+    insight.metric_histogram("latency_ms", 12.0, worker="0")
+    insight.metric_gauge("reward", float("nan"), step=4)
+
+    with (
+        insight.trace_state("vllm_generate", state_lane_id="replica_0", step=3),
+        insight.trace_state("vllm_generate", state_lane_id="replica_0", step=9),
+    ):
+        pass
+
+    calls = []
+
+    @insight.trace_op("update", extra_labels=lambda first: calls.append(first) or {"first": first}, stage="a")
+    def update(*args, **kwargs):
+        return "updated"
+
+    @insight.trace_op()
+    async def publish():
+        return "published"
+
+    found["op"] = [update(5), update(key=5), asyncio.run(publish())]
+    found["extra_labels"] = calls
+    turn = {**session.identity, "monitor.trace_source": "gateway", "chain_id": 1, "turn": 0, "type": "chat"}
+    turn |= {"content": "Bearer of news", "tool_args": '{"q": 1}', "prompt_tokens": 30, "completion_tokens": 512}
+    turn |= {"state_lane_id": found["lane"], "traj": "2", "tools": ["a", "b"], "finish_reason": "stop"}
+    start = session.start_ns
+    insight.trace_span(name="gateway_generation", start_time_ns=start, end_time_ns=start + 10**6, attributes=turn)
+    task = {**session.identity, "monitor.trace_source": "task", "task_name": "react", "reward": 1.0, "finished": True}
+    insight.trace_span(name="agent_task", start_time_ns=start, end_time_ns=start + 10**6, attributes=task)
+    trajectories = [SimpleNamespace(chain_id=1, reward_score=0.5, num_turns=4), SimpleNamespace(reward_score="bad")]
+    session.finish(trajectories=trajectories, status="failure", runner_name="react", finished=True)
+    agent_loop_session(experiment_name="other", sample=0, session=0).finish(trajectories=[], status="empty")
+    return found
+
+
+def original():
+    from rl_insight.client.base import MonitorClient, register_monitor_client
+
+    events = []
+
+    class Keeping(MonitorClient):
+        def apply_event(self, event):
+            events.append(event)
+
+    register_monitor_client("keeping", lambda _conf: Keeping())
+    insight.init(**RUN, config={"server": {"backend": "keeping", "url": "http://127.0.0.1:1"}})
+    answers["calls"] = train()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        insight.init(**RUN)
+    answers["again"] = [warning.category.__name__ for warning in caught]
+    answers["events"] = json.loads(json.dumps(events, default=str))
+
+
+def ours():
+    insight.init(**RUN, config={"server": {"backend": "memory"}})
+    answers["calls"] = train()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        insight.init(**RUN)
+    answers["again"] = [warning.category.__name__ for warning in caught]
+    insight.flush()
+    answers["lost"] = insight.get_status()["losses"]
+    from rl_insight.monitor import default_monitor
+
+    batches = default_monitor._pipeline.transport.batches
+    answers["page"] = page(batches)
+    answers["spans"] = exported_spans(batches)
+    answers["sessions"] = sessions(batches)
+
+
+def page(batches):
+    """Return what Prometheus reads: sample name, labels, value; and the help of each family."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from rl_insight.collector import InProcessCollector
+    from rl_insight.collector.sinks.prometheus import PrometheusRenderer
+    from rl_insight.schema import encode
+
+    collector = InProcessCollector()
+    for batch in batches:
+        collector.ingest(encode(batch))
+    body, _ = PrometheusRenderer(collector).render("text/plain")
+    families = list(text_string_to_metric_families(body.decode()))
+    samples = [[sample.name, sample.labels, sample.value] for family in families for sample in family.samples]
+    return {"samples": samples, "help": {family.name: family.documentation for family in families}}
+
+
+def exported_spans(batches):
+    """Return the spans as OTLP has them: name, times, attributes, and the resource's attributes."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    from rl_insight.collector.sinks.otlp.spans import encode_spans
+    from rl_insight.collector.sinks.otlp.values import request_part
+    from rl_insight.collector.sinks.protobuf import BYTES, sized, tag
+
+    def plain(value):
+        kind = value.WhichOneof("value")
+        if kind == "array_value":
+            return [plain(one) for one in value.array_value.values]
+        return getattr(value, kind)
+
+    found = []
+    for batch in batches:
+        part = request_part(batch.process, {"rl-insight": encode_spans(batch)})
+        request = ExportTraceServiceRequest.FromString(tag(1, BYTES) + sized(part))
+        for resource in request.resource_spans:
+            about = {pair.key: plain(pair.value) for pair in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    attributes = {pair.key: plain(pair.value) for pair in span.attributes}
+                    found.append([span.name, span.start_time_unix_nano, span.end_time_unix_nano, attributes, about])
+    return found
+
+
+def sessions(batches):
+    from rl_insight.schema.sessions import SessionBook
+
+    book = SessionBook()
+    for batch in batches:
+        book.add(batch)
+    return book.records()
+
+
+answers["off"] = identity_before_init()
+{"original": original, "ours": ours}[which]()
+insight.finish()
+print(json.dumps(answers, default=str))
