@@ -240,3 +240,27 @@ def test_anything_made_of_plain_values_is_recorded_as_json(attributes):
 
 def test_zero_and_negative_zero_stay_floats(insight_capture):
     assert math.copysign(1, recorded(insight_capture, -0.0)) == -1
+
+
+@pytest.mark.parametrize("limit", [1024, 5000, 20_000])
+def test_the_attributes_of_a_span_are_cut_together_and_counted(limit):
+    given = {"step": 3, "tool": "search", "nested": {"a": [1, 2]}, **{f"text_{n}": "π\n" * 9000 for n in range(16)}}
+    with capture(config={"recorder": {"max_attributes_bytes": limit}}) as captured:
+        with insight.trace_span("s", given):
+            pass
+        found = captured.spans[-1].attributes
+        size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+        assert limit * 0.9 < size <= limit
+        assert (found["step"], found["tool"], found["nested"]) == (3, "search", {"a": [1, 2]})
+        assert set(found) == set(given)
+        lengths = [len(found[f"text_{n}"]) for n in range(16)]
+        assert max(lengths) - min(lengths) <= 2
+        assert captured.losses == {"attributes/cut": 1}
+
+
+def test_an_attribute_whose_key_alone_is_too_long_is_dropped():
+    with capture(config={"recorder": {"max_attributes_bytes": 1024}}) as captured:
+        with insight.trace_span("s", {"k" * 5000: 1, "kept": "x" * 2000}):
+            pass
+        (kept,) = captured.spans[-1].attributes
+        assert kept == "kept"

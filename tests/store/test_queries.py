@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from rl_insight.schema import Loss
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store import QueryError, QueryTimeoutError, RunStore, queries
+from rl_insight.store.catalog import arriving
 from rl_insight.store.queries.intervals import quantiles, union_ns
+from rl_insight.store.session_rows import session_table
 from rl_insight.store.tables import ROLLUPS
 
 SECOND = 1_000_000_000
@@ -696,7 +698,7 @@ def test_an_empty_run_answers_every_question(store):
         assert queries.search_spans(cursor) == queries.search_logs(cursor) == queries.open_work(cursor, 0) == []
         assert queries.range_query(cursor, "m", start_ns=0, end_ns=10, width=5) == []
         assert queries.sessions(cursor) == ([], 0)
-        assert queries.findings(cursor) == queries.losses(cursor) == queries.processes(cursor, 0) == []
+        assert queries.read_findings(cursor) == queries.losses(cursor) == queries.processes(cursor, 0) == []
 
 
 def test_summary_counts_everything(store, make):
@@ -707,17 +709,24 @@ def test_summary_counts_everything(store, make):
     assert (found.first_step, found.last_step) == (0, 2)
 
 
-def test_sessions_are_written_replaced_listed_and_sorted(store):
+def _write_sessions(store, sessions):
+    ids = [session.session_id for session in sessions]
+    with store.writing() as connection:
+        connection.execute("DELETE FROM sessions WHERE session_id IN (SELECT unnest($ids))", {"ids": ids})
+        with arriving(connection, session_table(sessions)):
+            connection.execute("INSERT INTO sessions BY NAME SELECT * FROM arriving")
+
+
+def test_sessions_are_listed_and_sorted(store):
     def session(number, **fields):
         return queries.Session(session_id=f"s{number}", task_id="t", submit_ts=float(number), **fields)
 
-    queries.write_sessions(store, [session(1, status="accepted", total_s=5.0), session(2), session(3, step=7, rank=1)])
+    _write_sessions(store, [session(1, status="accepted", total_s=5.0), session(2), session(3, step=7, rank=1)])
     changed = session(
         2, status="failed", reason="50% off", reward=math.inf, counters={"turns": 2}, phase_seconds={"my phase": 1.5},
         phases={"generate": [{"start_ts": 1.0, "outcome": "ok", "payload": {"a": "b"}}]},
     )  # fmt: skip
-    queries.write_sessions(store, [changed])
-    queries.write_sessions(store, [])
+    _write_sessions(store, [changed])
 
     def ids(**conditions):
         with store.reader() as cursor:
@@ -743,7 +752,7 @@ def test_sessions_are_listed_with_as_much_detail_as_is_wanted(store):
         session_id="s", generate_s=2.0, phase_seconds={"generate": 2.0}, phases=phases, counters={"turns": 2},
         rollout_stats={"running": 1},
     )  # fmt: skip
-    queries.write_sessions(store, [whole])
+    _write_sessions(store, [whole])
     with store.reader() as cursor:
         found = {kind: queries.sessions(cursor, detail=kind)[0][0] for kind in ("full", "phases", "brief")}
     assert found["full"] == whole
@@ -758,19 +767,24 @@ def test_findings_are_written_and_replaced(store):
     def finding(severity):
         return queries.Finding(
             finding_id="f",
-            kind="straggler",
+            rule="straggler",
             severity=severity,
             title="rank 3",
             start_ns=1,
             end_ns=2,
+            culprit={"rank": 3},
+            impact={"seconds_per_step": 13.0},
+            first_step=7,
             lanes=[1],
-            evidence={"a": 1},
+            sessions=["t-1"],
+            evidence=[{"name": "ratio", "value": 2.4, "unit": ""}],
+            explains=["g"],
         )
 
     queries.write_findings(store, [finding("info")])
     queries.write_findings(store, [finding("warning")])
     with store.reader() as cursor:
-        assert queries.findings(cursor) == [finding("warning")]
+        assert queries.read_findings(cursor) == [finding("warning")]
 
 
 def test_sql_answers_with_columns_and_rows(store, make):

@@ -41,13 +41,13 @@ def recorded(server):
                 (slowest,) = queries.search_spans(cursor, name="update", order="longest", limit=1)
             finding = queries.Finding(
                 finding_id="straggler/1",
-                kind="straggler",
+                rule="straggler",
                 severity="warning",
                 title="update is slow on rank 0 </script>",
                 start_ns=slowest.start_ns,
                 end_ns=slowest.start_ns + slowest.duration_ns,
                 lanes=[lanes[0].lane_id],
-                evidence={"ratio": 2.5},
+                evidence=[{"name": "ratio", "value": 2.5}],
                 updated_ns=time.time_ns(),
             )
             queries.write_findings(store, [finding])

@@ -105,6 +105,8 @@ class RecorderConfig:
     """Label sets of one metric; further ones collapse into `__overflow__`."""
     max_attribute_bytes: Positive = 65536
     """The size at which one attribute's text is cut."""
+    max_attributes_bytes: Annotated[int, Meta(ge=1024)] = 262_144
+    """The size at which all attributes of one span, event or log line together are cut, the longest first."""
     max_attributes: Positive = 128
     """Attributes of one span, event or log line; further ones are dropped."""
     capture_text: bool = False

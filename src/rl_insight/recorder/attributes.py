@@ -38,11 +38,19 @@ class AttributeEncoder:
     """Turns what users pass into JSON text; one per process, used by the flusher alone."""
 
     def __init__(
-        self, redactor: Redactor, losses: Losses, *, max_bytes: int, max_attributes: int, capture_text: bool
+        self,
+        redactor: Redactor,
+        losses: Losses,
+        *,
+        max_bytes: int,
+        max_total_bytes: int,
+        max_attributes: int,
+        capture_text: bool,
     ) -> None:
         self._redactor = redactor
         self._losses = losses
         self._max_bytes = max_bytes
+        self._max_total_bytes = max_total_bytes
         self._max_attributes = max_attributes
         self._hidden_text = frozenset() if capture_text else CAPTURED_TEXT
         self._values_left = _MAX_VALUES
@@ -72,7 +80,24 @@ class AttributeEncoder:
             value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
             if value is not DROPPED:
                 clean[name] = self._bounded(name, value) if value.__class__ in _CONTAINERS else value
-        return _to_json(clean) if clean else None
+        if not clean:
+            return None
+        text = _to_json(clean)
+        if len(text) > self._max_total_bytes // 4 and len(text.encode()) > self._max_total_bytes:
+            return self._cut(clean)
+        return text
+
+    def _cut(self, clean: dict[str, Any]) -> str:
+        """Return attributes cut to the limit on all of them: short ones stay whole, long ones share what is left."""
+        self._losses.refuse(
+            "attributes", "cut", f"the attributes of a record were cut to {self._max_total_bytes} bytes together."
+        )
+        left = self._max_total_bytes - 2
+        sizes = sorted((_entry_bytes(key, value), key) for key, value in clean.items())
+        for at, (size, key) in enumerate(sizes):
+            room = left // (len(sizes) - at)
+            left -= size if size <= room else _cut_entry(clean, key, room)
+        return _to_json(clean)
 
     def _learn(self, key: str) -> None:
         redactor = self._redactor
@@ -171,6 +196,24 @@ class AttributeEncoder:
         if len(text) <= self._max_bytes // 4 or len(text.encode()) <= self._max_bytes:
             return value
         return self.text(key, text)
+
+
+def _entry_bytes(key: str, value: Any) -> int:
+    """Return what one attribute takes in the JSON text of all, with the comma."""
+    return len(_to_json({key: value}).encode()) - 1
+
+
+def _cut_entry(clean: dict[str, Any], key: str, room: int) -> int:
+    """Cut an attribute to so many bytes of JSON text, or drop it if its key alone takes more; returns its size."""
+    value = clean.pop(key)
+    text = value if isinstance(value, str) else _to_json(value)
+    while (size := _entry_bytes(key, text)) > room:
+        if not text:
+            return 0
+        # In proportion: a character that JSON escapes takes up to six bytes.
+        text = text[: min(len(text) - 1, len(text) * room // size)]
+    clean[key] = text
+    return size
 
 
 def _is_plain(value: Any) -> bool:

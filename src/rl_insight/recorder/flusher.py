@@ -79,6 +79,7 @@ class Flusher:
             self._redactor,
             losses,
             max_bytes=config.recorder.max_attribute_bytes,
+            max_total_bytes=config.recorder.max_attributes_bytes,
             max_attributes=config.recorder.max_attributes,
             capture_text=config.recorder.capture_text,
         )

@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 _DATA_TABLES = ("event_data", "log_data", "sample_data", "histogram_data")
 _FILE_HEADER_BYTES = 3 * 4096
 _INT64 = 2**63
+_MERGED_FILE_BYTES = 16 * 1024 * 1024
+_MERGED_ROW_BYTES = 512
+"""A checkpoint merges neighboring row groups up to 122,880 rows, which takes it 10 s per GB of text. Past the first of
+these sizes it does so only while the rows of a run take less than the second on disk."""
 
 _SPAN_COLUMNS = (
     "span_id, trace_high, trace_low, parent_id, lane_id, name_id, depth, start_ns, duration_ns, segment, status, "
@@ -45,6 +49,10 @@ _DELETE_OPEN_SPANS = """
     DELETE FROM open_span_data USING arriving
     WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
         SELECT lane_id FROM lanes WHERE lanes.process = arriving.process)
+"""
+_COUNT_ROWS = """
+    SELECT (SELECT count(*) FROM span_data),
+        (SELECT count(*) FROM event_data) + (SELECT count(*) FROM log_data) + (SELECT count(*) FROM sessions)
 """
 _FIND_COMPLETED = """
     SELECT process, span_id FROM span_data JOIN lanes USING (lane_id)
@@ -79,7 +87,7 @@ class RunStore:
         *,
         memory_limit: str = "512MB",
         threads: int = 2,
-        checkpoint_bytes: int = 64 * 1024 * 1024,
+        checkpoint_bytes: int = 32 * 1024 * 1024,
         min_free_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self.path = Path(path)
@@ -88,10 +96,12 @@ class RunStore:
         self._min_free_bytes = min_free_bytes
         self._write_lock = threading.Lock()
         self._closed = False
+        self._merges = True
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": memory_limit,
             "threads": str(threads),
             "checkpoint_threshold": f"{checkpoint_bytes}B",
+            "allowed_configs": ["max_vacuum_tasks"],
             "enable_external_access": "false",
             "autoload_known_extensions": "false",
             "autoinstall_known_extensions": "false",
@@ -119,7 +129,8 @@ class RunStore:
     def _load(self) -> None:
         self._catalog = Catalog.load(self._connection)
         self._rolled_up = rolled_up_rows(self._connection)
-        ((self._span_rows,),) = self._connection.execute("SELECT count(*) FROM span_data").fetchall()
+        ((self._span_rows, other_rows),) = self._connection.execute(_COUNT_ROWS).fetchall()
+        self._wide_rows = self._span_rows + other_rows
 
     def commit(
         self, batches: Sequence[Batch], *, received_ns: Sequence[int] | None = None, live: bool = True
@@ -160,11 +171,20 @@ class RunStore:
                 with _translated(self.path):
                     connection.execute("BEGIN")
                     yield connection
+                    self._limit_merging()
                     connection.execute("COMMIT")
             except BaseException as error:
                 self._undo(error)
                 raise
             self._catalog.saved()
+
+    def _limit_merging(self) -> None:
+        """Keep checkpoints short: long texts stay in the row groups in which they were first written."""
+        size = self.path.stat().st_size
+        merges = size <= _MERGED_FILE_BYTES or size <= _MERGED_ROW_BYTES * self._wide_rows
+        if merges != self._merges:
+            self._connection.execute(f"SET max_vacuum_tasks = {100 if merges else 0}")
+            self._merges = merges
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -208,7 +228,9 @@ class RunStore:
             self._write_spans(connection, tables["span_data"], processes)
         for name in _DATA_TABLES:
             if tables[name]:
-                with arriving(connection, pa.concat_tables(tables[name])):
+                rows = pa.concat_tables(tables[name])
+                self._wide_rows += len(rows) if name in {"event_data", "log_data"} else 0
+                with arriving(connection, rows):
                     connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
         sessions.write(connection)
         return new
@@ -254,6 +276,7 @@ class RunStore:
                 if pa.compute.max(rows.column("duration_ns")).as_py() >= LONG_SPAN_NS:
                     connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
             self._span_rows += len(rows)
+            self._wide_rows += len(rows)
         if closed:
             self._close_spans(connection, closed)
         if opened:
@@ -310,15 +333,6 @@ class RunStore:
             connection.execute(_DELETE_OPEN_SPANS)
         for state, span_id in closed:
             state.open_spans.pop(span_id, None)
-
-    def replace_rows(self, table: str, key: str, rows: pa.Table) -> None:
-        """Write rows of `sessions` or `findings`, in place of those with the same key."""
-        if (table, key) not in {("sessions", "session_id"), ("findings", "finding_id")}:
-            raise ValueError(f"{table} is not a table whose rows can be replaced.")
-        names = ", ".join(field.name for field in rows.schema)
-        with self.writing() as connection, arriving(connection, rows):
-            connection.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM arriving)")  # noqa: S608
-            connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM arriving")  # noqa: S608
 
     @contextmanager
     def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -26,8 +26,8 @@ export function FindingLine({ finding, onForget }: { finding: Finding; onForget:
   return (
     <div className="finding-line" role="status">
       <SeverityBadge severity={finding.severity} /> <strong>{shorten(finding.title, 200)}</strong>{" "}
-      <ViewLink view="findings" state={{ kind: finding.kind }}>
-        All findings of this kind
+      <ViewLink view="findings" state={{ rule: finding.rule }}>
+        All findings of this rule
       </ViewLink>
       <span className="spacer" />
       <button

@@ -13,7 +13,7 @@ import "./views.css";
 
 /** What the analysis found: the gravest first, each with its evidence and a way into the timeline. */
 export default function Findings({ run }: ViewProps) {
-  const [kind, setKind] = useUrlState("kind", "");
+  const [rule, setRule] = useUrlState("rule", "");
   const { data, error } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
   if (error !== undefined && data === undefined) return <EmptyState title="No findings" text={error} />;
   if (data === undefined) return null;
@@ -30,19 +30,19 @@ export default function Findings({ run }: ViewProps) {
       </EmptyState>
     );
   }
-  const kinds = [...new Set(data.map((finding) => finding.kind))].sort();
-  const shown = data.filter((finding) => kind === "" || finding.kind === kind).sort(byGravity);
+  const rules = [...new Set(data.map((finding) => finding.rule))].sort();
+  const shown = data.filter((finding) => rule === "" || finding.rule === rule).sort(byGravity);
   return (
     <div className="view">
       <div className="toolbar">
         <Select
-          label="Kind"
-          value={kinds.includes(kind) ? kind : ""}
+          label="Rule"
+          value={rules.includes(rule) ? rule : ""}
           options={[
-            { value: "", label: "all kinds" },
-            ...kinds.map((value) => ({ value, label: value.replaceAll("_", " ") })),
+            { value: "", label: "all rules" },
+            ...rules.map((value) => ({ value, label: value.replaceAll("_", " ") })),
           ]}
-          onChange={setKind}
+          onChange={setRule}
         />
         <span className="muted" role="status">{`${formatCount(shown.length)} findings`}</span>
       </div>
@@ -54,7 +54,7 @@ export default function Findings({ run }: ViewProps) {
 }
 
 function FindingPanel({ finding }: { finding: Finding }) {
-  const evidence = factsOf(finding.evidence ?? {});
+  const evidence = factsOf(Object.fromEntries((finding.evidence ?? []).map((one) => [String(one.name), one.value])));
   return (
     <article className="panel finding">
       <header>
@@ -89,9 +89,9 @@ function FindingPanel({ finding }: { finding: Finding }) {
       <div className="panel-body">
         <p className="muted">
           {[
-            finding.kind.replaceAll("_", " "),
+            finding.rule.replaceAll("_", " "),
             `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
-            finding.step == null ? null : `step ${formatCount(finding.step)}`,
+            finding.first_step == null ? null : `step ${formatCount(finding.first_step)}`,
             (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null,
           ]
             .filter((part) => part !== null)

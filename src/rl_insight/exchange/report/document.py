@@ -73,7 +73,7 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
         usage=usage_of_run(cursor),
         logs=queries.search_logs(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_LOGS),
         events=queries.search_events(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_EVENTS),
-        findings=queries.findings(cursor),
+        findings=queries.read_findings(cursor),
     )
 
 

@@ -177,4 +177,4 @@ def session_record(
 def findings(request: Request, run: RunParameter = None) -> Response:
     """List what the analysis found, the latest first."""
     with reading(request, run) as cursor:
-        return json_answer(queries.findings(cursor))
+        return json_answer(queries.read_findings(cursor))

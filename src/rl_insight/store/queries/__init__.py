@@ -5,6 +5,7 @@
 """
 
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.findings import Finding, read_findings, write_findings
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
@@ -12,15 +13,11 @@ from rl_insight.store.queries.logs import Event, LogLine, search_events, search_
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, range_query
 from rl_insight.store.queries.scope import Scope, from_step
 from rl_insight.store.queries.sessions import (
-    Finding,
     SessionInFlight,
     close_lost_sessions,
-    findings,
     session_record,
     sessions,
     sessions_in_flight,
-    write_findings,
-    write_sessions,
 )
 from rl_insight.store.queries.spans import (
     OpenWork,
@@ -66,7 +63,6 @@ __all__ = [
     "StepTime",
     "Timeline",
     "close_lost_sessions",
-    "findings",
     "flame",
     "from_step",
     "heat_map",
@@ -80,6 +76,7 @@ __all__ = [
     "processes",
     "quantiles",
     "range_query",
+    "read_findings",
     "run_sql",
     "search_events",
     "search_logs",
@@ -95,5 +92,4 @@ __all__ = [
     "summary",
     "timeline",
     "write_findings",
-    "write_sessions",
 ]

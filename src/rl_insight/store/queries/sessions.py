@@ -1,38 +1,22 @@
-"""Sessions and findings, listed; what is in flight; sessions whose process is gone."""
+"""Sessions: listed, in flight, and closed when their process is gone."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import msgspec
-import pyarrow as pa
 
 from rl_insight.schema.sessions import LOST, SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
 from rl_insight.store.queries.summary import SILENT_HEARTBEATS
 from rl_insight.store.run_store import RunStore
-from rl_insight.store.session_rows import JSON_FIELDS, Session, session_of_row, session_table
+from rl_insight.store.session_rows import JSON_FIELDS, Session, session_of_row
 from rl_insight.store.sessions import read_entries, record_of, write_entries
 from rl_insight.store.tables import SECOND
 
 SessionDetail = Literal["full", "phases", "brief"]
 """How much of each session is wanted."""
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the analysis found, with its evidence."""
-
-    finding_id: str
-    kind: str
-    severity: str
-    title: str
-    start_ns: int
-    end_ns: int
-    step: int | None = None
-    lanes: list[int] = []
-    evidence: dict[str, Any] = {}
-    updated_ns: int = 0
 
 
 class SessionInFlight(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +36,6 @@ class SessionInFlight(msgspec.Struct, frozen=True, kw_only=True):
     open_phases: int
 
 
-_TYPES: dict[str, pa.DataType] = {
-    "step": pa.int64(),
-    "start_ns": pa.int64(),
-    "end_ns": pa.int64(),
-    "updated_ns": pa.int64(),
-}
-_JSON = {"lanes", "evidence"}
 _COLUMNS = ", ".join(Session.__struct_fields__)
 _SESSIONS = f"""
     SELECT {_COLUMNS} FROM sessions WHERE {{where}}
@@ -97,18 +74,6 @@ _ABANDONED = """
         AND last_seen_ns + ((CASE WHEN final THEN 0 ELSE $heartbeats * heartbeat_s END + $grace_s) * 1e9)::BIGINT
             < $now_ns
 """
-
-
-def write_sessions(store: RunStore, sessions: list[Session]) -> None:
-    """Write sessions, in place of those with the same ids."""
-    if sessions:
-        store.replace_rows("sessions", "session_id", session_table(sessions))
-
-
-def write_findings(store: RunStore, findings: list[Finding]) -> None:
-    """Write findings, in place of those with the same ids."""
-    if findings:
-        store.replace_rows("findings", "finding_id", _rows(findings))
 
 
 def sessions(
@@ -228,29 +193,3 @@ def close_lost_sessions(store: RunStore, now_ns: int, grace_s: float = 30.0) -> 
             entry.snapshot_ns = entry.snapshot_ns or 0
         write_entries(connection, entries, owners, rows)
     return list(entries)
-
-
-def findings(cursor: Cursor) -> list[Finding]:
-    """Return all findings, the latest first."""
-    columns = ", ".join(Finding.__struct_fields__)
-    rows = cursor.execute(f"SELECT {columns} FROM findings ORDER BY start_ns DESC").fetchall()  # noqa: S608  (constants)
-    return [_struct(Finding, row) for row in rows]
-
-
-def _rows(records: list[Any]) -> pa.Table:
-    columns = {}
-    for name in records[0].__struct_fields__:
-        values = [getattr(record, name) for record in records]
-        if name in _JSON:
-            columns[name] = pa.array([msgspec.json.encode(value).decode() for value in values], pa.string())
-            continue
-        kind = pa.float64() if name.endswith(("_ts", "_s")) else _TYPES.get(name, pa.string())
-        columns[name] = pa.array(values, kind)
-    return pa.table(columns)
-
-
-def _struct(kind: type[Any], row: tuple[Any, ...]) -> Any:
-    values = dict(zip(kind.__struct_fields__, row, strict=True))
-    for name in _JSON & values.keys():
-        values[name] = msgspec.json.decode(values[name])
-    return kind(**values)

@@ -1,0 +1,76 @@
+"""Findings: what diagnosis found in a run, as stored and as answered by the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from rl_insight.store.catalog import arriving
+from rl_insight.store.queries.base import Cursor
+from rl_insight.store.run_store import RunStore
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault in a run: its culprit, its cost, its evidence and what to do about it."""
+
+    finding_id: str
+    """Stable: the same fault of the same culprit keeps its id, also when it is found again offline."""
+    rule: str
+    severity: str
+    """`info`, `warning` or `critical`."""
+    title: str
+    start_ns: int
+    end_ns: int
+    status: str = "open"
+    """`open` or `resolved`."""
+    explanation: str = ""
+    remedy: str = ""
+    culprit: dict[str, Any] = {}
+    impact: dict[str, float] = {}
+    """`seconds_per_step` and `share_of_step` that a fix would save; empty where the cost is not time."""
+    first_step: int | None = None
+    last_step: int | None = None
+    lanes: list[int] = []
+    sessions: list[str] = []
+    metrics: list[str] = []
+    evidence: list[dict[str, Any]] = []
+    """Each with `name`, `value`, and where they apply `unit` and `compared_with`."""
+    explains: list[str] = []
+    """Ids of the findings that this one makes redundant."""
+    updated_ns: int = 0
+
+
+_JSON = ("culprit", "impact", "lanes", "sessions", "metrics", "evidence", "explains")
+_TYPES = dict.fromkeys(("first_step", "last_step", "start_ns", "end_ns", "updated_ns"), pa.int64())
+_COLUMNS = ", ".join(Finding.__struct_fields__)
+_READ = f"SELECT {_COLUMNS} FROM findings ORDER BY start_ns DESC, finding_id"  # noqa: S608  (constants)
+_DELETE = "DELETE FROM findings WHERE finding_id IN (SELECT finding_id FROM arriving)"
+_INSERT = f"INSERT INTO findings ({_COLUMNS}) SELECT {_COLUMNS} FROM arriving"  # noqa: S608  (constants)
+
+
+def write_findings(store: RunStore, findings: list[Finding]) -> None:
+    """Write findings, in place of those with the same ids."""
+    if not findings:
+        return
+    rows = {finding.finding_id: finding for finding in findings}.values()
+    columns = {}
+    for name in Finding.__struct_fields__:
+        values = [getattr(finding, name) for finding in rows]
+        if name in _JSON:
+            values = [msgspec.json.encode(value).decode() for value in values]
+        columns[name] = pa.array(values, _TYPES.get(name, pa.string()))
+    with store.writing() as connection, arriving(connection, pa.table(columns)):
+        connection.execute(_DELETE)
+        connection.execute(_INSERT)
+
+
+def read_findings(cursor: Cursor) -> list[Finding]:
+    """Return all findings, the latest first."""
+    return [_finding(row) for row in cursor.execute(_READ).fetchall()]
+
+
+def _finding(row: tuple[Any, ...]) -> Finding:
+    values = dict(zip(Finding.__struct_fields__, row, strict=True))
+    return Finding(**values | {name: msgspec.json.decode(values[name]) for name in _JSON})
