@@ -7,32 +7,8 @@
 from typing import TYPE_CHECKING, Any
 
 from rl_insight._version import __version__
-from rl_insight.api import (
-    attach,
-    close,
-    current_session,
-    finish,
-    flush,
-    get_status,
-    init,
-    inject,
-    log,
-    metric_count,
-    metric_distribution,
-    metric_gauge,
-    metric_histogram,
-    metric_value,
-    phase,
-    session,
-    set_step,
-    step,
-    task,
-    trace_event,
-    trace_op,
-    trace_span,
-    trace_state,
-)
 from rl_insight.logging_handler import InsightHandler
+from rl_insight.monitor import default_monitor as _monitor
 
 if TYPE_CHECKING:
     from rl_insight import hardware
@@ -40,6 +16,35 @@ if TYPE_CHECKING:
     from rl_insight.hardware import monitor_hardware
     from rl_insight.integrations.ray import call_remote, traced_remote
     from rl_insight.targets import update_prometheus_config
+
+init = _monitor.init
+finish = _monitor.finish
+close = _monitor.close
+flush = _monitor.flush
+get_status = _monitor.get_status
+run_url = _monitor.run_url
+
+metric_count = _monitor.metric_count
+metric_gauge = _monitor.metric_gauge
+metric_histogram = _monitor.metric_histogram
+metric_value = _monitor.metric_value
+metric_distribution = _monitor.metric_distribution
+
+trace_state = _monitor.trace_state
+trace_op = _monitor.trace_op
+trace_span = _monitor.trace_span
+trace_event = _monitor.trace_event
+log = _monitor.log
+
+session = _monitor.session
+phase = _monitor.phase
+task = _monitor.task
+current_session = _monitor.current_session
+
+set_step = _monitor.set_step
+step = _monitor.step
+inject = _monitor.inject
+attach = _monitor.attach
 
 __all__ = [
     "InsightHandler",
@@ -63,6 +68,7 @@ __all__ = [
     "metric_value",
     "monitor_hardware",
     "phase",
+    "run_url",
     "session",
     "set_step",
     "step",
@@ -96,3 +102,7 @@ if not TYPE_CHECKING:  # a type checker must know these names, and only these
 
         module = importlib.import_module(_LAZY[name])
         return getattr(module, name, module)
+
+    def __dir__() -> list[str]:
+        """List the public API."""
+        return __all__

@@ -30,7 +30,7 @@ class InsightHandler(logging.Handler):
         if record.name == "rl_insight" or record.name.startswith("rl_insight."):
             return
         monitor = self._monitor or default_monitor
-        recorder = monitor._recorder or (monitor._inherit() if monitor._may_inherit else None)
+        recorder = monitor.active_recorder()
         if recorder is None:
             return
         fields: dict[str, Any] = {key: value for key, value in vars(record).items() if key not in _STANDARD}

@@ -1,4 +1,4 @@
-"""The monitor: a producer with a life, from `init()` to `finish()`, across forks, child processes and Ray workers."""
+"""The monitor: a producer plus its lifecycle: `init()`, `finish()`, fork, child processes, Ray workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rl_insight.producer import Producer
 from rl_insight.recorder.recorder import Recorder
+from rl_insight.recorder.session_producer import nothing_to_join
+from rl_insight.urls import without_credentials
 
 if TYPE_CHECKING:
     from rl_insight.config import InsightConfig
@@ -75,20 +78,24 @@ class Monitor(Producer):
             run_id: The run; the same in all its processes. One is made when it is left out.
             role: What this process does: `trainer`, `rollout`, ...
             rank: Its number within the role.
-            labels: Stand on everything this process records.
+            labels: Attached to everything this process records.
 
         Raises:
             ValueError: the configuration cannot be used; the message says why.
         """
+        from rl_insight import startup
+
         with self._lock:
             if self._captured_by is None and (self._pipeline is not None or self._starting is not None):
-                warnings.warn("rl_insight.init() was called again: ignored.", RuntimeWarning, stacklevel=2)
+                self._warn_of_second_init(
+                    project=project, experiment_name=experiment_name, run_id=run_id, role=role, rank=rank, labels=labels
+                )
                 return
             if project is not None and not isinstance(project, str):
                 if config is not None:
                     raise TypeError("init() got two configurations: the first argument and config=.")
                 project, config = None, project
-            settings = _load(
+            settings = startup.load(
                 config,
                 project=project,
                 experiment_name=experiment_name,
@@ -99,11 +106,23 @@ class Monitor(Producer):
             )
             if self._captured_by is not None:
                 return
-            self._may_inherit = False
+            self._join = nothing_to_join
             if settings.run_id is None:
-                settings = replace(settings, run_id=_run_of_parent(settings))
+                run_id = startup.run_of_parent(settings, os.environ.get(INHERIT_VARIABLE))
+                settings = replace(settings, run_id=run_id, announce=settings.announce and run_id is None)
             if settings.enabled:
                 self._begin(settings)
+                self._announce(settings)
+
+    def _warn_of_second_init(self, **arguments: Any) -> None:
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if value is not None)
+        run = "" if self._pipeline is None else f" run {self._pipeline.process.run_id!r}"
+        warnings.warn(
+            f"rl_insight.init({given}) was ignored: this process already records{run}. Call rl_insight.finish() first "
+            "to start another run, or remove the second call.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def _begin(self, settings: InsightConfig) -> None:
         from rl_insight import startup
@@ -130,6 +149,25 @@ class Monitor(Producer):
         self._export_to_children()
         self._register_exit()
 
+    def _announce(self, settings: InsightConfig) -> None:
+        """Print where to look at the run; of the processes that a launcher starts, the first one does."""
+        pipeline, url = self._pipeline, self.run_url()
+        if pipeline is not None and url and settings.announce and pipeline.process.rank in (None, 0):
+            print(f"RL-Insight: run {pipeline.process.run_id} at {url}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def run_url(self) -> str | None:
+        """Return the page of the run that this process records; None while it is not known.
+
+        >>> import rl_insight as insight
+        >>> insight.run_url()  # doctest: +SKIP
+        'http://127.0.0.1:18080/?run=grpo-7b-20260131-120000-9f3a'
+        """
+        pipeline = self._pipeline
+        url = None if pipeline is None else pipeline.transport.server_url or pipeline.config.server.url
+        if pipeline is None or not url:
+            return None
+        return f"{without_credentials(url).rstrip('/')}/?run={quote(pipeline.process.run_id)}"
+
     def _begin_in_background(self, recorder: Recorder, find_settings: Any) -> None:
         """Record at once, and learn where to send it on a thread of our own: asking a hub may take a while."""
 
@@ -153,12 +191,12 @@ class Monitor(Producer):
         self._starting = threading.Thread(target=start, name="rl-insight-start", daemon=True)
         self._starting.start()
 
-    def _inherit(self) -> Recorder | None:
+    def _join_parent(self) -> Recorder | None:
         """Join the run of a parent process or of this Ray worker's driver, if there is one; asked once."""
         with self._lock:
-            if not self._may_inherit:
+            if self._join is nothing_to_join:
                 return self._recorder
-            self._may_inherit = False
+            self._join = nothing_to_join
             if self._recorder is not None:
                 return self._recorder
             try:
@@ -203,7 +241,7 @@ class Monitor(Producer):
         with self._lock:
             pipeline, self._pipeline = self._pipeline, None
             self._recorder = None
-            self._may_inherit = False
+            self._join = nothing_to_join
         if pipeline is None:
             return
         if self is default_monitor:
@@ -255,13 +293,13 @@ class Monitor(Producer):
     def _stand_in(self, other: Monitor) -> tuple[Any, ...]:
         """Have another monitor record in place of this one; see `rl_insight.testing`."""
         with self._lock:
-            before = (self._recorder, self._pipeline, self._may_inherit, self._captured_by)
-            self._restore((other._recorder, other._pipeline, False, other))
+            before = (self._recorder, self._pipeline, self._join, self._captured_by)
+            self._restore((other._recorder, other._pipeline, nothing_to_join, other))
             return before
 
     def _restore(self, state: tuple[Any, ...]) -> None:
         with self._lock:
-            self._recorder, self._pipeline, self._may_inherit, self._captured_by = state
+            self._recorder, self._pipeline, self._join, self._captured_by = state
 
     # -- fork
 
@@ -283,35 +321,6 @@ class Monitor(Producer):
         util = sys.modules.get("multiprocessing.util")
         if util is not None:  # its children forget finalizers right after this hook, and then run these
             util.register_after_fork(self, Monitor._register_exit)
-
-
-def _load(config: Any, **overrides: Any) -> InsightConfig:
-    from rl_insight.config import load_config
-    from rl_insight.errors import ConfigError
-
-    settings = load_config(config, overrides=overrides)
-    if (settings.project is None) != (settings.experiment_name is None):
-        missing = "experiment_name" if settings.experiment_name is None else "project"
-        raise ConfigError(f"{missing} is missing: project and experiment_name are needed together, or neither.")
-    return settings
-
-
-def _run_of_parent(settings: InsightConfig) -> str | None:
-    """Return the run of the process that started this one, if both belong to the same experiment."""
-    inherited = os.environ.get(INHERIT_VARIABLE)
-    if not inherited:
-        return None
-    import msgspec
-
-    from rl_insight.config import config_from_dict
-    from rl_insight.errors import ConfigError
-
-    try:
-        parent = config_from_dict(msgspec.json.decode(inherited))
-    except (msgspec.MsgspecError, ConfigError):  # left by another version: no reason to stop training
-        return None
-    same = (parent.project, parent.experiment_name) == (settings.project, settings.experiment_name)
-    return parent.run_id if same else None
 
 
 def _is_ray_worker() -> bool:

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rl_insight.recorder.context import StepScope, current_span, current_step, is_step
+from rl_insight.recorder.context import StepScope, current_span, current_step, step_of
+from rl_insight.recorder.decorators import NoState, traced
 from rl_insight.recorder.lanes import State
-from rl_insight.recorder.losses import short_text
-from rl_insight.recorder.operations import traced
+from rl_insight.recorder.losses import short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
 from rl_insight.recorder.session_producer import SessionProducer
@@ -28,15 +28,6 @@ class Producer(SessionProducer):
     No method blocks on I/O, and none raises because of monitoring.
     """
 
-    def __init__(self) -> None:
-        self._recorder: Recorder | None = None
-        self._may_inherit = True
-
-    def _inherit(self) -> Recorder | None:
-        """Start from what a parent process left for its children; see `Monitor`."""
-        self._may_inherit = False
-        return None
-
     # -- metrics
 
     def metric_count(self, name: str, amount: float = 1.0, documentation: str = "", **labels: Any) -> None:
@@ -52,7 +43,7 @@ class Producer(SessionProducer):
             labels: Their values become strings.
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
         if amount.__class__ is not float and amount.__class__ is not int:
             number = _number(recorder, name, amount)
@@ -71,7 +62,7 @@ class Producer(SessionProducer):
         >>> metric_gauge("reward_mean", 0.73, worker="0")
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
         if value.__class__ is not float and value.__class__ is not int:
             number = _number(recorder, name, value)
@@ -92,7 +83,7 @@ class Producer(SessionProducer):
         >>> metric_histogram("step_latency_ms", 42.5, worker="0")
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
         if value.__class__ is not float and value.__class__ is not int:
             number = _number(recorder, name, value)
@@ -108,7 +99,7 @@ class Producer(SessionProducer):
     def _record_gauges(self, values: Iterable[tuple[str, float, str]], labels: SharedLabels) -> None:
         """Set several gauges (name, value, documentation) of one thing at one moment; see `metric_gauge`."""
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
         step = current_step.get()
         if step is None:
@@ -128,14 +119,16 @@ class Producer(SessionProducer):
 
     # -- states and spans
 
-    def trace_state(self, state_name: str, state_lane_id: str | None = None, **labels: Any) -> State | NoSpan:
-        """Show a state on a lane while the `with` block runs.
+    def trace_state(self, state_name: str, state_lane_id: str | None = None, **labels: Any) -> State | NoState:
+        """Show a state on a lane while the `with` block, or each call of the decorated function, runs.
 
         A lane shows one state at a time. The same state entered again merges with the running one; another state on a
         busy lane is kept as a child of the running one.
 
         >>> with trace_state("rollout", state_lane_id="trainer_0", step=10):
         ...     pass
+        >>> @trace_state("update", "trainer_0")
+        ... def update(batch): ...
 
         Args:
             state_name: What the lane is doing.
@@ -143,11 +136,16 @@ class Producer(SessionProducer):
             labels: Attributes of the interval.
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
-            return NO_SPAN
+        if recorder is None and (recorder := self._join()) is None:
+            return NoState(self.new_state, state_name, state_lane_id, labels)
         if state_lane_id is not None and state_lane_id.__class__ is not str:
             state_lane_id = short_text(state_lane_id)
-        return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id)
+        return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id, _producer=self)
+
+    def new_state(self, name: str, lane: str | None, labels: dict[str, Any]) -> State | None:
+        """Return a state for one call of a decorated function; None while nothing is recorded."""
+        state = self.trace_state(name, lane, **labels)
+        return state if isinstance(state, State) else None
 
     def trace_span(
         self,
@@ -172,7 +170,7 @@ class Producer(SessionProducer):
             lane: Where the timeline shows it; that of the attribute `state_lane_id`, or the parent's, when left out.
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return NO_SPAN
         try:
             own = {**attributes} if attributes else None
@@ -257,7 +255,7 @@ class Producer(SessionProducer):
     ) -> Callable[[tuple[Any, ...]], Span | None]:
         def make_span(args: tuple[Any, ...]) -> Span | None:
             recorder = self._recorder
-            if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+            if recorder is None and (recorder := self._join()) is None:
                 return None
             if extra_labels is None or not args:
                 return Span(recorder, name, static_labels)
@@ -283,7 +281,7 @@ class Producer(SessionProducer):
         >>> trace_event("weights_received", version=7)
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
         recorder.record_point(EVENT, 0, name, attributes)
 
@@ -298,7 +296,7 @@ class Producer(SessionProducer):
             fields: Structured data that belongs to it.
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
         recorder.record_point(LOG, _level(level), message, fields)
 
@@ -310,13 +308,11 @@ class Producer(SessionProducer):
         >>> set_step(7)
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return
-        number = _step(step)
+        number = step_of(step)
         if number is None:
-            recorder.losses.refuse(
-                "steps", "bad_step", f"set_step({short_text(step)}) was refused: a step is an integer."
-            )
+            recorder.losses.refuse("steps", "bad_step", f"set_step({shown(step)}) was refused: a step is an integer.")
             return
         recorder.step = number
 
@@ -327,13 +323,11 @@ class Producer(SessionProducer):
         ...     metric_gauge("reward_mean", 0.73)
         """
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return NO_SPAN
-        valid = _step(number)
+        valid = step_of(number)
         if valid is None:
-            recorder.losses.refuse(
-                "steps", "bad_step", f"step({short_text(number)}) was refused: a step is an integer."
-            )
+            recorder.losses.refuse("steps", "bad_step", f"step({shown(number)}) was refused: a step is an integer.")
             return NO_SPAN
         return StepScope(valid)
 
@@ -374,17 +368,9 @@ def _number(recorder: Recorder, name: Any, value: Any) -> float | None:
         return None
 
 
-def _step(value: Any) -> int | None:
-    try:
-        number = int(value.__index__())
-    except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
-        return None
-    return number if is_step(number) else None
-
-
 def _time(value: Any) -> int | None:
     """Return a wall-clock time in nanoseconds; None for what is none."""
-    number = _step(value)
+    number = step_of(value)
     return number if number is not None and 0 <= number < 2**62 else None
 
 

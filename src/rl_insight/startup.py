@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from rl_insight.config import InsightConfig
+import msgspec
+
+from rl_insight.config import InsightConfig, config_from_dict, load_config
 from rl_insight.config.model import MAX_RANK
 from rl_insight.config.paths import find_local_server
 from rl_insight.errors import ConfigError
@@ -77,6 +79,31 @@ def resolve(config: InsightConfig) -> InsightConfig | None:
         )
         return None
     return replace(config, server=replace(server, backend=backend))
+
+
+def load(config: Any, **overrides: Any) -> InsightConfig:
+    """Return the configuration that `init` was given, checked.
+
+    Raises:
+        ConfigError: it cannot be used; the message says why.
+    """
+    settings = load_config(config, overrides=overrides)
+    if (settings.project is None) != (settings.experiment_name is None):
+        missing = "experiment_name" if settings.experiment_name is None else "project"
+        raise ConfigError(f"{missing} is missing: project and experiment_name are needed together, or neither.")
+    return settings
+
+
+def run_of_parent(settings: InsightConfig, inherited: str | None) -> str | None:
+    """Return the run of the process that started this one, if both belong to the same experiment."""
+    if not inherited:
+        return None
+    try:
+        parent = config_from_dict(msgspec.json.decode(inherited))
+    except (msgspec.MsgspecError, ConfigError):  # left by another version: not a reason to stop training
+        return None
+    same = (parent.project, parent.experiment_name) == (settings.project, settings.experiment_name)
+    return parent.run_id if same else None
 
 
 def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_insight.monitor import Monitor
 from rl_insight.recorder.clock import Clock
-from rl_insight.recorder.context import current_session, current_span, current_step, current_task, reset
+from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.recorder import Recorder
+from rl_insight.recorder.session_producer import nothing_to_join
 from rl_insight.schema import Process
 from rl_insight.schema.records import (
     EventRecord,
@@ -146,7 +147,7 @@ class CaptureMonitor(Monitor):
         settings = load_config(config, environ={})
         settings.server.backend = "memory"
         self.clock = clock or FakeClock()
-        self._may_inherit = False
+        self._join = nothing_to_join
         self._transport = MemoryTransport()
         recorder = Recorder(
             settings.recorder,
@@ -277,7 +278,7 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
     monitor = CaptureMonitor(config, clock=clock)
     before = default_monitor._stand_in(monitor)
     # What one test left open must not become the parent of what the next one records.
-    variables = (current_span, current_step, current_session, current_task)
+    variables = (current_span, current_step, current_session_id, current_task)
     tokens = [(variable, variable.set(None)) for variable in variables]
     try:
         yield monitor

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import rl_insight as insight
+from rl_insight.recorder.decorators import NoState
+from rl_insight.recorder.session_producer import nothing_to_join
 from rl_insight.recorder.spans import NO_SPAN
 from rl_insight.testing import FakeClock
 
@@ -198,7 +200,7 @@ def test_step_block_follows_tasks_and_works_with_async_with(insight_capture):
     assert [event.step for event in insight_capture.events] == [3, None]
 
 
-@pytest.mark.parametrize("number", [np.int64(7), 0, -1, True])
+@pytest.mark.parametrize("number", [np.int64(7), 0, -1])
 def test_integers_of_any_type_are_steps(insight_capture, number):
     with insight.step(number):
         insight.trace_event("e")
@@ -207,7 +209,7 @@ def test_integers_of_any_type_are_steps(insight_capture, number):
     assert [event.step for event in insight_capture.events] == [int(number)] * 2
 
 
-@pytest.mark.parametrize("number", [1.5, "7", None, 2**63, -(2**63), NoText()])
+@pytest.mark.parametrize("number", [1.5, "7", None, True, 2**63, -(2**63), NoText()])
 def test_bad_step_is_refused_counted_and_warned(insight_capture, caplog, number):
     insight.set_step(number)
     with insight.step(number):
@@ -215,6 +217,11 @@ def test_bad_step_is_refused_counted_and_warned(insight_capture, caplog, number)
     assert insight_capture.events[0].step is None
     assert insight_capture.losses == {"steps/bad_step": 2}
     assert caplog.records
+
+
+def test_refused_step_is_shown_as_what_it_is(insight_capture, caplog):
+    insight.set_step("7")
+    assert "set_step('7') was refused: a step is an integer." in caplog.text
 
 
 # -- while nothing is recorded
@@ -228,7 +235,7 @@ def test_disabled_calls_read_no_clock_and_call_nothing_back(monkeypatch):
     for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
         monkeypatch.setattr(time, name, lambda: calls.append("clock") or 0)
     monitor = insight.metric_count.__self__
-    monkeypatch.setattr(monitor, "_may_inherit", False)
+    monkeypatch.setattr(monitor, "_join", nothing_to_join)
     assert monitor._recorder is None
 
     @insight.trace_op("f", extra_labels=lambda _: calls.append("labels") or {})
@@ -237,7 +244,7 @@ def test_disabled_calls_read_no_clock_and_call_nothing_back(monkeypatch):
     insight.metric_count("c", 1, a="b")
     insight.metric_gauge("g", NoText())
     insight.metric_histogram("h", 1.0)
-    assert insight.trace_state("s", "l", a=1) is NO_SPAN
+    assert isinstance(insight.trace_state("s", "l", a=1), NoState)
     assert insight.trace_span("s", {"a": 1}) is NO_SPAN
     assert insight.step(1) is NO_SPAN
     insight.trace_event("e")

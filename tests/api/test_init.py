@@ -20,7 +20,10 @@ def closed_port():
 
 def test_second_init_is_ignored_with_a_warning(monitor):
     monitor.init("p", "e", MEMORY, run_id="first")
-    with pytest.warns(RuntimeWarning, match="called again"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"init\(.*\) was ignored: this process already records run '.+'\. Call rl_insight\.finish\(\)",
+    ):
         monitor.init("q", "f", MEMORY, run_id="second")
     assert monitor.get_status()["run_id"] == "first"
 
@@ -254,3 +257,35 @@ def test_processes_of_one_launch_share_a_run(monkeypatch):
     rendezvous = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
     assert new_run_id(config, rendezvous) == new_run_id(config, rendezvous)
     assert new_run_id(config, {}) != new_run_id(config, {})
+
+
+def test_second_init_names_what_it_ignored(monitor):
+    monitor.init("p", "e", MEMORY, run_id="first")
+    with pytest.warns(RuntimeWarning) as caught:
+        monitor.init("q", "f", MEMORY, run_id="second", rank=3)
+    assert str(caught[0].message) == (
+        "rl_insight.init(project='q', experiment_name='f', run_id='second', rank=3) was ignored: this process already "
+        "records run 'first'. Call rl_insight.finish() first to start another run, or remove the second call."
+    )
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("rank", "announce", "said"), [(None, True, True), (0, True, True), (3, True, False), (None, False, False)]
+)
+def test_init_prints_the_link_of_the_run_once_per_launch(monitor, capsys, tmp_path, rank, announce, said):
+    url = f"http://127.0.0.1:{closed_port()}"
+    config = {"server": {"url": url}, "http": {"spool_dir": str(tmp_path)}, "announce": announce}
+    config["recorder"] = {"finish_timeout_s": 0}
+    monitor.init(config=config, run_id="a b", rank=rank)
+    assert monitor.run_url() == f"{url}/?run=a%20b"
+    assert (f"RL-Insight: run a b at {url}/?run=a%20b\n" == capsys.readouterr().err) is said
+    monitor.finish()
+    assert monitor.run_url() is None
+
+
+def test_public_names_are_all_that_dir_lists():
+    import rl_insight
+
+    assert dir(rl_insight) == sorted(rl_insight.__all__)
+    assert all(getattr(rl_insight, name) is not None for name in dir(rl_insight))

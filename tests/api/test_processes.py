@@ -402,4 +402,4 @@ def test_public_names_are_there_and_documented():
 
 def test_every_environment_of_the_tests_is_clean():
     assert "RL_INSIGHT_INHERIT" not in os.environ
-    assert sys.modules["rl_insight.api"].default_monitor._pipeline is None
+    assert sys.modules["rl_insight.monitor"].default_monitor._pipeline is None

@@ -10,10 +10,10 @@ pytest_plugins = ["pytester"]
 
 def test_default_monitor_is_captured_and_restored():
     monitor = insight.init.__self__
-    before = (monitor._recorder, monitor._pipeline, monitor._may_inherit)
+    before = (monitor._recorder, monitor._pipeline, monitor._join)
     with capture() as captured:
         insight.metric_count("c")
-    assert (monitor._recorder, monitor._pipeline, monitor._may_inherit) == before
+    assert (monitor._recorder, monitor._pipeline, monitor._join) == before
     insight.metric_count("c")
     assert captured.value("c") == 1.0
 

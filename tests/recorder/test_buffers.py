@@ -131,10 +131,10 @@ def test_defect_while_sending_costs_one_batch_and_not_the_thread(caplog):
     flusher = start_flusher(recorder, sent)
     send = flusher._send
 
-    def unreliable(payload, sequence):
+    def unreliable(payload):
         if fail.is_set():
             raise RuntimeError("defect")
-        send(payload, sequence)
+        send(payload)
 
     flusher._send = unreliable
     recorder.metrics.append(("counter", "c", 1.0, {}, "", None, 0))

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
 import rl_insight as insight
+from rl_insight.monitor import Monitor
+from rl_insight.recorder.session_producer import nothing_to_join
 
 
 def in_thread(function):
@@ -217,3 +220,37 @@ def test_reserved_attributes_of_a_state_cannot_be_overridden(insight_capture, ke
     state = insight_capture.span("rollout")
     assert (state.name, state.lane, state.segment, state.attributes) == ("rollout", "l", "state_interval", {})
     assert insight_capture.losses == {"attributes/reserved": 1}
+
+
+def test_state_decorates_functions(insight_capture):
+    @insight.trace_state("update", "trainer_0", kind="actor")
+    def update(value):
+        insight_capture.clock.advance(1.0)
+        return value + 1
+
+    assert update(1) == 2
+    assert update(2) == 3
+    states = [(span.name, span.lane, span.attributes, span.duration_ns) for span in insight_capture.spans]
+    assert states == [("update", "trainer_0", {"kind": "actor"}, 1_000_000_000)] * 2
+
+
+def test_state_that_decorated_before_init_records_after_it():
+    monitor = Monitor()
+    monitor._join = nothing_to_join
+
+    @monitor.trace_state("update")
+    async def update():
+        return 7
+
+    assert asyncio.run(update()) == 7
+    monitor.init(config={"server": {"backend": "memory"}})
+    transport = monitor._pipeline.transport
+    assert asyncio.run(update()) == 7
+    monitor.finish()
+    assert sum(len(batch.spans) for batch in transport.batches) == 1
+
+
+@pytest.mark.parametrize(("function", "message"), [(int, "class int"), (7, "not int"), (lambda: (yield), "generator")])
+def test_state_decorates_nothing_else(insight_capture, function, message):
+    with pytest.raises(TypeError, match=message):
+        insight.trace_state("update")(function)

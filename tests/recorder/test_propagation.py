@@ -5,7 +5,7 @@ from types import MappingProxyType
 import pytest
 
 import rl_insight as insight
-from rl_insight.recorder.context import current_session
+from rl_insight.recorder.context import current_session_id
 from rl_insight.recorder.propagation import parse_traceparent
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -52,9 +52,9 @@ def test_step_of_the_process_travels(insight_capture):
 
 
 def test_session_travels(insight_capture):
-    token = current_session.set("task 1/sample=2,π")
+    token = current_session_id.set("task 1/sample=2,π")
     carrier = insight.inject()
-    current_session.reset(token)
+    current_session_id.reset(token)
     with insight.attach(carrier):
         insight.trace_event("inside")
     insight.trace_event("outside")

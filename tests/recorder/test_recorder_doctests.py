@@ -7,7 +7,6 @@ import pkgutil
 import pytest
 
 import rl_insight.recorder
-from rl_insight import api
 from rl_insight.recorder.spans import NO_SPAN
 
 MODULES = [
@@ -24,7 +23,7 @@ MODULES = [
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_hold(name, insight_capture):
     module = importlib.import_module(name)
-    public = {name: value for name, value in vars(api).items() if callable(value)}
+    public = {name: getattr(rl_insight, name) for name in rl_insight.__all__}
     results = doctest.testmod(module, globs={**public, **vars(module)})
     assert results.failed == 0
 

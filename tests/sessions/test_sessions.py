@@ -10,6 +10,7 @@ import pytest
 
 import rl_insight as insight
 from rl_insight.monitor import Monitor
+from rl_insight.recorder.session_producer import nothing_to_join
 from rl_insight.testing import START_NS, CaptureMonitor
 
 START = START_NS / 1e9
@@ -361,7 +362,7 @@ def test_memory_of_finished_sessions_is_released(insight_capture):
 
 def test_nothing_happens_while_nothing_is_recorded():
     monitor = Monitor()
-    monitor._may_inherit = False
+    monitor._join = nothing_to_join
     with monitor.session(task_id=1) as session, monitor.phase("generate"), monitor.task("t"):
         session.count("turns")
         session.mark("enqueued")

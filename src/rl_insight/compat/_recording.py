@@ -21,9 +21,7 @@ _START_TIMEOUT_S = 30.0
 
 def is_recording() -> bool:
     """Return whether the default monitor records, by its own `init` or by that of a parent process."""
-    if default_monitor._recorder is None and default_monitor._may_inherit:
-        default_monitor._inherit()
-    return default_monitor._recorder is not None
+    return default_monitor.active_recorder() is not None
 
 
 def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Flusher | None:
@@ -37,6 +35,7 @@ def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Fl
         has_receiver = server.backend != "auto" or server.url or find_local_server() or ray_is_initialized()
         if not has_receiver:
             config = {**(config or {}), "server": {"backend": "none"}}
+        config = {"announce": False, **(config or {})}  # the originals print nothing
         monitor.init(config=config, **{name: value for name, value in identity.items() if value is not None})
     starting = monitor._starting
     if starting is not None:

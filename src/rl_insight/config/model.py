@@ -179,6 +179,8 @@ class InsightConfig:
 
     enabled: bool = True
     """False makes every call a no-op."""
+    announce: bool = True
+    """Whether `init()` prints the run's link to standard error."""
     server: ServerConfig = field(default_factory=ServerConfig)
     prometheus: PrometheusConfig = field(default_factory=PrometheusConfig)
     recorder: RecorderConfig = field(default_factory=RecorderConfig)

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from rl_insight.api import attach, inject
+from rl_insight.monitor import default_monitor
 
 TargetT = TypeVar("TargetT", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def call_remote(remote: Any, *args: Any, **kwargs: Any) -> Any:
 
     The other side continues the trace if it is decorated with `traced_remote`; if not, the call is an ordinary one.
     """
-    carrier = inject()
+    carrier = default_monitor.inject()
     if not carrier:
         return remote.remote(*args, **kwargs)
     try:
@@ -60,20 +60,20 @@ def _continuing(function: Any) -> Any:
 
 def _by_kind(function: Any) -> Any:
     async def iterate_async(*args: Any, **kwargs: Any) -> Any:
-        with attach(kwargs.pop(_CONTEXT, None) or {}):
+        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
             async for item in function(*args, **kwargs):
                 yield item
 
     async def call_async(*args: Any, **kwargs: Any) -> Any:
-        with attach(kwargs.pop(_CONTEXT, None) or {}):
+        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
             return await function(*args, **kwargs)
 
     def iterate(*args: Any, **kwargs: Any) -> Any:
-        with attach(kwargs.pop(_CONTEXT, None) or {}):
+        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
             return (yield from function(*args, **kwargs))
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with attach(kwargs.pop(_CONTEXT, None) or {}):
+        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
             return function(*args, **kwargs)
 
     if inspect.isasyncgenfunction(function):

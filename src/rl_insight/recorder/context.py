@@ -17,10 +17,10 @@ class SpanLike(Protocol):
 
 current_span: ContextVar[SpanLike | None] = ContextVar("rl_insight_span", default=None)
 current_step: ContextVar[int | None] = ContextVar("rl_insight_step", default=None)
-current_session: ContextVar[str | None] = ContextVar("rl_insight_session", default=None)
+current_session_id: ContextVar[str | None] = ContextVar("rl_insight_session", default=None)
 current_task: ContextVar[Any] = ContextVar("rl_insight_task", default=None)
 active_session: ContextVar[Any] = ContextVar("rl_insight_active_session", default=None)
-"""The session object of this process whose block is running; `current_session` may also name another process's."""
+"""The session object of this process whose block is running; `current_session_id` may also name another process's."""
 
 
 class StepScope:
@@ -50,9 +50,21 @@ class StepScope:
         self.__exit__(kind, error, traceback)
 
 
-def is_step(value: Any) -> bool:
-    """Tell whether a value can be a step: an integer of 64 bits; the lowest one stands for "no step" on the wire."""
-    return value.__class__ is int and -(2**63) < value < 2**63
+def step_of(value: Any) -> int | None:
+    """Return a value as a step: an integer of 64 bits, also NumPy's; None for anything else.
+
+    >>> step_of(7), step_of("7"), step_of(2**63)
+    (7, None, None)
+    """
+    if value.__class__ is not int:
+        if isinstance(value, bool):
+            return None
+        try:
+            value = int(value.__index__())
+        except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
+            return None
+    # The lowest integer means "no step" on the wire.
+    return value if -(2**63) < value < 2**63 else None
 
 
 def reset(variable: ContextVar[Any], token: Token[Any]) -> None:

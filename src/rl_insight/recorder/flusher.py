@@ -15,7 +15,7 @@ import msgspec
 from rl_insight.backoff import Backoff
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
-from rl_insight.recorder.context import is_step
+from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
@@ -196,7 +196,7 @@ class Flusher:
         offset = recorder.clock.offset_ns
         self._take(recorder.metrics, lambda event: self._metrics.record(event, offset))
         self._take(recorder.spans, self._take_span)
-        self._take(recorder.records, self._add_record)
+        self._take(recorder.points, self._add_point)
         self._take(recorder.sessions, self._add_session)
 
     def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
@@ -258,8 +258,8 @@ class Flusher:
         end = span.end
         step = span.step
         attributes = span.attributes
-        if step is None and attributes and is_step(attributes.get("step")):
-            step = attributes["step"]
+        if step is None and attributes and "step" in attributes:
+            step = step_of(attributes["step"])
         name, segment, status = self._name(span.name), span.segment, span.status if end else STILL_OPEN
         lane, error, session_id = span.lane, span.error, span.session_id
         if attributes and TRACE_SOURCE in attributes:
@@ -303,8 +303,8 @@ class Flusher:
             return MASK
         return str(text[:MAX_NAME])
 
-    def _add_record(self, record: PointEvent) -> None:
-        kind, reading, level, name, attributes, span, step, session_id, source = record
+    def _add_point(self, point: PointEvent) -> None:
+        kind, reading, level, name, attributes, span, step, session_id, source = point
         context: dict[str, Any] = {
             "time_ns": reading + self.recorder.clock.offset_ns,
             "step": step,

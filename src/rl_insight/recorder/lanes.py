@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder.context import current_span
+from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.spans import STATE_INTERVAL, STATE_NESTED, Span
+
+if TYPE_CHECKING:
+    from rl_insight.producer import Producer
 
 _PAUSE_S = 0.000_05
 
@@ -15,32 +20,33 @@ class Lanes:
     """The states that run now on each lane of this process.
 
     Entries of the same name share one interval. A different name on a busy lane becomes a child of the running state.
-    Only the thread that took the turn may change anything here, for a few dictionary operations and never across I/O.
-    The turn is the one item of a list, whose `pop` and `append` are atomic: 50 ns, where a lock costs 150.
+    Guarded by a spin lock, held for a few dictionary operations and never across I/O: popping the only item of a list
+    acquires it, appending releases it, and both are atomic. It costs 50 ns where `threading.Lock` costs 150, and a
+    state takes it twice: 200 ns of 2.2 us, the difference between 2.26 and 2.47 times the bare floor (2.5 allowed).
     """
 
-    __slots__ = ("_turn", "end_turn", "nested", "running", "take_turn")
+    __slots__ = ("_lock", "nested", "release", "running", "try_acquire")
 
     def __init__(self) -> None:
-        self._turn: list[None] = [None]
-        self.take_turn = self._turn.pop
-        """Raises `IndexError` when another thread has the turn: then call `wait_for_turn`."""
-        self.end_turn = self._turn.append
+        self._lock: list[None] = [None]
+        self.try_acquire = self._lock.pop
+        """Raises `IndexError` when another thread holds the lock: then call `acquire`."""
+        self.release = self._lock.append
         self.running: dict[str | None, State] = {}
         """The state that a lane shows."""
         self.nested: dict[tuple[str | None, str], State] = {}
         """States that began while their lane showed another one; they may outlast it."""
 
     def after_fork(self) -> None:
-        """Take back the turn, which a thread that `fork` did not copy may have had."""
-        self._turn[:] = [None]
+        """Release the lock, which a thread that `fork` did not copy may have held."""
+        self._lock[:] = [None]
 
-    def wait_for_turn(self) -> None:
-        """Take the turn as soon as the other thread has ended it, which is a matter of microseconds."""
+    def acquire(self) -> None:
+        """Wait for the lock, which the other thread holds for microseconds."""
         while True:
             time.sleep(_PAUSE_S)
             try:
-                self.take_turn()
+                self.try_acquire()
             except IndexError:
                 continue
             return
@@ -60,8 +66,15 @@ class State(Span, gc=False, eq=False):
     """
 
     _entries: int = 1
+    _producer: Producer | None = None
     _interval: State | None = None
     """What this entry began or joined, until it is left: an entry that began it refers to itself."""
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: each call is an entry into the state."""
+        if self._producer is None:
+            raise TypeError("only what trace_state() returned can decorate a function.")
+        return decorated(function, "trace_state", self._producer.new_state, (self.name, self.lane, self.attributes))
 
     def __enter__(self) -> State:
         if self.end:  # the same object once more: what it recorded may still wait in the buffer
@@ -73,9 +86,9 @@ class State(Span, gc=False, eq=False):
         lanes = self._recorder.lanes
         lane = self.lane
         try:
-            lanes.take_turn()
+            lanes.try_acquire()
         except IndexError:
-            lanes.wait_for_turn()
+            lanes.acquire()
         try:
             running = lanes.running.get(lane)
             interval = None if running is None and not lanes.nested else lanes.find(lane, self.name)
@@ -91,7 +104,7 @@ class State(Span, gc=False, eq=False):
                 self.begin(running)
                 lanes.nested[lane, self.name] = interval = self
         finally:
-            lanes.end_turn(None)
+            lanes.release(None)
         self._interval = interval
         self._token = current_span.set(interval)
         return interval
@@ -106,9 +119,9 @@ class State(Span, gc=False, eq=False):
         self._token = self._interval = None
         lanes = self._recorder.lanes
         try:
-            lanes.take_turn()
+            lanes.try_acquire()
         except IndexError:
-            lanes.wait_for_turn()
+            lanes.acquire()
         try:
             if kind is not None:
                 interval.fail(kind)
@@ -120,7 +133,7 @@ class State(Span, gc=False, eq=False):
                 else:
                     del lanes.nested[interval.lane, interval.name]
         finally:
-            lanes.end_turn(None)
+            lanes.release(None)
         try:  # noqa: SIM105  # `contextlib.suppress` would cost 400 ns
             current_span.reset(token)
         except ValueError:  # left in another context than it was entered: nothing to reset

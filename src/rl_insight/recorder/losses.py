@@ -83,3 +83,12 @@ def short_text(value: Any, limit: int = MAX_NAME) -> str:
         value = value[:limit]
     text = value if value.__class__ is str else safe_text(value)
     return text if len(text) <= limit else text[:limit]
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it, so that text cannot be taken for a number.
+
+    >>> shown("7"), shown(7.5)
+    ("'7'", '7.5')
+    """
+    return repr(short_text(value)) if isinstance(value, str) else short_text(value)

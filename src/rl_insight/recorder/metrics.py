@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.recorder.attributes import AttributeEncoder
-from rl_insight.recorder.context import is_step
+from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
 from rl_insight.recorder.redaction import DROPPED
@@ -304,8 +304,7 @@ class MetricTable:
         text = _labels_text(text_labels)
         cell = self._cells.get((name, text))
         if cell is None:
-            step = labels.get("step")
-            label_step = step if is_step(step) else None
+            label_step = step_of(labels.get("step"))
             cell = self._cells[name, text] = _CELLS[kind](kind, name, text, short_text(documentation), label_step)
             self._series_count[name] = count + 1
         return cell

@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from rl_insight.recorder.context import current_session, current_span, current_step, current_task, reset
+from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
 from rl_insight.recorder.losses import safe_text
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STEP_KEY = "rl_insight.step"
 _SESSION_KEY = "rl_insight.session"
 _TASK_KEY = "rl_insight.task"
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insight_foreign", default=None)
 """tracestate and baggage members of other systems: passed on as they came."""
@@ -50,7 +51,7 @@ def inject(
     step = default_step if step is None else step
     if step is not None:
         baggage.append(f"{_STEP_KEY}={step}")
-    session = current_session.get()
+    session = current_session_id.get()
     if session is not None:
         baggage.append(f"{_SESSION_KEY}={quote(session, safe='', errors='replace')}")
     task = current_task.get()
@@ -76,10 +77,10 @@ class Attachment:
         for member in filter(None, (part.strip() for part in headers.get("baggage", "").split(","))):
             key, _, value = member.partition("=")
             value = unquote(value.partition(";")[0].strip())
-            if key.strip() == _STEP_KEY and _is_step(value):
+            if key.strip() == _STEP_KEY and _INTEGER.fullmatch(value):
                 self._set(current_step, int(value))
             elif key.strip() == _SESSION_KEY:
-                self._set(current_session, value)
+                self._set(current_session_id, value)
             elif key.strip() == _TASK_KEY:
                 self._set(current_task, value)
             else:
@@ -129,7 +130,3 @@ def _headers(carrier: Any) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-def _is_step(value: str) -> bool:
-    return value.removeprefix("-").isdecimal() and len(value) < 19

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder.clock import Clock
-from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step
+from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.lanes import Lanes
 from rl_insight.recorder.losses import Losses
@@ -53,7 +53,7 @@ class Recorder:
         "metrics",
         "next_span_id",
         "now",
-        "records",
+        "points",
         "sessions",
         "spans",
         "step",
@@ -76,7 +76,7 @@ class Recorder:
         self.trace_prefix = ids.trace_prefix
         self.metrics: deque[MetricEvent] = deque()
         self.spans: deque[Span] = deque()
-        self.records: deque[PointEvent] = deque()
+        self.points: deque[PointEvent] = deque()
         self.sessions: deque[Session] = deque()
         self.step: int | None = None
         self.lanes = Lanes()
@@ -119,9 +119,9 @@ class Recorder:
 
     def record_point(self, kind: str, level: int, text: str, attributes: dict[str, Any], logger: str = "") -> None:
         """Record an event or a log line at this moment, in the current context."""
-        records = self.records
+        points = self.points
         step = current_step.get()
-        records.append(
+        points.append(
             (
                 kind,
                 self.now(),
@@ -130,9 +130,9 @@ class Recorder:
                 attributes,
                 current_span.get(),
                 self.step if step is None else step,
-                current_session.get(),
+                current_session_id.get(),
                 logger,
             )
         )
-        if len(records) > self.watermark:
-            self.relieve(records, "logs" if kind == LOG else "events", self.max_records)
+        if len(points) > self.watermark:
+            self.relieve(points, "logs" if kind == LOG else "events", self.max_records)

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rl_insight.recorder import context
-from rl_insight.recorder.context import is_step
-from rl_insight.recorder.session_calls import NoSession
-from rl_insight.recorder.session_parts import LANE, Phase, Task
-from rl_insight.recorder.sessions import Session, checked_step
+from rl_insight.recorder.decorators import NoSession
+from rl_insight.recorder.losses import shown
+from rl_insight.recorder.sessions import LANE, Phase, Session, Task
 from rl_insight.schema.sessions import PHASE_SEGMENT, SESSION_SEGMENT, TASK_SEGMENT
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
 
 
+def nothing_to_join() -> None:
+    """Say that no parent process records: 30 ns of every call that is disabled."""
+
+
 class SessionProducer:
     """The part of a producer that records sessions; does next to nothing while `_recorder` is None."""
 
-    _recorder: Recorder | None
-    _may_inherit: bool
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._join: Callable[[], Recorder | None] = self._join_parent
+        """What a call does while nothing is recorded: join the run of a parent process. It is tried once."""
 
-    def _inherit(self) -> Recorder | None:
-        """Start from what a parent process left for its children."""
-        raise NotImplementedError
+    def _join_parent(self) -> Recorder | None:
+        """Start recording if a parent process left word of its run; see `Monitor`."""
+        self._join = nothing_to_join
+        return None
+
+    def active_recorder(self) -> Recorder | None:
+        """Return the recorder of this process, after joining a parent's run where there is one; None without any."""
+        return self._recorder or self._join()
 
     def session(
         self,
@@ -61,7 +71,7 @@ class SessionProducer:
             facts = {"model_version": model_version, "rollout_stats": rollout_stats}
         made = self.new_session(task_id, session_id, step, facts, attributes, lane)
         if made is None:
-            return NoSession("session", self.new_session, (task_id, session_id, step, facts, attributes, lane))
+            return NoSession("session", self.new_session, task_id, session_id, step, facts, attributes, lane)
         return made
 
     def new_session(
@@ -75,7 +85,7 @@ class SessionProducer:
     ) -> Session | None:
         """Return a session for one call of a decorated function; None while nothing is recorded."""
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return None
         return Session(
             recorder,
@@ -83,7 +93,7 @@ class SessionProducer:
             attributes,
             SESSION_SEGMENT,
             lane or LANE,
-            step=step if step is None or is_step(step) else checked_step(recorder, step),
+            step=None if step is None else _checked_step(recorder, step),
             task_id=task_id,
             _given_id=session_id,
             _facts=facts,
@@ -106,12 +116,12 @@ class SessionProducer:
             payload: Kept with the phase, in the session's record.
         """
         made = self.new_phase(name, payload)
-        return NoSession("phase", self.new_phase, (name, payload)) if made is None else made
+        return NoSession("phase", self.new_phase, name, payload) if made is None else made
 
     def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
         """Return a phase for one call of a decorated function; None while nothing is recorded."""
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return None
         return Phase(recorder, name, payload, PHASE_SEGMENT, _producer=self)
 
@@ -127,12 +137,12 @@ class SessionProducer:
             attributes: Anything else to keep with the task's span.
         """
         made = self.new_task(task_id, attributes)
-        return NoSession("task", self.new_task, (task_id, attributes)) if made is None else made
+        return NoSession("task", self.new_task, task_id, attributes) if made is None else made
 
     def new_task(self, task_id: Any, attributes: dict[str, Any] | None) -> Task | None:
         """Return a task for one call of a decorated function; None while nothing is recorded."""
         recorder = self._recorder
-        if recorder is None and (not self._may_inherit or (recorder := self._inherit()) is None):
+        if recorder is None and (recorder := self._join()) is None:
             return None
         return Task(recorder, "task", attributes, TASK_SEGMENT, LANE, task_id=task_id, _producer=self)
 
@@ -143,6 +153,13 @@ class SessionProducer:
         ...     assert current_session() is s
         """
         session: Session | None = context.active_session.get()
-        if session is None or session.session_id != context.current_session.get():
+        if session is None or session.session_id != context.current_session_id.get():
             return None
         return session
+
+
+def _checked_step(recorder: Recorder, step: Any) -> int | None:
+    number = context.step_of(step)
+    if number is None:
+        recorder.losses.refuse("steps", "bad_step", f"session(step={shown(step)}): a step is an integer.")
+    return number

@@ -1,4 +1,4 @@
-"""Sessions: spans with a life of their own.
+"""Sessions, their phases, and the tasks they belong to.
 
 A session is a span that its process also describes in snapshots: the session object itself waits for the flusher,
 which reads it when it gets there, so many changes between two flushes cost one snapshot.
@@ -16,29 +16,19 @@ import msgspec
 from rl_insight.recorder.context import (
     SpanLike,
     active_session,
-    current_session,
+    current_session_id,
     current_span,
     current_step,
     current_task,
-    is_step,
     reset,
 )
+from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.losses import safe_text, short_text
-from rl_insight.recorder.session_calls import decorated
-from rl_insight.recorder.session_parts import Phase, Producer, maker_of
 from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
-from rl_insight.schema.sessions import (
-    ACCEPTED,
-    EXECUTION,
-    LOST,
-    PENDING,
-    PHASE_SEGMENT,
-    STATUSES,
-    seconds_of,
-)
+from rl_insight.schema.sessions import ACCEPTED, EXECUTION, LOST, PENDING, PHASE_SEGMENT, STATUSES, seconds_of
 
 if TYPE_CHECKING:
-    from rl_insight.recorder.recorder import Recorder
+    from rl_insight.recorder.session_producer import SessionProducer
 
 
 FINAL_STATUSES = tuple(status for status in STATUSES if status not in (PENDING, LOST))
@@ -55,16 +45,58 @@ _EXECUTION_MARKS = ("execution_start", "execution_end")
 MARKS = (*_MARKS, *_EXECUTION_MARKS)
 
 
-def checked_step(recorder: Recorder, step: Any) -> int | None:
-    """Return what can be a step (NumPy's integers, say) as one; None, counted and warned about once, for others."""
-    try:
-        number = int(step.__index__())
-    except Exception:  # noqa: BLE001  # not an integer, or a user's type that raises
-        number = -(2**63)
-    if is_step(number):
-        return number
-    recorder.losses.refuse("steps", "bad_step", f"session(step={short_text(step)}): a step is an integer.")
-    return None
+LANE = "sessions"
+"""Where sessions are shown unless they name a lane; a lane for each of them would be too many."""
+
+
+def producer_of(made: Session | Phase | Task) -> SessionProducer:
+    """Return who makes more of the same, for each call of a decorated function."""
+    if made._producer is None:
+        raise TypeError("only what session(), phase() or task() returned can decorate a function.")
+    return made._producer
+
+
+class Phase(Span, gc=False, eq=False):
+    """An interval of the current session; like any span, but part of the session's record."""
+
+    _producer: SessionProducer | None = None
+
+    def begin(self, parent: SpanLike | None) -> None:
+        """Start on the lane of the session, or on that of all sessions if the session is in another process."""
+        self.lane = LANE if parent is None or parent.lane is None else parent.lane
+        super().begin(parent)
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: each call is a phase."""
+        return decorated(function, "phase", producer_of(self).new_phase, (self.name, self.attributes))
+
+
+class Task(Span, gc=False, eq=False):
+    """One dataset item; sessions that start inside its `with` block belong to it."""
+
+    task_id: Any = None
+    _producer: SessionProducer | None = None
+    _task_token: Token[Any] | None = None
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: each call is a task."""
+        return decorated(function, "task", producer_of(self).new_task, (self.task_id, self.attributes))
+
+    def __enter__(self) -> Task:
+        super().__enter__()
+        if self.task_id is None:
+            self.task_id = f"{self.span_id:x}"
+        self.attributes = {**(self.attributes or {}), "task_id": self.task_id}
+        self._task_token = current_task.set(self.task_id)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        token, self._task_token = self._task_token, None
+        if token is not None:
+            reset(current_task, token)
+        super().__exit__(kind, error, traceback)
 
 
 class Session(Span, gc=False, eq=False):
@@ -81,7 +113,7 @@ class Session(Span, gc=False, eq=False):
     marks: dict[str, int] = msgspec.field(default_factory=dict)
     _given_id: Any = None
     _facts: dict[str, Any] | None = None
-    _producer: Producer | None = None
+    _producer: SessionProducer | None = None
     _totals: dict[str, float] | None = None
     _counts: list[tuple[str, float]] = msgspec.field(default_factory=list)
     _open_phases: list[Phase] | None = None
@@ -92,7 +124,7 @@ class Session(Span, gc=False, eq=False):
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a session."""
         arguments = (self.task_id, self._given_id, self.step, self._facts, self.attributes, self.lane)
-        return decorated(function, "session", maker_of(self._producer).new_session, arguments)
+        return decorated(function, "session", producer_of(self).new_session, arguments)
 
     # -- life
 
@@ -115,7 +147,7 @@ class Session(Span, gc=False, eq=False):
         step = self.step
         self.submit()
         self._entered = not self.end
-        self._tokens = (current_span.set(self), current_session.set(self.session_id), active_session.set(self))
+        self._tokens = (current_span.set(self), current_session_id.set(self.session_id), active_session.set(self))
         if step is not None:
             self._tokens += (current_step.set(step),)
         return self
@@ -175,9 +207,9 @@ class Session(Span, gc=False, eq=False):
         """
         self.submit()
         phase = Phase(self._recorder, name, {**payload} if payload else None, PHASE_SEGMENT)
-        token = current_session.set(self.session_id)
+        token = current_session_id.set(self.session_id)
         phase.begin(self)
-        reset(current_session, token)
+        reset(current_session_id, token)
         self._open_phases = [*(self._open_phases or ()), phase]
         return phase
 
@@ -236,16 +268,8 @@ class Session(Span, gc=False, eq=False):
         rollout_stats: Mapping[str, float] | None = None,
     ) -> None:
         """Set what the record says about the sample; what is left out stays as it was."""
-        facts = {**self._facts} if self._facts else {}
-        if reward is not None:
-            facts["reward"] = reward
-        if tokens is not None:
-            facts["tokens"] = tokens
-        if model_version is not None:
-            facts["model_version"] = model_version
-        if rollout_stats is not None:
-            facts["rollout_stats"] = rollout_stats
-        self._facts = facts
+        told = {"reward": reward, "tokens": tokens, "model_version": model_version, "rollout_stats": rollout_stats}
+        self._facts = {**(self._facts or {}), **{name: fact for name, fact in told.items() if fact is not None}}
         self._changed()
 
     def finalize(
@@ -346,23 +370,19 @@ class SessionScope:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._tokens: tuple[Token[Any], ...] = ()
 
     def __enter__(self) -> Session:
         session = self._session
-        self._tokens: tuple[Token[SpanLike | None], Token[str | None], Token[Any]] = (
-            current_span.set(session),
-            current_session.set(session.session_id),
-            active_session.set(session),
-        )
+        identity = session.session_id
+        self._tokens = (current_span.set(session), current_session_id.set(identity), active_session.set(session))
         return session
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        span_token, session_token, active_token = self._tokens
-        reset(active_session, active_token)
-        reset(current_session, session_token)
-        reset(current_span, span_token)
+        for token in self._tokens:
+            reset(token.var, token)
 
     async def __aenter__(self) -> Session:
         return self.__enter__()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step
+from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step
 from rl_insight.recorder.losses import short_text
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Span(msgspec.Struct, gc=False, eq=False):
         step = current_step.get()
         if step is not None or (step := recorder.step) is not None:
             self.step = step
-        session_id = current_session.get()
+        session_id = current_session_id.get()
         if session_id is not None:
             self.session_id = session_id
         self.start = recorder.now()

@@ -31,6 +31,9 @@ class Transport(ABC):
     max_batch_bytes: int = 1_000_000
     """Batches should stay below this; a single event may exceed it."""
 
+    server_url: str | None = None
+    """The server that the batches go to, where the transport knows it."""
+
     on_loss: LossHandler = staticmethod(lambda _kind, _reason, _count: None)
     """Set by the owner before the first `send`."""
 

@@ -72,6 +72,7 @@ class HttpTransport(Transport):
         ca_file: str | None = None,
     ) -> None:
         self._client = IngestClient(url, token=token, timeout_s=timeout_s, ca_file=ca_file)
+        self.server_url = url
         self._shown_url = without_credentials(url)
         self._compression = _choose_compression(compression, is_loopback=self._client.is_loopback)
         self._retry_initial_s = retry_initial_s

@@ -206,7 +206,7 @@ def get_task_id() -> Any:
 def set_session_id(session_id: Any) -> None:
     """Make a session current: what is recorded from now on in this context belongs to it; None clears it."""
     _session_id.set(session_id)
-    context.current_session.set(None if session_id is None else str(session_id))
+    context.current_session_id.set(None if session_id is None else str(session_id))
     sessions = get_session_tracer()
     session = None if sessions is None else sessions.session(session_id)
     context.active_session.set(session)

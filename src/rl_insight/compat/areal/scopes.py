@@ -15,8 +15,8 @@ import msgspec
 
 from rl_insight.integrations.torch_profiler import merge_chrome_trace
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.context import SpanLike, current_session, current_span, current_step, is_step, reset
-from rl_insight.recorder.session_parts import Phase
+from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step, reset, step_of
+from rl_insight.recorder.sessions import Phase
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 from rl_insight.schema.sessions import PHASE_SEGMENT
 
@@ -133,8 +133,7 @@ def scope_attributes(category: str, args: Any) -> tuple[dict[str, Any], int | No
     attributes[THREAD] = thread = threading.get_native_id()
     if thread not in thread_names:
         thread_names[thread] = threading.current_thread().name
-    step = attributes.get("global_step")
-    return attributes, step if is_step(step) else None
+    return attributes, step_of(attributes.get("global_step"))
 
 
 class SessionPhase:
@@ -166,9 +165,9 @@ class SessionPhase:
         name = str(self._session_id)
         # Inside the session's own block a phase is a child of what is current; elsewhere, of the session itself.
         parent: SpanLike | None = current_span.get()
-        if current_session.get() != name:
+        if current_session_id.get() != name:
             parent = self._sessions.session(self._session_id)
-        session_token = current_session.set(name)
+        session_token = current_session_id.set(name)
         phase.begin(parent)
         self._tokens: tuple[Token[Any], ...] = (session_token, current_span.set(phase))
         return self
@@ -185,7 +184,7 @@ class SessionPhase:
         phase.finish(kind)
         session_token, span_token = self._tokens
         reset(current_span, span_token)
-        reset(current_session, session_token)
+        reset(current_session_id, session_token)
 
     async def __aenter__(self) -> SessionPhase:
         return self.__enter__()

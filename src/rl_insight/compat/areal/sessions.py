@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.session_calls import NoSession
+from rl_insight.recorder.decorators import NoSession
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import CANCELLED, OK
 

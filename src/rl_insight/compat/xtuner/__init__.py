@@ -245,10 +245,10 @@ async def trace_event(target: Any, name: str, **fields: Any) -> None:
 
 def _enter_session(known: dict[str, Any]) -> list[tuple[ContextVar[Any], Token[Any]]]:
     tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
-        (context.current_session, context.current_session.set(known["trace_id"]))
+        (context.current_session_id, context.current_session_id.set(known["trace_id"]))
     ]
-    step = known.get("train_step")
-    if context.is_step(step):
+    step = context.step_of(known.get("train_step"))
+    if step is not None:
         tokens.append((context.current_step, context.current_step.set(step)))
     return tokens
 

@@ -1,4 +1,4 @@
-"""Wraps functions in spans: plain, `async def`, generators and async generators."""
+"""Functions wrapped in spans, states, sessions, phases and tasks; and what these are while nothing is recorded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rl_insight.recorder import context  # by module: functions that travel by pickle cannot carry a ContextVar
-from rl_insight.recorder.spans import NO_SPAN, Span
+from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
 SpanMaker = Callable[[tuple[Any, ...]], "Span | None"]
 """Makes the span of one call from its positional arguments; None when nothing is recorded."""
+Maker = Callable[..., "Span | None"]
+"""Makes one more of the same from the same arguments; returns None while nothing is recorded."""
 
 
 def traced(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
@@ -114,3 +116,78 @@ def _traced_async_generator(function: Callable[..., Any], make_span: SpanMaker) 
             span.finish()
 
     return call
+
+
+def decorated(function: Any, kind: str, make: Maker, arguments: tuple[Any, ...]) -> Any:
+    """Return a function with a state, session, phase or task around each of its calls.
+
+    Raises:
+        TypeError: it is not a function; or a generator, which only a phase can cover.
+    """
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(decorated(function.__func__, kind, make, arguments))
+    if isinstance(function, type) or not callable(function):
+        what = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+        raise TypeError(f"{kind}() decorates functions, not {what}.")
+    if kind != "phase" and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        raise TypeError(
+            f"{kind}() cannot decorate a generator: its consumer runs in between. Use it as a `with` block."
+        )
+    return traced(function, lambda _args: make(*arguments))
+
+
+class NoState(NoSpan):
+    """What trace_state() returns while nothing is recorded: does nothing, and still decorates."""
+
+    __slots__ = ("_arguments", "_make")
+    kind = "trace_state"
+
+    def __init__(self, make: Maker, *arguments: Any) -> None:
+        self._make = make
+        self._arguments = arguments
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: whether anything is recorded is decided at each call."""
+        return decorated(function, self.kind, self._make, self._arguments)
+
+
+class NoSession(NoState):
+    """What session(), phase() and task() return while nothing is recorded: does nothing, and still decorates."""
+
+    __slots__ = ("kind",)
+
+    session_id: None = None
+    task_id: None = None
+
+    def __init__(self, kind: str, make: Maker, *arguments: Any) -> None:
+        super().__init__(make, *arguments)
+        self.kind = kind
+
+    def __enter__(self) -> NoSession:
+        return self
+
+    async def __aenter__(self) -> NoSession:
+        return self
+
+    def submit(self) -> NoSession:
+        """Do nothing."""
+        return self
+
+    def use(self) -> NoSession:
+        """Do nothing."""
+        return self
+
+    def mark(self, name: str) -> None:
+        """Do nothing."""
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Do nothing."""
+
+    def update(self, **facts: Any) -> None:
+        """Do nothing."""
+
+    def finalize(self, status: str, reason: str | None = None, **facts: Any) -> None:
+        """Do nothing."""
+
+    def drop(self, reason: str | None = None) -> None:
+        """Do nothing."""
