@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rl_insight.recorder.context import current_span
 from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.spans import STATE_INTERVAL, STATE_NESTED, Span
-
-if TYPE_CHECKING:
-    from rl_insight.producer import Producer
 
 _PAUSE_S = 0.000_05
 
@@ -66,7 +63,8 @@ class State(Span, gc=False, eq=False):
     """
 
     _entries: int = 1
-    _producer: Producer | None = None
+    _producer: Any = None
+    """The `Producer` that makes more of the same, for each call of a decorated function."""
     _interval: State | None = None
     """What this entry began or joined, until it is left: an entry that began it refers to itself."""
 
