@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.cli.otlp_reader import all_readers
 from rl_insight.exchange.destinations import StoreDestination
 from rl_insight.exchange.importer import Importer
 from rl_insight.schema import BatchBuilder, Process
@@ -76,7 +75,7 @@ def runs(data_dir):
 @pytest.fixture
 def new_importer(runs, data_dir):
     def make(**options):
-        return Importer(StoreDestination(runs), data_dir=data_dir, readers=all_readers(), **options)
+        return Importer(StoreDestination(runs), data_dir=data_dir, **options)
 
     return make
 

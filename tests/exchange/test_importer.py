@@ -197,6 +197,16 @@ def test_otlp_json_files(indented, tmp_path, import_path, fetch, samples):
     ]
 
 
+def test_an_otlp_file_goes_to_the_run_that_its_resource_names(tmp_path, import_path, fetch, samples):
+    resource = {"attributes": [{"key": "run.id", "value": {"stringValue": "20260101-120000-7-0a1b2c3d"}}]}
+    span = {"traceId": "7" * 32, "spanId": "9" * 16, "name": "judger.run", "startTimeUnixNano": str(samples.begin_ns)}
+    file = tmp_path / "traces.jsonl"
+    file.write_text(json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}) + "\n")
+    summary = import_path(file)
+    assert (summary.bad, list(summary.runs)) == (0, ["20260101-120000-7-0a1b2c3d"])
+    assert fetch("20260101-120000-7-0a1b2c3d", "SELECT name FROM spans") == [("judger.run",)]
+
+
 @pytest.mark.parametrize(
     ("head", "kind"),
     [

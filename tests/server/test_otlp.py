@@ -22,8 +22,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from rl_insight.collector.sinks.otlp.spans import encode_spans
 from rl_insight.collector.sinks.otlp.values import SCOPE, request_part
+from rl_insight.otlp.decode.requests import Signal
 from rl_insight.schema.histogram import bucket_code
-from rl_insight.server.otlp.payloads import Signal
 from rl_insight.store.errors import StoreError
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -225,7 +225,8 @@ def test_a_number_of_our_own_that_is_in_use_is_left_behind(client, services, que
     ("attributes", "run_id"),
     [
         ({"service.name": "vllm", "rl.run.id": "one", "run_id": "two"}, "one"),
-        ({"service.name": "vllm", "run_id": "two"}, "two"),
+        ({"service.name": "vllm", "run_id": "two", "run.id": "three"}, "two"),
+        ({"service.name": "xtuner", "run.id": "20260101-120000-7-0a1b2c3d"}, "20260101-120000-7-0a1b2c3d"),
         ({"service.name": "vllm"}, "otlp-vllm-" + time.strftime("%Y%m%d", time.gmtime())),
         ({}, "otlp-unknown_service-" + time.strftime("%Y%m%d", time.gmtime())),
     ],

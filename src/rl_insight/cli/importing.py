@@ -44,7 +44,6 @@ def import_(
 
     A file that is imported twice is not doubled. Lines that cannot be read are counted and left out.
     """
-    from rl_insight.cli.otlp_reader import all_readers
     from rl_insight.exchange.importer import Importer, files_of
 
     total = sum(file.stat().st_size for file in files_of(path))
@@ -55,7 +54,6 @@ def import_(
             run_id=run,
             file_format=None if file_format == "auto" else file_format,
             origin_ns=_origin_ns(origin),
-            readers=all_readers(),
             on_progress=advance,
         )
         if follow:

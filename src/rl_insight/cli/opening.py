@@ -104,7 +104,6 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
 @contextmanager
 def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
     """Import files into a run that lives as long as the block."""
-    from rl_insight.cli.otlp_reader import all_readers
     from rl_insight.exchange.destinations import StoreDestination
     from rl_insight.exchange.importer import Importer, default_run
     from rl_insight.store import RunDirectory
@@ -112,7 +111,7 @@ def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
     runs = RunDirectory(work, min_free_bytes=0)
     try:
         run_id = default_run(paths[0])
-        importer = Importer(StoreDestination(runs), data_dir=work, run_id=run_id, readers=all_readers())
+        importer = Importer(StoreDestination(runs), data_dir=work, run_id=run_id)
         for path in paths:
             importer.add(path)
         if not importer.summary().records:

@@ -14,6 +14,7 @@ from rl_insight.exchange.readers.areal import ArealSessionReader
 from rl_insight.exchange.readers.base import FileContext, Reader
 from rl_insight.exchange.readers.chrome import ChromeReader
 from rl_insight.exchange.readers.native import RecordReader
+from rl_insight.exchange.readers.otlp import OtlpReader
 from rl_insight.exchange.readers.xtuner import XtunerReader
 from rl_insight.schema.records import RECORD_TYPES
 
@@ -32,8 +33,9 @@ LINE_READERS: Final[dict[str, ReaderFactory]] = {
     AREAL_SESSIONS: ArealSessionReader,
     AREAL_TRACE: ChromeReader,
     XTUNER: XtunerReader,
+    OTLP: OtlpReader,
 }
-"""The formats of one record a line. The reader of OTLP needs the server's parts; the command line adds it."""
+"""The formats of one record per line."""
 
 SUFFIXES: Final = (".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".trace")
 """What is looked at below a directory; a single file may have any name."""

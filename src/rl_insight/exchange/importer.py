@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -17,7 +17,7 @@ from rl_insight.exchange.cuts import CutBook
 from rl_insight.exchange.destinations import Destination
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.files import DAMAGED_GZIP, identity_of, is_compressed, open_file, portions, read_head
-from rl_insight.exchange.formats import LINE_READERS, ReaderFactory
+from rl_insight.exchange.formats import LINE_READERS
 from rl_insight.exchange.frames import read_frame_file
 from rl_insight.exchange.readers.base import Counts, FileContext, Reader
 from rl_insight.schema import Batch
@@ -62,7 +62,6 @@ class Importer:
         run_id: the run; without one, records keep their own, and files that name none go to a run named after them.
         file_format: one of `formats.FORMATS`; without one, each file's content decides.
         origin_ns: what to add to times that do not count from 1970.
-        readers: readers of formats of one record a line.
         on_progress: told about each portion.
     """
 
@@ -74,7 +73,6 @@ class Importer:
         run_id: str | None = None,
         file_format: str | None = None,
         origin_ns: int = 0,
-        readers: Mapping[str, ReaderFactory] = LINE_READERS,
         on_progress: Progress = lambda _path, _size: None,
     ) -> None:
         self._destination = destination
@@ -82,7 +80,6 @@ class Importer:
         self._run_id = run_id
         self._format = None if file_format is None else formats.checked_format(file_format)
         self._origin_ns = origin_ns
-        self._readers = readers
         self._on_progress = on_progress
         self._books: dict[str, CutBook] = {}
         self._began = time.monotonic()
@@ -171,9 +168,7 @@ class Importer:
             force_run=self._run_id is not None,
             origin_ns=self._origin_ns,
         )
-        if kind not in {formats.CHROME, formats.FRAMES} and kind not in self._readers:
-            raise ExchangeError(f"cannot import {file}: no reader of {kind} is at hand.")
-        reader = self._readers[kind](context) if kind in self._readers else None
+        reader = LINE_READERS[kind](context) if kind in LINE_READERS else None
         book = self._books.setdefault(run_id, CutBook(self._data_dir, run_id))
         return _FileImport(file, kind, context, reader, book, self._gather, self._on_progress, is_document=is_document)
 

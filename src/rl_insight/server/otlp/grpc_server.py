@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import grpc  # type: ignore[import-untyped]  # it has no types of its own
 
 from rl_insight.errors import SchemaError, TooLargeError
+from rl_insight.otlp.decode.requests import Signal, answer
 from rl_insight.server.bodies import OVERLOADED
-from rl_insight.server.otlp.payloads import Signal, answer
 from rl_insight.server.otlp.receiver import OtlpOutcome
 from rl_insight.server.security import bearer_matches
 

@@ -13,15 +13,14 @@ from typing import Any
 import msgspec
 
 from rl_insight.metrics.totals import TotalsTable
-from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.otlp.decode.convert import rows_of
+from rl_insight.otlp.decode.processes import ProcessBook
+from rl_insight.otlp.decode.requests import Signal, read_request, resources_of
+from rl_insight.otlp.decode.rows import Rows
+from rl_insight.schema import Batch, Process
 from rl_insight.schema.sequences import first_given_sequence
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
-from rl_insight.server.otlp.logs import add_scope_logs
-from rl_insight.server.otlp.metrics import MetricRows
-from rl_insight.server.otlp.payloads import Signal, read_request, resources_of
-from rl_insight.server.otlp.resources import ProcessBook
-from rl_insight.server.otlp.spans import SpanRows
 
 _MAX_SENDERS = 10_000
 _MAX_RECENT = 4096
@@ -32,14 +31,11 @@ _LARGE_BYTES = 4 * 1024 * 1024
 class OtlpSubmission:
     """One OTLP request on its way into the store."""
 
-    def __init__(
-        self, submission: Submission, rejected: int, problem: str, metrics: list[MetricRows], senders: list[_Sender]
-    ) -> None:
+    def __init__(self, submission: Submission, taken: list[tuple[_Sender, Rows]]) -> None:
         self._submission = submission
-        self._rejected = rejected
-        self._problem = problem
-        self._metrics = metrics
-        self._senders = senders
+        self._rejected = sum(rows.rejected for _, rows in taken)
+        self._problem = next((f"not taken: {rows.problem}." for _, rows in reversed(taken) if rows.rejected), "")
+        self._taken = taken
         self._guard = Lock()
 
     async def settled(self) -> OtlpOutcome:
@@ -64,13 +60,11 @@ class OtlpSubmission:
             # Our own number was in use: the clock was set back since the last start. Numbers far above it are free.
             failure = failure or "the server's clock was set back. Send it again."
         with self._guard:
-            rows, self._metrics = self._metrics, []
-            senders, self._senders = self._senders, []
-        if failure:
-            for taken in rows:
-                taken.undo()
-        if outcome.duplicates:
-            for sender in senders:
+            taken, self._taken = self._taken, []
+        for sender, rows in taken:
+            if failure:
+                rows.undo()
+            if outcome.duplicates:
                 sender.skip_ahead()
         return OtlpOutcome(
             rejected=self._rejected + outcome.refused,
@@ -166,32 +160,21 @@ class OtlpReceiver:
 
     def _convert(self, signal: Signal, request: Any, size: int, peer: str, route: str) -> OtlpSubmission:
         batches: list[tuple[Batch, int]] = []
-        metrics: list[MetricRows] = []
-        senders: list[_Sender] = []
-        rejected, problem = 0, ""
+        taken: list[tuple[_Sender, Rows]] = []
         resources = resources_of(signal, request)
         share = size // max(len(resources), 1)
         for entry in resources:
-            builder = BatchBuilder()
             process = self._book.process_of(entry.resource, peer)
             sender = self._sender(process)
-            senders.append(sender)
-            if signal is Signal.TRACES:
-                rows: SpanRows | MetricRows | None = _add_spans(builder, entry, process)
-            elif signal is Signal.METRICS:
-                rows = _add_metrics(builder, entry, sender)
-                metrics.append(rows)
-            else:
-                rows = None
-                _add_logs(builder, entry)
-            if rows is not None and rows.rejected:
-                rejected += rows.rejected
-                problem = f"not taken: {rows.problem}."
+            # Totals are read, added to and written down in one go: requests of one process may overlap.
+            with sender.lock:
+                rows = rows_of(signal, entry, process, sender.totals)
+            taken.append((sender, rows))
+            if rows.rejected:
                 self._counters.refuse(route, "schema", rows.rejected)
-            if len(builder):
-                batch = builder.build(process, sequence=sender.next_sequence(), sent_ns=time.time_ns())
-                batches.append((batch, share))
-        return OtlpSubmission(self._ingest.submit_batches(batches, route), rejected, problem, metrics, senders)
+            if len(rows.builder):
+                batches.append((rows.build(sender.next_sequence()), share))
+        return OtlpSubmission(self._ingest.submit_batches(batches, route), taken)
 
     def _sender(self, process: Process) -> _Sender:
         key = (process.run_id, process.process_id)
@@ -203,28 +186,6 @@ class OtlpReceiver:
                     self._senders.popitem(last=False)
             self._senders.move_to_end(key)
             return sender
-
-
-def _add_spans(builder: BatchBuilder, entry: Any, process: Process) -> SpanRows:
-    rows = SpanRows(builder, process.process_id)
-    for scope in entry.scope_spans:
-        rows.add_scope(scope)
-    return rows
-
-
-def _add_metrics(builder: BatchBuilder, entry: Any, sender: _Sender) -> MetricRows:
-    # Totals are read, added to and written down in one go: requests of one process may overlap.
-    with sender.lock:
-        rows = MetricRows(builder, sender.totals, time.time_ns())
-        for scope in entry.scope_metrics:
-            rows.add_scope(scope)
-    return rows
-
-
-def _add_logs(builder: BatchBuilder, entry: Any) -> None:
-    now_ns = time.time_ns()
-    for scope in entry.scope_logs:
-        add_scope_logs(builder, scope, now_ns)
 
 
 def _salt(peer: str) -> bytes:

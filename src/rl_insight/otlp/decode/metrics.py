@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from math import isfinite, isnan
 from typing import Any
@@ -11,35 +12,35 @@ import msgspec
 from rl_insight.metrics import Distribution
 from rl_insight.metrics.foreign_buckets import SCALES, explicit_codes, exponential_counts
 from rl_insight.metrics.totals import Added, SeriesTotal, TotalsTable
-from rl_insight.schema import BatchBuilder
+from rl_insight.otlp.decode.rows import LAST_NS, Rows
+from rl_insight.otlp.decode.values import as_text, plain
+from rl_insight.schema import Process
 from rl_insight.schema.names import label_name, metric_name
-from rl_insight.server.otlp.attributes import as_text, plain
 
 _DELTA = 1
 _NO_VALUE = 1
-_LAST_NS = 2**62
 _encode = msgspec.json.Encoder().encode
 
 
-class MetricRows:
-    """Writes the metrics of one resource into a builder, and counts what cannot be taken."""
+class MetricRows(Rows):
+    """Writes metrics; totals are added up over the requests of a process."""
 
-    def __init__(self, builder: BatchBuilder, totals: TotalsTable, now_ns: int) -> None:
-        self._builder = builder
+    scopes = "scope_metrics"
+
+    def __init__(self, process: Process, totals: TotalsTable) -> None:
+        super().__init__(process)
         self._totals = totals
-        self._now_ns = now_ns
+        self._now_ns = time.time_ns()
         self._series: dict[tuple[str, str, str], int] = {}
         self._differences: list[Added] = []
-        self.rejected = 0
-        self.problem = ""
 
     def undo(self) -> None:
-        """Take back what delta points added: they could not be stored, and their sender will send them again."""
+        """Take back what delta points added."""
         for added in self._differences:
             added.undo()
         self._differences.clear()
 
-    def add_scope(self, scope_metrics: Any) -> None:
+    def add_scope(self, scope: Any) -> None:
         """Add all metrics of one instrumentation scope."""
         kinds = {
             "gauge": self._add_gauge,
@@ -48,21 +49,17 @@ class MetricRows:
             "histogram": self._add_histogram,
             "exponential_histogram": self._add_exponential_histogram,
         }
-        for metric in scope_metrics.metrics:
+        for metric in scope.metrics:
             kind = metric.WhichOneof("data")
             if not metric.name or kind is None:
-                self._reject("a metric without a name or without data")
+                self.reject("a metric without a name or without data")
                 continue
             kinds[kind](metric, metric_name(metric.name), getattr(metric, kind))
-
-    def _reject(self, problem: str) -> None:
-        self.rejected += 1
-        self.problem = problem
 
     def _total(self, name: str, labels: str) -> SeriesTotal | None:
         total = self._totals.of(name, labels)
         if total is None:
-            self._reject("more series than one process may have")
+            self.reject("more series than one process may have")
         return total
 
     def _add_gauge(self, metric: Any, name: str, gauge: Any) -> None:
@@ -80,7 +77,7 @@ class MetricRows:
                 continue
             value, labels = _number(point), _labels(point.attributes)
             if total.is_monotonic and (isnan(value) or value < 0):
-                self._reject(f"a counter below zero or without a number: {name}")
+                self.reject(f"a counter below zero or without a number: {name}")
                 continue
             if total.is_monotonic or is_delta:
                 series = self._total(name, labels)
@@ -115,7 +112,7 @@ class MetricRows:
                 continue
             bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
             if (counts and len(counts) != len(bounds) + 1) or not _are_bounds(bounds):
-                self._reject(f"a histogram whose buckets do not fit its bounds: {name}")
+                self.reject(f"a histogram whose buckets do not fit its bounds: {name}")
                 continue
             filed: dict[int, int] = {}
             for code, count in zip(explicit_codes(bounds), counts, strict=False):
@@ -129,7 +126,7 @@ class MetricRows:
             if point.flags & _NO_VALUE:
                 continue
             if point.scale not in SCALES:
-                self._reject(f"a histogram with a scale beyond {SCALES[0]} and {SCALES[-1]}: {name}")
+                self.reject(f"a histogram with a scale beyond {SCALES[0]} and {SCALES[-1]}: {name}")
                 continue
             buckets = exponential_counts(point)
             self._distribution(metric, name, point, buckets, is_delta=is_delta, scale=point.scale)
@@ -147,7 +144,7 @@ class MetricRows:
             self._differences.append(total.add_distribution(seen, scale))
         else:
             total.add_cumulative_distribution(seen, point.start_time_unix_nano, scale)
-        self._builder.add_histogram(
+        self.builder.add_histogram(
             self._position(metric, name, "histogram", labels),
             time_ns=self._time(point),
             count=total.count,
@@ -158,17 +155,17 @@ class MetricRows:
         )
 
     def _sample(self, metric: Any, name: str, kind: str, labels: str, point: Any, value: float) -> None:
-        self._builder.add_sample(self._position(metric, name, kind, labels), time_ns=self._time(point), value=value)
+        self.builder.add_sample(self._position(metric, name, kind, labels), time_ns=self._time(point), value=value)
 
     def _time(self, point: Any) -> int:
-        return min(point.time_unix_nano or self._now_ns, _LAST_NS)
+        return min(point.time_unix_nano or self._now_ns, LAST_NS)
 
     def _position(self, metric: Any, name: str, kind: str, labels: str) -> int:
         key = (name, kind, labels)
         found = self._series.get(key)
         if found is None:
             unit = f" [{metric.unit}]" if metric.unit and metric.unit != "1" else ""
-            found = self._series[key] = self._builder.add_series(name, kind, f"{metric.description}{unit}", labels)
+            found = self._series[key] = self.builder.add_series(name, kind, f"{metric.description}{unit}", labels)
         return found
 
 

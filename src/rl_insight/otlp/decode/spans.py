@@ -1,7 +1,7 @@
 """OTLP spans to rows of a batch.
 
-This is the dearest part of OTLP: a span costs about a dozen attribute accesses into protobuf, and nothing else that
-could be avoided. Rows go straight into the builder's lists.
+This is the most expensive part of OTLP: a span costs about a dozen attribute accesses into protobuf, and little else.
+Rows go straight into the builder's lists.
 """
 
 from __future__ import annotations
@@ -9,50 +9,51 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from rl_insight.schema import NO_STEP, BatchBuilder
+from rl_insight.otlp.decode.rows import LAST_NS, Rows
+from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain
+from rl_insight.otlp.mapping import EVENT_SEGMENT, LANE, OTHER_LANE, SEGMENT, STATE_NAME, STATUS
+from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
-from rl_insight.server.otlp.attributes import as_text, as_whole_number, json_text, plain
 
 _IDS = struct.Struct(">QQQ").unpack
 _ID = struct.Struct(">Q").unpack
-_LAST_NS = 2**62
 _ERROR = 2
 _KINDS = ("", "", "server", "client", "producer", "consumer")
 """By number; "internal", which is nearly every span, is not worth the room."""
-_EVENT_SEGMENT = "event"
-_MEANT_FOR_US = frozenset(
+_KNOWN = frozenset(
     {
-        "monitor.trace_segment", "state_name", "state_lane_id", "lane", "process_id", "step", "rl.step", "session_id",
-        "monitor.status", "error.type", TRACE_SOURCE,
+        SEGMENT, STATE_NAME, LANE, OTHER_LANE, STATUS, "process_id", "project", "experiment_name", "step", "rl.step",
+        "session_id", "error.type", TRACE_SOURCE,
     }
 )  # fmt: skip
-"""Attributes that have a column of their own."""
+"""Attributes that have a column, or repeat what the process says."""
 
 
-class SpanRows:
-    """Writes the spans of one resource into a builder, and counts those that cannot be taken."""
+class SpanRows(Rows):
+    """Writes spans, their events as instants, and instants that were sent as spans."""
 
-    def __init__(self, builder: BatchBuilder, process_id: str) -> None:
-        self._builder = builder
-        self._process_id = process_id
-        self.rejected = 0
-        self.problem = ""
-        text = builder.text
+    scopes = "scope_spans"
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        text = self.builder.text
         self._plain_columns = (text("duration"), text("ok"))
+        # An import adds the file's identity to the id that the spans were written with.
+        self._process_ids = (process.process_id, process.process_id.partition("@")[0])
 
-    def add_scope(self, scope_spans: Any) -> None:
+    def add_scope(self, scope: Any) -> None:
         """Add all spans of one instrumentation scope."""
-        builder = self._builder
+        builder = self.builder
         add_row, text = builder.spans.extend, builder.text
         duration_segment, ok = self._plain_columns
-        for span in scope_spans.spans:
+        for span in scope.spans:
             trace_id, span_id = span.trace_id, span.span_id
             if len(trace_id) != 16 or len(span_id) != 8 or not any(span_id):
-                self._reject("a span without a trace id of 16 bytes and a span id of 8 bytes")
+                self.reject("a span without a trace id of 16 bytes and a span id of 8 bytes")
                 continue
             start = span.start_time_unix_nano
-            if not 0 < start < _LAST_NS:
-                self._reject("a span without a start time")
+            if not 0 < start < LAST_NS:
+                self.reject("a span without a start time")
                 continue
             high, low, number = _IDS(trace_id + span_id)
             parent = span.parent_span_id
@@ -60,9 +61,9 @@ class SpanRows:
             attributes = plain(span.attributes)
             self._note_details(span, attributes)
             end = span.end_time_unix_nano
-            duration = end - start if start < end < _LAST_NS else 0
+            duration = end - start if start < end < LAST_NS else 0
             # SDKs write a status that says nothing on every span; only a failure needs a closer look.
-            if span.status.code == _ERROR or not _MEANT_FOR_US.isdisjoint(attributes):
+            if span.status.code == _ERROR or not _KNOWN.isdisjoint(attributes):
                 columns = self._columns(span, attributes)
                 if columns is None:
                     self._add_instant(span, attributes, (high, low), parent_number)
@@ -91,10 +92,6 @@ class SpanRows:
             if span.events:
                 self._add_events(span, (high, low), number, lane, step, session)
 
-    def _reject(self, problem: str) -> None:
-        self.rejected += 1
-        self.problem = problem
-
     @staticmethod
     def _note_details(span: Any, attributes: dict[str, Any]) -> None:
         """Keep what has no column: the kind of the span, and its links."""
@@ -108,20 +105,20 @@ class SpanRows:
 
     def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, int, int, int, int, int, int] | None:
         """Return name, segment, lane, status, error, step and session; None for an instant that became a span."""
-        text, take = self._builder.text, attributes.pop
+        text, take = self.builder.text, attributes.pop
         agent = read_agent_span(attributes) if TRACE_SOURCE in attributes else None
         row = session_row(attributes, span.start_time_unix_nano, span.end_time_unix_nano) if agent else None
         if row is not None:
-            self._builder.add_session(**{**row, "record": json_text(row["record"]) or "{}"})
-        segment = take("monitor.trace_segment", None)
-        if segment == _EVENT_SEGMENT:
+            self.builder.add_session(**{**row, "record": json_text(row["record"]) or "{}"})
+        segment = take(SEGMENT, None)
+        if segment == EVENT_SEGMENT:
             return None
-        name = take("state_name", None) or span.name
-        lane = take("state_lane_id", None) or take("lane", None)
-        attributes.pop("lane", None)
-        owner = take("process_id", None)
-        if lane is not None and lane in {owner, self._process_id}:
+        name = take(STATE_NAME, None) or span.name
+        lane = take(LANE, None) or take(OTHER_LANE, None)
+        attributes.pop(OTHER_LANE, None)
+        if lane is not None and lane in (attributes.get("process_id"), *self._process_ids):
             lane = None  # the process's own
+        self._drop_repeated(attributes)
         step = as_whole_number(take("step", take("rl.step", None)))
         attributes.pop("rl.step", None)
         session = take("session_id", None)
@@ -139,9 +136,15 @@ class SpanRows:
             text(as_text(session)) if session is not None else 0,
         )
 
+    def _drop_repeated(self, attributes: dict[str, Any]) -> None:
+        attributes.pop("process_id", None)
+        for key, value in (("project", self.process.project), ("experiment_name", self.process.experiment_name)):
+            if attributes.get(key) == value:
+                attributes.pop(key, None)
+
     @staticmethod
     def _status(span: Any, attributes: dict[str, Any]) -> tuple[str, str | None]:
-        said = attributes.pop("monitor.status", None)
+        said = attributes.pop(STATUS, None)
         kind = attributes.pop("error.type", None)
         if span.status.code != _ERROR and said not in {"error", "cancelled"}:
             return "ok", as_text(kind) if kind is not None else None
@@ -153,19 +156,20 @@ class SpanRows:
         return ("cancelled" if said == "cancelled" else "error"), as_text(kind) if kind is not None else None
 
     def _add_events(self, span: Any, trace: tuple[int, int], number: int, lane: int, step: int, session: int) -> None:
-        builder = self._builder
+        builder = self.builder
         for event in span.events:
             attributes = text_or_none(event.attributes)
-            time_ns = min(event.time_unix_nano, _LAST_NS) or span.start_time_unix_nano
+            time_ns = min(event.time_unix_nano, LAST_NS) or span.start_time_unix_nano
             builder.events.extend(
                 (time_ns, builder.text(event.name), number, *trace, lane, step, session, builder.text(attributes))
             )
 
     def _add_instant(self, span: Any, attributes: dict[str, Any], trace: tuple[int, int], parent: int) -> None:
-        """Add an instant that our own export had to send as a span without length."""
-        attributes.pop("process_id", None)
-        lane, session = attributes.pop("lane", None), attributes.pop("session_id", None)
-        self._builder.add_event(
+        """Add an instant that our own encoder sent as a span without length."""
+        self._drop_repeated(attributes)
+        lane = attributes.pop(LANE, None) or attributes.pop(OTHER_LANE, None)
+        session = attributes.pop("session_id", None)
+        self.builder.add_event(
             time_ns=span.start_time_unix_nano,
             name=span.name,
             span_id=parent,

@@ -9,26 +9,21 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.otlp.decode.values import as_text, as_whole_number, plain
+from rl_insight.otlp.mapping import RUN_KEYS, label_attributes
 from rl_insight.schema import Process
-from rl_insight.server.otlp.attributes import as_text, as_whole_number, plain
 
 HEARTBEAT_S = 86_400.0
 """An SDK that has nothing to export is silent, and healthy."""
 _MAX_TEXT = 200
 _MAX_LABELS = 32
 _MAX_CACHED = 4096
-_OWN_KEYS = frozenset(
-    {
-        "service.name", "service.instance.id", "host.name", "process.pid", "rl.run.id", "run_id", "project",
-        "experiment_name", "role", "rank", "telemetry.sdk.language", "telemetry.sdk.name", "telemetry.sdk.version",
-    }
-)  # fmt: skip
 
 
 class ProcessBook:
-    """Finds the process that a resource stands for; the same for the same resource.
+    """Finds the process that a resource describes; the same for the same resource.
 
-    A process is told apart by `service.instance.id`, else by host and pid, else by all that the resource says and the
+    Processes are distinguished by `service.instance.id`, else by host and pid, else by the whole resource and the
     address it came from.
     """
 
@@ -57,21 +52,29 @@ def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
     service = _text(attributes, "service.name") or "unknown_service"
     host = _text(attributes, "host.name") or peer
     pid = as_whole_number(attributes.get("process.pid")) or 0
-    run_id = _text(attributes, "rl.run.id") or _text(attributes, "run_id") or f"otlp-{service}-{day}"
-    others = {key: as_text(value)[:_MAX_TEXT] for key, value in attributes.items() if key not in _OWN_KEYS}
+    labels = {key: as_text(value)[:_MAX_TEXT] for key, value in label_attributes(attributes).items()}
     return Process(
         process_id=_identity(attributes, service, host, pid, peer),
-        run_id=run_id,
+        run_id=run_of(attributes) or f"otlp-{service}-{day}",
         host=host,
         pid=pid,
         project=_text(attributes, "project"),
         experiment_name=_text(attributes, "experiment_name"),
-        role=_text(attributes, "role") or service,
+        role=_text(attributes, "role") if "role" in attributes else service,
         rank=as_whole_number(attributes.get("rank")),
-        labels=dict(list(others.items())[:_MAX_LABELS]),
+        labels=dict(list(labels.items())[:_MAX_LABELS]),
         started_ns=time.time_ns(),
         heartbeat_s=HEARTBEAT_S,
     )
+
+
+def run_of(attributes: dict[str, Any]) -> str:
+    """Return the run that resource attributes name; empty when they name none.
+
+    >>> run_of({"run.id": "20260101-1", "service.name": "xtuner"})
+    '20260101-1'
+    """
+    return next((run_id for key in RUN_KEYS if (run_id := _text(attributes, key))), "")
 
 
 def _identity(attributes: dict[str, Any], service: str, host: str, pid: int, peer: str) -> str:

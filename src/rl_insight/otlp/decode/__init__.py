@@ -1,0 +1,1 @@
+"""OTLP requests to rows of batches."""

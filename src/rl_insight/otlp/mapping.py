@@ -1,0 +1,100 @@
+"""The names and rules that encoding and decoding share: resources, attributes of spans, severities."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rl_insight.schema import Process
+
+RUN_KEYS: Final = ("rl.run.id", "run_id", "run.id")
+"""Resource attributes that name the run; the first one present counts. `run.id` is what XTuner sends."""
+SEMANTIC_LABELS: Final = {"algorithm": "rl.algorithm", "model": "rl.model.name", "model_name": "rl.model.name"}
+"""Labels of a process that have a name in the semantic conventions for reinforcement learning."""
+PROCESS_KEYS: Final = frozenset(
+    {
+        *RUN_KEYS, "service.name", "service.instance.id", "host.name", "process.pid", "project", "experiment_name",
+        "role", "rank", "telemetry.sdk.language", "telemetry.sdk.name", "telemetry.sdk.version",
+    }
+)  # fmt: skip
+"""Resource attributes that are not labels of the process."""
+
+SEGMENT: Final = "monitor.trace_segment"
+STATUS: Final = "monitor.status"
+STATE_NAME: Final = "state_name"
+LANE: Final = "state_lane_id"
+OTHER_LANE: Final = "lane"
+"""The lane of a log line, and of a span from a sender that calls it so."""
+EVENT_SEGMENT: Final = "event"
+"""The segment of an instant that is sent as a span without length."""
+STATE_SEGMENTS: Final = frozenset({"state_interval", "state_nested"})
+
+_TRACE_LEVEL = 5
+_LEVELS = (_TRACE_LEVEL, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+"""By the severity number's group of four: trace, debug, info, warn, error, fatal."""
+_LEVEL_NAMES = {
+    "TRACE": _TRACE_LEVEL,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "CRITICAL": logging.CRITICAL,
+}
+_UNNAMED = "Level "
+"""How `logging` begins the name of a level that has none."""
+
+
+def resource_attributes(process: Process, namespace: str) -> dict[str, Any]:
+    """Return the resource of a process; what is empty is left out, but for the role, which `service.name` is not."""
+    semantic = {SEMANTIC_LABELS[key]: value for key, value in process.labels.items() if key in SEMANTIC_LABELS}
+    found: dict[str, Any] = {
+        **semantic,
+        **process.labels,
+        "service.name": namespace,
+        "service.instance.id": process.process_id,
+        "host.name": process.host,
+        "process.pid": process.pid,
+        "rl.run.id": process.run_id,
+        "run_id": process.run_id,
+        "project": process.project,
+        "experiment_name": process.experiment_name,
+        "rank": process.rank,
+    }
+    return {key: value for key, value in found.items() if value not in {"", None}} | {"role": process.role}
+
+
+def label_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the resource attributes that are labels of the process, without the second name of any of them."""
+    repeated = {SEMANTIC_LABELS[key] for key in attributes if key in SEMANTIC_LABELS}
+    return {key: value for key, value in attributes.items() if key not in PROCESS_KEYS and key not in repeated}
+
+
+def severity(level: int) -> int:
+    """Return OTLP's severity number for a level of the `logging` module.
+
+    >>> [severity(level) for level in (5, 10, 20, 25, 30, 40, 50, 90)]
+    [1, 5, 9, 11, 13, 17, 21, 24]
+    """
+    if level < logging.DEBUG:
+        return 1
+    if level >= logging.CRITICAL + 10:
+        return 24
+    decade, rest = divmod(level, 10)
+    return 4 * decade + 1 + rest * 4 // 10
+
+
+def level_of(severity_number: int, severity_text: str) -> int:
+    """Return the level as in `logging`.
+
+    >>> level_of(9, ""), level_of(17, ""), level_of(0, "warn"), level_of(11, "Level 25")
+    (20, 40, 30, 25)
+    """
+    number = severity_text.removeprefix(_UNNAMED)
+    if number != severity_text and number.isdecimal() and len(number) < 4 and severity(int(number)) == severity_number:
+        return int(number)
+    if 1 <= severity_number <= 24:
+        return _LEVELS[(severity_number - 1) // 4]
+    return _LEVEL_NAMES.get(severity_text.upper(), logging.INFO)
