@@ -26,7 +26,7 @@ def clock():
 
 
 def total(collector, name):
-    return sum(value for family in collector.series.families() if family.name == name for _, value in family.values)
+    return sum(value for family in collector.series.families() if family.name == name for _, value, _ in family.points)
 
 
 def test_status_tells_who_sent_what(fake_process, clock):

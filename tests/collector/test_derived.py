@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from rl_insight.collector import InProcessCollector
-from rl_insight.collector.derived import DerivedMetrics
-from rl_insight.collector.derived_families import DERIVED_NAMES, DURATION_BOUNDS
-from rl_insight.collector.sinks.prometheus import PrometheusRenderer
+from rl_insight.collector.derived import DECLARATIONS, DURATION_BOUNDS, DerivedMetrics
 from rl_insight.schema import NO_STEP, OPEN
 
 SECOND = 1_000_000_000
@@ -42,14 +40,14 @@ def values(derived, name):
     """The series of a family: `{(other labels): value}` by their sorted text."""
     for family in derived.families():
         if family.name == name:
-            return {_key(labels): value for labels, value in family.values}
+            return {_key(labels): value for labels, value, _ in family.points}
     return {}
 
 
 def durations(derived, name="span_duration_seconds"):
     for family in derived.families():
         if family.name == name:
-            return {_key(labels): entry for labels, entry in family.durations}
+            return {_key(labels): entry for labels, entry, _ in family.points}
     return {}
 
 
@@ -170,8 +168,7 @@ def test_durations_are_filed_by_name_over_all_ranks_with_the_last_trace(derived,
         derived.write(process.batch())
     ((key, entry),) = durations(derived).items()
     assert key == "role=rollout,segment=duration,span_name=generate"
-    assert sum(entry.counts) == 2
-    assert entry.seconds == 3.0
+    assert (entry.count, sum(entry.buckets.values()), entry.sum) == (2, 2, 3.0)
     ((position, exemplar),) = entry.exemplars.items()
     assert DURATION_BOUNDS[position - 1] < 1.5 <= DURATION_BOUNDS[position]
     assert exemplar == ("00000000000000ab0000000000000002", 1.5, SECOND + 3 * SECOND // 2)
@@ -181,11 +178,32 @@ def test_durations_are_filed_by_name_over_all_ranks_with_the_last_trace(derived,
     }
 
 
+def test_an_exemplar_is_never_replaced_by_an_older_one(derived, fake_process):
+    for process_id, trace, starts in (("p0", 7, (20, 30, 10)), ("p1", 8, (25,))):
+        process = fake_process(process_id, role="rollout")
+        for start in starts:
+            process.span("generate", start, SECOND, trace=(trace, start), start_ns=start * SECOND)
+        derived.write(process.batch())
+    ((_, entry),) = durations(derived).items()
+    (exemplar,) = entry.exemplars.values()
+    assert exemplar == (f"{7:016x}{30:016x}", 1.0, 31 * SECOND)
+
+
+def test_a_deleted_run_leaves_at_once(derived, fake_process):
+    for run_id in ("r1", "r2"):
+        process = fake_process(run_id, run_id=run_id, role="trainer")
+        derived.write(process.span("work", 1, SECOND, step=4).span("open", 2, OPEN).batch())
+    derived.drop_run("r1")
+    runs = {dict(point.labels).get("run_id") for family in derived.families() for point in family.points}
+    assert runs == {"r2", None}
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.0005, 0.001, 1.0, 4000.0, 1e6])
 def test_a_duration_stands_at_the_first_bound_that_holds_it(derived, fake_process, seconds):
     derived.write(fake_process("a").span("work", 1, int(seconds * SECOND)).batch())
     ((_, entry),) = durations(derived).items()
-    position = entry.counts.index(1)
+    ((position, count),) = entry.buckets.items()
+    assert count == 1
     assert position == len(DURATION_BOUNDS) or DURATION_BOUNDS[position] >= seconds
     assert position == 0 or DURATION_BOUNDS[position - 1] < seconds
 
@@ -216,7 +234,7 @@ def test_the_span_of_a_session_tells_how_long_it_took(derived, fake_process):
     process.span("session", 1, SECOND, segment="session").span("session", 2, SECOND, segment="session", status="error")
     process.span("session", 3, OPEN, segment="session")
     derived.write(process.batch())
-    assert sum(durations(derived, "session_duration_seconds")["role=rollout"].counts) == 2
+    assert durations(derived, "session_duration_seconds")["role=rollout"].count == 2
 
 
 def test_steps_tell_when_they_last_grew(derived, fake_process, clock):
@@ -254,19 +272,20 @@ def test_too_many_names_share_one_series_and_are_counted(clock, fake_process):
     assert len(spans) == 4
     assert spans["role=__overflow__"] == 7
     assert len(durations(derived)) == 3
-    assert sum(durations(derived)["role=__overflow__"].counts) == 8
+    assert durations(derived)["role=__overflow__"].count == 8
     assert values(derived, "derived_overflow")[""] == 7 + 7 + 8
 
 
-def test_a_users_metric_of_the_same_name_wins(fake_process):
+def test_a_recorded_metric_cannot_take_the_name_of_a_derived_one(fake_process):
     derived = DerivedMetrics()
     collector = InProcessCollector([derived])
     collector.ingest(fake_process("a").gauge("current_step", 17.0).span("work", 1, SECOND, step=4).payload())
     assert collector.wait_idle(10.0)
-    body = PrometheusRenderer(collector, derived).render()[0].decode()
+    body = collector.metrics_page()[0].decode()
     collector.close()
     assert body.count("# TYPE rl_insight_monitor_current_step ") == 1
-    assert 'rl_insight_monitor_current_step{experiment_name="grpo",project="demo",run_id="r1"} 17.0' in body
+    assert 'rl_insight_monitor_current_step{experiment_name="grpo",project="demo",run_id="r1"} 4' in body
+    assert collector.series.refused == {"name": 1}
 
 
 def test_the_page_is_valid_openmetrics_with_exemplars(fake_process):
@@ -274,7 +293,7 @@ def test_the_page_is_valid_openmetrics_with_exemplars(fake_process):
     collector = InProcessCollector([derived])
     collector.ingest(fake_process("a", role="r", rank=0).span('a "name"\n', 1, SECOND, trace=(1, 2)).payload())
     assert collector.wait_idle(10.0)
-    body, content_type = PrometheusRenderer(collector, derived).render("application/openmetrics-text")
+    body, content_type = collector.metrics_page("application/openmetrics-text")
     collector.close()
     assert content_type.startswith("application/openmetrics-text")
     families = {family.name: family for family in text_string_to_metric_families(body.decode())}
@@ -291,5 +310,4 @@ def test_names_are_those_that_are_exposed(derived, fake_process):
     process.span("s", 3, OPEN, segment="session")
     add_session(add_session(process, "s1", "pending"), "s2", "accepted")
     derived.write(process.batch())
-    shown = {f"{family.name}_total" if family.kind == "counter" else family.name for family in derived.families()}
-    assert shown == DERIVED_NAMES
+    assert {family.name for family in derived.families()} == {declared.name for declared in DECLARATIONS}

@@ -7,12 +7,11 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rl_insight.collector import InProcessCollector
-from rl_insight.collector.derived import DerivedMetrics
-from rl_insight.collector.derived_families import DURATION_BOUNDS
+from rl_insight.collector import SeriesTable, SinkContext
+from rl_insight.collector.derived import DURATION_BOUNDS, DerivedMetrics
 from rl_insight.collector.sinks.otlp import otlp_sinks
-from rl_insight.collector.sinks.prometheus import PrometheusRenderer
 from rl_insight.collector.sinks.remote_write import RemoteWriteSink
+from rl_insight.metrics.prometheus import render
 from rl_insight.schema import OPEN
 from rl_insight.server.config import load_settings
 from rl_insight.server.services import Services
@@ -48,12 +47,18 @@ def receiver(request):
     return request.getfixturevalue("start_victoria_metrics")()
 
 
+def context_of(derived):
+    """What a collector with these derived metrics would share with its sinks."""
+    return SinkContext("t", derived.started_ns, SeriesTable(), [derived])
+
+
 @pytest.fixture
 def make_sink(derived):
     made = []
 
     def make(url, **options):
-        made.append(RemoteWriteSink(url, namespace="t", derived=derived, **options))
+        made.append(RemoteWriteSink(url, **options))
+        made[-1].attach(context_of(derived))
         return made[-1]
 
     yield make
@@ -73,14 +78,11 @@ def trainer(fake_process, clock):
 
 def page_of(derived):
     """The derived series on /metrics: names and labels with values, as a receiver returns them."""
-    collector = InProcessCollector(namespace="t")
-    body, _ = PrometheusRenderer(collector, derived).render()
-    collector.close()
+    body, _ = render(derived.families(), "t")
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(body.decode())
         for sample in family.samples
-        if "collector_" not in sample.name
     }
 
 
@@ -168,12 +170,6 @@ def test_what_did_not_change_is_sent_again_only_after_a_while(
     assert sink.get_status()["sent_samples"] == 2 * everything + 1
 
 
-def test_nobody_takes_the_name_of_a_derived_metric(http_receiver, make_sink, fake_process):
-    sink = make_sink(http_receiver.url)
-    sink.write(fake_process("p1").count("spans").gauge("current_step", 3.0).count("mine").batch())
-    assert sink.get_status()["refused_rows"] == {"name": 2}
-
-
 def test_a_server_pushes_them_where_its_settings_say(
     start_prometheus, otlp_receiver, fake_process, clock, tmp_path, wait_until
 ):
@@ -208,7 +204,8 @@ def points_of(request):
 
 @pytest.fixture
 def otlp_sink(otlp_receiver, derived, clock):
-    (sink,) = otlp_sinks(otlp_receiver.url, signals=["metrics"], derived=derived, clock=clock)
+    (sink,) = otlp_sinks(otlp_receiver.url, signals=["metrics"], clock=clock)
+    sink.attach(context_of(derived))
     yield sink
     sink.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_insight.collector import CollectorStatus, ProcessStatus, SinkStatus
-from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.collector.health import HEALTH
 
 PAGE = (Path(__file__).parents[2] / "docs" / "collector.md").read_text()
 
@@ -25,5 +25,6 @@ def test_every_status_field_is_documented(status):
 
 def test_every_health_metric_is_documented():
     short = {f"collector_sink_{name}" for name in ("queued", "written_total", "failed_total", "dropped_total")}
-    assert [name for name in HEALTH_NAMES - short if f"`{name}" not in PAGE] == []
+    names = {declared.exposed_name for declared in HEALTH.declarations}
+    assert [name for name in names - short if f"`{name}" not in PAGE] == []
     assert "collector_sink_{queued,written_total,failed_total,dropped_total}" in PAGE

@@ -394,12 +394,12 @@ def test_everything_survives_the_way_into_our_own_server(start_our_server, fake_
     assert ask("SELECT level, logger, message FROM logs") == [(30, "tools", "hello")]
     wait_until(lambda: len(services.collector.series) == 3)
     families = {family.name: family for family in services.collector.series.families()}
-    assert families["steps"].values[0][1] == 7.0
-    assert families["reward"].values[0][1] == 0.25
-    ((key, distribution),) = families["latency"].distributions
+    assert families["steps"].points[0].value == 7.0
+    assert families["reward"].points[0].value == 0.25
+    ((labels, distribution, _),) = families["latency"].points
     assert distribution.buckets == {bucket_code(value): 1 for value in observed}
     assert (distribution.count, distribution.sum) == (5, sum(observed))
-    assert key.run.run_id == "r1"
+    assert ("run_id", "r1") in labels
 
 
 def test_every_signal_has_a_sink_of_its_own_name():

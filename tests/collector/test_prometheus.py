@@ -11,19 +11,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from rl_insight.collector import InProcessCollector
-from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.collector.health import HEALTH
 from rl_insight.collector.sinks.memory import MemorySink
-from rl_insight.collector.sinks.prometheus import (
-    OPENMETRICS_TYPE,
-    TEXT_TYPE,
-    PrometheusRenderer,
-    bucket_bounds,
-    health_families,
-    wants_openmetrics,
-)
+from rl_insight.metrics import HISTOGRAM, Distribution, Family
+from rl_insight.metrics.prometheus import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
 from rl_insight.schema import BatchBuilder, Loss, Process
 from rl_insight.schema.histogram import bucket_code
-from rl_insight.schema.names import exposed_name
 
 OPENMETRICS = "application/openmetrics-text"
 RUN = {"project": "demo", "experiment_name": "grpo", "run_id": "r1"}
@@ -31,7 +24,7 @@ RUN = {"project": "demo", "experiment_name": "grpo", "run_id": "r1"}
 
 def samples(collector, accept="text/plain"):
     """Return ``{(name, label items): value}`` as prometheus_client reads the page."""
-    body, content_type = PrometheusRenderer(collector).render(accept)
+    body, content_type = collector.metrics_page(accept)
     parse = parse_openmetrics if content_type == OPENMETRICS_TYPE else parse_text
     found = {}
     for family in parse(body.decode()):
@@ -124,13 +117,13 @@ def test_any_page_can_be_parsed(rows, accept):
     collector.accept(builder.build(process, sequence=1, sent_ns=1))
     found = samples(collector, accept)
     for family in collector.series.families():
-        exposed = exposed_name("rl", family.name, family.kind)
-        for key, number in family.values:
-            assert found[exposed, tuple(sorted([*key.labels, ("run_id", key.run.run_id)]))] == number
-        for key, distribution in family.distributions:
-            labels = sorted([*key.labels, ("run_id", key.run.run_id)])
-            assert found[f"{exposed}_count", tuple(labels)] == distribution.count
-            assert found[f"{exposed}_bucket", tuple(sorted([*labels, ("le", "+Inf")]))] == distribution.count
+        exposed = family.exposed_name("rl")
+        for labels, recorded, _ in family.points:
+            if not isinstance(recorded, Distribution):
+                assert found[exposed, tuple(sorted(labels))] == recorded
+                continue
+            assert found[f"{exposed}_count", tuple(sorted(labels))] == recorded.count
+            assert found[f"{exposed}_bucket", tuple(sorted([*labels, ("le", "+Inf")]))] == recorded.count
 
 
 def test_series_of_one_histogram_share_their_bounds_so_that_they_can_be_summed(fake_process):
@@ -158,7 +151,7 @@ def test_bounds_stay_once_they_were_seen(fake_process):
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
 def test_every_bound_stands_once_ascending_and_counts_what_is_below_it(numbers):
     codes = sorted({bucket_code(number) for number in numbers})
-    bounds = bucket_bounds(codes)
+    bounds = Family("h", HISTOGRAM, "", [], codes=codes).cumulative_bounds()
     ends = [bound for bound, _ in bounds]
     assert ends == sorted(set(ends))
     assert all(math.isfinite(end) for end in ends)
@@ -171,7 +164,7 @@ def test_every_bound_stands_once_ascending_and_counts_what_is_below_it(numbers):
 
 def test_zeros_between_negative_and_positive_values_have_a_bucket_of_their_own():
     codes = sorted(bucket_code(number) for number in (-1.0, 0.0, 1.0))
-    ends = [end for end, _ in bucket_bounds(codes)]
+    ends = [end for end, _ in Family("h", HISTOGRAM, "", [], codes=codes).cumulative_bounds()]
     assert 0.0 in ends
     assert -1e-300 < ends[ends.index(0.0) - 1] < 0.0
 
@@ -191,18 +184,18 @@ def test_zeros_between_negative_and_positive_values_have_a_bucket_of_their_own()
 )
 def test_format_follows_the_accept_header(accept, expected):
     assert wants_openmetrics(accept) is expected
-    _, content_type = PrometheusRenderer(InProcessCollector()).render(accept)
+    _, content_type = InProcessCollector().metrics_page(accept)
     assert content_type == (OPENMETRICS_TYPE if expected else TEXT_TYPE)
 
 
 def test_what_openmetrics_cannot_say_is_said_in_text(fake_process):
     collector = InProcessCollector(namespace="rl")
     collector.ingest(fake_process().observe("advantage", -1.0, 0.0, 1.0).payload())
-    assert PrometheusRenderer(collector).render(OPENMETRICS)[1] == TEXT_TYPE
+    assert collector.metrics_page(OPENMETRICS)[1] == TEXT_TYPE
     assert value(collector, "rl_advantage_sum", **RUN) == 0.0
     collector = InProcessCollector(namespace="rl")
     collector.ingest(fake_process().count("jobs").gauge("jobs_created", 1.0).payload())
-    assert PrometheusRenderer(collector).render(OPENMETRICS)[1] == TEXT_TYPE
+    assert collector.metrics_page(OPENMETRICS)[1] == TEXT_TYPE
     assert len([name for name, _ in samples(collector) if name.startswith("rl_jobs")]) == 2
 
 
@@ -227,8 +220,8 @@ def test_collector_tells_its_own_health(fake_process):
 
 def test_names_of_the_health_metrics_are_reserved(fake_process):
     collector = InProcessCollector(namespace="rl")
-    families = health_families(collector.status())
-    assert {exposed_name("", family.name, family.kind) for family in families} == HEALTH_NAMES
+    families = HEALTH.families(collector.status())
+    assert [family.name for family in families] == [declared.name for declared in HEALTH.declarations]
     collector.ingest(fake_process().count("telemetry_lost").payload())
     assert value(collector, "rl_collector_refused_samples_total", reason="name") == 1
 
@@ -244,7 +237,7 @@ def test_promtool_finds_nothing_to_complain_about(fake_process):
     process = fake_process().count("steps", 2, rank="0").gauge("reward", math.nan, documentation='a "b"\n\\c')
     process.observe("response_length_tokens", 1.0, 300.0, 0.0, -4.0)
     collector.ingest(process.payload(losses=[Loss("spans", "buffer", 4)]))
-    result = promtool(PrometheusRenderer(collector).render()[0])
+    result = promtool(collector.metrics_page()[0])
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     collector.close()
 
@@ -252,7 +245,7 @@ def test_promtool_finds_nothing_to_complain_about(fake_process):
 def test_promtool_only_advises_against_a_unit_the_user_abbreviated(fake_process):
     collector = InProcessCollector()
     collector.ingest(fake_process().observe("step_latency_ms", 42.0).payload())
-    result = promtool(PrometheusRenderer(collector).render()[0])
+    result = promtool(collector.metrics_page()[0])
     assert result.stderr.decode().splitlines() == [
         "rl_insight_monitor_step_latency_ms metric names should not contain abbreviated units"
     ]

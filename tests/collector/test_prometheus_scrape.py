@@ -8,8 +8,7 @@ import random
 import pytest
 
 from rl_insight.collector import InProcessCollector
-from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
-from rl_insight.collector.sinks.prometheus import PrometheusRenderer
+from rl_insight.metrics.endpoint import MetricsEndpoint
 
 NAMESPACE = "rl_insight_monitor"
 
@@ -22,7 +21,7 @@ def exact_quantile(values, q):
 def scraped(start_prometheus):
     """A collector, and the Prometheus that scrapes it."""
     collector = InProcessCollector()
-    endpoint = MetricsEndpoint(PrometheusRenderer(collector).render)
+    endpoint = MetricsEndpoint(collector.metrics_page)
     yield collector, start_prometheus([endpoint.address])
     endpoint.close()
     collector.close()

@@ -12,8 +12,7 @@ import cramjam
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from rl_insight.collector import InProcessCollector, SinkRunner
-from rl_insight.collector.sinks.prometheus import PrometheusRenderer
+from rl_insight.collector import InProcessCollector, SeriesTable, SinkContext, SinkRunner
 from rl_insight.collector.sinks.remote_write import RemoteWriteSink
 from rl_insight.errors import ConfigError, TransportError
 from rl_insight.schema.histogram import bucket_code
@@ -80,12 +79,28 @@ def received(http_receiver):
     return read
 
 
+class Attached:
+    """A sink with the table of a collector: a batch is merged there before the sink gets it."""
+
+    def __init__(self, sink, namespace="rl_insight_monitor"):
+        self.table = SeriesTable()
+        self.sink = sink
+        sink.attach(SinkContext(namespace, 0, self.table, []))
+
+    def write(self, batch):
+        self.table.apply(batch)
+        self.sink.write(batch)
+
+    def __getattr__(self, name):
+        return getattr(self.sink, name)
+
+
 @pytest.fixture
 def make_sink(http_receiver):
     made = []
 
-    def make(url=http_receiver.url, **options):
-        made.append(RemoteWriteSink(url, **options))
+    def make(url=http_receiver.url, namespace="rl_insight_monitor", **options):
+        made.append(Attached(RemoteWriteSink(url, **options), namespace))
         return made[-1]
 
     yield make
@@ -102,7 +117,7 @@ def send(sink, *batches):
 def exposed(collector):
     """Return the user's series on /metrics in the form of `received`: labels sorted, the name among them."""
     found = {}
-    for line in PrometheusRenderer(collector).render()[0].decode().splitlines():
+    for line in collector.metrics_page()[0].decode().splitlines():
         match = re.fullmatch(r"(\w+)\{(.*)\} (\S+)", line)
         if match and "_collector_" not in match[1] and "telemetry_lost" not in match[1]:
             pairs = [("__name__", match[1]), *re.findall(r'(\w+)="([^"]*)"', match[2])]
@@ -296,7 +311,7 @@ def test_address_that_is_no_url_is_refused(url):
 
 def test_slow_receiver_delays_nobody_and_memory_stays_bounded(http_receiver, fake_process, wait_until):
     http_receiver.may_answer.clear()
-    runner = SinkRunner(RemoteWriteSink(http_receiver.url, flush_interval_s=0.01), max_batches=5)
+    runner = SinkRunner(Attached(RemoteWriteSink(http_receiver.url, flush_interval_s=0.01)), max_batches=5)
     process = fake_process()
     runner.put(process.count("steps").batch(), 10)
     wait_until(lambda: http_receiver.paths)
@@ -361,8 +376,8 @@ def test_real_receiver_computes_quantiles_within_five_percent(receiver, make_sin
 
 
 def test_replays_and_restarts_of_a_real_receiver_lose_and_double_nothing(receiver, fake_process, wait_until):
-    sink = RemoteWriteSink(write_url(receiver), namespace="t", flush_interval_s=0.05)
-    collector = InProcessCollector([sink])
+    sink = RemoteWriteSink(write_url(receiver), flush_interval_s=0.05)
+    collector = InProcessCollector([sink], namespace="t")
     process = fake_process()
     gauge_times = []
 

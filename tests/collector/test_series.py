@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_insight.collector import Run, SeriesTable
+from rl_insight.collector import SeriesTable
+from rl_insight.metrics import GAUGE
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.histogram import bucket_code
+from rl_insight.schema.names import RESERVED_LABELS
 
 
 def values(table, name):
     """Return ``{label items: value}`` of a counter or a gauge."""
-    return {key.labels: value for family in table.families() if family.name == name for key, value in family.values}
+    return {
+        tuple(pair for pair in labels if pair[0] not in RESERVED_LABELS): value
+        for family in table.families()
+        if family.name == name
+        for labels, value, _ in family.points
+    }
 
 
 def only(table, name):
@@ -25,7 +32,7 @@ def only(table, name):
 
 def distribution(table, name):
     (family,) = [family for family in table.families() if family.name == name]
-    ((_, found),) = family.distributions
+    ((_, found, _),) = family.points
     return found
 
 
@@ -161,11 +168,124 @@ def test_runs_are_told_apart_and_can_be_dropped(fake_process):
     table.apply(fake_process("a", run_id="r1").count("steps", 1).batch())
     table.apply(fake_process("b", run_id="r2").count("steps", 2).gauge("x", 1.0).batch())
     assert len(table) == 3
-    table.drop_run(Run("demo", "grpo", "r2"))
+    table.drop_run("r2")
     assert only(table, "steps") == 1
     assert len(table) == 1
     table.apply(fake_process("c", run_id="r3").count("x", 1).batch())
     assert only(table, "x") == 1
+
+
+class Clock:
+    """Nanoseconds that pass when told to."""
+
+    def __init__(self):
+        self.now_ns = 0
+
+    def __call__(self):
+        return self.now_ns
+
+    def wait(self, seconds):
+        self.now_ns += int(seconds * 1e9)
+
+
+def test_series_of_ended_runs_leave_so_that_new_ones_are_never_refused(fake_process):
+    clock = Clock()
+    table = SeriesTable(max_series=6, clock=clock)
+    for number in range(50):
+        process = fake_process(f"p{number}", run_id=f"r{number}")
+        table.apply(process.count("steps", 3).observe("latency", 1.0).gauge("reward", 0.5).batch(final=True))
+        table.forget(f"p{number}")
+        clock.wait(301)
+    assert table.refused == {}
+    assert len(table) == 3
+    assert list(table.families()) == []
+    assert len(table) == table.tracked_processes == 0
+
+
+def test_a_run_stays_for_a_while_after_its_last_process_ended_and_as_long_as_one_reports(fake_process):
+    clock = Clock()
+    table = SeriesTable(clock=clock)
+    process, other = fake_process("a"), fake_process("b")
+    table.apply(process.count("steps", 3).batch(final=True))
+    table.apply(other.batch())
+    table.forget("a")
+    clock.wait(3000)
+    table.apply(other.batch())  # without a metric
+    clock.wait(3000)
+    assert only(table, "steps") == 3
+    table.forget("b")
+    table.apply(fake_process("c").batch(final=True))
+    table.forget("c")
+    clock.wait(299)
+    assert only(table, "steps") == 3
+    clock.wait(2)
+    assert values(table, "steps") == {}
+
+
+def test_a_silent_run_leaves_after_an_hour_and_counts_in_full_when_it_returns(fake_process):
+    clock = Clock()
+    table = SeriesTable(clock=clock)
+    process = fake_process()
+    table.apply(process.count("steps", 3).observe("latency", 1.0).batch())
+    clock.wait(3599)
+    assert only(table, "steps") == 3
+    clock.wait(2)
+    assert values(table, "steps") == {}
+    table.apply(process.count("steps", 2).observe("latency", 1.0).batch())
+    assert only(table, "steps") == 5
+    assert distribution(table, "latency").count == 2
+
+
+def test_series_that_were_refused_for_lack_of_room_are_taken_once_there_is_some(fake_process):
+    table = SeriesTable(max_series=1)
+    table.apply(fake_process("a", run_id="old").count("steps").batch())
+    process = fake_process("b", run_id="new")
+    table.apply(process.gauge("reward", 1.0).batch())
+    assert table.refused == {"limit": 1}
+    table.drop_run("old")
+    table.apply(process.gauge("reward", 2.0).batch())
+    assert only(table, "reward") == 2.0
+
+
+def test_changes_are_what_was_set_since_they_were_last_taken(fake_process):
+    table = SeriesTable()
+    changes = table.follow()
+    process = fake_process()
+    table.apply(process.count("steps", 2).gauge("reward", 1.0, time_ns=5).gauge("reward", 2.0, time_ns=7).batch())
+    assert changes.pending_points == 2
+    taken = {family.name: [(point.value, point.time_ns) for point in family.points] for family in changes.take()}
+    assert taken == {"steps": [(2.0, 0)], "reward": [(1.0, 5), (2.0, 7)]}
+    assert changes.take() == []
+    table.apply(process.count("steps", 1).batch())
+    (family,) = changes.take()
+    assert (family.name, family.points[0].value) == ("steps", 3.0)
+
+
+def test_a_histogram_with_a_new_bucket_changes_in_all_its_series(fake_process):
+    table = SeriesTable()
+    changes = table.follow()
+    process = fake_process()
+    table.apply(process.observe("latency", 1.0, rank="0").observe("latency", 1.0, rank="1").batch())
+    assert [len(family.points) for family in changes.take()] == [2]
+    table.apply(process.observe("latency", 1.0, rank="0").batch())
+    assert [len(family.points) for family in changes.take()] == [1]
+    table.apply(process.observe("latency", 99.0, rank="0").batch())
+    (family,) = changes.take()
+    assert len(family.points) == 2
+    assert family.codes == sorted({bucket_code(1.0), bucket_code(99.0)})
+
+
+def test_changes_that_nothing_takes_stay_bounded_and_keep_the_latest_value(fake_process):
+    table = SeriesTable()
+    changes = table.follow(max_points=3)
+    process = fake_process()
+    for number in range(10):
+        process.gauge("reward", float(number), time_ns=number, rank=str(number % 2))
+        process.gauge("late", float(number), time_ns=number) if number > 5 else None
+    table.apply(process.batch())
+    assert changes.pending_points == 3
+    taken = {family.name: [point.value for point in family.points] for family in changes.take()}
+    assert taken == {"reward": [0.0, 2.0, 1.0], "late": [9.0]}
 
 
 def test_second_kind_of_a_name_is_refused_and_counted(fake_process):
@@ -173,7 +293,7 @@ def test_second_kind_of_a_name_is_refused_and_counted(fake_process):
     process = fake_process()
     table.apply(process.gauge("reward", 1.0).batch())
     table.apply(process.count("reward", 7).observe("reward", 3.0).gauge("reward", 2.0).batch())
-    assert [family.kind for family in table.families()] == ["gauge"]
+    assert [family.kind for family in table.families()] == [GAUGE]
     assert only(table, "reward") == 2.0
     assert table.refused == {"kind": 2}
 
@@ -192,7 +312,7 @@ def test_metrics_with_similar_names_that_do_not_collide_are_kept(fake_process):
     process = fake_process()
     table.apply(process.gauge("tokens", 1.0).count("tokens_total", 2).observe("x", 1.0).count("x_count", 3).batch())
     assert table.refused == {}
-    assert sorted((family.name, family.kind) for family in table.families()) == [
+    assert sorted((family.name, family.kind.name) for family in table.families()) == [
         ("tokens", "counter"),
         ("tokens", "gauge"),
         ("x", "histogram"),
@@ -206,7 +326,7 @@ def test_foreign_names_and_labels_become_what_prometheus_takes(fake_process):
     table.apply(fake_process().gauge("timing_s/step", 1.0, **labels).observe("h", 1.0, le="x").batch())
     assert values(table, "timing_s_step") == {(("a_b", "1"), ("number", "3")): 1.0}
     (histogram,) = [family for family in table.families() if family.name == "h"]
-    assert histogram.distributions[0][0].labels == (("_le", "x"),)
+    assert histogram.points[0].labels[0] == ("_le", "x")
 
 
 @pytest.mark.parametrize("labels", ["[1]", "{", "nonsense", '"text"'])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_insight.store.queries import hardware
-from rl_insight.store.queries.hardware import gpu_totals, has_gpus
+from rl_insight.store.queries.hardware import gpu_totals
 from rl_insight.store.tables import LONG_SPAN_NS, migrate
 
 SECOND = 10**9
@@ -144,9 +144,7 @@ def test_state_without_samples_has_no_figures(run):
 
 def test_nothing_gives_nothing(run):
     assert run.fill([], [Sample(0, 1.0)]).totals().states == []
-    assert has_gpus(run.cursor)
     assert run.fill([State("train", 0, 10, step=1)], []).totals().steps == []
-    assert not has_gpus(run.cursor)
 
 
 def test_spans_that_are_no_states_are_left_out(run):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_insight.schema.names import exposed_name, label_name, metric_name
+from rl_insight.schema.names import label_name, metric_name
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,6 @@ def test_metric_names(given_name, expected):
 )
 def test_label_names(given_name, expected):
     assert label_name(given_name) == expected
-
-
-@pytest.mark.parametrize(
-    ("namespace", "name", "kind", "expected"),
-    [
-        ("rl", "steps", "counter", "rl_steps_total"),
-        ("rl", "steps_total", "counter", "rl_steps_total"),
-        ("rl", "steps_total", "gauge", "rl_steps_total"),
-        ("rl", "latency", "histogram", "rl_latency"),
-        ("", "steps", "counter", "steps_total"),
-    ],
-)
-def test_exposed_names(namespace, name, kind, expected):
-    assert exposed_name(namespace, name, kind) == expected
 
 
 @settings(deadline=None)

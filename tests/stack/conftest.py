@@ -24,8 +24,7 @@ import psutil
 import pytest
 
 from rl_insight.collector import InProcessCollector
-from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
-from rl_insight.collector.sinks.prometheus import PrometheusRenderer
+from rl_insight.metrics.endpoint import MetricsEndpoint
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.server.state import read_record
 from rl_insight.stack import StackSettings, stack_status, stop_stack
@@ -249,7 +248,7 @@ class LiveCollector:
 
     def __init__(self):
         self.collector = InProcessCollector()
-        self.endpoint = MetricsEndpoint(PrometheusRenderer(self.collector).render)
+        self.endpoint = MetricsEndpoint(self.collector.metrics_page)
         self.url = f"http://{self.endpoint.address}"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._feed)

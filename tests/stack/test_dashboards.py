@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.server.metrics import SERVER_NAMES
+from rl_insight.server.metrics import SERVER
 from rl_insight.stack.render import dashboard_files
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_every_variable_that_is_used_exists():
 def test_metrics_about_the_server_are_those_that_it_shows():
     used = {match for text in PROMQL for match in re.findall(r"rl_insight_monitor_(server_\w+)", text)}
     assert used
-    assert used <= SERVER_NAMES
+    assert used <= {declared.exposed_name for declared in SERVER.declarations}
 
 
 @pytest.fixture(scope="module")

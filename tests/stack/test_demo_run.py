@@ -17,8 +17,8 @@ import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
-from rl_insight.collector.derived_families import DERIVED_NAMES
-from rl_insight.server.metrics import SERVER_NAMES
+from rl_insight.collector.derived import DECLARATIONS
+from rl_insight.server.metrics import SERVER
 from rl_insight.stack.render import dashboard_files, fill, package_files
 
 # All share one training, so they run in one place, one after another.
@@ -164,9 +164,11 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(demo, wait_until):
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("the program promtool is not installed")
-    wanted = {f"rl_insight_monitor_{name}" for name in DERIVED_NAMES | {"node_up", "reward_mean"}}
+    derived = {declared.exposed_name for declared in DECLARATIONS}
+    wanted = {f"rl_insight_monitor_{name}" for name in derived | {"node_up", "reward_mean"}}
     # Shown from the first refusal on.
-    always = {f"rl_insight_monitor_{name}" for name in SERVER_NAMES - {"server_refused_total"}}
+    server = {declared.exposed_name for declared in SERVER.declarations} - {"server_refused_total"}
+    always = {f"rl_insight_monitor_{name}" for name in server}
     page = wait_until(lambda: shown_with(demo, wanted | always), 60.0)
     done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

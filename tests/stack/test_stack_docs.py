@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.collector.derived_families import DERIVED_NAMES
+from rl_insight.collector.derived import DECLARATIONS
 from rl_insight.config import config_keys
 from rl_insight.stack import StackSettings
 from rl_insight.stack.programs import PROGRAMS
@@ -44,7 +44,7 @@ def test_no_setting_is_documented_that_does_not_exist():
 
 def test_every_derived_metric_and_alert_is_documented():
     alerts = set(re.findall(r"alert: (\w+)", (package_files("rules") / "rl-insight.yml").read_text()))
-    assert rows("dashboards.md") == DERIVED_NAMES | alerts
+    assert rows("dashboards.md") == {declared.exposed_name for declared in DECLARATIONS} | alerts
 
 
 @pytest.mark.parametrize("name", sorted(dashboard_files()))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from rl_insight.collector.series import SeriesTable
+from rl_insight.metrics import Declaration, Family
 from rl_insight.schema import Batch
 
 
@@ -41,6 +44,23 @@ class Collector(ABC):
         """Hand on what is queued within a few seconds, then stop; idempotent."""
 
 
+class SinkContext(NamedTuple):
+    """What a sink can use of its collector besides the batches."""
+
+    namespace: str
+    """The prefix of every exposed metric name."""
+    started_ns: int
+    """When the collector started to count."""
+    series: SeriesTable
+    """The recorded metrics, merged over processes; a batch is merged before a sink gets it."""
+    sources: Sequence[Sink]
+    """The sinks that yield metrics."""
+
+    def derived_families(self) -> list[Family]:
+        """Return the metrics that sinks yield."""
+        return [family for sink in self.sources for family in sink.families()]
+
+
 class Sink(ABC):
     """Takes decoded batches from a collector: a file, a store, another system.
 
@@ -50,6 +70,8 @@ class Sink(ABC):
     - Batches MUST NOT be changed: other sinks see the same objects.
     - A sink that gathers several batches hands them on in `flush`, which the same thread calls at the latest
       `flush_interval_s` after a write, and before `close`. It MAY raise; the sink counts what it then gives up.
+    - `attach` is called once, before the first `write`, by a collector that has metrics to share.
+    - A sink MAY yield metrics of its own making: it declares them in `declarations` and returns them from `families`.
     - `close` MUST be idempotent; nothing is written after it.
     - `get_status` MAY be called from any thread at any time.
     """
@@ -60,12 +82,25 @@ class Sink(ABC):
     flush_interval_s: float = 1.0
     """The longest that a sink keeps what it was given to itself."""
 
+    declarations: Sequence[Declaration] = ()
+    """The metrics that the sink yields; recorded metrics cannot use their names."""
+
+    def attach(self, context: SinkContext) -> None:
+        """Take note of what the collector shares."""
+
     @abstractmethod
     def write(self, batch: Batch) -> None:
         """Take one batch."""
 
+    def families(self) -> Iterable[Family]:
+        """Return the metrics that were declared and have a series now; called from any thread."""
+        return ()
+
     def flush(self) -> None:
         """Hand on what `write` kept back."""
+
+    def drop_run(self, run_id: str) -> None:
+        """Remove the metrics of a deleted run; called from any thread, for sinks that yield metrics."""
 
     def close(self) -> None:
         """Release what the sink holds."""

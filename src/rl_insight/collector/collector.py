@@ -11,38 +11,21 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.collector.base import Collector, Receipt, Sink
+from rl_insight.collector.base import Collector, Receipt, Sink, SinkContext
 from rl_insight.collector.clock import ClockOffset
 from rl_insight.collector.fanout import SinkRunner
+from rl_insight.collector.health import HEALTH
 from rl_insight.collector.ledger import SequenceLedger
+from rl_insight.collector.run_activity import FORGET_AFTER_S
 from rl_insight.collector.series import SeriesTable
 from rl_insight.collector.status import EVENT_KINDS, CollectorStatus, ProcessStatus
 from rl_insight.errors import SchemaError, UnsupportedVersionError
+from rl_insight.metrics import Family, reserved_names
+from rl_insight.metrics.prometheus import render
 from rl_insight.schema import Batch, Loss, Process, decode
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 logger = logging.getLogger(__name__)
-
-HEALTH_NAMES = frozenset(
-    {
-        "collector_batches_total",
-        "collector_bytes_total",
-        "collector_clock_offset_seconds",
-        "collector_duplicate_batches_total",
-        "collector_events_total",
-        "collector_missing_batches_total",
-        "collector_processes",
-        "collector_refused_batches_total",
-        "collector_refused_samples_total",
-        "collector_series",
-        "collector_sink_dropped_total",
-        "collector_sink_failed_total",
-        "collector_sink_queued",
-        "collector_sink_written_total",
-        "telemetry_lost_total",
-    }
-)
-"""Exposed names, without the namespace, that belong to the collector's own health."""
 
 _SECOND = 1_000_000_000
 _SILENT_HEARTBEATS = 3
@@ -74,6 +57,7 @@ class InProcessCollector(Collector):
         ledger: what has been taken before, where the owner keeps that across restarts.
         max_processes: processes listed in the status. Beyond it the one that was silent longest leaves the list.
         forget_after_s: after this silence what is kept to merge a process's metrics is freed.
+        reserved: further metric names that recorded metrics cannot use.
     """
 
     def __init__(
@@ -84,14 +68,17 @@ class InProcessCollector(Collector):
         clock: Callable[[], int] = time.time_ns,
         ledger: SequenceLedger | None = None,
         max_processes: int = 10_000,
-        forget_after_s: float = 3600.0,
+        forget_after_s: float = FORGET_AFTER_S,
+        reserved: Iterable[str] = (),
     ) -> None:
         sinks = list(sinks)
         names = Counter(sink.name for sink in sinks)
         if repeated := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"two sinks are called {repeated[0]!r}: give each a name of its own.")
         self.namespace = namespace
-        self.series = SeriesTable(reserved=HEALTH_NAMES)
+        self._sources = [sink for sink in sinks if sink.declarations]
+        declared = [*HEALTH.declarations, *(one for sink in self._sources for one in sink.declarations)]
+        self.series = SeriesTable(reserved=reserved_names(declared).union(reserved), forget_after_s=forget_after_s)
         self.ledger = ledger if ledger is not None else SequenceLedger()
         self._clock = clock
         self._max_processes = max_processes
@@ -102,6 +89,9 @@ class InProcessCollector(Collector):
         self._totals = _Totals()
         self._started_ns = self._swept_ns = clock()
         self._closed = False
+        context = SinkContext(namespace, self._started_ns, self.series, self._sources)
+        for sink in sinks:
+            sink.attach(context)
         self._runners = [SinkRunner(sink) for sink in sinks]
 
     def ingest(self, payload: bytes) -> Receipt:
@@ -179,6 +169,25 @@ class InProcessCollector(Collector):
                 processes={name: state.status(now_ns) for name, state in self._processes.items()},
                 sinks=sinks,
             )
+
+    def families(self) -> list[Family]:
+        """Return the recorded metrics, the collector's health and what sinks yield."""
+        recorded = sorted(self.series.families(), key=lambda family: family.name)
+        return [*recorded, *HEALTH.families(self.status()), *(one for sink in self._sources for one in sink.families())]
+
+    def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the page that Prometheus scrapes, and its content type for an HTTP `Accept` header.
+
+        >>> b"rl_insight_monitor_collector_batches_total 0" in InProcessCollector().metrics_page()[0]
+        True
+        """
+        return render(self.families(), self.namespace, accept)
+
+    def drop_run(self, run_id: str) -> None:
+        """Remove the metrics of a deleted run."""
+        self.series.drop_run(run_id)
+        for sink in self._sources:
+            sink.drop_run(run_id)
 
     def get_status(self) -> dict[str, Any]:
         """Tell what was seen, dropped and forwarded, as plain values; `CollectorStatus` names the fields."""

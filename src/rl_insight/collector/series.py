@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
-from math import inf
+from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import msgspec
 
-from rl_insight.schema import Batch, Process
+from rl_insight.collector.merging import Contribution, Contributor, MergedFamily, MergedSeries
+from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, Run, RunActivity
+from rl_insight.metrics import GAUGE, KINDS, Family, LabelItems, MetricKind, Point
+from rl_insight.metrics.families import batch_distributions
+from rl_insight.schema import Batch
 from rl_insight.schema.agent_loop import METRIC_PREFIX, STEP_LABEL
-from rl_insight.schema.names import RESERVED_LABELS, MetricKind, label_name, metric_name
+from rl_insight.schema.names import RESERVED_LABELS, label_name, metric_name
 
-LabelItems = tuple[tuple[str, str], ...]
-
-
-class Run(NamedTuple):
-    """What identifies a run; any part may be empty."""
-
-    project: str
-    experiment_name: str
-    run_id: str
-
-
-class SeriesKey(NamedTuple):
-    """What tells the series of one metric apart."""
-
-    run: Run
-    labels: LabelItems
-
-
-class Distribution(msgspec.Struct, frozen=True):
-    """A histogram series at one moment."""
-
-    count: int
-    sum: float
-    minimum: float
-    maximum: float
-    buckets: dict[int, int]
-    """Bucket code (see `rl_insight.schema.histogram`) to count."""
-
-
-class Family(msgspec.Struct, frozen=True):
-    """All series of one metric at one moment."""
-
-    name: str
-    """Without a namespace; a counter's without `_total`."""
-    kind: MetricKind
-    documentation: str
-    values: list[tuple[SeriesKey, float]] = []
-    """Counters and gauges."""
-    distributions: list[tuple[SeriesKey, Distribution]] = []
-    codes: list[int] = []
-    """Every bucket any of the distributions has ever used, ascending."""
+_RESERVED = MergedFamily("", GAUGE)
+"""Owns the reserved names."""
 
 
 class SeriesTable:
@@ -62,8 +27,9 @@ class SeriesTable:
 
     - Counters and histograms arrive as totals since their process started. A series is the sum over its processes of
       the largest total seen, so a repeated batch changes nothing, a lost one is made good by the next, and a late one
-      is passed over. Of a gauge the value with the latest time stays, whoever set it.
+      is ignored. A gauge keeps the value with the latest time, whichever process set it.
     - A process that has ended keeps its part of every sum; `forget` frees what was needed to add to it.
+    - The series of a run leave the table when the run has ended (see `RunActivity`) or is deleted.
     - One metric name may have any label sets. The first kind a name is used with wins, the other is refused.
 
     Refused rows are counted by reason: `kind` (the name has another kind), `name` (its exposed name is another
@@ -71,68 +37,88 @@ class SeriesTable:
 
     Args:
         max_series: series kept, of all runs together.
-        reserved: metric names that nobody may use.
-        max_forgotten: processes of which it is remembered that they had been forgotten.
+        reserved: exposed names that recorded metrics cannot use.
+        max_forgotten: ended processes that are remembered, so that none of them is counted twice.
+        forget_after_s: after this silence a process is forgotten.
+        grace_s: how long the series of an ended run stay.
+        clock: nanoseconds that never go back.
     """
 
     def __init__(
-        self, *, max_series: int = 500_000, reserved: Iterable[str] = (), max_forgotten: int = 100_000
+        self,
+        *,
+        max_series: int = 500_000,
+        reserved: Iterable[str] = (),
+        max_forgotten: int = 100_000,
+        forget_after_s: float = FORGET_AFTER_S,
+        grace_s: float = GRACE_S,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._lock = Lock()
+        self._clock = clock
+        self._activity = RunActivity(forget_after_s=forget_after_s, grace_s=grace_s)
         self._max_series = max_series
         self._max_forgotten = max_forgotten
         self._count = 0
-        self._families: dict[str, _Family] = {}
-        self._users: dict[str, _Family] = {}
+        self._families: dict[str, MergedFamily] = {}
+        """By exposed name."""
+        self._users: dict[str, MergedFamily] = {}
         """By the name that users give."""
-        self._owners: dict[str, _Family] = dict.fromkeys(reserved, _Family("", "gauge"))
-        """By exposed name; the reserved ones belong to a family of their own."""
-        self._processes: dict[str, _Contributor] = {}
-        self._forgotten: OrderedDict[str, None] = OrderedDict()
+        self._owners: dict[str, MergedFamily] = dict.fromkeys(reserved, _RESERVED)
+        """By exposed name."""
+        self._processes: dict[str, Contributor] = {}
+        self._forgotten: OrderedDict[str, Run] = OrderedDict()
         self._refused: Counter[str] = Counter()
+        self._followers: list[SeriesChanges] = []
 
     def apply(self, batch: Batch) -> None:
         """Merge the samples and histograms of a batch."""
-        if not len(batch.samples) and not len(batch.histograms):
-            return
         with self._lock:
-            contributor = self._contributor(batch.process)
+            now_ns = self._clock()
+            run = self._activity.note(batch.process, now_ns)
+            self._sweep(now_ns, SWEEP_EVERY_NS)
+            if not len(batch.samples) and not len(batch.histograms):
+                return
+            contributor = self._contributor(batch.process.process_id, run)
             parts = [self._part(contributor, row) for row in _series_rows(batch)]
             self._apply_samples(batch, parts)
             self._apply_histograms(batch, parts)
 
     def forget(self, process_id: str) -> None:
-        """Free what is kept about a process; what it contributed stays.
+        """Free what is kept about a process that has ended; what it contributed stays.
 
         Should it report again, its first totals count as known already: nothing is ever counted twice.
         """
         with self._lock:
-            if self._processes.pop(process_id, None) is None:
-                return
-            self._forgotten[process_id] = None
-            if len(self._forgotten) > self._max_forgotten:
-                self._forgotten.popitem(last=False)
+            self._activity.end(process_id)
+            self._forget(process_id)
 
-    def drop_run(self, run: Run) -> None:
-        """Remove every series of a run."""
+    def drop_run(self, run_id: str) -> None:
+        """Remove every series of a deleted run."""
         with self._lock:
-            for process_id in [name for name, kept in self._processes.items() if kept.run == run]:
-                del self._processes[process_id]
-            for family in list(self._families.values()):
-                for key in [key for key, series in family.series.items() if series.run == run]:
-                    del family.series[key]
-                    self._count -= 1
-                if not family.series:
-                    self._remove_family(family)
+            for run in self._activity.drop(run_id):
+                self._drop(run)
 
     def families(self) -> Iterator[Family]:
         """Yield every metric with a copy of its series; the lock is held for one metric at a time."""
         with self._lock:
+            self._sweep(self._clock())
             families = list(self._families.values())
         for family in families:
             with self._lock:
-                copy = family.copy()
-            yield copy
+                copy = family.copy(family.series.values())
+            if copy.points:
+                yield copy
+
+    def follow(self, max_points: int = 100_000) -> SeriesChanges:
+        """Return what tells from now on which series have changed.
+
+        Args:
+            max_points: values of gauges kept until they are taken; past it only the latest value of each is kept.
+        """
+        with self._lock:
+            self._followers.append(SeriesChanges(self._lock, max_points))
+            return self._followers[-1]
 
     @property
     def refused(self) -> dict[str, int]:
@@ -142,69 +128,100 @@ class SeriesTable:
 
     @property
     def tracked_processes(self) -> int:
-        """Processes of which the last totals are kept."""
+        """Processes whose last totals are kept."""
         with self._lock:
             return len(self._processes)
 
     def __len__(self) -> int:
         return self._count
 
-    def _contributor(self, process: Process) -> _Contributor:
-        contributor = self._processes.get(process.process_id)
+    def _sweep(self, now_ns: int, every_ns: int = 0) -> None:
+        silent, ended = self._activity.sweep(now_ns, every_ns)
+        for process_id in silent:
+            self._forget(process_id)
+        for run in ended:
+            self._drop(run)
+
+    def _forget(self, process_id: str) -> None:
+        contributor = self._processes.pop(process_id, None)
         if contributor is None:
-            returning = process.process_id in self._forgotten
-            run = Run(process.project, process.experiment_name, process.run_id)
-            contributor = self._processes[process.process_id] = _Contributor(run, returning=returning)
+            return
+        self._forgotten[process_id] = contributor.run
+        if len(self._forgotten) > self._max_forgotten:
+            self._forgotten.popitem(last=False)
+
+    def _drop(self, run: Run) -> None:
+        # Nothing of the run is left that could be counted twice: should it continue, its totals count in full.
+        for known in (self._forgotten, {name: kept.run for name, kept in self._processes.items()}):
+            for process_id in [name for name, of_run in known.items() if of_run == run]:
+                self._forgotten.pop(process_id, None)
+                self._processes.pop(process_id, None)
+        for family in list(self._families.values()):
+            for labels in [labels for labels, series in family.series.items() if series.run == run]:
+                del family.series[labels]
+                self._count -= 1
+            if not family.series:
+                self._remove_family(family)
+        for contributor in self._processes.values():
+            contributor.forget_refusals()
+
+    def _contributor(self, process_id: str, run: Run) -> Contributor:
+        contributor = self._processes.get(process_id)
+        if contributor is None:
+            returning = process_id in self._forgotten
+            contributor = self._processes[process_id] = Contributor(run, returning=returning)
         return contributor
 
-    def _part(self, contributor: _Contributor, row: tuple[str, str, str, str]) -> _Part | str:
+    def _part(self, contributor: Contributor, row: tuple[str, str, str, str]) -> Contribution | str:
         """Return the process's part of a series, or why it is refused."""
         name, kind, labels, documentation = row
         part = contributor.parts.get((name, kind, labels))
         if part is None:
-            part = self._new_part(contributor, name, kind, labels, documentation)
+            part = self._new_part(contributor, name, KINDS.get(kind), labels, documentation)
             contributor.parts[name, kind, labels] = part
         return part
 
     def _new_part(
-        self, contributor: _Contributor, name: str, kind: str, labels: str, documentation: str
-    ) -> _Part | str:
-        if kind not in {"counter", "gauge", "histogram"}:
+        self, contributor: Contributor, name: str, kind: MetricKind | None, labels: str, documentation: str
+    ) -> Contribution | str:
+        if kind is None:
             return "kind"
-        items = _label_items(labels, histogram=kind == "histogram")
+        items = _label_items(labels, is_distribution=kind.is_distribution)
         if items is None:
             return "labels"
         run = contributor.run
         if name.startswith(METRIC_PREFIX):
             run = run._replace(experiment_name=_experiment(labels) or run.experiment_name)
         # A colon is for recording rules: engines that are read as targets have some.
-        family = self._family(metric_name(name).replace(":", "_"), cast("MetricKind", kind))
+        family = self._family(metric_name(name).replace(":", "_"), kind)
         if isinstance(family, str):
             return family
-        key = SeriesKey(run, items)
-        series = family.series.get(key)
+        items += run.labels
+        series = family.series.get(items)
         if series is None:
             if self._count >= self._max_series and not self._forget_past_steps(family, items):
+                if not family.series:
+                    self._remove_family(family)
                 return "limit"
-            series = family.series[key] = _Series(contributor.run)
+            series = family.series[items] = MergedSeries(family, contributor.run, items)
             self._count += 1
         family.documentation = family.documentation or documentation.strip()
-        return _Part(family, series, returning=contributor.returning)
+        return Contribution(series, returning=contributor.returning)
 
-    def _forget_past_steps(self, family: _Family, items: LabelItems) -> bool:
-        """Make room for a session's gauge by those of other steps; returns whether there was any."""
+    def _forget_past_steps(self, family: MergedFamily, items: LabelItems) -> bool:
+        """Make room for a session's gauge by removing those of other steps; return whether there were any."""
         step = dict(items).get(STEP_LABEL)
         if not family.name.startswith(METRIC_PREFIX) or step is None:
             return False
-        past = [key for key in family.series if (STEP_LABEL, step) not in key.labels]
-        for key in past:
-            del family.series[key]
+        past = [labels for labels in family.series if (STEP_LABEL, step) not in labels]
+        for labels in past:
+            del family.series[labels]
         self._count -= len(past)
         return bool(past)
 
-    def _family(self, name: str, kind: MetricKind) -> _Family | str:
-        family_name = name.removesuffix("_total") if kind == "counter" else name
-        exposed_names = _exposed_names(family_name, kind)
+    def _family(self, name: str, kind: MetricKind) -> MergedFamily | str:
+        family_name = kind.base_name(name)
+        exposed_names = kind.exposed_names(family_name)
         family = self._families.get(exposed_names[0])
         if family is None or (family.name, family.kind) != (family_name, kind):
             family = None
@@ -213,158 +230,97 @@ class SeriesTable:
         if any(self._owners.get(exposed, family) is not family for exposed in exposed_names):
             return "name"
         if family is None:
-            family = self._families[exposed_names[0]] = _Family(family_name, kind)
+            family = self._families[exposed_names[0]] = MergedFamily(family_name, kind)
             self._owners.update(dict.fromkeys(exposed_names, family))
         self._users[name] = family
         return family
 
-    def _remove_family(self, family: _Family) -> None:
-        del self._families[_exposed_names(family.name, family.kind)[0]]
+    def _remove_family(self, family: MergedFamily) -> None:
+        del self._families[family.kind.exposed_names(family.name)[0]]
         for names in (self._owners, self._users):
             for name in [name for name, owner in names.items() if owner is family]:
                 del names[name]
+        for follower in self._followers:
+            follower.drop(family)
 
-    def _apply_samples(self, batch: Batch, parts: list[_Part | str]) -> None:
-        samples = batch.samples
+    def _apply_samples(self, batch: Batch, parts: list[Contribution | str]) -> None:
+        samples, followers = batch.samples, self._followers
         rows = zip(samples.column("series"), samples.column("time_ns"), samples.column("value"), strict=True)
         for position, time_ns, value in rows:
             part = parts[position]
             if isinstance(part, str):
                 self._refused[part] += 1
-            elif part.family.kind == "counter":
-                if value != value:  # noqa: PLR0124 -- the quickest test for NaN
-                    self._refused["value"] += 1
-                else:
-                    part.add_total(value)
-            elif part.family.kind == "gauge":
-                part.set_value(value, time_ns)
-            else:
+                continue
+            kind = part.series.family.kind
+            if kind.is_distribution:
                 self._refused["kind"] += 1
+                continue
+            if not kind.is_cumulative:
+                part.set_value(value, time_ns)
+            elif value == value:  # noqa: PLR0124 -- the quickest test for NaN
+                part.add_total(value)
+            else:
+                self._refused["value"] += 1
+                continue
+            for follower in followers:
+                follower.note(part.series, value, time_ns)
 
-    def _apply_histograms(self, batch: Batch, parts: list[_Part | str]) -> None:
-        table = batch.histograms
-        names = ("series", "count", "sum", "min", "max", "buckets")
-        codes, counts = batch.buckets.column("code").tolist(), batch.buckets.column("count").tolist()
-        start = 0
-        for position, count, total, minimum, maximum, length in zip(*map(table.column, names), strict=True):
+    def _apply_histograms(self, batch: Batch, parts: list[Contribution | str]) -> None:
+        for position, time_ns, distribution in batch_distributions(batch):
             part = parts[position]
-            end = start + length
             if isinstance(part, str):
                 self._refused[part] += 1
-            elif part.family.kind != "histogram":
+            elif not part.series.family.kind.is_distribution:
                 self._refused["kind"] += 1
             else:
-                buckets = dict(zip(codes[start:end], counts[start:end], strict=True))
-                part.add_distribution(count, total, minimum, maximum, buckets)
-            start = end
+                part.add_distribution(distribution)
+                for follower in self._followers:
+                    follower.note(part.series, 0.0, time_ns)
 
 
-class _Family:
-    __slots__ = ("codes", "documentation", "kind", "name", "series")
+class SeriesChanges:
+    """The series that have changed since they were last taken; made by `SeriesTable.follow`."""
 
-    def __init__(self, name: str, kind: MetricKind) -> None:
-        self.name = name
-        self.kind = kind
-        self.documentation = ""
-        self.series: dict[SeriesKey, _Series] = {}
-        self.codes: set[int] = set()
+    def __init__(self, lock: Lock, max_points: int) -> None:
+        self._lock = lock
+        self._max_points = max_points
+        self._changed: dict[MergedSeries, list[Point]] = {}
+        """With the values of gauges."""
+        self._codes: dict[MergedFamily, int] = {}
+        """How many buckets of a histogram have been taken."""
+        self.pending_points = 0
+        """Values of gauges that wait."""
 
-    def copy(self) -> Family:
-        if self.kind != "histogram":
-            is_gauge = self.kind == "gauge"
-            set_series = [item for item in self.series.items() if not (is_gauge and item[1].time_ns is None)]
-            values = [(key, series.value) for key, series in set_series]
-            return Family(self.name, self.kind, self.documentation, values)
-        distributions = [(key, series.distribution()) for key, series in self.series.items()]
-        return Family(self.name, self.kind, self.documentation, [], distributions, sorted(self.codes))
+    def note(self, series: MergedSeries, value: float, time_ns: int) -> None:
+        """Note a change; the table calls it and holds the lock."""
+        points = self._changed.setdefault(series, [])
+        if not series.family.kind.is_cumulative and self.pending_points < self._max_points:
+            points.append(Point(series.labels, value, time_ns))
+            self.pending_points += 1
 
+    def drop(self, family: MergedFamily) -> None:
+        """Forget a metric; the table calls it and holds the lock."""
+        self._codes.pop(family, None)
 
-class _Series:
-    """The merged state of a series; `value` is also a distribution's sum."""
+    def take(self) -> list[Family]:
+        """Return what has changed since the last call.
 
-    __slots__ = ("buckets", "count", "maximum", "minimum", "run", "time_ns", "value")
+        A gauge has a point for each value that was set. A histogram with a new bucket comes with all its series:
+        unless all have the same bounds, a sum over them would be wrong.
+        """
+        with self._lock:
+            changed, self._changed, self.pending_points = self._changed, {}, 0
+            found: dict[MergedFamily, list[Point]] = {}
+            for series, points in changed.items():
+                if series.family.series.get(series.labels) is series:
+                    found.setdefault(series.family, []).extend(points or [series.point()])
+            return [self._copy(family, points) for family, points in found.items()]
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.value = 0.0
-        self.time_ns: int | None = None
-        self.count = 0
-        self.minimum = inf
-        self.maximum = -inf
-        self.buckets: dict[int, int] = {}
-
-    def distribution(self) -> Distribution:
-        return Distribution(self.count, self.value, self.minimum, self.maximum, self.buckets.copy())
-
-
-class _Contributor:
-    """What is kept about one live process."""
-
-    __slots__ = ("parts", "returning", "run")
-
-    def __init__(self, run: Run, *, returning: bool) -> None:
-        self.run = run
-        self.returning = returning
-        self.parts: dict[tuple[str, str, str], _Part | str] = {}
-
-
-class _Part:
-    """One process's part of one series: the totals that have been added to it so far."""
-
-    __slots__ = ("buckets", "count", "family", "is_baseline", "series", "total")
-
-    def __init__(self, family: _Family, series: _Series, *, returning: bool) -> None:
-        self.family = family
-        self.series = series
-        self.total = 0.0
-        self.count = 0
-        self.buckets: dict[int, int] = {}
-        self.is_baseline = returning
-
-    def add_total(self, total: float) -> None:
-        if total <= self.total:
-            return
-        if not self.is_baseline:
-            self.series.value += total - self.total
-        self.is_baseline = False
-        self.total = total
-
-    def set_value(self, value: float, time_ns: int) -> None:
-        series = self.series
-        if series.time_ns is None or time_ns >= series.time_ns:
-            series.value, series.time_ns = value, time_ns
-
-    def add_distribution(
-        self, count: int, total: float, minimum: float, maximum: float, buckets: dict[int, int]
-    ) -> None:
-        if count <= self.count:
-            return
-        if not self.is_baseline:
-            self._add_difference(count, total, buckets)
-            self.series.minimum = min(self.series.minimum, minimum)
-            self.series.maximum = max(self.series.maximum, maximum)
-        self.is_baseline = False
-        self.count, self.total, self.buckets = count, total, buckets
-
-    def _add_difference(self, count: int, total: float, buckets: dict[int, int]) -> None:
-        series, codes, known = self.series, self.family.codes, self.buckets
-        series.count += count - self.count
-        if total != self.total:  # also where both are the same infinity, whose difference is not a number
-            series.value += total - self.total
-        for code, number in buckets.items():
-            more = number - known.get(code, 0)
-            if more > 0:
-                series.buckets[code] = series.buckets.get(code, 0) + more
-                codes.add(code)
-
-
-def _exposed_names(name: str, kind: MetricKind) -> list[str]:
-    """Return the names a metric takes up among the exposed ones, its own first."""
-    if kind == "counter":
-        return [f"{name}_total"]
-    if kind == "gauge":
-        return [name]
-    return [name, f"{name}_bucket", f"{name}_sum", f"{name}_count"]
+    def _copy(self, family: MergedFamily, points: list[Point]) -> Family:
+        if self._codes.get(family, 0) == len(family.codes):
+            return family.copy(points=points)
+        self._codes[family] = len(family.codes)
+        return family.copy(family.series.values())
 
 
 def _series_rows(batch: Batch) -> Iterator[tuple[str, str, str, str]]:
@@ -382,10 +338,10 @@ def _experiment(labels: str) -> str:
         return ""
 
 
-def _label_items(text: str, *, histogram: bool) -> LabelItems | None:
-    """Return labels as Prometheus takes them; None when the text is no JSON object.
+def _label_items(text: str, *, is_distribution: bool) -> LabelItems | None:
+    """Return labels as Prometheus takes them; None when the text is not a JSON object.
 
-    An empty label is the same as none; the reserved labels are the run's own.
+    An empty label is the same as none; the reserved labels belong to the run.
     """
     if not text:
         return ()
@@ -398,7 +354,7 @@ def _label_items(text: str, *, histogram: bool) -> LabelItems | None:
     items: dict[str, str] = {}
     for key, value in labels.items():
         name = label_name(key)
-        if histogram and name == "le":
+        if is_distribution and name == "le":
             name = "_le"
         if name not in RESERVED_LABELS and value is not None and value != "":
             items[name] = value if isinstance(value, str) else str(value)

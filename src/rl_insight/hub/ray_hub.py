@@ -51,10 +51,10 @@ class MonitorHub:
         settings = self._config
         process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
         relay = create_transport("http", settings, process) if settings.server.url else None
-        derived = DerivedMetrics()
-        self._collector = InProcessCollector([derived, *_sinks(settings)], namespace=settings.server.namespace)
+        sinks = [DerivedMetrics(), *_sinks(settings)]
+        self._collector = InProcessCollector(sinks, namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
-        self._endpoint = _metrics_endpoint(self._collector, derived, settings)
+        self._endpoint = _metrics_endpoint(self._collector, settings)
         self._registration: TargetRegistration | None = None
         self._not_registered = ""
         try:
@@ -103,13 +103,13 @@ def _sinks(config: InsightConfig) -> list[Any]:
     return [OtlpTraceSink(config.otlp.traces_endpoint)]
 
 
-def _metrics_endpoint(collector: InProcessCollector, derived: DerivedMetrics, config: InsightConfig) -> Any:
-    from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
-    from rl_insight.collector.sinks.prometheus import PrometheusRenderer
+def _metrics_endpoint(collector: InProcessCollector, config: InsightConfig) -> Any:
+    from rl_insight.metrics.endpoint import MetricsEndpoint
 
-    render = PrometheusRenderer(collector, derived).render
     try:
-        return MetricsEndpoint(render, config.prometheus.metrics_report_host, config.prometheus.metrics_report_port)
+        return MetricsEndpoint(
+            collector.metrics_page, config.prometheus.metrics_report_host, config.prometheus.metrics_report_port
+        )
     except OSError as error:
         logger.warning("the hub serves no /metrics: %s. Set prometheus.metrics_report_host and _port.", error)
         return None

@@ -101,6 +101,11 @@ class Declaration(msgspec.Struct, frozen=True):
     kind: MetricKind
     documentation: str
 
+    @property
+    def exposed_name(self) -> str:
+        """The name that Prometheus sees, without the namespace."""
+        return self.kind.exposed_name("", self.name)
+
     def family(self, points: Iterable[tuple[LabelItems, float]]) -> Family:
         """Return the metric with values."""
         return Family(self.name, self.kind, self.documentation, [Point(labels, value) for labels, value in points])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
-
-MetricKind = Literal["counter", "gauge", "histogram"]
+from typing import Final
 
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
@@ -31,15 +29,3 @@ def label_name(name: str) -> str:
     if cleaned.startswith("__"):
         cleaned = "_" + cleaned.lstrip("_")
     return f"_{cleaned}" if not cleaned or cleaned[0].isdigit() else cleaned
-
-
-def exposed_name(namespace: str, name: str, kind: MetricKind) -> str:
-    """Return the name under which Prometheus sees a metric; counters end in ``_total`` exactly once.
-
-    >>> exposed_name("rl", "steps", "counter"), exposed_name("rl", "steps_total", "counter")
-    ('rl_steps_total', 'rl_steps_total')
-    """
-    full = f"{namespace}_{name}" if namespace else name
-    if kind == "counter":
-        return full.removesuffix("_total") + "_total"
-    return full

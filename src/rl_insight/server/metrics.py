@@ -1,115 +1,121 @@
-"""The server's own health as Prometheus metrics, on the same page as those of the runs."""
+"""The server's health as Prometheus metrics, on the same page as those of the runs."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 from rl_insight._version import __version__
-from rl_insight.collector.sinks.prometheus import HealthFamily, PrometheusRenderer, label_text, number
-from rl_insight.schema.names import exposed_name
+from rl_insight.metrics import COUNTER, GAUGE
+from rl_insight.metrics.prometheus import render as render_families
+from rl_insight.metrics.readings import Readings, by, several, single
+from rl_insight.server.counters import ServerCounters
+from rl_insight.store.writer import WriterStatus
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
 
-SERVER_NAMES = frozenset(
-    {
-        "server_commit_seconds",
-        "server_committed_batches_total",
-        "server_commits_total",
-        "server_duplicate_batches_total",
-        "server_failed_batches_total",
-        "server_inflight_bytes",
-        "server_info",
-        "server_ingest_lag_seconds",
-        "server_longest_commit_seconds",
-        "server_memory_bytes",
-        "server_open_runs",
-        "server_pending_batches",
-        "server_pending_bytes",
-        "server_pending_limit_bytes",
-        "server_received_bytes_total",
-        "server_refused_total",
-        "server_requests_total",
-        "server_targets",
-        "server_unpublished_batches",
-        "server_uptime_seconds",
-    }
-)
-"""Exposed names, without the namespace, that belong to the server itself."""
 
-_EOF = b"# EOF\n"
+class ServerState(NamedTuple):
+    """What the metrics are read from."""
+
+    uptime_s: float
+    writer: WriterStatus
+    counters: ServerCounters
+    unpublished: int
+    inflight_bytes: int
+    open_runs: int
+    targets: int
+    targets_up: int
+
+
+SERVER: Readings[ServerState] = Readings(
+    by("version", "server_info", GAUGE, "The version of the server.", lambda _: [(__version__, 1)]),
+    single(
+        "server_uptime_seconds",
+        GAUGE,
+        "Time since the server started.",
+        lambda state: state.uptime_s,
+    ),
+    single("server_memory_bytes", GAUGE, "Resident memory.", lambda _: psutil.Process(os.getpid()).memory_info().rss),
+    single("server_ingest_lag_seconds", GAUGE, "Age of the oldest queued batch.", lambda state: state.writer.lag_s),
+    single("server_pending_batches", GAUGE, "Batches queued for commit.", lambda state: state.writer.pending_batches),
+    single("server_pending_bytes", GAUGE, "Bytes queued for commit.", lambda state: state.writer.pending_bytes),
+    single("server_pending_limit_bytes", GAUGE, "Queue limit in bytes.", lambda state: state.writer.max_pending_bytes),
+    single(
+        "server_unpublished_batches",
+        GAUGE,
+        "Batches committed and not yet handed to sinks.",
+        lambda state: state.unpublished,
+    ),
+    single("server_inflight_bytes", GAUGE, "Bytes of requests in flight.", lambda state: state.inflight_bytes),
+    single("server_commits", COUNTER, "Commits.", lambda state: state.writer.commits),
+    single("server_commit_seconds", GAUGE, "Duration of the last commit.", lambda state: state.writer.last_commit_s),
+    single(
+        "server_longest_commit_seconds",
+        GAUGE,
+        "The longest commit so far.",
+        lambda state: state.writer.longest_commit_s,
+    ),
+    single("server_committed_batches", COUNTER, "Batches stored.", lambda state: state.writer.committed_batches),
+    single(
+        "server_duplicate_batches", COUNTER, "Batches received again.", lambda state: state.writer.duplicate_batches
+    ),
+    single(
+        "server_failed_batches",
+        COUNTER,
+        "Batches that could not be written.",
+        lambda state: state.writer.failed_batches,
+    ),
+    by(
+        "route",
+        "server_requests",
+        COUNTER,
+        "Requests to ingest routes.",
+        lambda state: state.counters.requests().items(),
+    ),
+    by(
+        "route",
+        "server_received_bytes",
+        COUNTER,
+        "Bytes of requests to ingest routes.",
+        lambda state: state.counters.received_bytes().items(),
+    ),
+    several(
+        "server_refused",
+        COUNTER,
+        "Requests and batches refused.",
+        lambda state: [
+            ((("route", route), ("reason", why)), count) for (route, why), count in state.counters.refused().items()
+        ],
+    ),
+    single("server_open_runs", GAUGE, "Run files that are open.", lambda state: state.open_runs),
+    by(
+        "state",
+        "server_targets",
+        GAUGE,
+        "Registered scrape targets.",
+        lambda state: [("up", state.targets_up), ("down", state.targets - state.targets_up)],
+    ),
+)
+"""The names are reserved: recorded metrics cannot use them."""
 
 
 def render(services: Services, accept: str = "") -> tuple[bytes, str]:
     """Return the page of metrics and its content type for an HTTP `Accept` header."""
-    body, content_type = PrometheusRenderer(services.collector, services.derived).render(accept)
-    is_openmetrics = body.endswith(_EOF)
-    lines = [
-        line
-        for family in [*server_families(services), *services.gpu_usage.families()]
-        for line in _lines(family, services.collector.namespace, is_openmetrics=is_openmetrics)
-    ]
-    own = "\n".join([*lines, ""]).encode()
-    if is_openmetrics:
-        return body.removesuffix(_EOF) + own + _EOF, content_type
-    return body + own, content_type
-
-
-def server_families(services: Services) -> list[HealthFamily]:
-    """Return what the server knows about itself."""
-    writer = services.writer.get_status()
-    counters = services.counters
-    healthy = services.scraper.health()
-    up = sum(1 for state in healthy.values() if state.is_up)
-    refused: list[tuple[dict[str, str], float]] = [
-        ({"route": route, "reason": why}, count) for (route, why), count in counters.refused().items()
-    ]
-    return [
-        HealthFamily("server_info", "gauge", "The version of the server.", [({"version": __version__}, 1)]),
-        _single("server_uptime_seconds", "gauge", "Since the start.", (time.time_ns() - services.started_ns) / 1e9),
-        _single("server_memory_bytes", "gauge", "Resident memory.", psutil.Process(os.getpid()).memory_info().rss),
-        _single("server_ingest_lag_seconds", "gauge", "How long the oldest waiting batch has waited.", writer.lag_s),
-        _single("server_pending_batches", "gauge", "Batches that wait for their commit.", writer.pending_batches),
-        _single("server_pending_bytes", "gauge", "What waits for its commit.", writer.pending_bytes),
-        _single("server_pending_limit_bytes", "gauge", "What may wait at most.", writer.max_pending_bytes),
-        _single("server_unpublished_batches", "gauge", "Stored, not yet with sinks.", services.ingest.unpublished),
-        _single("server_inflight_bytes", "gauge", "Requests in work.", services.inflight.used),
-        _single("server_commits", "counter", "Commits.", writer.commits),
-        _single("server_commit_seconds", "gauge", "How long the last commit took.", writer.last_commit_s),
-        _single("server_longest_commit_seconds", "gauge", "The longest commit so far.", writer.longest_commit_s),
-        _single("server_committed_batches", "counter", "Batches stored.", writer.committed_batches),
-        _single("server_duplicate_batches", "counter", "Batches stored before.", writer.duplicate_batches),
-        _single("server_failed_batches", "counter", "Batches that could not be written.", writer.failed_batches),
-        _by("server_requests", "Requests to ingest routes.", "route", counters.requests().items()),
-        _by("server_received_bytes", "Bytes of those requests.", "route", counters.received_bytes().items()),
-        HealthFamily("server_refused", "counter", "What was not taken.", refused),
-        _single("server_open_runs", "gauge", "Run files that are open.", len(services.runs.open_runs())),
-        HealthFamily(
-            "server_targets",
-            "gauge",
-            "Registered scrape targets.",
-            [({"state": "up"}, up), ({"state": "down"}, len(healthy) - up)],
-        ),
-    ]
-
-
-def _single(name: str, kind: str, documentation: str, value: float) -> HealthFamily:
-    return HealthFamily(name, "counter" if kind == "counter" else "gauge", documentation, [({}, value)])
-
-
-def _by(name: str, documentation: str, label: str, items: Iterable[tuple[str, int]]) -> HealthFamily:
-    return HealthFamily(name, "counter", documentation, [({label: key}, value) for key, value in items])
-
-
-def _lines(family: HealthFamily, namespace: str, *, is_openmetrics: bool) -> list[str]:
-    name = exposed_name(namespace, family.name, family.kind)
-    shown = name.removesuffix("_total") if is_openmetrics and family.kind == "counter" else name
-    lines = [f"# HELP {shown} {family.documentation}", f"# TYPE {shown} {family.kind}"]
-    for labels, value in family.values:
-        lines.append(f"{name}{label_text(labels)} {number(value)}")
-    return lines
+    targets = services.scraper.health().values()
+    state = ServerState(
+        uptime_s=(time.time_ns() - services.started_ns) / 1e9,
+        writer=services.writer.get_status(),
+        counters=services.counters,
+        unpublished=services.ingest.unpublished,
+        inflight_bytes=services.inflight.used,
+        open_runs=len(services.runs.open_runs()),
+        targets=len(targets),
+        targets_up=sum(target.is_up for target in targets),
+    )
+    families = [*services.collector.families(), *SERVER.families(state)]
+    return render_families(families, services.collector.namespace, accept)

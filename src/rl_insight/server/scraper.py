@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.collector.health import HEALTH
 from rl_insight.metrics import Distribution
 from rl_insight.metrics.foreign_buckets import explicit_codes
 from rl_insight.metrics.totals import TotalsTable
@@ -184,7 +184,7 @@ def _hub_names(namespace: str) -> dict[str, str]:
     Its page names it as ours does: kept so, it would stand for the server's own.
     """
     prefix = f"{namespace}_" if namespace else ""
-    stems = {name.removesuffix("_total") for name in HEALTH_NAMES} - _NOT_OF_THE_HUB
+    stems = {declared.name for declared in HEALTH.declarations} - _NOT_OF_THE_HUB
     return {prefix + stem: _HUB_PREFIX + stem.removeprefix("collector_") for stem in stems}
 
 

@@ -8,17 +8,15 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from rl_insight.collector import InProcessCollector, SeriesTable, Sink
-from rl_insight.collector.collector import HEALTH_NAMES
+from rl_insight.collector import InProcessCollector, Sink
 from rl_insight.collector.derived import DerivedMetrics
-from rl_insight.collector.derived_families import DERIVED_NAMES
+from rl_insight.metrics import reserved_names
 from rl_insight.server.bodies import UnpackLimits
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
-from rl_insight.server.gpu_usage import GPU_USAGE_NAMES, GpuUsage
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.live import LiveFeed
-from rl_insight.server.metrics import SERVER_NAMES
+from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scraper import Scraper
 from rl_insight.server.sinks import make_sinks
@@ -73,14 +71,11 @@ class Services:
         self._written: dict[str, float] = {}
         """When each run was last written, by the monotonic clock."""
         self.writer.add_listener(lambda run_id, _batches: self._written.update({run_id: time.monotonic()}))
-        self.gpu_usage = GpuUsage(self.runs)
-        self.writer.add_listener(self.gpu_usage.note)
-        # Our own names on /metrics are nobody else's.
-        reserved = HEALTH_NAMES | SERVER_NAMES | DERIVED_NAMES | GPU_USAGE_NAMES
-        self.derived = DerivedMetrics()
-        configured = make_sinks(settings.sinks, namespace=settings.namespace, reserved=reserved, derived=self.derived)
-        self.collector = InProcessCollector([self.derived, *sinks, *configured], namespace=settings.namespace)
-        self.collector.series = SeriesTable(reserved=reserved)
+        self.collector = InProcessCollector(
+            [DerivedMetrics(), *sinks, *make_sinks(settings.sinks)],
+            namespace=settings.namespace,
+            reserved=reserved_names(SERVER.declarations),
+        )
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(self.ingest, self.counters, max_items=settings.max_request_items)
         self.targets = TargetBook(settings.directory / "targets.json")
@@ -100,7 +95,6 @@ class Services:
                 if forgotten := self.targets.forget_expired():
                     logger.info("forgot %d targets that did not register again in time", forgotten)
                 self.close_lost_sessions()
-                self.gpu_usage.refresh_when_due()
                 if time.monotonic() >= next_cleaning:
                     next_cleaning = time.monotonic() + self.settings.retention.interval_s
                     self.runs.close_idle(_IDLE_RUN_S)
@@ -126,16 +120,24 @@ class Services:
             if lost:
                 logger.info("closed %d sessions of run %s as lost: their processes are gone", len(lost), run_id)
 
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run: its file, and its metrics on `/metrics`."""
+        self.runs.delete(run_id)
+        self.collector.drop_run(run_id)
+
     def apply_retention(self) -> list[str]:
-        """Delete the runs that retention gives up; returns their ids."""
+        """Delete the runs that retention does not keep; returns their ids."""
         retention = self.settings.retention
         if retention.max_age_days is None and retention.max_total_gb is None:
             return []
-        return self.runs.apply_retention(
+        deleted = self.runs.apply_retention(
             max_age_s=None if retention.max_age_days is None else retention.max_age_days * 86_400,
             max_total_bytes=None if retention.max_total_gb is None else int(retention.max_total_gb * 1e9),
             keep_s=_IDLE_RUN_S,
         )
+        for run_id in deleted:
+            self.collector.drop_run(run_id)
+        return deleted
 
     def close(self) -> bool:
         """Store what was accepted, then release everything; True when all of it was stored. Idempotent."""

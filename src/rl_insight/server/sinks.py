@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rl_insight.collector import Sink
-from rl_insight.collector.collector import HEALTH_NAMES
-from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.errors import ConfigError
-from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 RETRY_FOR_S = 300.0
 """How long a request is retried; what arrives meanwhile waits in the sink's bounded queue."""
@@ -59,16 +56,8 @@ class SinkSettings:
     jsonl: JsonlSettings = field(default_factory=JsonlSettings)
 
 
-def make_sinks(
-    settings: SinkSettings,
-    *,
-    namespace: str = DEFAULT_NAMESPACE,
-    reserved: Iterable[str] = HEALTH_NAMES,
-    derived: DerivedMetrics | None = None,
-) -> list[Sink]:
+def make_sinks(settings: SinkSettings) -> list[Sink]:
     """Return the sinks that are switched on; none of them connects before it has something to send.
-
-    Those that take metrics also send what `derived`, a sink of the same collector, makes from spans.
 
     Raises:
         ConfigError: names the section that cannot be used, and why.
@@ -82,14 +71,13 @@ def make_sinks(
     if settings.remote_write.url is not None:
         from rl_insight.collector.sinks.remote_write import RemoteWriteSink
 
-        options = {"headers": settings.remote_write.headers, "namespace": namespace, "reserved": reserved}
-        options["derived"] = derived
+        options = {"headers": settings.remote_write.headers}
         with _named("sinks.remote_write"):
             sinks.append(RemoteWriteSink(settings.remote_write.url, retry_for_s=RETRY_FOR_S, **options))
     if settings.otlp.endpoint is not None:
         from rl_insight.collector.sinks.otlp import otlp_sinks
 
-        options = {"headers": settings.otlp.headers, "signals": settings.otlp.signals, "derived": derived}
+        options = {"headers": settings.otlp.headers, "signals": settings.otlp.signals}
         with _named("sinks.otlp"):
             protocol = settings.otlp.protocol
             sinks += otlp_sinks(settings.otlp.endpoint, protocol=protocol, retry_for_s=RETRY_FOR_S, **options)

@@ -115,13 +115,12 @@ def page(batches):
     from prometheus_client.parser import text_string_to_metric_families
 
     from rl_insight.collector import InProcessCollector
-    from rl_insight.collector.sinks.prometheus import PrometheusRenderer
     from rl_insight.schema import encode
 
     collector = InProcessCollector()
     for batch in batches:
         collector.ingest(encode(batch))
-    body, _ = PrometheusRenderer(collector).render("text/plain")
+    body, _ = collector.metrics_page("text/plain")
     families = list(text_string_to_metric_families(body.decode()))
     samples = [[sample.name, sample.labels, sample.value] for family in families for sample in family.samples]
     return {"samples": samples, "help": {family.name: family.documentation for family in families}}

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from rl_insight.collector.sinks.prometheus import number
 from rl_insight.collector.sinks.protobuf import BYTES, FIXED64, VARINT, double, fixed64, sized, tag, text, varint
-from rl_insight.schema.names import MetricKind
+from rl_insight.metrics import Family, MetricKind
+from rl_insight.metrics.prometheus import number
 
 # prometheus.WriteRequest, TimeSeries, Label, Sample, Exemplar, MetricMetadata
 _TIME_SERIES, _METADATA = tag(1, BYTES), tag(3, BYTES)
@@ -17,10 +17,9 @@ _LABEL_NAME, _LABEL_VALUE = tag(1, BYTES), tag(2, BYTES)
 _VALUE, _TIMESTAMP = tag(1, FIXED64), tag(2, VARINT)
 _EXEMPLAR_VALUE, _EXEMPLAR_TIMESTAMP = tag(2, FIXED64), tag(3, VARINT)
 _TYPE, _FAMILY_NAME, _HELP = tag(1, VARINT), tag(2, BYTES), tag(4, BYTES)
-_TYPES = {"counter": 1, "gauge": 2, "histogram": 3}
 
 _STALE = fixed64(0x7FF0000000000002)
-"""The one NaN that says that a series has ended."""
+"""The one NaN that marks the end of a series."""
 
 
 class TimeSeries(NamedTuple):
@@ -28,6 +27,8 @@ class TimeSeries(NamedTuple):
 
     encoded: bytes
     samples: int
+    family: Family | None
+    """The metric, where the receiver may need to know more about it."""
 
 
 def write_request(series: Iterable[TimeSeries]) -> bytes:
@@ -37,7 +38,7 @@ def write_request(series: Iterable[TimeSeries]) -> bytes:
 
 def metadata(name: str, kind: MetricKind, documentation: str) -> bytes:
     """Return the part of a request that describes a metric."""
-    described = _TYPE + varint(_TYPES[kind]) + _FAMILY_NAME + text(name) + _HELP + text(documentation)
+    described = _TYPE + varint(kind.remote_write_type) + _FAMILY_NAME + text(name) + _HELP + text(documentation)
     return _METADATA + sized(described)
 
 

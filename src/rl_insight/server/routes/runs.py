@@ -35,7 +35,7 @@ def list_runs(request: Request) -> Response:
 def delete_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> JSONResponse:
     """Delete a run and its file."""
     services: Services = request.app.state.services
-    services.runs.delete(run)
+    services.delete_run(run)
     return JSONResponse({"deleted": run})
 
 

@@ -69,7 +69,6 @@ _LONG_FROM = """
     SELECT min(start_ns) FROM long_spans JOIN lanes USING (lane_id) JOIN processes USING (process)
     WHERE start_ns + clock_offset_ns < $end_ns AND start_ns + clock_offset_ns + duration_ns >= $start_ns
 """
-_HAS_GPUS = "SELECT count(*) FROM series WHERE list_contains($metrics, name)"
 
 # What DuckDB can look up in the order of the file: recorded times, not aligned ones.
 _SPAN_FRAGMENTS = {"spans_from": "start_ns >= $spans_from", "until": "start_ns < $until"}
@@ -129,12 +128,6 @@ _SAMPLES = """
 """
 _EXTENT = f"SELECT count(*), min(time_ns), max(time_ns) {_SAMPLES}"
 _READ_SAMPLES = f"SELECT series_id, time_ns, value {_SAMPLES}"
-
-
-def has_gpus(cursor: Cursor) -> bool:
-    """Tell whether the run has a sample of a GPU."""
-    ((series,),) = cursor.execute(_HAS_GPUS, {"metrics": list(GPU_METRICS)}).fetchall()
-    return bool(series)
 
 
 def gpu_totals(

@@ -6,12 +6,12 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 
-from rl_insight.collector.derived import DerivedMetrics
-from rl_insight.collector.derived_families import DURATION_BOUNDS, DerivedFamily, Durations
-from rl_insight.collector.series import LabelItems
+import msgspec
+
 from rl_insight.collector.sinks.otlp.metrics import EncodedMetric, number_metric
 from rl_insight.collector.sinks.otlp.values import ITEM, attributes
 from rl_insight.collector.sinks.protobuf import BYTES, FIXED64, VARINT, double, fixed64, sized, tag, text, varint
+from rl_insight.metrics import Distribution, Family, LabelItems
 from rl_insight.schema import Process
 
 SERVICE = "rl-insight"
@@ -24,15 +24,17 @@ _START, _TIME, _COUNT, _TOTAL = tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64
 _BUCKET_COUNTS, _BOUNDS, _EXEMPLAR, _ATTRIBUTE = tag(6, BYTES), tag(7, BYTES), tag(8, BYTES), tag(9, BYTES)
 _EXEMPLAR_TIME, _EXEMPLAR_VALUE, _TRACE_ID = tag(2, FIXED64), tag(3, FIXED64), tag(5, BYTES)
 
-_ENCODED_BOUNDS = _BOUNDS + sized(b"".join([double(bound) for bound in DURATION_BOUNDS]))
+_Run = tuple[str, str, str]
 
 
-def encode_derived(derived: DerivedMetrics, now_ns: int) -> Iterator[tuple[Process, list[EncodedMetric]]]:
-    """Yield the derived metrics of each run, with the process that stands for it."""
-    by_run: dict[tuple[str, str, str], list[EncodedMetric]] = {}
-    for family in derived.families():
+def encode_derived(
+    families: Iterable[Family], started_ns: int, now_ns: int
+) -> Iterator[tuple[Process, list[EncodedMetric]]]:
+    """Yield the derived metrics of each run, with a process that represents it."""
+    by_run: dict[_Run, list[EncodedMetric]] = {}
+    for family in families:
         for run, part in _by_run(family).items():
-            by_run.setdefault(run, []).append(_encode(part, derived.started_ns, now_ns))
+            by_run.setdefault(run, []).append(_encode(part, started_ns, now_ns))
     for (project, experiment_name, run_id), metrics in by_run.items():
         process = Process(
             process_id=f"{SERVICE}/{project}/{experiment_name}/{run_id}",
@@ -42,61 +44,56 @@ def encode_derived(derived: DerivedMetrics, now_ns: int) -> Iterator[tuple[Proce
             role=SERVICE,
             host=socket.gethostname(),
             pid=os.getpid(),
-            started_ns=derived.started_ns,
+            started_ns=started_ns,
         )
         yield process, metrics
 
 
-def _by_run(family: DerivedFamily) -> dict[tuple[str, str, str], DerivedFamily]:
-    parts: dict[tuple[str, str, str], DerivedFamily] = {}
-
-    def part(items: LabelItems) -> DerivedFamily:
-        given = dict(items)
+def _by_run(family: Family) -> dict[_Run, Family]:
+    parts: dict[_Run, Family] = {}
+    for point in family.points:
+        # A total of no run is sent only once it has counted something: that there were too many series.
+        if not point.labels and not point.value:
+            continue
+        given = dict(point.labels)
         run = (given.get("project", ""), given.get("experiment_name", ""), given.get("run_id", ""))
         if run not in parts:
-            parts[run] = DerivedFamily(family.name, family.kind, family.documentation, [], [])
-        return parts[run]
-
-    for items, value in family.values:
-        # What is about no run is told only once there is something to tell: that too many series were asked for.
-        if items or value:
-            part(items).values.append((items, value))
-    for items, durations in family.durations:
-        part(items).durations.append((items, durations))
+            parts[run] = msgspec.structs.replace(family, points=[])
+        parts[run].points.append(point)
     return parts
 
 
-def _encode(family: DerivedFamily, started_ns: int, now_ns: int) -> EncodedMetric:
-    if family.kind != "histogram":
-        start_ns = started_ns if family.kind == "counter" else 0
-        points = [(dict(items), value) for items, value in family.values]
-        return number_metric(family.name, family.kind, family.documentation, points, start_ns, now_ns)
+def _encode(family: Family, started_ns: int, now_ns: int) -> EncodedMetric:
+    if not family.kind.is_distribution:
+        start_ns = started_ns if family.kind.is_cumulative else 0
+        points = [(dict(point.labels), point.value) for point in family.points]
+        return number_metric(family.name, family.kind.name, family.documentation, points, start_ns, now_ns)  # type: ignore[arg-type]
     head = _START + fixed64(started_ns) + _TIME + fixed64(now_ns)
-    data = b"".join([_POINT + sized(head + _histogram_point(*row)) for row in family.durations])
-    metric = _NAME + text(family.name) + _DESCRIPTION + text(family.documentation)
-    return EncodedMetric(
-        ITEM + sized(metric + _HISTOGRAM + sized(data + _CUMULATIVE)),
-        len(family.durations),
+    bounds = family.bounds or ()
+    data = b"".join(
+        _POINT + sized(head + _histogram_point(point.labels, point.value, bounds))
+        for point in family.points
+        if isinstance(point.value, Distribution)
     )
+    metric = _NAME + text(family.name) + _DESCRIPTION + text(family.documentation)
+    return EncodedMetric(ITEM + sized(metric + _HISTOGRAM + sized(data + _CUMULATIVE)), len(family.points))
 
 
-def _histogram_point(items: LabelItems, durations: Durations) -> bytes:
-    counts = durations.counts
+def _histogram_point(items: LabelItems, value: Distribution, bounds: tuple[float, ...]) -> bytes:
+    counts = [value.buckets.get(position, 0) for position in range(len(bounds) + 1)]
     return b"".join(
         [
-            _COUNT + fixed64(sum(counts)),
-            _TOTAL + double(durations.seconds),
+            _COUNT + fixed64(value.total_count),
+            _TOTAL + double(value.sum),
             _BUCKET_COUNTS + sized(b"".join([fixed64(count) for count in counts])),
-            _ENCODED_BOUNDS,
-            *_exemplars(durations),
+            _BOUNDS + sized(b"".join([double(bound) for bound in bounds])),
+            *_exemplars(value),
             attributes(_ATTRIBUTE, dict(items)),
         ]
     )
 
 
-def _exemplars(durations: Durations) -> Iterable[bytes]:
-    for found in durations.exemplars.values():
+def _exemplars(value: Distribution) -> Iterable[bytes]:
+    for found in value.exemplars.values():
         trace = _TRACE_ID + sized(bytes.fromhex(found.trace_id))
-        yield _EXEMPLAR + sized(
-            _EXEMPLAR_TIME + fixed64(found.time_ns) + _EXEMPLAR_VALUE + double(found.seconds) + trace
-        )
+        yield _EXEMPLAR + sized(_EXEMPLAR_TIME + fixed64(found.time_ns) + _EXEMPLAR_VALUE + double(found.value) + trace)

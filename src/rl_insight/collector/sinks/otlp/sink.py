@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from rl_insight.collector.base import Sink
-from rl_insight.collector.derived import DerivedMetrics
+from rl_insight.collector.base import Sink, SinkContext
 from rl_insight.collector.sinks.delivery import Retries, checked_url
 from rl_insight.collector.sinks.otlp.carriers import make_carrier
 from rl_insight.collector.sinks.otlp.derived import encode_derived
@@ -173,9 +172,8 @@ class OtlpMetricSink(OtlpSink):
 
     Args:
         endpoint: see `OtlpSink`.
-        derived: a sink of the same collector: what is derived from spans is sent too, under a resource of each run
-            whose `service.name` is `rl-insight`. Its histograms have the bounds of `/metrics`, and exemplars.
-        derived_interval_s: how often.
+        derived_interval_s: how often the metrics that the collector derives from spans are sent, under one resource per
+            run whose `service.name` is `rl-insight`. Their histograms have the bounds of `/metrics`, and exemplars.
         clock: the wall clock in nanoseconds.
         options: the other options of `OtlpSink`.
     """
@@ -187,22 +185,26 @@ class OtlpMetricSink(OtlpSink):
         self,
         endpoint: str,
         *,
-        derived: DerivedMetrics | None = None,
         derived_interval_s: float = 10.0,
         clock: Callable[[], int] = time.time_ns,
         **options: Any,
     ) -> None:
         super().__init__(endpoint, **options)
-        self._derived = derived
+        self._context: SinkContext | None = None
         self._derived_every_ns = int(derived_interval_s * 1e9)
         self._derived_ns = 0
         self._clock = clock
 
+    def attach(self, context: SinkContext) -> None:
+        """Take note of the metrics that the collector derives from spans."""
+        self._context = context
+
     def flush(self) -> None:
         """Send what has been gathered, and now and then what is derived from spans."""
         now_ns = self._clock()
-        if self._derived is not None and now_ns - self._derived_ns >= self._derived_every_ns:
-            for process, metrics in encode_derived(self._derived, now_ns):
+        if self._context is not None and now_ns - self._derived_ns >= self._derived_every_ns:
+            families = self._context.derived_families()
+            for process, metrics in encode_derived(families, self._context.started_ns, now_ns):
                 self._derived_ns = now_ns
                 self._gather_all(process, [(SCOPE, encoded, points) for encoded, points in metrics])
         self._send()
@@ -231,7 +233,6 @@ def otlp_sinks(
     *,
     protocol: str = "http",
     signals: Collection[str] = SIGNALS,
-    derived: DerivedMetrics | None = None,
     **options: Any,
 ) -> list[OtlpSink]:
     """Return a sink for each signal to one receiver; each has a thread and a queue of its own behind a collector.
@@ -248,14 +249,12 @@ def otlp_sinks(
     if unknown or not signals:
         given = f"unknown OTLP signal {unknown[0]!r}" if unknown else "no OTLP signal is given"
         raise ConfigError(f"{given}: choose from {', '.join(SIGNALS)}.")
-    own: dict[str, dict[str, Any]] = {"metrics": {"derived": derived}}
     return [
         _SINKS[signal](
             _signal_url(endpoint, signal) if protocol == "http" else endpoint,
             protocol=protocol,
             name=f"otlp_{signal}",
             **options,
-            **own.get(signal, {}),
         )
         for signal in SIGNALS
         if signal in signals

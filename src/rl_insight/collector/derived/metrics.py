@@ -7,15 +7,16 @@ rank, never by lane or session, so their number stays bounded however long a run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any
 
 from rl_insight.collector.base import Sink
-from rl_insight.collector.derived_families import FAMILIES, DerivedFamily
-from rl_insight.collector.derived_processes import Gauges, OpenSpan, TrackedProcess, is_state
-from rl_insight.collector.derived_tables import SECOND, GrowingDurations, Source, SpanGroup, Table, Totals, labels_of
-from rl_insight.collector.series import LabelItems, Run
+from rl_insight.collector.derived import declarations
+from rl_insight.collector.derived.processes import Gauges, OpenSpan, TrackedProcess, is_state
+from rl_insight.collector.derived.tables import SECOND, Distributions, Source, SpanGroup, Totals, labels_of
+from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, Run, RunActivity
+from rl_insight.metrics import Family, LabelItems
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.sessions import SESSION_SEGMENT
 
@@ -23,22 +24,23 @@ from rl_insight.schema.sessions import SESSION_SEGMENT
 class DerivedMetrics(Sink):
     """Derives metrics from the batches that a collector hands on.
 
-    >>> derived = DerivedMetrics()
-    >>> collector = InProcessCollector([derived])  # doctest: +SKIP
-    >>> body, content_type = PrometheusRenderer(collector, derived).render()  # doctest: +SKIP
+    >>> collector = InProcessCollector([DerivedMetrics()])  # doctest: +SKIP
+    >>> body, content_type = collector.metrics_page()  # doctest: +SKIP
 
-    An open span counts towards its state as long as its process is heard of. What a process left open when it ended,
-    or when it fell silent for `forget_after_s`, counts up to its last batch.
+    An open span counts toward its state as long as its process reports. What a process left open when it ended, or when
+    it fell silent for `forget_after_s`, counts up to its last batch.
 
     Args:
         clock: the wall clock in nanoseconds.
         max_series: series of each counter and gauge; what is beyond goes to one series called `__overflow__`.
         max_histograms: the same for histograms, whose series have many lines.
         max_open: open spans that are kept of one process.
-        forget_after_s: after this silence a process, and a run without processes, leaves the page.
+        forget_after_s: after this silence a process is forgotten.
+        grace_s: how long the series of an ended run stay.
     """
 
     name = "derived"
+    declarations = declarations.DECLARATIONS
 
     def __init__(
         self,
@@ -47,30 +49,34 @@ class DerivedMetrics(Sink):
         max_series: int = 20_000,
         max_histograms: int = 500,
         max_open: int = 10_000,
-        forget_after_s: float = 3600.0,
+        forget_after_s: float = FORGET_AFTER_S,
+        grace_s: float = GRACE_S,
     ) -> None:
         self.started_ns = clock()
         """Since when everything is counted."""
         self._clock = clock
         self._max_open = max_open
-        self._forget_after_ns = int(forget_after_s * SECOND)
+        self._activity = RunActivity(forget_after_s=forget_after_s, grace_s=grace_s)
         self._lock = Lock()
         self._states = Totals(max_series)
         self._spans = Totals(max_series)
         self._seconds = Totals(max_series)
         self._sessions = Totals(max_series)
-        self._durations = Table[GrowingDurations](max_histograms)
-        self._session_durations = Table[GrowingDurations](max_histograms)
+        self._durations = Distributions(max_histograms)
+        self._session_durations = Distributions(max_histograms)
+        self._tables = (
+            *(self._states, self._spans, self._seconds, self._sessions),
+            *(self._durations, self._session_durations),
+        )
         self._processes: dict[str, TrackedProcess] = {}
-        self._runs: dict[Run, int] = {}
-        """When something of a run last arrived."""
 
     def write(self, batch: Batch) -> None:
         """Take the spans and the steps of one batch."""
         now_ns = self._clock()
         with self._lock:
             tracked = self._tracked(batch.process)
-            self._runs[tracked.source.run] = now_ns
+            self._activity.note(batch.process, now_ns)
+            self._sweep(now_ns, SWEEP_EVERY_NS)
             tracked.note(batch, now_ns)
             self._take_spans(batch, tracked)
             for status in tracked.ended_sessions(batch):
@@ -79,38 +85,46 @@ class DerivedMetrics(Sink):
             if batch.final:
                 self._forget(batch.process.process_id)
 
-    def families(self) -> list[DerivedFamily]:
+    def families(self) -> list[Family]:
         """Return every derived metric that has a series."""
         now_ns = self._clock()
         with self._lock:
-            self._sweep(now_ns - self._forget_after_ns)
-            values = self._values(now_ns)
-            durations = {
-                "span_duration_seconds": self._durations.items(),
-                "session_duration_seconds": self._session_durations.items(),
-            }
-            found = []
-            for name, (kind, documentation) in FAMILIES.items():
-                if kind == "histogram":
-                    copies = [(labels, entry.copy()) for labels, entry in durations[name]]
-                    found.append(DerivedFamily(name, kind, documentation, [], copies))
-                else:
-                    found.append(DerivedFamily(name, kind, documentation, list(values[name])))
-        return [family for family in found if family.values or family.durations]
+            self._sweep(now_ns)
+            gauges = Gauges()
+            for tracked in self._processes.values():
+                tracked.report(gauges, now_ns)
+            found = [
+                declarations.STATE_SECONDS.family(self._state_seconds()),
+                declarations.SPANS.family(self._spans.items()),
+                declarations.SPAN_SECONDS.family(self._seconds.items()),
+                self._durations.family(declarations.SPAN_DURATION_SECONDS),
+                declarations.SESSIONS.family(self._sessions.items()),
+                self._session_durations.family(declarations.SESSION_DURATION_SECONDS),
+                *gauges.families(),
+                declarations.DERIVED_OVERFLOW.family([((), self._overflow())]),
+            ]
+        return [family for family in found if family.points]
+
+    def drop_run(self, run_id: str) -> None:
+        """Remove every series of a deleted run."""
+        with self._lock:
+            for process_id in [name for name, kept in self._processes.items() if kept.source.run.run_id == run_id]:
+                del self._processes[process_id]
+            for run in self._activity.drop(run_id):
+                self._drop(run)
 
     def get_status(self) -> dict[str, Any]:
-        """Tell how much is kept."""
+        """Return how much is kept."""
         with self._lock:
             return {
                 "processes": len(self._processes),
-                "runs": len(self._runs),
+                "runs": len(self._activity),
                 "open_spans": sum(len(tracked.open) for tracked in self._processes.values()),
                 "overflow": self._overflow(),
             }
 
     def _overflow(self) -> int:
-        tables = (self._states, self._spans, self._seconds, self._sessions, self._durations, self._session_durations)
-        return sum(table.overflow for table in tables)
+        return sum(table.overflow for table in self._tables)
 
     def _tracked(self, process: Process) -> TrackedProcess:
         tracked = self._processes.get(process.process_id)
@@ -147,53 +161,36 @@ class DerivedMetrics(Sink):
         if is_state(segment, name):
             self._states.add(source, (("state", name),), seconds, group.count)
         if segment == SESSION_SEGMENT:
-            self._merge(self._session_durations, source, (), group)
+            self._session_durations.add(source, (), group)
         self._spans.add(source, (("span_name", name), ("status", status)), group.count, group.count)
         self._seconds.add(source, (("span_name", name),), seconds, group.count)
-        self._merge(self._durations, source, (("segment", segment), ("span_name", name)), group)
-
-    @staticmethod
-    def _merge(table: Table[GrowingDurations], source: Source, labels: LabelItems, group: SpanGroup) -> None:
-        # Without the rank: a histogram has many lines, and `span_seconds` tells ranks apart.
-        key = table.key(source._replace(rank=""), labels, group.count)
-        entry = table.entries.get(key)
-        if entry is None:
-            entry = table.entries[key] = GrowingDurations()
-        entry.merge(group)
+        self._durations.add(source, (("segment", segment), ("span_name", name)), group)
 
     def _forget(self, process_id: str) -> None:
-        """Let go of a process; the states it left open count up to its last batch."""
+        """Forget a process; the states it left open count up to its last batch."""
+        self._activity.end(process_id)
         tracked = self._processes.pop(process_id, None)
         if tracked is None:
             return
         for state, seconds in tracked.open_states().items():
             self._states.add(tracked.source, (("state", state),), seconds)
 
-    def _sweep(self, since_ns: int) -> None:
-        for process_id in [name for name, kept in self._processes.items() if kept.received_ns < since_ns]:
+    def _sweep(self, now_ns: int, every_ns: int = 0) -> None:
+        silent, ended = self._activity.sweep(now_ns, every_ns)
+        for process_id in silent:
             self._forget(process_id)
-        live = {tracked.source.run for tracked in self._processes.values()}
-        for run in [run for run, seen_ns in self._runs.items() if seen_ns < since_ns and run not in live]:
-            del self._runs[run]
-            for table in (self._states, self._spans, self._seconds, self._sessions):
-                table.drop_run(run)
-            self._durations.drop_run(run)
-            self._session_durations.drop_run(run)
+        for run in ended:
+            self._drop(run)
 
-    def _values(self, now_ns: int) -> dict[str, Iterable[tuple[LabelItems, float]]]:
-        gauges = Gauges()
+    def _drop(self, run: Run) -> None:
+        for table in self._tables:
+            table.drop_run(run)
+
+    def _state_seconds(self) -> Iterator[tuple[LabelItems, float]]:
+        """Return the time in every state, open intervals included."""
         states = dict(self._states.entries)
         for tracked in self._processes.values():
-            tracked.report(gauges, now_ns)
             for state, seconds in tracked.open_states().items():
                 key = self._states.key(tracked.source, (("state", state),), 0)
                 states[key] = states.get(key, 0.0) + seconds
-        overflow = self._overflow()
-        return {
-            "state_seconds": [(labels_of(*key), value) for key, value in states.items()],
-            "spans": self._spans.items(),
-            "span_seconds": self._seconds.items(),
-            "sessions": self._sessions.items(),
-            "derived_overflow": [((), overflow)],
-            **{name: family.items() for name, family in gauges.families.items()},
-        }
+        return ((labels_of(*key), value) for key, value in states.items())

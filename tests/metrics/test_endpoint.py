@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from rl_insight.collector.sinks.http_endpoint import MetricsEndpoint
+from rl_insight.metrics.endpoint import MetricsEndpoint
 
 
 def render(accept):

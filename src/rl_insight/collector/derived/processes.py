@@ -6,9 +6,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rl_insight.collector.derived_families import FAMILIES
-from rl_insight.collector.derived_tables import OVERFLOW_KEY, SECOND, Source, labels_of
-from rl_insight.collector.series import LabelItems, Run
+from rl_insight.collector.derived import declarations
+from rl_insight.collector.derived.tables import OVERFLOW_KEY, SECOND, Source, labels_of
+from rl_insight.collector.run_activity import run_of
+from rl_insight.metrics import Declaration, Family, LabelItems
 from rl_insight.schema import NO_STEP, Batch, Process
 from rl_insight.schema.sessions import EXECUTION, PENDING, PHASE_SEGMENT
 
@@ -32,8 +33,7 @@ class TrackedProcess:
     __slots__ = ("ended", "host", "open", "pending", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
 
     def __init__(self, process: Process) -> None:
-        run = Run(process.project, process.experiment_name, process.run_id)
-        self.source = Source(run, process.role, "" if process.rank is None else str(process.rank))
+        self.source = Source(run_of(process), process.role, "" if process.rank is None else str(process.rank))
         self.host = process.host
         self.sequence = 0
         self.sent_ns = self.received_ns = 0
@@ -41,7 +41,7 @@ class TrackedProcess:
         self.step_ns = 0
         self.open: dict[int, OpenSpan] = {}
         self.pending: set[str] = set()
-        """Sessions that go on."""
+        """Open sessions."""
         self.ended: OrderedDict[str, None] = OrderedDict()
         """The sessions that ended last: a further snapshot of one of them counts nothing."""
 
@@ -81,47 +81,52 @@ class TrackedProcess:
 
     def report(self, gauges: Gauges, now_ns: int) -> None:
         """Add what the process shows now to the gauges."""
-        source = self.source
-        seen = gauges.families["process_last_seen_timestamp_seconds"]
-        gauges.highest(seen, labels_of(source, (("host", self.host),)), self.received_ns / SECOND)
+        labels = labels_of(self.source, ())
+        seen = labels_of(self.source, (("host", self.host),))
+        gauges.highest(declarations.PROCESS_LAST_SEEN_TIMESTAMP_SECONDS, seen, self.received_ns / SECOND)
         if self.step is not None:
-            gauges.highest(gauges.families["current_step"], labels_of(source, ()), self.step)
-            stamps = gauges.families["last_step_timestamp_seconds"]
-            gauges.highest(stamps, labels_of(source, ()), self.step_ns / SECOND)
+            gauges.highest(declarations.CURRENT_STEP, labels, self.step)
+            gauges.highest(declarations.LAST_STEP_TIMESTAMP_SECONDS, labels, self.step_ns / SECOND)
         if self.pending:
-            sessions, labels = gauges.families["open_sessions"], labels_of(source, ())
-            sessions[labels] = sessions.get(labels, 0) + len(self.pending)
+            gauges.add(declarations.OPEN_SESSIONS, labels, len(self.pending))
         silence_ns = max(now_ns - self.received_ns, 0)
         for span in self.open.values():
             age_s = (max(self.sent_ns - span.start_ns, 0) + silence_ns) / SECOND
-            gauges.open_span(source, span, age_s)
+            gauges.open_span(self.source, span, age_s)
 
 
 class Gauges:
     """What is gathered from all processes at one moment."""
 
     def __init__(self) -> None:
-        names = [name for name, (kind, _) in FAMILIES.items() if kind == "gauge"]
-        self.families: dict[str, dict[LabelItems, float]] = {name: {} for name in names}
+        self._values: dict[Declaration, dict[LabelItems, float]] = {}
 
-    @staticmethod
-    def highest(family: dict[LabelItems, float], labels: LabelItems, value: float) -> None:
+    def highest(self, declared: Declaration, labels: LabelItems, value: float) -> None:
         """Set a series to a value, unless it has a higher one."""
-        family[labels] = max(family.get(labels, value), value)
+        series = self._values.setdefault(declared, {})
+        series[labels] = max(series.get(labels, value), value)
+
+    def add(self, declared: Declaration, labels: LabelItems, amount: float) -> None:
+        """Add to a series."""
+        series = self._values.setdefault(declared, {})
+        series[labels] = series.get(labels, 0) + amount
 
     def open_span(self, source: Source, span: OpenSpan, age_s: float) -> None:
-        """Count a span that is open for this long."""
-        names = (("span_name", span.name),)
-        counts, oldest = self.families["open_spans"], self.families["open_span_oldest_seconds"]
-        labels = labels_of(source, names)
+        """Count a span that has been open for this long."""
+        counts = self._values.setdefault(declarations.OPEN_SPANS, {})
+        labels = labels_of(source, (("span_name", span.name),))
         if labels not in counts and len(counts) >= _MAX_OPEN_SERIES:
             labels = labels_of(*OVERFLOW_KEY)
-        counts[labels] = counts.get(labels, 0) + 1
-        self.highest(oldest, labels, age_s)
+        self.add(declarations.OPEN_SPANS, labels, 1)
+        self.highest(declarations.OPEN_SPAN_OLDEST_SECONDS, labels, age_s)
+
+    def families(self) -> list[Family]:
+        """Return what was gathered."""
+        return [declared.family(series.items()) for declared, series in self._values.items()]
 
 
 def is_state(segment: str, name: str) -> bool:
-    """Tell whether a span is what a lane does: a state, or a phase other than the one that holds the others."""
+    """Return whether a span is what a lane does: a state, or a phase other than the one that holds the others."""
     return segment == STATE_SEGMENT or (segment == PHASE_SEGMENT and name != EXECUTION)
 
 

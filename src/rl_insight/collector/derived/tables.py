@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from rl_insight.collector.derived_families import DURATION_BOUNDS, Durations, Exemplar
-from rl_insight.collector.series import LabelItems, Run
+from rl_insight.collector.derived.declarations import DURATION_BOUNDS
+from rl_insight.collector.run_activity import Run
+from rl_insight.metrics import Declaration, Distribution, Exemplar, Family, LabelItems, Point
 from rl_insight.schema.names import OVERFLOW_LABEL
 
 SECOND = 1_000_000_000
@@ -72,43 +73,64 @@ class SpanGroup:
         self.total_ns = 0
         self.buckets: dict[int, int] = {}
         self.exemplars: dict[int, tuple[int, int, int, int]] = {}
+        """By bucket: when the span ended, how long it took, and its trace."""
 
     def add(self, duration_ns: int, high: int, low: int, start_ns: int) -> None:
-        """Count one span; the last of each bucket stands for it."""
+        """Count one span; the one that ended last in each bucket is its exemplar."""
         self.count += 1
         self.total_ns += duration_ns
         bucket = bisect_left(_BOUNDS_NS, duration_ns)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
-        self.exemplars[bucket] = (high, low, duration_ns, start_ns)
+        end_ns = start_ns + duration_ns
+        if (high or low) and (bucket not in self.exemplars or self.exemplars[bucket][0] <= end_ns):
+            self.exemplars[bucket] = (end_ns, duration_ns, high, low)
 
 
-class GrowingDurations:
-    """A distribution in the making."""
+class GrowingDistribution:
+    """Durations that are still being added up."""
 
-    __slots__ = ("counts", "exemplars", "seconds")
+    __slots__ = ("buckets", "count", "exemplars", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(_BOUNDS_NS) + 1)
+        self.count = 0
         self.seconds = 0.0
+        self.buckets: dict[int, int] = {}
         self.exemplars: dict[int, Exemplar] = {}
 
     def merge(self, group: SpanGroup) -> None:
         """Add the spans of a group."""
+        self.count += group.count
         self.seconds += group.total_ns / SECOND
         for bucket, count in group.buckets.items():
-            self.counts[bucket] += count
-        for bucket, (high, low, duration_ns, start_ns) in group.exemplars.items():
-            if high or low:
-                trace_id = f"{high:016x}{low:016x}"
-                self.exemplars[bucket] = Exemplar(trace_id, duration_ns / SECOND, start_ns + duration_ns)
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
+        for bucket, (end_ns, duration_ns, high, low) in group.exemplars.items():
+            known = self.exemplars.get(bucket)
+            # Batches of several processes arrive in any order, and receivers refuse an exemplar that goes back in time.
+            if known is None or known.time_ns <= end_ns:
+                self.exemplars[bucket] = Exemplar(f"{high:016x}{low:016x}", duration_ns / SECOND, end_ns)
 
-    def copy(self) -> Durations:
+    def copy(self) -> Distribution:
         """Return the distribution as it is now."""
-        return Durations(self.counts.copy(), self.seconds, self.exemplars.copy())
+        return Distribution(self.count, self.seconds, self.buckets.copy(), exemplars=self.exemplars.copy())
+
+
+class Distributions(Table[GrowingDistribution]):
+    """The series of a histogram."""
+
+    def add(self, source: Source, labels: LabelItems, group: SpanGroup) -> None:
+        """Add the spans of a group."""
+        # Without the rank: a histogram has many lines, and `span_seconds` has the ranks.
+        key = self.key(source._replace(rank=""), labels, group.count)
+        self.entries.setdefault(key, GrowingDistribution()).merge(group)
+
+    def family(self, declared: Declaration) -> Family:
+        """Return the metric with a copy of every series."""
+        points = [Point(labels, entry.copy()) for labels, entry in self.items()]
+        return Family(declared.name, declared.kind, declared.documentation, points, bounds=DURATION_BOUNDS)
 
 
 def labels_of(source: Source, labels: LabelItems) -> LabelItems:
-    """Return the labels of a series, those that are empty left out."""
+    """Return the labels of a series; empty ones are left out."""
     run = source.run
     own = (
         ("experiment_name", run.experiment_name),

@@ -1,0 +1,49 @@
+"""The metrics that are made from spans: names, kinds and meaning."""
+
+from __future__ import annotations
+
+from rl_insight.metrics import COUNTER, GAUGE, HISTOGRAM, Declaration
+
+DURATION_BOUNDS = tuple(round(0.001 * 2 ** (index / 2), 9) for index in range(45))
+"""Seconds, from a millisecond to 70 minutes, two bounds per octave."""
+
+STATE_SECONDS = Declaration(
+    "state_seconds",
+    COUNTER,
+    "Seconds spent in each state or session phase, summed over lanes; open intervals are included.",
+)
+SPANS = Declaration("spans", COUNTER, "Spans that ended.")
+SPAN_SECONDS = Declaration("span_seconds", COUNTER, "Seconds spent in spans that ended.")
+SPAN_DURATION_SECONDS = Declaration("span_duration_seconds", HISTOGRAM, "Duration of spans.")
+SESSIONS = Declaration("sessions", COUNTER, "Sessions that ended, by outcome.")
+SESSION_DURATION_SECONDS = Declaration("session_duration_seconds", HISTOGRAM, "Duration of sessions.")
+OPEN_SPANS = Declaration("open_spans", GAUGE, "Spans that have been open for longer than one flush.")
+OPEN_SPAN_OLDEST_SECONDS = Declaration("open_span_oldest_seconds", GAUGE, "Age of the oldest open span.")
+OPEN_SESSIONS = Declaration("open_sessions", GAUGE, "Sessions that are open.")
+CURRENT_STEP = Declaration("current_step", GAUGE, "The highest training step seen.")
+LAST_STEP_TIMESTAMP_SECONDS = Declaration(
+    "last_step_timestamp_seconds", GAUGE, "When the training step last grew, by the collector's clock."
+)
+PROCESS_LAST_SEEN_TIMESTAMP_SECONDS = Declaration(
+    "process_last_seen_timestamp_seconds", GAUGE, "When a process last reported, by the collector's clock."
+)
+DERIVED_OVERFLOW = Declaration(
+    "derived_overflow", COUNTER, "Spans counted under __overflow__ because there were too many series."
+)
+
+DECLARATIONS = (
+    STATE_SECONDS,
+    SPANS,
+    SPAN_SECONDS,
+    SPAN_DURATION_SECONDS,
+    SESSIONS,
+    SESSION_DURATION_SECONDS,
+    OPEN_SPANS,
+    OPEN_SPAN_OLDEST_SECONDS,
+    OPEN_SESSIONS,
+    CURRENT_STEP,
+    LAST_STEP_TIMESTAMP_SECONDS,
+    PROCESS_LAST_SEEN_TIMESTAMP_SECONDS,
+    DERIVED_OVERFLOW,
+)
+"""In the order of `/metrics`."""

@@ -1,0 +1,94 @@
+"""Which processes and runs are still heard from, so that what is kept about the others can be freed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from rl_insight.metrics import LabelItems
+from rl_insight.schema import Process
+
+_SECOND = 1_000_000_000
+SWEEP_EVERY_NS = 60 * _SECOND
+FORGET_AFTER_S = 3600.0
+"""A process that is silent for this long is taken to have ended."""
+GRACE_S = 300.0
+"""How long the metrics of an ended run can still be scraped: several times the usual scrape interval."""
+
+
+class Run(NamedTuple):
+    """What identifies a run; any part may be empty."""
+
+    project: str
+    experiment_name: str
+    run_id: str
+
+    @property
+    def labels(self) -> LabelItems:
+        """The labels that every series of the run has; empty ones are left out."""
+        pairs = (("experiment_name", self.experiment_name), ("project", self.project), ("run_id", self.run_id))
+        return tuple(pair for pair in pairs if pair[1])
+
+
+def run_of(process: Process) -> Run:
+    """Return the run that a process belongs to."""
+    return Run(process.project, process.experiment_name, process.run_id)
+
+
+class RunActivity:
+    """When each process and each run was last heard from; not safe to use from several threads.
+
+    A process ends when `end` is called, or after `forget_after_s` of silence. A run ends when all its processes have
+    ended and nothing of it arrived for `grace_s`.
+    """
+
+    def __init__(self, *, forget_after_s: float = FORGET_AFTER_S, grace_s: float = GRACE_S) -> None:
+        self._forget_after_ns = int(forget_after_s * _SECOND)
+        self._grace_ns = int(min(grace_s, forget_after_s) * _SECOND)
+        self._processes: OrderedDict[str, tuple[int, Run]] = OrderedDict()
+        """The ones heard from last are at the end."""
+        self._runs: OrderedDict[Run, int] = OrderedDict()
+        self._swept_ns = 0
+
+    def note(self, process: Process, now_ns: int) -> Run:
+        """Note a batch of a process; return its run."""
+        run = run_of(process)
+        self._processes[process.process_id] = (now_ns, run)
+        self._processes.move_to_end(process.process_id)
+        self._runs[run] = now_ns
+        self._runs.move_to_end(run)
+        return run
+
+    def end(self, process_id: str) -> None:
+        """Note that a process has ended."""
+        self._processes.pop(process_id, None)
+
+    def drop(self, run_id: str) -> list[Run]:
+        """Forget a deleted run; return it, once for each project and experiment that used its id."""
+        dropped = [run for run in self._runs if run.run_id == run_id]
+        for run in dropped:
+            del self._runs[run]
+        for process_id in [name for name, (_, run) in self._processes.items() if run.run_id == run_id]:
+            del self._processes[process_id]
+        return dropped
+
+    def sweep(self, now_ns: int, every_ns: int = 0) -> tuple[list[str], list[Run]]:
+        """Return the processes and the runs that have ended since the last call; nothing before `every_ns` are over."""
+        if now_ns - self._swept_ns < every_ns:
+            return [], []
+        self._swept_ns = now_ns
+        silent = []
+        while self._processes:
+            process_id, (heard_ns, _) = next(iter(self._processes.items()))
+            if heard_ns > now_ns - self._forget_after_ns:
+                break
+            del self._processes[process_id]
+            silent.append(process_id)
+        live = {run for _, run in self._processes.values()}
+        ended = [run for run, heard_ns in self._runs.items() if run not in live and heard_ns <= now_ns - self._grace_ns]
+        for run in ended:
+            del self._runs[run]
+        return silent, ended
+
+    def __len__(self) -> int:
+        return len(self._runs)

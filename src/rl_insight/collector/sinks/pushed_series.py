@@ -1,0 +1,217 @@
+"""Which series a push to Prometheus has to contain, as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from rl_insight.collector.base import SinkContext
+from rl_insight.collector.sinks.write_request import (
+    TimeSeries,
+    bound_label,
+    exemplar,
+    labels,
+    sample,
+    stale_marker,
+    stamp,
+)
+from rl_insight.metrics import Distribution, Family, LabelItems, Point
+
+_LATENESS_MS = 15_000
+"""How late a gauge's value may come without being overtaken by the repetition of the one before."""
+_Key = tuple[str, LabelItems]
+
+
+class PushedSeries:
+    """Remembers what was sent of each series, and writes what is new; for one thread.
+
+    A series that did not change is repeated every `repeat_ms`, so that instant queries see it. A series that is gone,
+    such as the open spans of a process that ended, gets a marker that it has ended.
+    """
+
+    def __init__(self, context: SinkContext, *, repeat_ms: int, now_ms: int) -> None:
+        self._context = context
+        self._changes = context.series.follow()
+        self._repeat_ms = repeat_ms
+        self._repeated_ms = now_ms
+        self._known: dict[_Key, _Known] = {}
+        self._heard: dict[str, int] = {}
+        """When each run was last heard from, by id."""
+        self.late = 0
+        """Values of gauges that came after a newer one had been sent."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def pending_points(self) -> int:
+        """Values of gauges that wait."""
+        return self._changes.pending_points
+
+    def note(self, run_id: str, now_ms: int) -> None:
+        """Note that a run is heard from."""
+        self._heard[run_id] = now_ms
+
+    def take(self, now_ms: int) -> list[TimeSeries]:
+        """Return everything that is to be sent now."""
+        found = list(self._changed(self._changes.take(), now_ms))
+        if now_ms - self._repeated_ms >= self._repeat_ms:
+            self._repeated_ms = now_ms
+            self._heard = {run: heard for run, heard in self._heard.items() if now_ms - heard <= self._repeat_ms}
+            found += self._repeated(self._context.series.families(), now_ms)
+        found += self._derived(self._context.derived_families(), now_ms)
+        return found
+
+    def _changed(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
+        """Yield recorded metrics that changed; gauges with every value and its time."""
+        for family in families:
+            for items, points in _by_series(family):
+                known = self._find(family, items)
+                if family.kind.is_cumulative:
+                    yield from known.write(family, points[-1].value, known.next_ms(now_ms))
+                else:
+                    known.heard_ms = now_ms
+                    yield from known.write_all(family, self._new(known, points))
+
+    def _repeated(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
+        """Yield recorded metrics that did not change for a while, and end those that are gone."""
+        present = set()
+        for family in families:
+            for point in family.points:
+                known = self._find(family, point.labels)
+                present.add(known.key)
+                due_ms = now_ms
+                if not family.kind.is_cumulative:
+                    # By the clock of the process that set the gauge, and a little late: its next value must not come
+                    # out of order.
+                    due_ms = point.time_ns // 1_000_000 + now_ms - known.heard_ms - _LATENESS_MS
+                wait_ms = self._repeat_ms - (0 if family.kind.is_cumulative else _LATENESS_MS)
+                if due_ms - known.sent_ms >= wait_ms and dict(point.labels).get("run_id", "") in self._heard:
+                    yield from known.write(family, point.value, due_ms)
+        yield from self._end(present, now_ms, is_derived=False)
+
+    def _derived(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
+        """Yield derived metrics that changed or are due again, and end those that are gone."""
+        present = set()
+        for family in families:
+            for point in family.points:
+                known = self._find(family, point.labels)
+                known.is_derived = True
+                present.add(known.key)
+                state = point.value.total_count if isinstance(point.value, Distribution) else point.value
+                if state != known.state or now_ms - known.sent_ms >= self._repeat_ms:
+                    known.state = state
+                    yield from known.write(family, point.value, known.next_ms(now_ms))
+        yield from self._end(present, now_ms, is_derived=True)
+
+    def _find(self, family: Family, items: LabelItems) -> _Known:
+        key = (family.exposed_name(self._context.namespace), items)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known(key)
+        return known
+
+    def _new(self, known: _Known, points: list[Point]) -> list[tuple[int, float]]:
+        """Return a gauge's values that are newer than what was sent; of one millisecond the last."""
+        # Sorting is stable: of two values at one time the one that came last wins.
+        newest = dict(sorted(((point.time_ns // 1_000_000, point.value) for point in points), key=lambda one: one[0]))
+        found = [(time_ms, value) for time_ms, value in newest.items() if time_ms > known.sent_ms]
+        self.late += len(newest) - len(found)
+        return found  # type: ignore[return-value]
+
+    def _end(self, present: set[_Key], now_ms: int, *, is_derived: bool) -> Iterator[TimeSeries]:
+        gone = [known for key, known in self._known.items() if known.is_derived is is_derived and key not in present]
+        for known in gone:
+            del self._known[known.key]
+            yield from known.end(now_ms)
+
+
+class _Known:
+    """A series that was sent before; a histogram counts as one."""
+
+    __slots__ = ("_bounds", "_encoded", "exemplar_ns", "heard_ms", "is_derived", "key", "sent_ms", "state")
+
+    def __init__(self, key: _Key) -> None:
+        self.key = key
+        self.sent_ms = 0
+        """The time of the last sample sent."""
+        self.heard_ms = 0
+        """When a gauge's last value arrived, by our clock."""
+        self.is_derived = False
+        self.state: float | None = None
+        """The last value of a derived series."""
+        self.exemplar_ns = 0
+        """The time of the newest exemplar sent."""
+        self._encoded: tuple[bytes, ...] = ()
+        self._bounds: list[float] | None = None
+        """Of a histogram, as last sent."""
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return a time that is later than the last one sent, whatever the clock does."""
+        return max(now_ms, self.sent_ms + 1)
+
+    def write(self, family: Family, value: float | Distribution, time_ms: int) -> Iterator[TimeSeries]:
+        """Yield one value."""
+        if not isinstance(value, Distribution):
+            return self.write_all(family, [(time_ms, value)])
+        self.sent_ms = time_ms
+        return self._write_distribution(family, value, stamp(time_ms))
+
+    def write_all(self, family: Family, points: list[tuple[int, float]]) -> Iterator[TimeSeries]:
+        """Yield values with their times, ascending."""
+        if not points:
+            return
+        if not self._encoded:
+            self._encoded = (labels(_pairs(self.key[0], self.key[1])),)
+        self.sent_ms = points[-1][0]
+        samples = b"".join([sample(value, stamp(time_ms)) for time_ms, value in points])
+        yield TimeSeries(self._encoded[0] + samples, len(points), family)
+
+    def end(self, now_ms: int) -> Iterator[TimeSeries]:
+        """Yield the marker that the series has ended."""
+        marker = stale_marker(stamp(self.next_ms(now_ms)))
+        if self._bounds is None:
+            return (TimeSeries(encoded + marker, 1, None) for encoded in self._encoded)
+        before, after, *others = self._encoded
+        buckets = [before + bound_label(bound) + after for bound in (*self._bounds, inf)]
+        return (TimeSeries(encoded + marker, 1, None) for encoded in (*buckets, *others))
+
+    def _write_distribution(self, family: Family, value: Distribution, time: bytes) -> Iterator[TimeSeries]:
+        if not self._encoded:
+            self._encoded = _distribution_labels(*self.key)
+        before, after, sum_labels, count_labels = self._encoded
+        bounds = family.cumulative_bounds()
+        self._bounds = [bound for bound, _ in bounds]
+        newest_ns, running = self.exemplar_ns, 0
+        count = sample(float(value.total_count), time)
+        for bound, buckets in (*bounds, (inf, [len(bounds)])):
+            for bucket in buckets:
+                running += value.buckets.get(bucket, 0)
+            encoded = before + bound_label(bound) + after + (count if bound == inf else sample(float(running), time))
+            found = value.exemplars.get(buckets[0]) if value.exemplars and buckets else None
+            if found is not None and found.time_ns > self.exemplar_ns:
+                encoded += exemplar(found.trace_id, found.value, found.time_ns // 1_000_000)
+                newest_ns = max(newest_ns, found.time_ns)
+            yield TimeSeries(encoded, 1, family)
+        self.exemplar_ns = newest_ns
+        yield TimeSeries(sum_labels + sample(value.sum, time), 1, family)
+        yield TimeSeries(count_labels + count, 1, family)
+
+
+def _by_series(family: Family) -> Iterable[tuple[LabelItems, list[Point]]]:
+    found: dict[LabelItems, list[Point]] = {}
+    for point in family.points:
+        found.setdefault(point.labels, []).append(point)
+    return found.items()
+
+
+def _distribution_labels(name: str, items: LabelItems) -> tuple[bytes, ...]:
+    pairs = _pairs(f"{name}_bucket", items)
+    # Labels must be sorted: the bound is between these two.
+    before = labels([pair for pair in pairs if pair[0] < "le"])
+    after = labels([pair for pair in pairs if pair[0] > "le"])
+    return before, after, labels(_pairs(f"{name}_sum", items)), labels(_pairs(f"{name}_count", items))
+
+
+def _pairs(name: str, items: LabelItems) -> list[tuple[str, str]]:
+    return sorted([("__name__", name), *items])
