@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -32,4 +31,4 @@ def test_every_field_of_the_record_is_described():
 
 def test_every_key_of_the_trace_configuration_is_described():
     text = (DOCS / "xtuner.md").read_text()
-    assert [field.name for field in dataclasses.fields(TraceConfig) if f"`{field.name}`" not in text] == []
+    assert [name for name in TraceConfig.model_fields if f"`{name}`" not in text] == []

@@ -1,334 +1,251 @@
-"""XTuner's producer trace over RL-Insight: change the import, keep the calls.
+"""XTuner's trace over RL-Insight, in both spellings: change the import, keep the calls.
 
->>> config = TraceConfig(enabled=False)
->>> configure_trace(config)
+The producer trace is about samples, the OpenTelemetry trace about spans; each call tells by its arguments which of the
+two it is.
+
+>>> import asyncio
+>>> runtime = configure_trace(TraceConfig(enabled=False))
+>>> with trace_span("generate", {"tokens": 512}):
+...     trace_event("first token")
+>>> async def judge(sample):
+...     async with trace_span(sample, "judge"):
+...         await trace_event(sample, "scored")
+>>> asyncio.run(judge({"task_name": "gsm8k", "uid": 17}))
 >>> get_trace_env_vars()
 {}
 """
 
 from __future__ import annotations
 
-import atexit
-import dataclasses
 import functools
 import inspect
-import logging
-import os
-from collections.abc import Callable, Mapping, MutableMapping
-from contextvars import ContextVar, Token
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Callable, Generator, Mapping, MutableMapping
 from typing import Any
 
-import msgspec
-
-from rl_insight.compat._recording import is_recording, start_recording
-from rl_insight.compat.xtuner.config import TraceConfig, read_config
-from rl_insight.compat.xtuner.files import ProducerTraceFile
-from rl_insight.compat.xtuner.targets import STEPS, describe, has_identity, steps_in_context
-from rl_insight.compat.xtuner.viewer import Viewer, open_viewer
+from rl_insight.compat.xtuner import spans
+from rl_insight.compat.xtuner.calls import TargetFinder, TracedCalls
+from rl_insight.compat.xtuner.config import SCOPE_ALL, SCOPE_LATEST_PRODUCE_BATCH, TraceConfig
+from rl_insight.compat.xtuner.producer import TRACE_JSONL_BASENAME, SampleSpan, enter_session
+from rl_insight.compat.xtuner.runtime import (
+    TraceRuntime,
+    active_runtime,
+    close_trace,
+    configure_trace,
+    current_trace_runtime,
+    flush_trace,
+    get_trace_env_vars,
+    merge_trace_runtime_env,
+)
+from rl_insight.compat.xtuner.samples import (
+    TRACE_EXTRA_MODEL_STEP,
+    TRACE_EXTRA_PRODUCE_BATCH_ID,
+    TRACE_EXTRA_PRODUCER_FUTURE_STEP,
+    TRACE_EXTRA_TRAIN_STEP,
+    TraceEvent,
+    build_produce_batch_id,
+    build_trace_event,
+    build_trace_id,
+)
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder import context
-from rl_insight.recorder.ids import host_name
 from rl_insight.recorder.spans import NO_SPAN
 
 __all__ = [
+    "TRACE_EXTRA_MODEL_STEP",
+    "TRACE_EXTRA_PRODUCER_FUTURE_STEP",
+    "TRACE_EXTRA_PRODUCE_BATCH_ID",
+    "TRACE_EXTRA_TRAIN_STEP",
+    "TRACE_JSONL_BASENAME",
+    "TRACE_VIEWER_SCOPE_ALL",
+    "TRACE_VIEWER_SCOPE_LATEST_PRODUCE_BATCH",
     "TraceConfig",
+    "TraceEvent",
+    "TraceRuntime",
+    "build_produce_batch_id",
+    "build_trace_event",
+    "build_trace_id",
     "close_trace",
     "configure_trace",
+    "configure_trace_runtime",
+    "current_trace_runtime",
     "flush_trace",
     "get_trace_env_vars",
+    "get_tracer",
     "inject_trace_context",
     "merge_trace_runtime_env",
+    "set_trace_attributes",
     "trace_event",
     "trace_function",
     "trace_span",
 ]
 
-logger = logging.getLogger("rl_insight")
-
-TRACE_VARIABLE = "RL_INSIGHT_XTUNER_TRACE"
-"""Carries the configuration to workers, as JSON."""
-_FROM_PARENT = ("RL_INSIGHT_INHERIT", "RL_INSIGHT_SERVER_URL", "RL_INSIGHT_TOKEN", "RL_INSIGHT_RUN_ID")
-
-
-class _State:
-    """What this process traces with."""
-
-    def __init__(self) -> None:
-        self.config: TraceConfig | None = None
-        self.file: ProducerTraceFile | None = None
-        self.viewer: Viewer | None = None
-        self.owns_monitor = False
-        self.exit_registered = False
+TRACE_VIEWER_SCOPE_LATEST_PRODUCE_BATCH = SCOPE_LATEST_PRODUCE_BATCH
+TRACE_VIEWER_SCOPE_ALL = SCOPE_ALL
+configure_trace_runtime = configure_trace
+get_tracer = active_runtime
+_OTEL_ARGUMENTS = frozenset({"attributes", "parent_carrier"})
 
 
-_state = _State()
+def _is_otel_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether `trace_span` or `trace_event` was called with a name and attributes, not with a sample."""
+    if _OTEL_ARGUMENTS & kwargs.keys():
+        return True
+    if "target" in kwargs or (args and not isinstance(args[0], str)):
+        return False
+    second = args[1] if len(args) > 1 else None
+    return not isinstance(second, str) and not (args and "name" in kwargs)
 
 
-# -- life
+def trace_span(*args: Any, **kwargs: Any) -> Any:
+    """Trace a block: a stage of samples, or a span; `with` and `async with`.
 
-
-def configure_trace(config: TraceConfig | Mapping[str, Any] | None) -> None:
-    """Trace from now on as the configuration says; a second call replaces the first.
-
-    With `viewer_enabled` the line ``Producer Trace Viewer: <url>`` is printed; the page is that of a server that is
-    known, or of one that is started beside this process and ends with it.
+    ``trace_span(target, name, **fields)`` writes `.start` and `.end` or `.error` events of each sample in the target.
+    ``trace_span(name, attributes=None, *, parent_carrier=None)`` makes a current span.
 
     Raises:
-        TypeError: the configuration is of a type that cannot be used.
-        ValueError: a key is unknown, or a value out of its range.
+        TypeError: a name or attributes of a wrong type, also while nothing is traced.
+        ValueError: an empty name or key.
     """
-    settings = read_config(config)
-    close_trace()
-    _state.config = settings
-    if not settings.enabled:
-        return
-    receiver: dict[str, Any] | None = None
-    if settings.viewer_enabled:
-        _state.viewer = viewer = open_viewer(settings)
-        if viewer is not None:
-            receiver = {"server": {"backend": "http", "url": viewer.url, "token": viewer.token}}
-            print(f"Producer Trace Viewer: {viewer.page(settings)}", flush=True)  # noqa: T201  # the trainer's line
-    _start(settings, receiver)
+    if _is_otel_call(args, kwargs):
+        return _otel_span(*args, **kwargs)
+    return _sample_span(*args, **kwargs)
 
 
-def _start(settings: TraceConfig, receiver: dict[str, Any] | None) -> None:
-    _state.owns_monitor = not is_recording()
-    flusher = start_recording(receiver)
-    if flusher is not None and settings.output_dir is not None:
-        _state.file = ProducerTraceFile(
-            flusher,
-            Path(settings.output_dir) / f"producer_trace-{host_name()}-{os.getpid()}.jsonl",
-            max_events=settings.max_events,
-            max_events_per_trace=settings.max_events_per_trace,
-        )
-    if not _state.exit_registered:
-        _state.exit_registered = True
-        atexit.register(close_trace)
+def _otel_span(
+    name: Any, attributes: Mapping[str, Any] | None = None, *, parent_carrier: Mapping[str, str] | None = None
+) -> spans.OtelSpan:
+    checked = spans.checked_name(name), spans.checked_attributes(attributes)
+    return spans.OtelSpan(*checked, parent_carrier=parent_carrier, enabled=active_runtime().enabled)
 
 
-def flush_trace() -> None:
-    """Deliver and write what was traced so far, within a bounded time."""
-    if _state.file is not None:
-        _state.file.save()
-    elif _state.config is not None and _state.config.enabled:
-        default_monitor.flush()
+def _sample_span(target: Any, name: str, **fields: Any) -> Any:
+    found = active_runtime()
+    return SampleSpan(found, target, name, fields) if found.enabled else NO_SPAN
 
 
-def close_trace() -> None:
-    """Deliver and write everything, stop a viewer that was started here, and trace nothing more; idempotent."""
-    file, viewer = _state.file, _state.viewer
-    owns_monitor, _state.owns_monitor = _state.owns_monitor, False
-    _state.config, _state.file, _state.viewer = TraceConfig(), None, None
-    if file is not None:
-        file.close()
-    if owns_monitor:
-        default_monitor.finish()
-    if viewer is not None:
-        viewer.close()
+def trace_event(*args: Any, **kwargs: Any) -> Any:
+    """Trace an instant: of samples, or of the current span.
 
-
-def _is_tracing() -> bool:
-    """Tell whether to trace; a worker learns it from the variable that its trainer set."""
-    if _state.config is None:
-        raw = os.environ.get(TRACE_VARIABLE)
-        _state.config = TraceConfig()
-        if raw:
-            try:
-                configure_trace(msgspec.json.decode(raw))
-            except Exception:  # a variable of another version must not stop a worker
-                logger.exception("this worker is not traced: %s cannot be used.", TRACE_VARIABLE)
-    config: TraceConfig | None = _state.config
-    return config is not None and config.enabled
-
-
-# -- workers
-
-
-def get_trace_env_vars() -> dict[str, str]:
-    """Return the environment that makes a worker trace like this process; empty when nothing is traced."""
-    config = _state.config
-    if config is None or not config.enabled:
-        return {}
-    directory = None if config.output_dir is None else str(Path(config.output_dir).absolute())
-    fields = {**dataclasses.asdict(config), "output_dir": directory, "viewer_enabled": False}
-    found = {name: os.environ[name] for name in _FROM_PARENT if name in os.environ}
-    return {TRACE_VARIABLE: msgspec.json.encode(fields).decode(), **found}
-
-
-def merge_trace_runtime_env(runtime_env: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a Ray runtime environment with the variables of `get_trace_env_vars`; the caller's own come first."""
-    merged = dict(runtime_env or {})
-    variables = {**get_trace_env_vars(), **(merged.get("env_vars") or {})}
-    if variables:
-        merged["env_vars"] = variables
-    return merged
-
-
-def inject_trace_context(
-    carrier: MutableMapping[str, str] | None = None,
-    *,
-    train_step: int | None = None,
-    model_step: int | None = None,
-    producer_future_step: int | None = None,
-) -> MutableMapping[str, str]:
-    """Return a carrier (HTTP headers, say) with the current span, session and step; set the steps of this context.
-
-    The carrier is a new dict unless one is given. The objects that are traced are never written to.
+    ``await trace_event(target, name, **fields)`` gives the event, a list of them for several samples, or None.
+    ``trace_event(name, attributes=None)`` needs no `await`.
     """
-    given = {"train_step": train_step, "model_step": model_step, "producer_future_step": producer_future_step}
-    known = {name: given[name] for name in STEPS if given[name] is not None}
-    if known:
-        steps_in_context.set({**(steps_in_context.get() or {}), **known})
-    return default_monitor.inject(carrier)
+    if not _is_otel_call(args, kwargs):
+        return _Recorded(_sample_event(*args, **kwargs))
+    _otel_event(*args, **kwargs)
+    return None
 
 
-# -- spans and events
+def _otel_event(name: Any, attributes: Mapping[str, Any] | None = None) -> None:
+    checked_name, checked = spans.checked_name(name), spans.checked_attributes(attributes)
+    if active_runtime().enabled:
+        default_monitor.trace_event(checked_name, **checked)
 
 
-class trace_span:  # noqa: N801  # XTuner's spelling of a context manager
-    """Trace a stage of a target's life; `async with` and `with`.
-
-    >>> async def judge(sample):
-    ...     async with trace_span(sample, "judge"):
-    ...         ...
-
-    Args:
-        target: An object or a mapping with `task_name`, `uid`, `session_uid` and steps, or a list of them.
-        name: The stage.
-        fields: More fields, or others than the target's.
-    """
-
-    def __init__(self, target: Any, name: str, **fields: Any) -> None:
-        self._target = target
-        self._name = name
-        self._fields = fields
-        self._phase: Any = NO_SPAN
-        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
-
-    def __enter__(self) -> Any:
-        if _is_tracing():
-            known = describe(self._target, **self._fields)
-            self._tokens = _enter_session(known)
-            self._phase = default_monitor.phase(self._name, **known)
-        return self._phase.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._phase.set_attribute("error_msg", f"{kind.__name__}: {error}")
-        self._phase.__exit__(kind, error, traceback)
-        while self._tokens:
-            context.reset(*self._tokens.pop())
-
-    async def __aenter__(self) -> Any:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+def _sample_event(target: Any, name: str, **fields: Any) -> Any:
+    found = active_runtime()
+    if not found.enabled:
+        return None
+    if isinstance(target, (list, tuple)):
+        events = found.record_many(target, name, **fields)
+    else:
+        event = found.record(target, name, **fields)
+        events = [] if event is None else [event]
+    for event in events:
+        tokens = enter_session(event)
+        known = {key: value for key, value in event.to_dict().items() if value is not None and key != "stage"}
+        default_monitor.trace_event(name, **known)
+        while tokens:
+            context.reset(*tokens.pop())
+    if len(events) > 1:
+        return events
+    return events[0] if events else None
 
 
-async def trace_event(target: Any, name: str, **fields: Any) -> None:
-    """Trace an instant of a target's life."""
-    if not _is_tracing():
-        return
-    known = describe(target, **fields)
-    tokens = _enter_session(known)
-    default_monitor.trace_event(name, **known)
-    while tokens:
-        context.reset(*tokens.pop())
+class _Recorded:
+    """What was recorded; may be awaited, or left alone."""
 
+    __slots__ = ("_result",)
 
-def _enter_session(known: dict[str, Any]) -> list[tuple[ContextVar[Any], Token[Any]]]:
-    tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
-        (context.current_session_id, context.current_session_id.set(known["trace_id"]))
-    ]
-    step = context.step_of(known.get("train_step"))
-    if step is not None:
-        tokens.append((context.current_step, context.current_step.set(step)))
-    return tokens
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self._result
 
 
 def trace_function(
     name: Any = None,
+    attributes: Mapping[str, Any] | None = None,
     *,
     target: Any = None,
     target_getter: Callable[..., Any] | None = None,
-    trace_kwargs_getter: Callable[..., Mapping[str, Any]] | None = None,
-) -> Any:
-    """Trace each call of a function or a coroutine function as a stage.
+    trace_kwargs_getter: Callable[..., Mapping[str, Any] | None] | None = None,
+    **fields: Any,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Trace each call of a function or a coroutine function.
+
+    With a target or fields, or where a sample is among the call's arguments or results, its samples get the events of a
+    stage; with attributes or without a name, each call is a span.
 
     >>> @trace_function("generate", target="sample")
     ... async def generate(self, sample): ...
 
     Args:
-        name: The stage; the function's name when left out.
-        target: The name of the parameter that is the target, or the target itself. Left out: the first argument
-            that has a `uid`.
-        target_getter: Called with the function's arguments, returns the target.
-        trace_kwargs_getter: Called with the function's arguments, returns more fields.
+        name: Text, or a function of the call's arguments that returns it; the function's module and name when left out.
+        attributes: Of the span.
+        target: The name of the parameter that has the samples, a function of the call's arguments, or the samples.
+        target_getter: Called with the function's arguments, returns the samples.
+        trace_kwargs_getter: Called with the function's arguments, returns more fields, or None.
+        fields: Of the events.
+
+    Raises:
+        TypeError: attributes or a name of a wrong type.
+        ValueError: an empty name or key.
     """
-    if callable(name):
-        return trace_function()(name)
+    is_about_samples = callable(name) or bool(fields) or target is not None
+    is_about_samples = is_about_samples or target_getter is not None or trace_kwargs_getter is not None
+    checked = spans.checked_attributes(attributes)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        if not callable(function):
-            raise TypeError(f"trace_function decorates functions, not {type(function).__name__}.")
-        stage = name or function.__name__
-        find = target_getter or _target_finder(function, target)
-
-        def span(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if not _is_tracing():
-                return NO_SPAN
-            found = _ask(stage, find, args, kwargs)
-            fields = _ask(stage, trace_kwargs_getter, args, kwargs) if trace_kwargs_getter is not None else None
-            return trace_span(found, stage, **(fields or {}))
-
+        default_name = f"{function.__module__}.{function.__qualname__}"
+        calls = TracedCalls(
+            active_runtime,
+            name if callable(name) else spans.checked_name(name or default_name),
+            finder=TargetFinder(function, target, target_getter),
+            fields=fields,
+            fields_getter=trace_kwargs_getter,
+            attributes=checked,
+            has_span=not is_about_samples,
+            has_events=is_about_samples or (name is not None and attributes is None),
+        )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def call_async(*args: Any, **kwargs: Any) -> Any:
-                with span(args, kwargs):
-                    return await function(*args, **kwargs)
+                with calls.begin(args, kwargs) as samples:
+                    return samples.end(await function(*args, **kwargs))
 
             return call_async
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with span(args, kwargs):
-                return function(*args, **kwargs)
+            with calls.begin(args, kwargs) as samples:
+                return samples.end(function(*args, **kwargs))
 
         return call
 
     return decorate
 
 
-def _target_finder(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
-    if target is not None and not isinstance(target, str):
-        return lambda *_args, **_kwargs: target
-    signature = inspect.signature(function)
-    if isinstance(target, str):
-        if target not in signature.parameters:
-            raise ValueError(f"{function.__name__} has no parameter {target!r}: trace_function cannot find its target.")
-        return lambda *args, **kwargs: signature.bind_partial(*args, **kwargs).arguments.get(target)
-
-    def first_with_identity(*args: Any, **kwargs: Any) -> Any:
-        return next((value for value in (*args, *kwargs.values()) if has_identity(value)), None)
-
-    return first_with_identity
+def set_trace_attributes(attributes: Mapping[str, Any] | None) -> None:
+    """Add attributes to the current span."""
+    checked = spans.checked_attributes(attributes)
+    if active_runtime().enabled:
+        spans.set_attributes(checked)
 
 
-def _ask(stage: str, getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a user's getter; its failure is counted and warned about once, and never reaches the traced function."""
-    try:
-        return getter(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
-        recorder = default_monitor._recorder
-        if recorder is not None:
-            message = f"a getter of trace_function({stage!r}) raised {type(error).__name__}: left out."
-            recorder.losses.refuse("labels", "getter_failed", message, topic=stage)
-        return None
+def inject_trace_context(carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
+    """Write the current context into a carrier (HTTP headers, say), a new one unless one is given; returns it."""
+    target: MutableMapping[str, str] = {} if carrier is None else carrier
+    return spans.inject(target) if active_runtime().enabled else target

@@ -1,73 +1,102 @@
-"""XTuner's configuration of its producer trace."""
+"""XTuner's configuration of its trace, in both spellings."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-SCOPES = ("latest-produce-batch", "all")
+from pydantic import BaseModel, ConfigDict, Field
+
+SCOPE_LATEST_PRODUCE_BATCH = "latest-produce-batch"
+SCOPE_ALL = "all"
+
+_PRODUCER_KEYS = frozenset(
+    {
+        "max_events",
+        "max_events_per_trace",
+        "viewer_enabled",
+        "viewer_host",
+        "viewer_port",
+        "viewer_refresh_interval_s",
+        "viewer_scope",
+    }
+)
+_OTEL_KEYS = frozenset(
+    {
+        "service_name",
+        "xtuner_viewer_enabled",
+        "xtuner_viewer_host",
+        "xtuner_viewer_port",
+        "xtuner_viewer_jaeger_query_url",
+        "enable_rollout_trace",
+    }
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceConfig:
+class TraceConfig(BaseModel):
     """What is traced, where to, and whether a page shows it.
+
+    The keys are those of the producer trace and of the OpenTelemetry trace together.
 
     >>> TraceConfig(enabled=True, output_dir="traces").viewer_scope
     'latest-produce-batch'
 
     Raises:
-        ValueError: a value is out of its range.
+        ValueError: a key is unknown, or a value is out of its range.
     """
+
+    model_config = ConfigDict(extra="forbid")
 
     enabled: bool = False
     output_dir: str | Path | None = None
-    """Where each process writes its events; none are written when it is left out."""
-    max_events: int = 100_000
-    """Events that may wait in memory to be written."""
-    max_events_per_trace: int = 256
-    """Events of one task that are written to the file; further ones are counted."""
+    max_events: int = Field(default=100_000, ge=1)
+    max_events_per_trace: int = Field(default=256, ge=1)
     viewer_enabled: bool = True
     viewer_host: str = "127.0.0.1"
-    viewer_port: int = 0
-    """0 takes a free one."""
-    viewer_refresh_interval_s: float = 1.0
-    viewer_scope: str = SCOPES[0]
+    viewer_port: int = Field(default=0, ge=0, le=65535)
+    viewer_refresh_interval_s: float = Field(default=1.0, gt=0)
+    viewer_scope: Literal["latest-produce-batch", "all"] = "latest-produce-batch"
+    service_name: str = "xtuner-rollout"
+    xtuner_viewer_enabled: bool = False
+    xtuner_viewer_host: str = "127.0.0.1"
+    xtuner_viewer_port: int = Field(default=18080, ge=0, le=65535)
+    xtuner_viewer_jaeger_query_url: str | None = None
+    enable_rollout_trace: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("max_events", "max_events_per_trace"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} is {value!r}: it must be an integer of at least 1.")
-        port = self.viewer_port
-        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
-            raise ValueError(f"viewer_port is {port!r}: it must be an integer from 0 to 65535.")
-        if not isinstance(self.viewer_refresh_interval_s, (int, float)) or not self.viewer_refresh_interval_s > 0:
-            raise ValueError(f"viewer_refresh_interval_s is {self.viewer_refresh_interval_s!r}: it must be above 0.")
-        if self.viewer_scope not in SCOPES:
-            raise ValueError(f"viewer_scope is {self.viewer_scope!r}: choose one of {', '.join(SCOPES)}.")
+    @property
+    def has_producer_trace(self) -> bool:
+        """Whether the producer's events are written; not where only keys of the OpenTelemetry trace are set."""
+        return bool(self.model_fields_set & _PRODUCER_KEYS) or not self.model_fields_set & _OTEL_KEYS
+
+    @property
+    def has_otel_trace(self) -> bool:
+        """Whether spans are written; not where only keys of the producer trace are set."""
+        return bool(self.model_fields_set & _OTEL_KEYS) or not self.model_fields_set & _PRODUCER_KEYS
+
+    @property
+    def viewer(self) -> tuple[str, int] | None:
+        """The page's host and port; None where no page is wanted."""
+        if self.xtuner_viewer_enabled:
+            return self.xtuner_viewer_host, self.xtuner_viewer_port
+        if self.viewer_enabled and self.has_producer_trace:
+            return self.viewer_host, self.viewer_port
+        return None
 
 
 def read_config(config: Any) -> TraceConfig:
-    """Read a `TraceConfig`, or a mapping with its keys.
+    """Return a configuration from a `TraceConfig`, another model with its keys, a mapping, or None.
 
     Raises:
-        TypeError: it is neither.
-        ValueError: a key is unknown, or a value out of its range.
+        TypeError: it is none of these.
+        ValueError: a key is unknown, or a value is out of its range.
     """
     if isinstance(config, TraceConfig):
         return config
     if config is None:
         return TraceConfig()
+    if isinstance(config, BaseModel):
+        return TraceConfig(**config.model_dump(exclude_unset=True))
     if not isinstance(config, Mapping):
-        raise TypeError(f"the trace configuration is a {type(config).__name__}: give a TraceConfig or a mapping.")
-    known = [field.name for field in dataclasses.fields(TraceConfig)]
-    for key in config:
-        if key not in known:
-            nearest = get_close_matches(str(key), known, n=1)
-            hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-            raise ValueError(f"unknown key {key!r} in the trace configuration.{hint}")
+        raise TypeError(f"the trace configuration is a {type(config).__name__}. Give a TraceConfig or a mapping.")
     return TraceConfig(**config)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -37,6 +37,11 @@ class Viewer:
         if self.token:
             query["token"] = self.token
         return f"{self.url}/?{urlencode(query)}"
+
+    @property
+    def port(self) -> int | None:
+        """The port of the page."""
+        return urlsplit(self.url).port
 
     def close(self) -> None:
         """Stop the server, if it was started here; what it has accepted is stored."""
@@ -68,7 +73,8 @@ def open_viewer(config: TraceConfig) -> Viewer | None:
 
 def _start(config: TraceConfig) -> Viewer | None:
     directory = Path(config.output_dir) / "rl-insight" if config.output_dir else data_dir()
-    words = [f"--host={config.viewer_host}", f"--port={config.viewer_port}", f"--data-dir={directory}"]
+    host, port = config.viewer or ("127.0.0.1", 0)
+    words = [f"--host={host}", f"--port={port}", f"--data-dir={directory}"]
     words += ["otlp_http_port=null", "otlp_grpc_port=null"]
     try:
         directory.mkdir(parents=True, exist_ok=True)

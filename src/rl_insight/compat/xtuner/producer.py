@@ -1,0 +1,185 @@
+"""XTuner's producer trace: events of samples, as lines of a file and as phases of the core."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rl_insight.compat._recording import BatchFiles
+from rl_insight.compat.xtuner.samples import TraceEvent, build_trace_event, samples_of
+from rl_insight.monitor import default_monitor
+from rl_insight.recorder import context
+from rl_insight.schema import Batch
+
+if TYPE_CHECKING:
+    from rl_insight.recorder.flusher import Flusher
+
+TRACE_JSONL_BASENAME = "producer_trace"
+_SHARD_BYTES = 256 * 1024 * 1024
+
+
+class ProducerTraceFile(BatchFiles):
+    """Appends each event as one line; shards of 256 MiB. Lines are written when the flusher sends a batch.
+
+    Args:
+        flusher: Of the default monitor.
+        folder: Where the shards go.
+        writer: The part of their names that tells writers of one folder apart.
+        max_events: Lines that may wait in memory; further ones are dropped and counted.
+    """
+
+    def __init__(self, flusher: Flusher, folder: Path, writer: str, *, max_events: int) -> None:
+        self._folder = folder
+        self._writer = writer
+        self._max_events = max_events
+        self._shard = 0
+        self._shard_bytes = 0
+        self._waiting: list[bytes] = []
+        super().__init__(flusher)
+
+    def add(self, event: TraceEvent) -> None:
+        """Take an event; safe from any thread."""
+        if len(self._waiting) >= self._max_events:
+            self._flusher.recorder.losses.count("trace_events", "max_events")
+            return
+        self._waiting.append(msgspec.json.encode(event.to_dict(), enc_hook=str))
+
+    def take(self, batch: Batch) -> bool:
+        """Write the lines that wait; the batch only says when."""
+        del batch
+        self._take_waiting()
+        return True
+
+    def gather(self, *, everything: bool) -> None:
+        """Take the lines that wait."""
+        del everything
+        self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        count = len(self._waiting)
+        lines = self._waiting[:count]
+        del self._waiting[:count]
+        for line in lines:
+            if self._shard_bytes > _SHARD_BYTES:
+                self._shard, self._shard_bytes = self._shard + 1, 0
+            self._shard_bytes += len(line) + 1
+            name = f"{TRACE_JSONL_BASENAME}_{self._writer}_{self._shard:06d}.jsonl"
+            self.lines.setdefault(self._folder / name, []).append(line)
+
+
+class Recorder:
+    """Records events of samples."""
+
+    file: ProducerTraceFile | None
+
+    def record(self, target: Any, stage: str, **fields: Any) -> TraceEvent | None:
+        """Record an event of a sample; returns it, or None for a target without a uid."""
+        event = build_trace_event(target, stage, **fields)
+        if event is not None and self.file is not None:
+            self.file.add(event)
+        return event
+
+    def record_many(self, targets: Any, stage: str, **fields: Any) -> list[TraceEvent]:
+        """Record an event of each sample."""
+        found = [self.record(target, stage, **fields) for target in samples_of(targets)]
+        return [event for event in found if event is not None]
+
+    async def mark(self, target: Any, stage: str, **fields: Any) -> TraceEvent | None:
+        """Do what `record` does."""
+        return self.record(target, stage, **fields)
+
+    async def mark_many(self, targets: Any, stage: str, **fields: Any) -> list[TraceEvent]:
+        """Do what `record_many` does."""
+        return self.record_many(targets, stage, **fields)
+
+
+class SampleSpan:
+    """A stage of one or several samples: `.start` and `.end` or `.error` lines, and a phase of each sample."""
+
+    def __init__(self, recorder: Recorder, target: Any, name: str, fields: Mapping[str, Any]) -> None:
+        self._recorder = recorder
+        self._target = target
+        self._name = name
+        self._fields = dict(fields)
+        self._result: Any = None
+        self._phases: list[Any] = []
+        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+        self._start = 0.0
+
+    def end(self, result: Any) -> Any:
+        """Have the samples that a function returned end the span, where it returned any; returns the result."""
+        self._result = result
+        return result
+
+    def __enter__(self) -> SampleSpan:
+        self._start = time.perf_counter()
+        for event in self._record(self._target, "start"):
+            self._begin_phase(event)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        fields: dict[str, Any] = {"elapsed_s": time.perf_counter() - self._start}
+        if kind is None:
+            ended = self._result if samples_of(self._result) else self._target
+            events = self._record(ended, "end", **fields)
+        else:
+            events = self._record(self._target, "error", **fields, error_msg=f"{kind.__name__}: {error}")
+        if not self._phases:  # a function that only returns samples
+            for event in events:
+                self._begin_phase(event, fields["elapsed_s"])
+        for phase in self._phases:
+            phase.finish(kind)
+        while self._tokens:
+            context.reset(*self._tokens.pop())
+
+    async def __aenter__(self) -> SampleSpan:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def _record(self, target: Any, moment: str, **more: Any) -> list[TraceEvent]:
+        stage = f"{self._name}.{moment}"
+        fields = {**self._fields, **more}
+        if samples_of(target):
+            return self._recorder.record_many(target, stage, **fields)
+        event = self._recorder.record(None, stage, **fields)
+        return [] if event is None else [event]
+
+    def _begin_phase(self, event: TraceEvent, elapsed_s: float = 0.0) -> None:
+        known = {name: value for name, value in event.to_dict().items() if value is not None}
+        for name in ("stage", "timestamp_s", "elapsed_s"):
+            known.pop(name, None)
+        phase = default_monitor.new_phase(self._name, known)
+        if phase is None:
+            return
+        tokens = enter_session(event)
+        phase.begin(context.current_span.get())
+        phase.start -= round(elapsed_s * 1e9)
+        if self._phases:  # of several samples, the first is what inner spans belong to
+            while tokens:
+                context.reset(*tokens.pop())
+        else:
+            self._tokens = [*tokens, (context.current_span, context.current_span.set(phase))]
+        self._phases.append(phase)
+
+
+def enter_session(event: TraceEvent) -> list[tuple[ContextVar[Any], Token[Any]]]:
+    """Make a sample's trace the current session, and its step the current step; returns what undoes it."""
+    tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
+        (context.current_session_id, context.current_session_id.set(event.trace_id))
+    ]
+    step = context.step_of(event.train_step)
+    if step is not None:
+        tokens.append((context.current_step, context.current_step.set(step)))
+    return tokens

@@ -1,0 +1,154 @@
+"""XTuner's OpenTelemetry spans, over the core: names, attributes, context and errors as XTuner has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from contextlib import ExitStack
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from rl_insight.monitor import default_monitor
+from rl_insight.recorder.context import current_span, current_step, reset
+from rl_insight.recorder.spans import Span
+
+SPAN_NAME_PATH = "xtuner.span_name_path"
+"""The names from the outermost span on; an attribute of every span, and a member of the baggage."""
+_STEPS = ("xtuner.producer_future_step", "xtuner.train_step")
+_path: ContextVar[tuple[str, ...]] = ContextVar("rl_insight_xtuner_path", default=())
+
+
+def checked_name(name: Any) -> str:
+    """Return a span's or event's name.
+
+    Raises:
+        TypeError: it is not text.
+        ValueError: it is empty.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a trace name is text, not {type(name).__name__}.")
+    if not name.strip():
+        raise ValueError("a trace name is empty.")
+    return name.strip()
+
+
+def checked_attributes(attributes: Any) -> dict[str, Any]:
+    """Return attributes with values that a span can carry.
+
+    Raises:
+        TypeError: they are not a mapping, or a key is not text.
+        ValueError: a key is empty.
+    """
+    if attributes is None:
+        return {}
+    if not isinstance(attributes, Mapping):
+        raise TypeError(f"attributes are a mapping, not {type(attributes).__name__}.")
+    found = {}
+    for key, value in attributes.items():
+        if not isinstance(key, str):
+            raise TypeError(f"the key of an attribute is text, not {type(key).__name__}.")
+        if not key.strip():
+            raise ValueError("the key of an attribute is empty.")
+        found[key.strip()] = _attribute_value(value)
+    return found
+
+
+def _attribute_value(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        return _scalar(value)
+    items = [_scalar(item) for item in value]
+    is_uniform = len({item.__class__ for item in items}) <= 1
+    return items if is_uniform else [str(item) for item in items]
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    return value if isinstance(value, (str, bool, float)) else f"<{type(value).__name__}>"
+
+
+class OtelSpan:
+    """A span that is current inside its block; `with` and `async with`."""
+
+    def __init__(
+        self, name: str, attributes: dict[str, Any], *, parent_carrier: Mapping[str, str] | None, enabled: bool
+    ) -> None:
+        self._name = name
+        self._attributes = attributes
+        self._parent_carrier = parent_carrier
+        self._enabled = enabled
+        self._span: Any = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        if not self._enabled:
+            return
+        if self._parent_carrier is not None:
+            self._stack.enter_context(default_monitor.attach(self._parent_carrier))
+            self._set(_path, _read_path(self._parent_carrier) or _path.get())
+        path = (*_path.get(), self._name)
+        self._set(_path, path)
+        step = next((self._attributes[name] for name in _STEPS if name in self._attributes), None)
+        if isinstance(step, int):
+            self._set(current_step, step)
+        attributes = {SPAN_NAME_PATH: list(path), **self._attributes}
+        self._span = self._stack.enter_context(default_monitor.trace_span(self._name, attributes))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._span is not None and kind is not None and issubclass(kind, Exception):
+            for key, value in (("error.type", kind.__name__), ("error.message", str(error)), ("error", True)):
+                self._span.set_attribute(key, value)
+            described = {"exception.type": kind.__name__, "exception.message": str(error)}
+            default_monitor.trace_event("exception", **described)
+        self._stack.__exit__(kind, error, traceback)
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def _set(self, variable: ContextVar[Any], value: Any) -> None:
+        token = variable.set(value)
+        self._stack.callback(reset, variable, token)
+
+
+def set_attributes(attributes: Mapping[str, Any]) -> None:
+    """Add attributes to the current span."""
+    span = current_span.get()
+    if isinstance(span, Span):
+        for key, value in attributes.items():
+            span.set_attribute(key, value)
+
+
+def inject(carrier: MutableMapping[str, str]) -> MutableMapping[str, str]:
+    """Write the current context and the names of its spans into a carrier."""
+    default_monitor.inject(carrier)
+    path = _path.get()
+    if path:
+        text = quote(msgspec.json.encode(path).decode(), safe="")
+        others = [member for member in carrier.get("baggage", "").split(",") if member and not _is_path(member)]
+        carrier["baggage"] = ",".join([*others, f"{SPAN_NAME_PATH}={text}"])
+    return carrier
+
+
+def _is_path(member: str) -> bool:
+    return member.partition("=")[0].strip() == SPAN_NAME_PATH
+
+
+def _read_path(carrier: Mapping[str, str]) -> tuple[str, ...]:
+    for member in str(carrier.get("baggage", "")).split(","):
+        if _is_path(member):
+            try:
+                found = msgspec.json.decode(unquote(member.partition("=")[2].strip()), type=list[str])
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return ()
+            return tuple(found)
+    return ()
