@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .make
+FRAMEWORKS := $(STAMPS)/frameworks-venv
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -42,6 +43,18 @@ originals: $(STAMPS)/venv ## Install the programs that tests run beside ours (12
 test: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web originals ## Run the whole test suite
 	@if command -v npm >/dev/null 2>&1; then npm --prefix web run --silent test; fi
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+
+# Frameworks of gigabytes, in an environment of their own. The tests run the real libraries on tiny models.
+$(STAMPS)/frameworks: pyproject.toml
+	@mkdir -p $(STAMPS)
+	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+		accelerate datasets lightning pytest tensorboard transformers trl
+	@touch $@
+
+integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning
+	$(FRAMEWORKS)/bin/python -m pytest -W ignore tests/frameworks $(ARGS)
 
 soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests
 	$(BIN)/python -m pytest -m slow $(ARGS)

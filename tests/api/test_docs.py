@@ -16,14 +16,18 @@ FILES = [*sorted((ROOT / "docs").rglob("*.md")), *ROOT.glob("README.md")]
 FENCE = re.compile(r"^```python([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def blocks(path):
-    """Return the runnable blocks of a file, padded so that a traceback names the line in the document."""
+def blocks(path, mark=()):
+    """Return the runnable blocks of a file, padded so that a traceback names the line in the document.
+
+    Blocks with the mark `framework` need a framework of gigabytes: `tests/frameworks` runs those.
+    """
+    mark = list(mark)
     text = path.read_text()
     found = []
     for match in FENCE.finditer(text):
         marks = match.group(1).split()
-        assert marks in ([], ["no-run"]), f"{path.name}: unknown mark {marks}"
-        if not marks:
+        assert marks in ([], ["no-run"], ["framework"]), f"{path.name}: unknown mark {marks}"
+        if marks == mark:
             found.append("\n" * text.count("\n", 0, match.start(2)) + match.group(2))
     return found
 

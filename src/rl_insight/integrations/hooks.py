@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -77,6 +78,53 @@ def before(owner: Any, name: str, observe: Observer) -> None:
 
     observed._rl_insight_observer = observe  # type: ignore[attr-defined]
     setattr(owner, name, observed)
+
+
+def around(owner: Any, name: str, manager: Callable[..., AbstractContextManager[Any]]) -> None:
+    """Run every call of a method of `owner` inside a context manager made from the call's arguments.
+
+    What goes wrong while the manager is made, entered or left is reported once; the method's own result and exceptions
+    pass unchanged.
+
+    Raises:
+        AttributeError: there is no such method.
+    """
+    original = getattr(owner, name)
+    if hasattr(original, "_rl_insight_around"):
+        return
+
+    @functools.wraps(original)
+    def surrounded(*args: Any, **kwargs: Any) -> Any:
+        opened = _entered(name, manager, args, kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            _left(name, opened, sys.exc_info())
+            raise
+        _left(name, opened, (None, None, None))
+        return result
+
+    surrounded._rl_insight_around = manager  # type: ignore[attr-defined]
+    setattr(owner, name, surrounded)
+
+
+def _entered(name: str, manager: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    try:
+        opened = manager(*args, **kwargs)
+        opened.__enter__()
+    except Exception as error:  # noqa: BLE001
+        report_once(f"the state of {name}", error)
+        return None
+    return opened
+
+
+def _left(name: str, opened: Any, outcome: Any) -> None:
+    if opened is None:
+        return
+    try:
+        opened.__exit__(*outcome)
+    except Exception as error:  # noqa: BLE001
+        report_once(f"the state of {name}", error)
 
 
 def _apply(module: ModuleType, patch: Patch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
+from types import ModuleType
 
 PATH = str(Path(__file__).parent / "path")
 """The folder with our `sitecustomize.py`."""
@@ -26,6 +27,17 @@ def prepare_environment(environ: MutableMapping[str, str]) -> None:
 
 def activate() -> None:
     """Activate the integrations in this process; imports none of the libraries that they wait for."""
+    from rl_insight.integrations import trl
+    from rl_insight.integrations.hooks import on_import
     from rl_insight.integrations.mirrors import mirror_trackers
 
     mirror_trackers()
+    trl.instrument()
+    on_import("transformers.integrations.integration_utils", _register_with_transformers)
+
+
+def _register_with_transformers(module: ModuleType) -> None:
+    """Have every `Trainer` record, whatever its `report_to` says."""
+    from rl_insight.integrations.transformers import register
+
+    register(module)

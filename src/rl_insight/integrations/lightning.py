@@ -1,0 +1,174 @@
+"""Lightning: a `Logger`, a `Callback`, and the factory that Lightning loads by itself.
+
+>>> trainer = Trainer(logger=InsightLightningLogger(), callbacks=[InsightLightningCallback()])  # doctest: +SKIP
+
+Where a server is configured or running, Lightning adds the callback without a line of code, through its entry point
+`lightning.pytorch.callbacks_factory`; elsewhere it adds nothing. Steps count from 0, as in Lightning's own loggers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+try:
+    from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.loggers import Logger
+except ImportError:  # the package of that name alone
+    from pytorch_lightning.callbacks import Callback
+    from pytorch_lightning.loggers import Logger
+
+from rl_insight.integrations.hooks import report_once
+from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
+
+
+class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not be installed where types are checked
+    """Records what a module logs, with its steps.
+
+    Args:
+        project: The project of the run; needed only where nothing has started recording.
+        experiment_name: The experiment.
+    """
+
+    def __init__(self, project: str = "lightning", experiment_name: str = "training") -> None:
+        super().__init__()
+        self._project = project
+        self._experiment_name = experiment_name
+        self._logger = InsightLogger()
+
+    @property
+    def name(self) -> str:
+        """Return the experiment's name."""
+        return self._experiment_name
+
+    @property
+    def version(self) -> str:
+        """Return the run's id, empty while nothing is recorded."""
+        return str(monitor.get_status().get("run_id", ""))
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Record values of one step."""
+        ensure_started(self._project, self._experiment_name, role="trainer")
+        self._logger.log(metrics, step)
+
+    def log_hyperparams(self, params: Mapping[str, Any] | argparse.Namespace, *_args: Any, **_kwargs: Any) -> None:
+        """Record the hyperparameters as one event of the run."""
+        ensure_started(self._project, self._experiment_name, role="trainer")
+        values = vars(params) if isinstance(params, argparse.Namespace) else params
+        monitor.trace_event("hyperparameters", **{str(key): value for key, value in values.items()})
+
+    def finalize(self, status: str) -> None:
+        """Deliver what was recorded."""
+        monitor.flush()
+        super().finalize(status)
+
+
+class InsightLightningCallback(Callback):  # type: ignore[misc]
+    """Records steps and what they spend their time on: forward, backward, optimizer, validation, checkpoints.
+
+    Args:
+        project: The project of the run; needed only where nothing has started recording.
+        experiment_name: The experiment.
+    """
+
+    def __init__(self, project: str = "lightning", experiment_name: str = "training") -> None:
+        self._project = project
+        self._experiment_name = experiment_name
+        self._logger = InsightLogger()
+        self._step: Any = None
+        self._state: Any = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+        """Leave the trainer to one callback where Lightning added another one by itself."""
+        ours = [one for one in trainer.callbacks if isinstance(one, InsightLightningCallback)]
+        trainer.callbacks = [one for one in trainer.callbacks if one not in ours[1:]]
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start recording."""
+        name = self._experiment_name if self._experiment_name != "training" else type(pl_module).__name__
+        ensure_started(self._project, name, role="trainer", rank=trainer.global_rank)
+
+    def on_train_batch_start(self, trainer: Any, *_args: Any) -> None:
+        """Begin a step."""
+        self._leave()
+        monitor.set_step(trainer.global_step)
+        self._step = monitor.trace_span("train_step")
+        self._step.__enter__()
+        self._enter("forward")
+
+    def on_before_backward(self, *_args: Any) -> None:
+        """Begin the backward pass."""
+        self._enter("backward")
+
+    def on_after_backward(self, *_args: Any) -> None:
+        """End the backward pass."""
+        self._enter(None)
+
+    def on_before_optimizer_step(self, *_args: Any) -> None:
+        """Begin the optimizer's part of a step."""
+        self._enter("optimizer_step")
+
+    def on_train_batch_end(self, trainer: Any, *_args: Any) -> None:
+        """End a step, and record its metrics."""
+        self._leave()
+        if trainer.global_step % max(1, int(trainer.log_every_n_steps or 1)) == 0:
+            self._log(trainer)
+
+    def on_validation_start(self, *_args: Any) -> None:
+        """Begin validation."""
+        self._enter("validation")
+
+    def on_validation_end(self, trainer: Any, *_args: Any) -> None:
+        """End validation, and record its metrics."""
+        self._enter(None)
+        if not trainer.sanity_checking:
+            self._log(trainer)
+
+    def on_save_checkpoint(self, trainer: Any, *_args: Any) -> None:
+        """Mark a checkpoint."""
+        if trainer.is_global_zero:
+            monitor.trace_event("checkpoint_saved", step=trainer.global_step)
+
+    def _log(self, trainer: Any) -> None:
+        """Record metrics at the step that has just ended, once for all ranks, unless our own logger does."""
+        if trainer.is_global_zero and not any(isinstance(one, InsightLightningLogger) for one in trainer.loggers):
+            self._logger.log(trainer.callback_metrics, trainer.global_step - 1)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+        """End what is open with the exception's type."""
+        self._leave(exception)
+
+    def on_fit_end(self, *_args: Any) -> None:
+        """Deliver what was recorded."""
+        self._leave()
+        monitor.flush()
+
+    def _enter(self, state: str | None) -> None:
+        """End the running state, and begin another."""
+        self._exit_state(None)
+        if state is not None:
+            self._state = monitor.trace_state(state)
+            self._state.__enter__()
+
+    def _leave(self, error: BaseException | None = None) -> None:
+        self._exit_state(error)
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None if error is None else type(error), error, None)
+
+    def _exit_state(self, error: BaseException | None) -> None:
+        state, self._state = self._state, None
+        if state is not None:
+            state.__exit__(None if error is None else type(error), error, None)
+
+
+def callbacks() -> list[Any]:
+    """Return the callback where a server is configured or running, else nothing: Lightning asks every trainer."""
+    try:
+        return [InsightLightningCallback()] if is_wanted() else []
+    except Exception as error:  # noqa: BLE001  # a trainer must start as if we were not here
+        report_once("the Lightning callback", error)
+        return []

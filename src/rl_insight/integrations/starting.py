@@ -1,0 +1,30 @@
+"""When an integration records: what a user asked for always, what loads by itself only where a server is known."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rl_insight.config.paths import find_local_server
+from rl_insight.monitor import INHERIT_VARIABLE, default_monitor
+
+_CONFIGURED = ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_CONFIG", INHERIT_VARIABLE)
+
+
+def is_wanted() -> bool:
+    """Return whether this process records, or would find a server: one is configured, or runs on this machine.
+
+    Integrations that another project loads by itself stay inert where this is False.
+    """
+    if os.environ.get("RL_INSIGHT_ENABLED", "").lower() in {"0", "false", "no", "off"}:
+        return False
+    if default_monitor.get_status()["recording"]:
+        return True
+    return any(os.environ.get(name) for name in _CONFIGURED) or find_local_server() is not None
+
+
+def ensure_started(project: str, experiment_name: str, **identity: Any) -> None:
+    """Start recording, unless this process records already or belongs to a run that a parent process began."""
+    if default_monitor.get_status()["recording"] or os.environ.get(INHERIT_VARIABLE):
+        return
+    default_monitor.init(project, experiment_name, **identity)

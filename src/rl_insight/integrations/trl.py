@@ -1,0 +1,162 @@
+"""TRL: the phases of GRPO, RLOO and the other online trainers become states, their samples sessions.
+
+Active with `report_to="rl_insight"`, with `InsightCallback`, and under `rl-insight run`. TRL measures its phases with
+`ProfilingContext` and logs them when they are over; here they are open while they run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from rl_insight.integrations.hooks import around, on_import, report_once
+from rl_insight.monitor import default_monitor as monitor
+
+STATES: Mapping[str, str] = {
+    "vLLM.generate": "generate",
+    "transformers.generate": "generate",
+    "transformers.generate_batch": "generate",
+    "sync_weights": "sync_weights",
+    "_calculate_rewards": "reward",
+    "_get_per_token_logps_and_entropies": "compute_log_prob",
+    "compute_loss": "compute_loss",
+}
+"""TRL's name of a phase, without the trainer's class, to ours. Reward functions are spans inside `reward`."""
+
+_WRAPPERS = {"_prepare_inputs"}
+"""Phases that only contain others: drawing them would hide what is inside."""
+
+_TASK_KEYS = ("task_id", "id", "uid", "index", "idx")
+_PHASES = {"generate", "reward"}
+_batch = threading.local()
+
+
+def instrument() -> None:
+    """Record what TRL's trainers do, from the moment on that TRL is imported; calling it again changes nothing."""
+    on_import("trl.extras.profiling", _patch_profiling)
+    on_import("trl.trainer.grpo_trainer", _patch_grpo)
+
+
+def _patch_profiling(module: ModuleType) -> None:
+    enter, leave = module.ProfilingContext.__enter__, module.ProfilingContext.__exit__
+    if hasattr(enter, "_rl_insight"):
+        return
+
+    def entered(self: Any) -> Any:
+        try:
+            self._rl_insight_open = _open_phase(self.name)
+        except Exception as error:  # noqa: BLE001  # TRL's own timing must go on
+            report_once("the phases of TRL", error)
+        return enter(self)
+
+    def left(self: Any, *outcome: Any) -> Any:
+        opened = self.__dict__.pop("_rl_insight_open", None)
+        if opened is not None:
+            opened.__exit__(*outcome)
+        return leave(self, *outcome)
+
+    entered._rl_insight = True  # type: ignore[attr-defined]
+    module.ProfilingContext.__enter__, module.ProfilingContext.__exit__ = entered, left
+
+
+def _open_phase(full_name: str) -> Any:
+    name = full_name.split(".", 1)[-1]
+    if name in _WRAPPERS:
+        return None
+    state = STATES.get(name)
+    opened = monitor.trace_span(name) if state is None else _state_of_samples(state)
+    opened.__enter__()
+    return opened
+
+
+@contextmanager
+def _state_of_samples(state: str) -> Iterator[None]:
+    """A state of the process that is also a phase of every sample of the batch."""
+    sessions = getattr(_batch, "sessions", ()) if state in _PHASES else ()
+    phases = [session.open_phase(state) for session in sessions]
+    try:
+        with monitor.trace_state(state):
+            yield
+    finally:
+        for phase in phases:
+            phase.__exit__(None, None, None)
+
+
+def _patch_grpo(module: ModuleType) -> None:
+    around(module.GRPOTrainer, "_generate_and_score_completions", _samples_of_batch)
+    around(module.GRPOTrainer, "evaluate", lambda *_args, **_kwargs: monitor.trace_state("evaluate"))
+    calculate = module.GRPOTrainer._calculate_rewards
+    if hasattr(calculate, "_rl_insight"):
+        return
+
+    def calculated(
+        self: Any, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        rewards = calculate(self, inputs, prompts, completions, completion_ids_list, *args, **kwargs)
+        try:
+            _note_rewards(self, rewards, completion_ids_list)
+        except Exception as error:  # noqa: BLE001
+            report_once("the rewards of TRL", error)
+        return rewards
+
+    calculated._rl_insight = True  # type: ignore[attr-defined]
+    module.GRPOTrainer._calculate_rewards = calculated
+
+
+@contextmanager
+def _samples_of_batch(trainer: Any, inputs: Sequence[Mapping[str, Any]], *_args: Any, **_kwargs: Any) -> Iterator[None]:
+    """One session per completion of the batch; validation batches are not samples of a step."""
+    model = getattr(trainer, "model", None)
+    if model is not None and not model.training:
+        yield
+        return
+    step = trainer.state.global_step
+    _batch.sessions = [
+        monitor.session(task_id=task_of(sample), step=step + 1, model_version=step).submit() for sample in inputs
+    ]
+    _batch.outcomes = []
+    try:
+        yield
+    except BaseException as error:
+        _finish(_batch.sessions, "failed", type(error).__name__)
+        raise
+    else:
+        _finish(_batch.sessions, "accepted", None)
+    finally:
+        del _batch.sessions, _batch.outcomes
+
+
+def _finish(sessions: Sequence[Any], status: str, reason: str | None) -> None:
+    outcomes = _batch.outcomes or [(None, None)] * len(sessions)
+    for session, (reward, tokens) in zip(sessions, outcomes, strict=True):
+        session.finalize(status, reason, reward=reward, tokens=tokens)
+
+
+def _note_rewards(trainer: Any, rewards: Any, completion_ids: Sequence[Sequence[int]]) -> None:
+    """Keep the weighted reward and the length of each completion of this process."""
+    if not getattr(_batch, "sessions", None):
+        return
+    # TRL returns the rewards of all processes, those of each process together.
+    first = trainer.accelerator.process_index * len(completion_ids)
+    weighted = (rewards * trainer.reward_weights.to(rewards.device).unsqueeze(0)).nansum(dim=1).tolist()
+    own = weighted[first : first + len(completion_ids)]
+    _batch.outcomes = [(reward, len(ids)) for reward, ids in zip(own, completion_ids, strict=True)]
+
+
+def task_of(sample: Mapping[str, Any]) -> str:
+    """Return the dataset item of a sample: an id column if there is one, else a hash of the prompt.
+
+    >>> task_of({"id": 17, "prompt": "2 + 2"})
+    '17'
+    >>> task_of({"prompt": "2 + 2"})
+    'prompt-0dd6ef84'
+    """
+    for key in _TASK_KEYS:
+        if isinstance(sample.get(key), (int, str)):
+            return str(sample[key])
+    prompt = repr(sample.get("prompt")).encode()
+    return f"prompt-{hashlib.blake2b(prompt, digest_size=4).hexdigest()}"
