@@ -139,3 +139,44 @@ def test_without_ray_it_warns_and_returns_nothing(monkeypatch, caplog):
 
 def test_flush_before_start_is_empty():
     assert RayGpuMonitor().flush() == {}
+
+
+def test_the_interval_is_a_public_attribute():
+    assert RayGpuMonitor().collection_interval == 5.0
+    assert RayGpuMonitor(2.0).collection_interval == 2.0
+
+
+def test_nemo_rl_keys(ray_node):
+    ray_node["page"] = (
+        'ray_node_gpus_utilization{GpuIndex="0",GpuDeviceName="H200"} 30\n'
+        'ray_node_gram_used{GpuIndex="0",GpuDeviceName="H200"} 2048\n'
+        f"ray_node_mem_used{{}} {3 * GIB}\n"
+        f"ray_node_mem_total{{}} {8 * GIB}\n"
+    )
+    monitor = RayGpuMonitor(3600.0, 10.0, keys="nemo-rl")
+    monitor.start()
+    values = flushed(monitor)
+    monitor.stop()
+    assert values == {
+        "ray/node.0.gpu.0.util": pytest.approx(30.0),
+        "ray/node.0.gpu.0.mem_gb": pytest.approx(2.0),
+        "ray/node.0.gpu.0.type": "H200",
+        "ray/node.0.mem_gb": pytest.approx(3.0),
+        "ray/node.0.mem_total_gb": pytest.approx(8.0),
+        "ray/ray_step": values["ray/ray_step"],
+    }
+    assert isinstance(values["ray/ray_step"], int)
+
+
+def test_nemo_rl_refuses_to_start_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.raises(ValueError, match="not initialized"):
+        RayGpuMonitor(keys="nemo-rl").start()
+    with pytest.raises(ValueError, match="skyrl"):
+        RayGpuMonitor(keys="other")
+
+
+def test_the_same_nodes_give_the_same_values_as_skyrl(programs):
+    theirs, ours = (programs.run("skyrl_monitor.py", which, original="skyrl") for which in ("original", "ours"))
+    assert {key: pytest.approx(value) for key, value in theirs.items()} == ours
+    assert len(ours["values"]) == 8

@@ -14,13 +14,19 @@ from rl_insight.store.queries import Session
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["sessions.md", "areal.md", "xtuner.md"])
+@pytest.mark.parametrize("name", ["sessions.md", "areal.md", "xtuner.md", "verl.md"])
 def test_the_examples_run(name, insight_capture):
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL):
         exec(block, scope)
     assert insight_capture.spans
     assert insight_capture.losses == {}
+
+
+@pytest.mark.parametrize("name", ["skyrl.md", "nemo-rl.md"])
+def test_the_examples_of_monitors_run(name):
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL):
+        exec(block, {})
 
 
 def test_every_field_of_the_record_is_described():

@@ -24,13 +24,16 @@ class StepMean(msgspec.Struct, frozen=True):
     pid: int | None
     quantity: str
     mean: float
+    model: str = ""
+    """The device's name, where its source knows it."""
 
 
 class _Sum:
-    __slots__ = ("carried", "count", "host", "total")
+    __slots__ = ("carried", "count", "host", "model", "total")
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, model: str) -> None:
         self.host = host
+        self.model = model
         self.total = 0.0
         self.count = 0
         self.carried = 0.0
@@ -91,7 +94,7 @@ class StepMeans:
                 continue
             cell = sums.get(quantity)
             if cell is None:
-                cell = sums[quantity] = _Sum(reading.host)
+                cell = sums[quantity] = _Sum(reading.host, reading.model)
             if is_repeat:
                 cell.carried = value
             else:
@@ -106,7 +109,7 @@ class StepMeans:
             sums, self._sums = self._sums, {}
             indexes = dict(self._node_indexes)
         return [
-            StepMean(indexes.get(node, -1), node, cell.host, kind, index, pid, quantity, cell.mean)
+            StepMean(indexes.get(node, -1), node, cell.host, kind, index, pid, quantity, cell.mean, cell.model)
             for (node, kind, index, pid), cells in sums.items()
             for quantity, cell in cells.items()
         ]

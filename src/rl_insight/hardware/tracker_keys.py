@@ -15,6 +15,14 @@ PRODUCT_KEYS = {
 }
 """Each quantity's key and the factor to its unit: percent, and gigabytes of 1024³ bytes."""
 
+NEMO_KEYS = {
+    ("gpu", "utilization_ratio"): ("util", 100.0),
+    ("gpu", "memory_used_bytes"): ("mem_gb", 1 / GIB),
+    ("node", "memory_used_bytes"): ("mem_gb", 1 / GIB),
+    ("node", "memory_total_bytes"): ("mem_total_gb", 1 / GIB),
+}
+"""As NeMo-RL spells them; it has no means over the devices."""
+
 MORE_KEYS = {
     **PRODUCT_KEYS,
     ("gpu", "power_watts"): ("power_w", 1.0),
@@ -24,9 +32,13 @@ MORE_KEYS = {
 
 
 def tracker_values(
-    means: Iterable[StepMean], keys: dict[tuple[str, str], tuple[str, float]] = MORE_KEYS, *, prefix: str = "ray"
+    means: Iterable[StepMean],
+    keys: dict[tuple[str, str], tuple[str, float]] = MORE_KEYS,
+    *,
+    prefix: str = "ray",
+    has_averages: bool = True,
 ) -> dict[str, float]:
-    """Return one value for each device, and the plain mean over the devices for each quantity.
+    """Return one value for each device and, with averages, the plain mean over the devices for each quantity.
 
     >>> mean = StepMean(0, "a1", "gpu-1", "gpu", "3", None, "utilization_ratio", 0.31)
     >>> tracker_values([mean])
@@ -45,5 +57,6 @@ def tracker_values(
             average = f"gpu.{key}.avg"
         value = mean.mean * factor
         values[f"{prefix}/{device}.{key}"] = value
-        groups.setdefault(f"{prefix}/{average}", []).append(value)
+        if has_averages:
+            groups.setdefault(f"{prefix}/{average}", []).append(value)
     return values | {key: sum(group) / len(group) for key, group in groups.items()}
