@@ -5,6 +5,7 @@ import gc
 import random
 import threading
 import weakref
+from fractions import Fraction
 
 import pytest
 
@@ -155,6 +156,14 @@ def test_what_finalize_said_outlasts_an_exception(insight_capture, only_record):
     assert insight_capture.losses == {}
 
 
+@pytest.mark.parametrize("reward", [1, True, Fraction(1, 1), 1.0])
+def test_a_reward_is_always_a_float(insight_capture, only_record, reward):
+    with insight.session() as session:
+        session.finalize("accepted", reward=reward)
+    found = only_record(insight_capture)["reward"]
+    assert (found, type(found)) == (1.0, float)
+
+
 def test_the_first_finalize_counts_and_the_second_is_warned_about_once(insight_capture, only_record, caplog):
     with insight.session() as session:
         session.finalize("accepted", reward=1.0)
@@ -179,6 +188,7 @@ def test_the_first_finalize_counts_and_the_second_is_warned_about_once(insight_c
         (lambda s: s.mark("execution_end"), "sessions/phase_not_open"),
         (lambda s: s.close_phase("generate"), "sessions/phase_not_open"),
         (lambda s: s.count("turns", "many"), "sessions/not_a_number"),
+        (lambda s: s.update(reward="high"), "sessions/not_a_number"),
     ],
 )
 def test_wrong_use_is_counted_and_never_raised(insight_capture, only_record, call, loss):

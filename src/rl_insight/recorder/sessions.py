@@ -239,14 +239,20 @@ class Session(Span, gc=False, eq=False):
         >>> session.count("turns")  # doctest: +SKIP
         """
         if amount.__class__ is not int and amount.__class__ is not float:
-            try:
-                amount = float(amount)
-            except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
-                self._refuse("not_a_number", f"counter {short_text(name)!r} was given {type(amount).__name__}.")
+            number = self._number(f"counter {short_text(name)!r}", amount)
+            if number is None:
                 return
+            amount = number
         # An append is atomic: threads may count at once without a lock, the flusher adds up.
         self._counts.append((name if name.__class__ is str else safe_text(name), amount))
         self._changed()
+
+    def _number(self, what: str, given: Any) -> float | None:
+        try:
+            return float(given)
+        except Exception:  # noqa: BLE001  # a user's __float__ may raise anything
+            self._refuse("not_a_number", f"{what} was given {type(given).__name__}.")
+            return None
 
     def _add_up(self) -> dict[str, float]:
         """Add up the counters; called by the flusher alone."""
@@ -268,6 +274,8 @@ class Session(Span, gc=False, eq=False):
         rollout_stats: Mapping[str, float] | None = None,
     ) -> None:
         """Set what the record says about the sample; what is left out stays as it was."""
+        if reward is not None:  # always a float: receivers type a column by its values
+            reward = self._number("reward", reward)
         told = {"reward": reward, "tokens": tokens, "model_version": model_version, "rollout_stats": rollout_stats}
         self._facts = {**(self._facts or {}), **{name: fact for name, fact in told.items() if fact is not None}}
         self._changed()
