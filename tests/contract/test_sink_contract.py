@@ -13,10 +13,12 @@ import grpc
 import pytest
 
 from rl_insight.collector import InProcessCollector, SinkRunner
+from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.collector.sinks.otlp import OtlpLogSink, OtlpMetricSink, OtlpTraceSink
 from rl_insight.collector.sinks.remote_write import RemoteWriteSink
+from rl_insight.integrations.trackers import Tracker, TrackerSink, create_tracker_sink
 from rl_insight.schema import OPEN, BatchBuilder, Loss, Process, encode
 from rl_insight.schema.histogram import bucket_code
 
@@ -57,6 +59,18 @@ def _grpc_receiver():
     return f"127.0.0.1:{port}"
 
 
+class _Remembering(Tracker):
+    """A tracker that keeps what it is given."""
+
+    name = "remembering"
+
+    def __init__(self):
+        self.rows = []
+
+    def log(self, values, step):
+        self.rows.append((dict(values), step))
+
+
 FACTORIES = {
     "memory": lambda tmp_path, receiver: MemorySink(),
     "jsonl": lambda tmp_path, receiver: JsonlSink(tmp_path / "events.jsonl"),
@@ -66,6 +80,9 @@ FACTORIES = {
     "otlp logs": lambda tmp_path, receiver: OtlpLogSink(receiver),
     "otlp over grpc": lambda tmp_path, receiver: OtlpLogSink(_grpc_receiver(), protocol="grpc"),
     "remote write": lambda tmp_path, receiver: RemoteWriteSink(receiver),
+    "derived": lambda tmp_path, receiver: DerivedMetrics(),
+    "tracker": lambda tmp_path, receiver: TrackerSink(_Remembering()),
+    "tracker by name": lambda tmp_path, receiver: create_tracker_sink("tensorboard", log_dir=str(tmp_path / "events")),
 }
 
 
@@ -104,6 +121,19 @@ def empty_batch(sequence=1):
 def test_sink_has_a_name_and_a_flush_interval(sink):
     assert sink.name
     assert sink.flush_interval_s > 0
+
+
+def test_making_a_sink_begins_nothing(sink, tmp_path):
+    assert list(tmp_path.iterdir()) == []
+    assert sink.get_status().get("requests", 0) == 0
+
+
+def test_every_metric_that_a_sink_yields_is_declared(sink):
+    sink.write(full_batch())
+    declared = {one.name: (one.kind, one.documentation) for one in sink.declarations}
+    assert {one.name: (one.kind, one.documentation) for one in sink.families()}.items() <= declared.items()
+    sink.drop_run("r")
+    assert [point for one in sink.families() for point in one.points if ("run_id", "r") in point.labels] == []
 
 
 def test_any_valid_batch_is_taken_and_left_unchanged(sink):

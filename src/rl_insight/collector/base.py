@@ -64,12 +64,13 @@ class SinkContext(NamedTuple):
 class Sink(ABC):
     """Takes decoded batches from a collector: a file, a store, another system.
 
-    - `write` is called by one thread of the sink's own, never concurrently, in the order of arrival.
-    - `write` MAY block and MAY raise: the batch is then counted as failed, the sink goes on with the next.
+    - Making a sink MUST NOT connect, write or begin anything: a server also makes sinks to check its settings.
+    - `write` is called by one thread, the sink's, never concurrently, in the order of arrival.
+    - `write` MAY block and MAY raise: the batch is then counted as failed, and the sink continues with the next.
       A sink that can retry does so itself, within `write`.
     - Batches MUST NOT be changed: other sinks see the same objects.
-    - A sink that gathers several batches hands them on in `flush`, which the same thread calls at the latest
-      `flush_interval_s` after a write, and before `close`. It MAY raise; the sink counts what it then gives up.
+    - A sink that gathers several batches sends them in `flush`, which the same thread calls at the latest
+      `flush_interval_s` after a write, and before `close`. It MAY raise; the sink counts what it then drops.
     - `attach` is called once, before the first `write`, by a collector that has metrics to share.
     - A sink MAY yield metrics of its own making: it declares them in `declarations` and returns them from `families`.
     - `close` MUST be idempotent; nothing is written after it.
@@ -80,7 +81,7 @@ class Sink(ABC):
     """Shows in status and metrics; unique among the sinks of a collector."""
 
     flush_interval_s: float = 1.0
-    """The longest that a sink keeps what it was given to itself."""
+    """The longest time between a write and a flush."""
 
     declarations: Sequence[Declaration] = ()
     """The metrics that the sink yields; recorded metrics cannot use their names."""

@@ -1,4 +1,4 @@
-"""One thread and one bounded queue for each sink, so that a slow or broken one delays nobody else."""
+"""One thread and one bounded queue for each sink, so that a slow or broken one delays no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from rl_insight.collector.base import Sink
-from rl_insight.schema import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -37,17 +36,18 @@ class SinkStatus(msgspec.Struct, frozen=True):
 
 
 class SinkRunner:
-    """Feeds one sink from a bounded queue on a daemon thread of its own.
+    """Feeds one sink from a bounded queue on its daemon thread.
 
-    `put` never blocks: when the queue is full, the oldest batch is dropped and counted. A sink that raises is counted,
-    logged once for each distinct error, and goes on with the next batch.
+    `put` never blocks: when the queue is full, the oldest item, usually a batch, is dropped and counted. A sink that
+    raises is counted, logged once for each distinct error, and continues with the next item. What an item is, is up to
+    the owner and its sink: the runner only hands it on.
     """
 
     def __init__(self, sink: Sink, *, max_batches: int = 2_000, max_bytes: int = 64 * 1024 * 1024) -> None:
         self.sink = sink
         self._max_batches = max_batches
         self._max_bytes = max_bytes
-        self._queue: deque[tuple[Batch, int]] = deque()
+        self._queue: deque[tuple[Any, int]] = deque()
         self._bytes = 0
         self._writing = False
         self._unflushed = False
@@ -60,15 +60,15 @@ class SinkRunner:
         self._thread = Thread(target=self._run, name=f"rl-insight-sink-{sink.name}", daemon=True)
         self._thread.start()
 
-    def put(self, batch: Batch, size: int = 0) -> None:
-        """Queue one batch of about `size` bytes; after `close` it is dropped and counted."""
+    def put(self, item: Any, size: int = 0) -> None:
+        """Queue one item of about `size` bytes; after `close` it is dropped and counted."""
         with self._changed:
             if self._closing:
                 self._dropped += 1
                 return
             while self._queue and (len(self._queue) >= self._max_batches or self._bytes + size > self._max_bytes):
                 self._drop_oldest()
-            self._queue.append((batch, size))
+            self._queue.append((item, size))
             self._bytes += size
             self._changed.notify_all()
 
@@ -105,7 +105,7 @@ class SinkRunner:
         )
 
     def get_status(self) -> SinkStatus:
-        """Tell what was written, failed and dropped, and what waits."""
+        """Return what was written, failed and dropped, and what waits."""
         details = self._details()
         with self._changed:
             return SinkStatus(
@@ -135,21 +135,21 @@ class SinkRunner:
     def _run(self) -> None:
         flushed_at = monotonic()
         while True:
-            batch = self._next(flushed_at + self.sink.flush_interval_s)
-            if batch is not None:
-                self._write(batch)
-            if self._unflushed and (batch is None or monotonic() >= flushed_at + self.sink.flush_interval_s):
+            item = self._next(flushed_at + self.sink.flush_interval_s)
+            if item is not None:
+                self._write(item)
+            if self._unflushed and (item is None or monotonic() >= flushed_at + self.sink.flush_interval_s):
                 self._flush()
                 flushed_at = monotonic()
-            if batch is None and self._finished():
+            if item is None and self._finished():
                 break
         try:
             self.sink.close()
         except Exception as error:  # noqa: BLE001 -- a sink may raise anything
             self._note(error)
 
-    def _next(self, flush_at: float) -> Batch | None:
-        """Wait for a batch; None when it is time to flush or to stop."""
+    def _next(self, flush_at: float) -> Any:
+        """Wait for an item; None when it is time to flush or to stop."""
         with self._changed:
             while not self._queue and not self._closing:
                 if not self._unflushed:
@@ -161,18 +161,18 @@ class SinkRunner:
                 self._changed.wait(wait_s)
             if not self._queue:
                 return None
-            batch, size = self._queue.popleft()
+            item, size = self._queue.popleft()
             self._bytes -= size
             self._writing = True
-            return batch
+            return item
 
     def _finished(self) -> bool:
         with self._changed:
             return self._closing and not self._queue
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, item: Any) -> None:
         try:
-            self.sink.write(batch)
+            self.sink.write(item)
         except Exception as error:  # noqa: BLE001 -- a sink may raise anything
             self._note(error)
             written = False
@@ -203,4 +203,4 @@ class SinkRunner:
         if text in self._logged or len(self._logged) >= _MAX_LOGGED_ERRORS:
             return
         self._logged.add(text)
-        logger.warning("sink %r failed: %s. It goes on with the next batch.", self.sink.name, text)
+        logger.warning("sink %r failed: %s. It continues with the next batch.", self.sink.name, text)

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.config.checks import check_namespace
 from rl_insight.config.loading import load_layers, read_yaml
 from rl_insight.config.model import MEBIBYTE, Port
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import DEFAULT_NAMESPACE
-from rl_insight.server.sinks import SinkSettings, make_sinks
 from rl_insight.stack import StackSettings
 from rl_insight.urls import clean_token, is_loopback
 
@@ -124,7 +124,8 @@ class ServerSettings:
     sql: SqlSettings = field(default_factory=SqlSettings)
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
-    sinks: SinkSettings = field(default_factory=SinkSettings)
+    sinks: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Other systems that get what the server stored: by name of a sink, its options."""
     stack: StackSettings = field(default_factory=StackSettings)
 
     @property

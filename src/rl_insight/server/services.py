@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rl_insight.collector import InProcessCollector, Sink
 from rl_insight.collector.derived import DerivedMetrics
+from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.metrics import reserved_names
 from rl_insight.server.bodies import UnpackLimits
 from rl_insight.server.config import ServerSettings
@@ -19,7 +20,6 @@ from rl_insight.server.live import LiveFeed
 from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scraper import Scraper
-from rl_insight.server.sinks import make_sinks
 from rl_insight.server.targets import TargetBook
 from rl_insight.store import queries
 from rl_insight.store.runs import RunDirectory

@@ -40,7 +40,7 @@ class JsonlSink(Sink):
         name: str = "jsonl",
     ) -> None:
         self.name = name
-        self._path = Path(path)
+        self._path = Path(path).expanduser()
         self._per_run = per_run
         self._max_bytes = max_bytes
         self._max_backups = max_backups

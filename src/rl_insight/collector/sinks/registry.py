@@ -1,54 +1,89 @@
-"""Finds sinks by name: our own, and those of other packages."""
+"""Makes sinks from a configuration: our own and those of other packages, all by entry point."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, get_type_hints
+
+import msgspec
 
 from rl_insight.collector.base import Sink
 from rl_insight.errors import ConfigError
 
 GROUP = "rl_insight.sinks"
-"""The entry-point group: a name for the configuration, and a callable that returns a `Sink`."""
-
-_BUILT_IN = {
-    "jsonl": ("jsonl", "JsonlSink"),
-    "memory": ("memory", "MemorySink"),
-    "otlp": ("otlp", "OtlpTraceSink"),
-    "otlp_logs": ("otlp", "OtlpLogSink"),
-    "otlp_metrics": ("otlp", "OtlpMetricSink"),
-    "remote_write": ("remote_write", "RemoteWriteSink"),
-}
-"""By name: the module and what makes the sink."""
+"""The entry-point group: a name for the configuration, and a callable that returns a `Sink` or several."""
 
 
-def create_sink(name: str, options: Mapping[str, Any]) -> Sink:
-    """Return the sink called `name`, made with these options as keyword arguments.
+def make_sinks(configured: Mapping[str, Any]) -> list[Sink]:
+    """Return the sinks that a configuration names, made with its options as keyword arguments.
 
-    >>> create_sink("memory", {"max_batches": 10}).name
-    'memory'
+    None of them connects before it has something to send.
+
+    Raises:
+        ConfigError: names the key that cannot be used, and why.
+
+    >>> [sink.name for sink in make_sinks({"memory": {"max_batches": 10}, "jsonl": None})]
+    ['memory']
     """
-    factory = _built_in(name)
-    if factory is None:
-        others = {point.name: point for point in entry_points(group=GROUP)}
-        if name not in others:
-            known = ", ".join(sorted({*_BUILT_IN, *others}))
-            raise ConfigError(f"unknown sink {name!r}: known are {known}. Install the package that provides it.")
-        factory = others[name].load()
+    if not configured:
+        return []
+    known = {point.name: point for point in entry_points(group=GROUP)}
+    sinks: list[Sink] = []
+    for name, options in configured.items():
+        if options is None:
+            continue
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            advice = f"did you mean 'sinks.{near[0]}'?" if near else f"known are {', '.join(sorted(known))}."
+            raise ConfigError(f"unknown sink 'sinks.{name}': {advice} A sink of another package must be installed.")
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"sinks.{name} cannot be {options!r}: it must be a section with the sink's options.")
+        sinks += _make(f"sinks.{name}", known[name], options)
+    return sinks
+
+
+def _make(section: str, point: EntryPoint, options: Mapping[str, Any]) -> list[Sink]:
     try:
-        sink = factory(**options)
-    except TypeError as error:
-        raise ConfigError(f"sink {name!r} cannot be made: {error}. Check its options.") from error
-    if not isinstance(sink, Sink):
-        raise ConfigError(f"sink {name!r} is a {type(sink).__name__}: it must be a rl_insight.collector.base.Sink.")
-    return sink
+        factory = point.load()
+        made = factory(**_fitting(section, factory, options))
+        sinks = [made] if isinstance(made, Sink) else list(made)
+    except ConfigError as error:
+        raise ConfigError(f"{section} cannot be used: {error}") from error
+    except Exception as error:  # a factory of another package may raise anything
+        raise ConfigError(f"{section} cannot be used: {type(error).__name__}: {error}.") from error
+    if wrong := [sink for sink in sinks if not isinstance(sink, Sink)]:
+        raise ConfigError(f"{section} made a {type(wrong[0]).__name__}: it must be a rl_insight.collector.Sink.")
+    return sinks
 
 
-def _built_in(name: str) -> Any:
-    # Imported here: a collector loads only the sinks it has.
-    if name not in _BUILT_IN:
-        return None
-    module, factory = _BUILT_IN[name]
-    return getattr(import_module(f"rl_insight.collector.sinks.{module}"), factory)
+def _fitting(section: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as the types that the factory's signature names."""
+    parameters = inspect.signature(factory).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    hints = get_type_hints(factory if inspect.isfunction(factory) else factory.__init__)
+    required = [one.name for one in parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    missing = [name for name in required if name not in options]
+    for name in options.keys() - parameters.keys():
+        if not takes_any or get_close_matches(name, missing, n=1):
+            raise ConfigError(f"unknown option {name!r}: {_advice(section, name, missing or parameters)}")
+    if missing:
+        raise ConfigError(f"{section}.{missing[0]} is missing: set it.")
+    return {name: _converted(f"{section}.{name}", hints.get(name, Any), value) for name, value in options.items()}
+
+
+def _advice(section: str, name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean '{section}.{near[0]}'?" if near else f"known are {', '.join(sorted(known))}."
+
+
+def _converted(key: str, hint: Any, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, hint, strict=False)
+    except msgspec.ValidationError as error:
+        # Without the value, which may be a secret.
+        raise ConfigError(f"{key} does not fit: {error}.") from error
+    except TypeError:  # a type that cannot be converted to: the factory checks it
+        return value

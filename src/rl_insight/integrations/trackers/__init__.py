@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl_insight.errors import ConfigError
 from rl_insight.integrations.trackers.base import Tracker, TrackerFeed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.integrations.trackers.mlflow import MlflowTracker
@@ -38,10 +39,19 @@ def create_tracker(name: str, **options: Any) -> Tracker:
     """Return the tracker called `name`, made with these options.
 
     Raises:
-        ValueError: a name that is not known.
+        ConfigError: an unknown name.
         ImportError: its library is not installed.
     """
-    if name not in _TRACKERS:
-        raise ValueError(f"unknown tracker {name!r}. Choose from: {', '.join(sorted(_TRACKERS))}.")
+    check_tracker(name)
     tracker: Tracker = _TRACKERS[name](**options)
     return tracker
+
+
+def check_tracker(name: str) -> None:
+    """Refuse an unknown name.
+
+    Raises:
+        ConfigError: names those that are known.
+    """
+    if name not in _TRACKERS:
+        raise ConfigError(f"unknown tracker {name!r}: choose from {', '.join(sorted(_TRACKERS))}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -110,11 +110,36 @@ class _TrackerListener:
         return {runner.sink.name: msgspec.to_builtins(runner.get_status()) for runner in self._runners}
 
 
-def create_tracker_sink(tracker: str, metrics: Iterable[str] = ("*",), **options: Any) -> TrackerSink:
-    """Make the sink that a configuration names: `tracker` is one of `create_tracker`'s names."""
-    from rl_insight.integrations.trackers import create_tracker
+def create_tracker_sink(tracker: str, metrics: Sequence[str] = ("*",), **options: Any) -> TrackerSink:
+    """Make the sink of the section `sinks.tracker`.
 
-    return TrackerSink(create_tracker(tracker, **options), metrics)
+    Args:
+        tracker: One of `create_tracker`'s names.
+        metrics: Shell-style patterns of the metrics to write.
+        options: For the tracker, which is made when there is something to write.
+    """
+    from rl_insight.integrations.trackers import check_tracker, create_tracker
+
+    check_tracker(tracker)
+    return TrackerSink(_LateTracker(tracker, lambda: create_tracker(tracker, **options)), metrics)
+
+
+class _LateTracker(Tracker):
+    """Makes a tracker, and with it perhaps a run in another system, once there is something to write."""
+
+    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
+        self.name = name
+        self._make = make
+        self._made: Tracker | None = None
+
+    def log(self, values: Mapping[str, float], step: int | None) -> None:
+        if self._made is None:
+            self._made = self._make()
+        self._made.log(values, step)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
 
 
 def _key(record: SampleRecord | HistogramRecord) -> str:

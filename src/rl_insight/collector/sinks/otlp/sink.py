@@ -57,7 +57,7 @@ class OtlpSink(Sink):
         protocol: str = "http",
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
-        retry_for_s: float = 30.0,
+        retry_for_s: float = 300.0,
         max_items: int = 2_000,
         flush_interval_s: float = 1.0,
         name: str | None = None,
