@@ -19,9 +19,9 @@ PROCESS = f'{RUN},role=~"$role",rank=~"$rank"'
 """Selects the chosen processes of the chosen runs, for metrics that tell them apart."""
 TRACE = (
     'resource.project=~"$project" && resource.experiment_name=~"$experiment" && resource.run_id=~"$run" '
-    '&& resource.service.name=~"$role"'
+    '&& resource.role=~"$role"'
 )
-"""The same for spans; a span's service is its role."""
+"""The same for spans."""
 
 PROMETHEUS = models.DataSourceRef(type_val="prometheus", uid="prometheus")
 TEMPO = models.DataSourceRef(type_val="tempo", uid="tempo")

@@ -25,8 +25,8 @@ from dashboards.parts import (
 STATE_RATE = f"rate({metric('state_seconds_total', PROCESS)}[$__rate_interval])"
 BUSY = PROCESS + ',state!~"idle.*|wait.*"'
 BUSY_RATE = f"rate({metric('state_seconds_total', BUSY)}[$__rate_interval])"
-STATES = '{span.state_lane_id!="" && span.state_lane_id=~"$lane" && ' + TRACE + "}"
-PHASES = '{span.monitor.trace_segment="phase" && span.lane=~"$lane" && ' + TRACE + "}"
+STATES = '{span.state_name!="" && span.state_lane_id=~"$lane" && ' + TRACE + "}"
+PHASES = '{span.monitor.trace_segment="phase" && span.state_lane_id=~"$lane" && ' + TRACE + "}"
 SESSION_SPANS = "session|agent_session|rollout.*"
 
 
@@ -84,7 +84,7 @@ def timeline() -> dashboard.Dashboard:
     made.with_panel(
         lanes(
             "Phases of sessions by lane",
-            PHASES + " | select(span.lane)",
+            PHASES + " | select(span.state_lane_id)",
             lane="lane",
             state=["Name", "name"],
             description="The newest 500 traces. A phase is drawn until the next one of its lane begins.",

@@ -125,7 +125,8 @@ def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport
     from rl_insight.collector.sinks.otlp import OtlpTraceSink
     from rl_insight.hub.forwarding import ForwardingTransport
 
-    collector = InProcessCollector([OtlpTraceSink(config.otlp.traces_endpoint or "")])
+    sink = OtlpTraceSink(config.otlp.traces_endpoint or "")
+    collector = InProcessCollector([sink], namespace=config.server.namespace)
     return ForwardingTransport(collector, transport)
 
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, ExponentialHistogramDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, ScopeMetrics
 
 from rl_insight.collector import InProcessCollector
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.collector.sinks.otlp import OtlpLogSink, OtlpMetricSink, OtlpSink, OtlpTraceSink, otlp_sinks
-from rl_insight.collector.sinks.otlp.metrics import encode_buckets
 from rl_insight.errors import ConfigError, TransportError
+from rl_insight.metrics import HISTOGRAM, Distribution, Family, Point
+from rl_insight.otlp.encode.protobuf import encode_family
 from rl_insight.schema.histogram import bucket_code, lower_bound, upper_bound
 
 
@@ -88,12 +89,19 @@ def test_histogram_is_exponential_with_count_sum_and_extremes(otlp_receiver, fak
     assert list(point.negative.bucket_counts) == [1]
 
 
+def encoded_point(buckets):
+    family = Family("m", HISTOGRAM, "", [Point((), Distribution(0, 0.0, buckets))])
+    (metric,) = ScopeMetrics.FromString(encode_family(family, 0).encoded).metrics
+    (point,) = metric.exponential_histogram.data_points
+    return point
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12), max_size=20))
 def test_buckets_are_those_of_scale_4_without_loss(observed):
     buckets = {}
     for value in observed:
         buckets[bucket_code(value)] = buckets.get(bucket_code(value), 0) + 1
-    point = ExponentialHistogramDataPoint.FromString(encode_buckets(buckets))
+    point = encoded_point(buckets)
     base = 2.0 ** (2.0**-point.scale)
     found = {0: point.zero_count} if point.zero_count else {}
     for sign, side in ((1, point.positive), (-1, point.negative)):
@@ -108,9 +116,8 @@ def test_buckets_are_those_of_scale_4_without_loss(observed):
 
 
 def test_bucket_codes_beyond_all_numbers_do_not_blow_up_a_request():
-    encoded = encode_buckets({2**31 - 1: 1, 1: 2, -(2**31): 3})
-    assert len(encoded) < 100_000
-    point = ExponentialHistogramDataPoint.FromString(encoded)
+    point = encoded_point({2**31 - 1: 1, 1: 2, -(2**31): 3})
+    assert point.ByteSize() < 100_000
     assert (sum(point.positive.bucket_counts), sum(point.negative.bucket_counts)) == (3, 3)
 
 

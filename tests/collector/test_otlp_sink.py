@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import closing
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -63,7 +64,9 @@ def test_span_arrives_with_ids_times_and_typed_attributes(otlp_receiver, fake_pr
         "large": attributes(span.attributes)["large"],
         "monitor.trace_segment": "duration",
         "process_id": "p1",
-        "lane": "gpu0",
+        "project": "demo",
+        "experiment_name": "grpo",
+        "state_lane_id": "gpu0",
         "step": 4,
         "session_id": "s1",
     }
@@ -72,17 +75,26 @@ def test_span_arrives_with_ids_times_and_typed_attributes(otlp_receiver, fake_pr
 
 def test_states_carry_their_name_and_lane_whatever_the_user_says(otlp_receiver, fake_process):
     process = fake_process()
-    mine = json.dumps({"state_name": "mine", "monitor.trace_segment": "mine", "process_id": "mine"})
+    mine = json.dumps(dict.fromkeys(("state_name", "state_lane_id", "monitor.trace_segment", "process_id"), "mine"))
     process.span("rollout", span_id=1, segment="state_interval", lane="rank0", attributes=mine)
     process.span("wait", span_id=2, segment="state_nested")
     first, second = export(otlp_receiver, process.batch())
     assert attributes(first.attributes) == {
         "monitor.trace_segment": "state_interval",
         "process_id": "p1",
+        "project": "demo",
+        "experiment_name": "grpo",
         "state_name": "rollout",
         "state_lane_id": "rank0",
     }
     assert attributes(second.attributes)["state_lane_id"] == "p1"
+
+
+def test_names_that_the_caller_of_a_span_gave_win(otlp_receiver, fake_process):
+    own = {"project": "other", "experiment_name": "ppo", "state_lane_id": "experiment=ppo/traj=1", "global_steps": 7}
+    process = fake_process().span("gateway_generation", lane="lane", attributes=json.dumps(own))
+    (span,) = export(otlp_receiver, process.batch())
+    assert attributes(span.attributes) == own | {"monitor.trace_segment": "duration", "process_id": "p1"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +124,7 @@ def test_processes_are_resources_of_one_request(otlp_receiver, fake_process):
     resources = [attributes(resource.resource.attributes) for resource in request.resource_spans]
     assert resources[0] == {
         "zone": "x",
-        "service.name": "rollout",
+        "service.name": "rl_insight_monitor",
         "service.instance.id": "a",
         "host.name": "node0",
         "process.pid": 7,
@@ -121,10 +133,18 @@ def test_processes_are_resources_of_one_request(otlp_receiver, fake_process):
         "project": "demo",
         "experiment_name": "grpo",
         "rank": 0,
+        "role": "rollout",
     }
-    assert resources[1]["service.name"] == "rl-insight"
+    assert (resources[1]["service.name"], resources[1]["role"]) == ("rl_insight_monitor", "")
     assert "rank" not in resources[1]
     assert [len(resource.scope_spans[0].spans) for resource in request.resource_spans] == [2, 1]
+
+
+def test_the_namespace_of_the_collector_is_the_service(otlp_receiver, fake_process):
+    with closing(InProcessCollector([OtlpTraceSink(otlp_receiver.url)], namespace="team")) as collector:
+        collector.ingest(fake_process().span().payload())
+    resource = otlp_receiver.requests[0].resource_spans[0].resource
+    assert attributes(resource.attributes)["service.name"] == "team"
 
 
 def test_event_goes_with_its_span_or_becomes_a_child_without_length(otlp_receiver, fake_process):

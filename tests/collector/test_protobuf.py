@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 
-from rl_insight.collector.sinks.otlp.values import any_value
-from rl_insight.collector.sinks.protobuf import BYTES, VARINT, fields, sized, tag, text, varint, zigzag
+from rl_insight.otlp.encode.protobuf import any_value
+from rl_insight.otlp.wire import BYTES, VARINT, fields, sized, tag, text, varint, zigzag
 
 
 @given(st.integers(min_value=-(2**63), max_value=2**63 - 1))

@@ -20,9 +20,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from rl_insight.collector.sinks.otlp.spans import encode_spans
-from rl_insight.collector.sinks.otlp.values import SCOPE, request_part
 from rl_insight.otlp.decode.requests import Signal
+from rl_insight.otlp.encode.items import SCOPE, span_items
+from rl_insight.otlp.encode.protobuf import encode_span, request_part
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store.errors import StoreError
 
@@ -469,7 +469,9 @@ def test_own_states_survive_export_and_return(services, query):
     )
     process = Process(process_id="p1", run_id="r2", host="n", pid=3, role="trainer", rank=1, project="x")
     batch = builder.build(process, sequence=1, sent_ns=NOW)
-    message = ResourceSpans.FromString(request_part(process, {SCOPE: encode_spans(batch)}))
+    message = ResourceSpans.FromString(
+        request_part(process, {SCOPE: map(encode_span, span_items(batch))}, "rl_insight_monitor")
+    )
     body = ExportTraceServiceRequest(resource_spans=[message]).SerializeToString()
     services.otlp.submit(Signal.TRACES, body, is_json=False, peer="", route="otlp_http").settle()
     rows = query(services, "r2", "SELECT name, segment, lane, status, error, step, process_id, role, rank FROM spans")

@@ -30,6 +30,9 @@ EVENT_SEGMENT: Final = "event"
 """The segment of an instant that is sent as a span without length."""
 STATE_SEGMENTS: Final = frozenset({"state_interval", "state_nested"})
 
+MAX_DEPTH: Final = 16
+"""Attributes that are nested more deeply become text."""
+
 _TRACE_LEVEL = 5
 _LEVELS = (_TRACE_LEVEL, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 """By the severity number's group of four: trace, debug, info, warn, error, fatal."""
@@ -48,7 +51,7 @@ _UNNAMED = "Level "
 
 
 def resource_attributes(process: Process, namespace: str) -> dict[str, Any]:
-    """Return the resource of a process; what is empty is left out, but for the role, which `service.name` is not."""
+    """Return the resource of a process. Names it was not given are empty: a query for any name finds those too."""
     semantic = {SEMANTIC_LABELS[key]: value for key, value in process.labels.items() if key in SEMANTIC_LABELS}
     found: dict[str, Any] = {
         **semantic,
@@ -61,15 +64,22 @@ def resource_attributes(process: Process, namespace: str) -> dict[str, Any]:
         "run_id": process.run_id,
         "project": process.project,
         "experiment_name": process.experiment_name,
-        "rank": process.rank,
+        "role": process.role,
     }
-    return {key: value for key, value in found.items() if value not in {"", None}} | {"role": process.role}
+    if process.rank is not None:
+        found["rank"] = process.rank
+    return found
 
 
 def label_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the resource attributes that are labels of the process, without the second name of any of them."""
     repeated = {SEMANTIC_LABELS[key] for key in attributes if key in SEMANTIC_LABELS}
     return {key: value for key, value in attributes.items() if key not in PROCESS_KEYS and key not in repeated}
+
+
+def is_int64(value: Any) -> bool:
+    """Return whether a value is a whole number that OTLP can carry as one."""
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def severity(level: int) -> int:

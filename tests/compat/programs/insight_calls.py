@@ -130,9 +130,10 @@ def exported_spans(batches):
     """Return the spans as OTLP has them: name, times, attributes, and the resource's attributes."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    from rl_insight.collector.sinks.otlp.spans import encode_spans
-    from rl_insight.collector.sinks.otlp.values import request_part
-    from rl_insight.collector.sinks.protobuf import BYTES, sized, tag
+    from rl_insight.otlp.encode.items import SCOPE, span_items
+    from rl_insight.otlp.encode.protobuf import encode_span, request_part
+    from rl_insight.otlp.wire import BYTES, sized, tag
+    from rl_insight.schema.names import DEFAULT_NAMESPACE
 
     def plain(value):
         kind = value.WhichOneof("value")
@@ -142,7 +143,7 @@ def exported_spans(batches):
 
     found = []
     for batch in batches:
-        part = request_part(batch.process, {"rl-insight": encode_spans(batch)})
+        part = request_part(batch.process, {SCOPE: map(encode_span, span_items(batch))}, DEFAULT_NAMESPACE)
         request = ExportTraceServiceRequest.FromString(tag(1, BYTES) + sized(part))
         for resource in request.resource_spans:
             about = {pair.key: plain(pair.value) for pair in resource.resource.attributes}

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from rl_insight.collector.sinks.protobuf import BYTES, FIXED64, VARINT, double, fixed64, sized, tag, text, varint
 from rl_insight.metrics import Family, MetricKind
 from rl_insight.metrics.prometheus import number
+from rl_insight.otlp.wire import BYTES, FIXED64, VARINT, double, fixed64, sized, tag, text, varint
 
 # prometheus.WriteRequest, TimeSeries, Label, Sample, Exemplar, MetricMetadata
 _TIME_SERIES, _METADATA = tag(1, BYTES), tag(3, BYTES)

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-_MAX_DEPTH = 8
+from rl_insight.otlp.mapping import MAX_DEPTH
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,9 +38,9 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     if kind == "bytes_value":
         return inner.hex()
     if kind == "array_value":
-        return [plain_value(item, depth + 1) for item in inner.values] if depth < _MAX_DEPTH else "..."
+        return [plain_value(item, depth + 1) for item in inner.values] if depth < MAX_DEPTH else "..."
     if kind == "kvlist_value":
-        if depth >= _MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             return "..."
         return {pair.key: plain_value(pair.value, depth + 1) for pair in inner.values}
     return inner

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import grpc  # type: ignore[import-untyped]  # it has no types of its own
 
 from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
-from rl_insight.collector.sinks.protobuf import fields
+from rl_insight.otlp.wire import fields
 from rl_insight.urls import without_credentials
 
 _METHODS = {

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from rl_insight.collector.base import Sink, SinkContext
 from rl_insight.collector.sinks.delivery import Retries, checked_url
 from rl_insight.collector.sinks.otlp.carriers import make_carrier
-from rl_insight.collector.sinks.otlp.derived import encode_derived
-from rl_insight.collector.sinks.otlp.logs import encode_logs
-from rl_insight.collector.sinks.otlp.metrics import encode_metrics
-from rl_insight.collector.sinks.otlp.spans import encode_spans
-from rl_insight.collector.sinks.otlp.values import SCOPE, request_part
-from rl_insight.collector.sinks.protobuf import BYTES, fields, sized, tag
+from rl_insight.collector.sinks.otlp.derived import SERVICE, encode_derived
 from rl_insight.errors import ConfigError
+from rl_insight.metrics import batch_families
+from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
+from rl_insight.otlp.encode.protobuf import encode_family, encode_log, encode_span, request_part
+from rl_insight.otlp.wire import BYTES, fields, sized, tag
 from rl_insight.schema import Batch, Process
+from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 SIGNALS = ("traces", "metrics", "logs")
 PROTOCOLS = ("http", "grpc")
@@ -32,7 +32,7 @@ class OtlpSink(Sink):
     """Base of the OTLP sinks: gathers what several batches hold, and sends it with its process as the resource.
 
     A request that fails in passing is retried with growing pauses for at most `retry_for_s`. One that is refused, or
-    given up, is counted as lost in the status, and the collector counts and logs the failure.
+    dropped, is counted as lost in the status, and the collector counts and logs the failure.
 
     Args:
         endpoint: over HTTP a URL, used as it is; only one without a path gets OTLP's own, such as ``/v1/traces``.
@@ -69,9 +69,14 @@ class OtlpSink(Sink):
         self._carrier = make_carrier(endpoint, self.signal, protocol, headers=headers or {}, timeout_s=timeout_s)
         self._attempts = Retries(retry_for_s)
         self._max_items = max_items
+        self._namespace = DEFAULT_NAMESPACE
         self._pending: dict[str, _Pending] = {}
         self._pending_items = self._pending_bytes = 0
         self._sent = self._lost = self._rejected = 0
+
+    def attach(self, context: SinkContext) -> None:
+        """Take note of the namespace, which is the `service.name` of every process."""
+        self._namespace = context.namespace
 
     @abstractmethod
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
@@ -83,23 +88,23 @@ class OtlpSink(Sink):
         if self._pending_items >= self._max_items:
             self.flush()
 
-    def _gather_all(self, process: Process, items: list[tuple[str, bytes, int]]) -> None:
+    def _gather_all(self, process: Process, items: list[tuple[str, bytes, int]], service: str = "") -> None:
         """Gather items of one process; what does not fit into one request is sent before."""
         remaining = sum(count for _, _, count in items)
         try:
             for scope, encoded, count in items:
                 if self._pending_items >= self._max_items or self._pending_bytes + len(encoded) > _MAX_REQUEST_BYTES:
                     self._send()
-                self._gather(process, scope, encoded, count)
+                self._gather(process, service or self._namespace, scope, encoded, count)
                 remaining -= count
         except Exception:
             self._lost += remaining
             raise
 
-    def _gather(self, process: Process, scope: str, encoded: bytes, count: int) -> None:
+    def _gather(self, process: Process, service: str, scope: str, encoded: bytes, count: int) -> None:
         pending = self._pending.get(process.process_id)
         if pending is None:
-            pending = self._pending[process.process_id] = _Pending(process)
+            pending = self._pending[process.process_id] = _Pending(process, service, {})
         pending.scopes.setdefault(scope, []).append(encoded)
         self._pending_items += count
         self._pending_bytes += len(encoded)
@@ -111,7 +116,8 @@ class OtlpSink(Sink):
     def _send(self) -> None:
         if not self._pending:
             return
-        parts = [_REQUEST_PART + sized(request_part(one.process, one.scopes)) for one in self._pending.values()]
+        pending = self._pending.values()
+        parts = [_REQUEST_PART + sized(request_part(one.process, one.scopes, one.service)) for one in pending]
         count = self._pending_items
         self._pending, self._pending_items, self._pending_bytes = {}, 0, 0
         body = b"".join(parts)
@@ -162,7 +168,7 @@ class OtlpTraceSink(OtlpSink):
 
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
         """Return the completed spans and the instants."""
-        return [(SCOPE, span, 1) for span in encode_spans(batch)]
+        return [(SCOPE, encode_span(span), 1) for span in span_items(batch)]
 
 
 class OtlpMetricSink(OtlpSink):
@@ -196,7 +202,8 @@ class OtlpMetricSink(OtlpSink):
         self._clock = clock
 
     def attach(self, context: SinkContext) -> None:
-        """Take note of the metrics that the collector derives from spans."""
+        """Take note of the metrics that the collector derives from spans, too."""
+        super().attach(context)
         self._context = context
 
     def flush(self) -> None:
@@ -206,12 +213,13 @@ class OtlpMetricSink(OtlpSink):
             families = self._context.derived_families()
             for process, metrics in encode_derived(families, self._context.started_ns, now_ns):
                 self._derived_ns = now_ns
-                self._gather_all(process, [(SCOPE, encoded, points) for encoded, points in metrics])
+                self._gather_all(process, [(SCOPE, *metric) for metric in metrics], SERVICE)
         self._send()
 
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
         """Return the metrics with their points."""
-        return [(SCOPE, encoded, points) for encoded, points in encode_metrics(batch)]
+        started_ns = batch.process.started_ns
+        return [(SCOPE, *encode_family(family, started_ns)) for family in batch_families(batch)]
 
 
 class OtlpLogSink(OtlpSink):
@@ -222,7 +230,7 @@ class OtlpLogSink(OtlpSink):
 
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
         """Return the log lines by logger."""
-        return [(scope, encoded, 1) for scope, encoded in encode_logs(batch)]
+        return [(log.scope, encode_log(log), 1) for log in log_items(batch)]
 
 
 _SINKS: dict[str, type[OtlpSink]] = {"traces": OtlpTraceSink, "metrics": OtlpMetricSink, "logs": OtlpLogSink}
@@ -270,14 +278,12 @@ def _signal_url(endpoint: str, signal: str) -> str:
     return parts._replace(path=f"{path}/v1/{signal}").geturl()
 
 
-class _Pending:
+class _Pending(NamedTuple):
     """What is gathered of one process."""
 
-    __slots__ = ("process", "scopes")
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.scopes: dict[str, list[bytes]] = {}
+    process: Process
+    service: str
+    scopes: dict[str, list[bytes]]
 
 
 def _rejected(answer: bytes) -> int:

@@ -1,8 +1,4 @@
-"""Just enough of protobuf's wire format to write the few messages that sinks send, and to read their short answers.
-
-Writing the bytes directly is several times quicker than filling generated message objects, which is what a sink spends
-most of its time on, and needs no generated code. Tests read everything back with the real protobuf library.
-"""
+"""Just enough of protobuf's wire format to write the few messages that sinks send, and to read their short answers."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ def zigzag(number: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Return what stands before a field's value."""
+    """Return the key of a field, which precedes its value."""
     return varint(number << 3 | wire_type)
 
 
