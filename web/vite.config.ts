@@ -9,7 +9,12 @@ export default defineConfig({
   plugins: [react(), reportToo()],
   base: "./",
   // The licenses of React and the others ask for their notices wherever the bundle goes.
-  build: { outDir: STATIC, emptyOutDir: true, chunkSizeWarningLimit: 900, license: { fileName: "third-party-licenses.md" } },
+  build: {
+    outDir: STATIC,
+    emptyOutDir: true,
+    chunkSizeWarningLimit: 900,
+    license: { fileName: "third-party-licenses.md" },
+  },
   server: { proxy: { "/api": "http://127.0.0.1:18080" } },
   test: { environment: "node" },
 });

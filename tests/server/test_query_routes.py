@@ -141,8 +141,14 @@ def test_hotspots_by_scope(ask):
 
 def test_steps(ask):
     assert [step["step"] for step in ask("steps")] == [1, 2]
-    times = {(time["step"], time["name"]): time["wall_ns"] for time in ask("steps/times", first=1, last=2)}
-    assert times[2, "update"] == SECOND
+    assert [step["step"] for step in ask("steps", last=1)] == [1]
+    found = ask("steps/breakdown", first=1, last=2)
+    assert (found["role"], found["roles"]) == ("trainer", ["trainer"])
+    walls = {(step["step"], phase["name"]): phase["wall_ns"] for step in found["steps"] for phase in step["phases"]}
+    assert walls[1, "rollout"] == 3 * SECOND
+    (idle,) = ask("steps/idle", first=1, last=2)
+    assert idle["role"] == "trainer"
+    assert 0 <= idle["share"] <= 1
     metrics = {(metric["step"], metric["name"]) for metric in ask("steps/metrics", first=1, last=2)}
     assert (1, "reward") in metrics
 
@@ -177,7 +183,7 @@ def test_metrics_over_time_and_steps(ask):
         ("metrics/range", {"metric": "reward", "start_ns": 0, "end_ns": 9, "width": 1, "match": "worker"}),
         ("metrics/range", {"metric": "reward", "start_ns": 0, "end_ns": 9, "width": 1, "match": "worker=~("}),
         ("timeline", {"start_ns": 9, "end_ns": 5}),
-        ("steps/times", {"first": 0, "last": 10**6}),
+        ("steps/breakdown", {"first": 0, "last": 10**6}),
         ("sessions", {"order": "nothing"}),
     ],
 )

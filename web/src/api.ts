@@ -27,7 +27,8 @@ export type StateUsage = Schemas["StateUsage"];
 export type Step = Schemas["Step"];
 export type StepEnergy = Schemas["StepEnergy"];
 export type StepMetric = Schemas["StepMetric"];
-export type StepTime = Schemas["StepTime"];
+export type RoleIdle = Schemas["RoleIdle"];
+export type Breakdown = Schemas["Breakdown"];
 export type Timeline = Schemas["Timeline"];
 export type UsageByState = Schemas["UsageByState"];
 
@@ -171,7 +172,8 @@ export const api = {
   hotspots: asking("hotspots"),
   flame: asking("hotspots/flame"),
   steps: asking("steps"),
-  stepTimes: asking("steps/times"),
+  stepBreakdown: asking("steps/breakdown"),
+  stepIdle: asking("steps/idle"),
   stepMetrics: asking("steps/metrics"),
   metrics: asking("metrics"),
   labelValues: asking("metrics/labels"),

@@ -1,5 +1,5 @@
 import { useRef } from "react";
-import { type Step, type StepMetric, type StepTime, api } from "./api";
+import { type Step, type StepMetric, api } from "./api";
 import { useQuery } from "./useQuery";
 
 /** Late data may still change the newest steps; older ones are asked for once. */
@@ -14,12 +14,13 @@ export function joinSteps<T extends { step: number }>(known: readonly T[], news:
   return joined.filter((one) => one.step > last - most);
 }
 
-/** The latest steps of a run; after the first answer only the newest are asked for. */
-export function useSteps(run: string, most: number): readonly Step[] | undefined {
+/** The latest steps of a run; after the first answer only the newest are asked for. With `last`, those up to it. */
+export function useSteps(run: string, most: number, last?: number): readonly Step[] | undefined {
   const known = useRef<{ run: string; steps: Step[] }>({ run, steps: [] });
   const { data } = useQuery(
-    `steps ${run} ${most}`,
+    `steps ${run} ${most} ${last ?? ""}`,
     async (signal) => {
+      if (last !== undefined) return api.steps({ run, limit: most, last }, signal);
       const old = known.current.run === run ? known.current.steps : [];
       const news = await api.steps({ run, limit: old.length < NEWEST ? most : NEWEST }, signal);
       // Where steps came faster than we looked, there is a gap to close.
@@ -49,8 +50,10 @@ function useByStep<T extends { step: number }>(
   const known = useRef<Known<T> | null>(null);
   const first = steps?.[0]?.step;
   const last = steps?.at(-1)?.step;
+  // Of steps that no longer change, another window is another question.
+  const isLatest = steps?.at(-1)?.end_ns === null;
   const { data } = useQuery(
-    `${what} ${run}`,
+    `${what} ${run} ${isLatest ? "" : `${first} ${last}`}`,
     async (signal) => {
       if (first === undefined || last === undefined) return [];
       const old = known.current;
@@ -64,11 +67,6 @@ function useByStep<T extends { step: number }>(
     { enabled: steps !== undefined, everyMs: 1500 },
   );
   return data;
-}
-
-/** Where the time of some steps went; steps that cannot change any more are not loaded again. */
-export function useStepTimes(run: string, steps: readonly Step[] | undefined): readonly StepTime[] | undefined {
-  return useByStep("step times", run, steps, api.stepTimes);
 }
 
 /** The gauges of some steps; steps that cannot change any more are not loaded again. */

@@ -1,8 +1,9 @@
 import { type ProcessHealth, type Step, api } from "../api";
 import { useLive } from "../live";
 import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
+import { nowMs } from "../reportFacts";
 import { useQuery } from "../useQuery";
-import { median, slowdown, stepSeconds } from "./stepPhases";
+import { median, slowdown, stepSeconds } from "./stepTimes";
 
 interface Props {
   run: string;
@@ -34,6 +35,7 @@ export function Tiles({ run, steps, values, chosen }: Props) {
         detail={change === null ? `median ${formatSeconds(median(seconds))}` : trend(change)}
         tone={change === null ? "plain" : change > 0.5 ? "bad" : change > 0.2 ? "warning" : "good"}
       />
+      <RunningTile steps={steps} seconds={seconds} />
       {(["reward", "throughput", "staleness"] as const).map((wish) => {
         const name = chosen[wish];
         return name === undefined ? null : (
@@ -54,6 +56,33 @@ export function Tiles({ run, steps, values, chosen }: Props) {
       <ProcessTile processes={processes.data ?? []} />
       <TelemetryTile processes={processes.data ?? []} />
     </div>
+  );
+}
+
+/** A step may take this many times its usual time, and at least so many seconds, before its tile says so. */
+const LONG = { times: 3, seconds: 30 };
+const STALLED = { times: 10, seconds: 120 };
+
+/** How a running step's age compares with the usual duration. */
+export function toneOfAge(age: number, usual: number): Tone {
+  const isPast = (bound: typeof LONG) => age >= Math.max(bound.seconds, bound.times * (usual || 0));
+  return isPast(STALLED) ? "bad" : isPast(LONG) ? "warning" : "good";
+}
+
+/** How long the step that is running has been running: a run that stands still is seen here. */
+function RunningTile({ steps, seconds }: { steps: readonly Step[]; seconds: readonly number[] }) {
+  const running = steps.at(-1);
+  if (running === undefined || running.end_ns !== null) return null;
+  const age = Math.max(0, nowMs() / 1000 - running.start_ns / 1e9);
+  const usual = median(seconds);
+  const times = usual > 0 && age > usual ? `, ${formatCount(Math.round(age / usual))} × the usual` : "";
+  return (
+    <Tile
+      title="Running step"
+      value={formatSeconds(age)}
+      detail={seconds.length === 0 ? "none has finished yet" : `usually ${formatSeconds(usual)}${times}`}
+      tone={toneOfAge(age, usual)}
+    />
   );
 }
 

@@ -1,67 +1,34 @@
 import { useMemo } from "react";
-import type { Lane, Step, StepTime } from "../api";
+import { type Lane, type Step, api } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
-import { colourOfName } from "../colours";
 import { formatDuration, formatNumber, formatShare, shorten } from "../units";
-import { idleByRole, median, stragglers } from "./stepPhases";
+import { useQuery } from "../useQuery";
+import { median } from "./stepTimes";
 
 const RECENT_STEPS = 15;
 
 interface Props {
+  run: string;
   lanes: readonly Lane[];
-  times: readonly StepTime[];
   steps: readonly Step[];
 }
 
-/** Processes that take longer than their peers, and the slowest of the recent steps. */
-export function WhoIsSlow({ lanes, times, steps }: Props) {
-  const recent = steps.slice(-RECENT_STEPS);
-  const since = recent[0]?.step ?? 0;
-  const found = useMemo(
-    () =>
-      stragglers(
-        times.filter((time) => time.step >= since),
-        lanes,
-      ),
-    [times, lanes, since],
-  );
+/** Steps that took longer than usual, and how idle the lanes of each role were. */
+export function WhoIsSlow({ run, lanes, steps }: Props) {
+  const recent = steps.filter((step) => step.end_ns !== null).slice(-RECENT_STEPS);
+  const first = recent[0]?.step;
+  const last = recent.at(-1)?.step;
   const slow = useMemo(() => slowSteps(steps), [steps]);
-  const idle = useMemo(() => idleByRole(times, lanes, steps.slice(-RECENT_STEPS)), [times, lanes, steps]);
-  const window = { from: (recent[0]?.start_ns ?? 0) / 1e9, to: (recent.at(-1)?.end_ns ?? 0) / 1e9 };
+  const idle = useQuery(
+    `idle ${run} ${first} ${last}`,
+    (signal) => api.stepIdle({ run, first: first!, last: last! }, signal),
+    { enabled: first !== undefined && last !== undefined, everyMs: 3000 },
+  );
+  const laneOf = useMemo(() => new Map(lanes.map((lane) => [lane.lane_id, lane])), [lanes]);
   return (
-    <Panel className="span-4" title="Who is slow, who waits" actions={<span>last {recent.length} steps</span>}>
-      {found.length === 0 && slow.length === 0 && (
-        <p className="muted">Nobody: processes of a role take about as long as each other, and no step stands out.</p>
-      )}
-      {found.slice(0, 6).map((one) => (
-        <div key={`${one.processId} ${one.name}`} className="bar-line">
-          <i
-            className="bar"
-            style={{
-              width: `${Math.min(100, (100 * one.usualNs) / one.averageNs)}%`,
-              background: colourOfName(one.name),
-            }}
-          />
-          <span>
-            <ViewLink
-              view="timeline"
-              state={{ ...window, search: one.name }}
-              title={`${one.processId}: show on the timeline`}
-            >
-              <strong>
-                {shorten(one.role, 20)} {one.rank ?? ""}
-              </strong>{" "}
-              {shorten(one.name, 30)}
-            </ViewLink>
-          </span>
-          <span className="muted">
-            {formatDuration(one.averageNs)} vs {formatDuration(one.usualNs)}
-          </span>
-          <b className="bad">{formatNumber(one.ratio)} ×</b>
-        </div>
-      ))}
-      {slow.length > 0 && <h3 className="sub-title">Slow steps</h3>}
+    <Panel className="span-4" title="Slow steps and idle lanes" actions={<span>last {recent.length} steps</span>}>
+      {slow.length === 0 && <p className="muted">No step took much longer than the others.</p>}
       {slow.map((one) => (
         <div key={one.step} className="bar-line">
           <span>
@@ -73,29 +40,33 @@ export function WhoIsSlow({ lanes, times, steps }: Props) {
           <b className="warning">{formatNumber(one.ratio)} ×</b>
         </div>
       ))}
-      {idle.length > 0 && <h3 className="sub-title">Idle share by role</h3>}
-      {idle.slice(0, 6).map((one) => (
-        <div
-          key={one.role}
-          className="bar-line"
-          title={`${one.lanes} lanes; the idlest is ${one.worst.lane.lane ?? one.worst.lane.process_id} with ${formatShare(one.worst.share)}`}
-        >
-          <i className="bar is-idle" style={{ width: `${one.share * 100}%` }} />
-          <span>{shorten(one.role === "" ? "no role" : one.role, 30)}</span>
-          <span className="muted">
-            {one.lanes} {one.lanes === 1 ? "lane" : "lanes"}
-          </span>
-          <b>{formatShare(one.share)}</b>
-        </div>
-      ))}
+      {(idle.data ?? []).length > 0 && <h3 className="sub-title">Idle share by role</h3>}
+      {(idle.data ?? []).slice(0, 6).map((one) => {
+        const worst = laneOf.get(one.worst_lane_id);
+        const name = worst === undefined ? "" : (worst.lane ?? worst.process_id);
+        return (
+          <div
+            key={one.role}
+            className="bar-line"
+            title={`${one.lanes} lanes; the idlest is ${name} with ${formatShare(one.worst_share)}`}
+          >
+            <i className="bar is-idle" style={{ width: `${one.share * 100}%` }} />
+            <span>{shorten(one.role === "" ? "no role" : one.role, 30)}</span>
+            <span className="muted">
+              {one.lanes} {one.lanes === 1 ? "lane" : "lanes"}
+            </span>
+            <b>{formatShare(one.share)}</b>
+          </div>
+        );
+      })}
     </Panel>
   );
 }
 
 function slowSteps(steps: readonly Step[]): { step: number; start: number; end: number; ratio: number }[] {
-  const finished = steps
-    .slice(0, -1)
-    .map((step, place) => ({ step: step.step, start: step.start_ns, end: steps[place + 1]!.start_ns }));
+  const finished = steps.flatMap(({ step, start_ns, end_ns }) =>
+    end_ns === null ? [] : [{ step, start: start_ns, end: end_ns }],
+  );
   if (finished.length < 6) return [];
   const usual = median(finished.map((one) => one.end - one.start));
   return finished

@@ -1,4 +1,5 @@
 // Which metrics an overview shows: those that most frameworks have, under the names that they give them.
+import { isHardware } from "../views/metrics/interest";
 
 /** For each place on the page, what its metric is called, the best first. */
 const WISHES = {
@@ -38,7 +39,7 @@ export function otherMetrics(names: readonly string[], taken: readonly (string |
   const ranked = [/^(.*[/_.])?loss/i, /kl/i, /entropy/i, /grad_?norm/i, /length/i, /./];
   const rank = (name: string) => ranked.findIndex((pattern) => pattern.test(name));
   return names
-    .filter((name) => !taken.includes(name))
+    .filter((name) => !taken.includes(name) && !isHardware(name))
     .sort((one, other) => rank(one) - rank(other) || one.localeCompare(other))
     .slice(0, most);
 }

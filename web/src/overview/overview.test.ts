@@ -1,94 +1,78 @@
 import { describe, expect, test } from "vitest";
-import type { Lane, Step, StepTime } from "../api";
+import type { Breakdown, Step } from "../api";
+import { toneOfAge } from "./Tiles";
 import { chooseMetric, otherMetrics } from "./chosenMetrics";
-import { idleByRole, median, phasesByStep, rolesOf, slowdown, stepSeconds, stragglers } from "./stepPhases";
+import { barsOf, insideOf, median, slowdown, stepSeconds } from "./stepTimes";
 
-function lane(lane_id: number, role: string, rank: number): Lane {
-  return {
-    lane_id,
-    lane: `l${lane_id}`,
-    process_id: `${role}-${rank}`,
-    role,
-    rank,
-    host: "node",
-    spans: 1,
-    open_spans: 0,
-    first_ns: 0,
-    last_ns: 1,
-  };
-}
-const LANES = [lane(1, "rollout", 0), lane(2, "rollout", 1), lane(3, "rollout", 2), lane(4, "trainer", 0)];
-const time = (step: number, lane_id: number, name: string, seconds: number, count = 5): StepTime => ({
-  step,
-  lane_id,
+const phase = (name: string, seconds: number, inside: Record<string, number> = {}) => ({
   name,
   wall_ns: seconds * 1e9,
-  count,
+  inside: Object.entries(inside).map(([part, wall]) => ({ name: part, wall_ns: wall * 1e9 })),
 });
-const steps = (...starts: number[]): Step[] =>
-  starts.map((start, place) => ({ step: place, start_ns: start * 1e9, end_ns: start * 1e9 + 1, spans: 1, errors: 0 }));
-
-test("the role that leads the steps comes first", () => {
-  expect(rolesOf(LANES)).toEqual(["trainer", "rollout"]);
+const broken = (...steps: ReturnType<typeof phase>[][]): Breakdown => ({
+  role: "trainer",
+  roles: ["trainer"],
+  steps: steps.map((phases, step) => ({ step, start_ns: 0, end_ns: 10e9, lanes: 1, phases, idle_ns: step * 1e9 })),
+});
+const step = (number: number, start: number, end: number | null): Step => ({
+  step: number,
+  start_ns: start * 1e9,
+  end_ns: end === null ? null : end * 1e9,
+  spans: 1,
+  errors: 0,
 });
 
-test("a step's time is that of an average lane of the role", () => {
-  const found = phasesByStep(
-    [time(1, 1, "generate", 2), time(1, 2, "generate", 4), time(1, 4, "update", 9), time(2, 1, "reward", 1)],
-    LANES,
-    "rollout",
-  );
-  expect(found.steps).toEqual([1, 2]);
-  expect(found.phases).toEqual([
-    { name: "generate", seconds: [3, 0], total: 3 },
-    { name: "reward", seconds: [0, 1], total: 1 },
-  ]);
+test("bars are the server's phases, the largest first, and the idle time on top", () => {
+  expect(barsOf(broken([phase("update", 2), phase("rollout", 7)], [phase("update", 1)]))).toEqual({
+    steps: [0, 1],
+    phases: [
+      { name: "rollout", seconds: [7, 0] },
+      { name: "update", seconds: [2, 1] },
+      { name: "idle", seconds: [0, 1] },
+    ],
+  });
 });
 
 test("many phases are shown as the largest and the rest", () => {
-  const times = Array.from({ length: 20 }, (_, index) => time(1, 4, `phase ${index}`, index + 1));
-  const { phases } = phasesByStep(times, LANES, "trainer", 5);
-  expect(phases).toHaveLength(5);
-  expect(phases[4]!.name).toBe("16 others");
-  expect(phases.reduce((sum, phase) => sum + phase.total, 0)).toBe(210);
+  const many = Array.from({ length: 20 }, (_, index) => phase(`phase ${index}`, index + 1));
+  const { phases } = barsOf(broken(many), 5);
+  expect(phases.map((one) => one.name)).toEqual(["phase 19", "phase 18", "phase 17", "phase 16", "16 others"]);
+  expect(phases.reduce((sum, one) => sum + one.seconds[0]!, 0)).toBe(210);
 });
 
-describe("stragglers", () => {
-  const even = [time(1, 1, "generate", 1), time(1, 2, "generate", 1.1), time(1, 3, "generate", 0.9)];
-  test("are named with how much slower they are than their peers", () => {
-    const found = stragglers([...even.slice(1), time(1, 1, "generate", 3)], LANES);
-    expect(found).toHaveLength(1);
-    expect(found[0]).toMatchObject({ role: "rollout", rank: 0, name: "generate" });
-    expect(found[0]!.ratio).toBeCloseTo(3 / 1.1);
-  });
-  test("are not found where all are alike, where there are no peers, or where it hardly ever happens", () => {
-    expect(stragglers(even, LANES)).toEqual([]);
-    expect(stragglers([time(1, 4, "update", 100)], LANES)).toEqual([]);
-    expect(stragglers([...even.slice(1), time(1, 1, "generate", 3, 1)], LANES)).toEqual([]);
-    expect(stragglers([], [])).toEqual([]);
-  });
-});
-
-test("waiting counts as idle, and the idlest role comes first", () => {
-  const times = [
-    time(0, 1, "generate", 9),
-    time(0, 2, "generate", 7),
-    time(0, 4, "wait_for_samples", 8),
-    time(0, 4, "update", 2),
-    time(1, 4, "update", 50),
-  ];
-  const found = idleByRole(times, LANES, steps(0, 10));
-  expect(found.map((one) => [one.role, Number(one.share.toFixed(6))])).toEqual([
-    ["trainer", 0.8],
-    ["rollout", 0.2],
+test("what ran inside a phase is told of a usual step and never stacked", () => {
+  const found = insideOf(
+    broken([phase("rollout", 8, { generate: 4, tool: 5 })], [phase("rollout", 6, { generate: 4 })]),
+  );
+  expect(found).toEqual([
+    {
+      name: "rollout",
+      seconds: 7,
+      parts: [
+        { name: "generate", seconds: 4 },
+        { name: "tool", seconds: 2.5 },
+      ],
+    },
   ]);
-  expect(found[1]!.worst.lane.lane_id).toBe(2);
-  expect(idleByRole(times, LANES, [])).toEqual([]);
 });
 
-test("a step lasts until the next begins", () => {
-  expect(stepSeconds(steps(0, 2, 5)).map((one) => one.seconds)).toEqual([2, 3]);
-  expect(stepSeconds([])).toEqual([]);
+test("a step's time is the server's, and one that runs has none yet", () => {
+  expect(stepSeconds([step(3, 0, 2), step(4, 2, 5), step(5, 5, null)])).toEqual([
+    { step: 3, seconds: 2 },
+    { step: 4, seconds: 3 },
+  ]);
+});
+
+test.each([
+  [31, 30, "good"],
+  [91, 30, "warning"],
+  [3000, 30, "bad"],
+  [20, 0.5, "good"],
+  [60, 0.5, "warning"],
+  [150, 0.5, "bad"],
+  [40, Number.NaN, "warning"],
+])("a step that runs for %d s where %d s is usual looks %s", (age, usual, tone) => {
+  expect(toneOfAge(age, usual)).toBe(tone);
 });
 
 test("slower steps are noticed once there are enough of them", () => {
@@ -113,6 +97,9 @@ describe("metrics are chosen by the names that frameworks use", () => {
     expect(chooseMetric(names, wish)).toBe(expected);
   });
   test("others fill the room that is left", () => {
-    expect(otherMetrics(["zeta", "kl", "loss", "reward"], ["reward"], 2)).toEqual(["loss", "kl"]);
+    expect(otherMetrics(["zeta", "kl", "loss", "reward", "gpu_memory_total_bytes"], ["reward"], 2)).toEqual([
+      "loss",
+      "kl",
+    ]);
   });
 });

@@ -1,5 +1,6 @@
 // The data inside a report: compressed JSON in Base64, which no name in it can break out of.
 import type {
+  Breakdown,
   Event,
   Finding,
   Flame,
@@ -12,12 +13,12 @@ import type {
   Metric,
   OpenWork,
   ProcessHealth,
+  RoleIdle,
   RunSummary,
   Session,
   SessionInFlight,
   Step,
   StepMetric,
-  StepTime,
   Timeline,
   UsageByState,
 } from "../api";
@@ -71,7 +72,9 @@ export interface ReportDocument {
   losses: LossCount[];
   lanes: Lane[];
   steps: Step[];
-  step_times: StepTime[];
+  /** By role; "" is the one that leads the steps. */
+  breakdowns: Record<string, Breakdown>;
+  idle: RoleIdle[];
   step_metrics: StepMetric[];
   hotspots: Hotspot[];
   hotspots_by: Record<string, Hotspot[]>;

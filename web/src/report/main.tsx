@@ -11,7 +11,7 @@ import { type ReportDocument, readDocument } from "./document";
 import "./report.css";
 import { sourceOf } from "./source";
 
-const VERSION = 2;
+const VERSION = 3;
 
 async function start(): Promise<void> {
   apply();

@@ -19,7 +19,7 @@ const lane = (lane_id: number, role: string) => ({
 /** Returns a report; what is given replaces its parts. */
 export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocument {
   return {
-    version: 2,
+    version: 3,
     generated_s: 1_800_000_100,
     generator: "rl-insight",
     scope: "step 3",
@@ -52,7 +52,8 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     losses: [],
     lanes: [lane(1, "trainer"), lane(2, "rollout")],
     steps: [],
-    step_times: [],
+    breakdowns: {},
+    idle: [],
     step_metrics: [],
     hotspots: [],
     hotspots_by: {},

@@ -1,7 +1,9 @@
 // Answers the page's questions from the data inside a report, in the words of the server's API.
 import {
   ApiError,
+  type Breakdown,
   type DataSource,
+  type QueryOf,
   type HeatMapQuery,
   type HotspotQuery,
   type LogQuery,
@@ -19,6 +21,7 @@ import { Sessions } from "./sessions";
 import { Spans } from "./spans";
 import { blocksIn, columnsOf } from "./timeline";
 
+const NO_BREAKDOWN: Breakdown = { role: "", roles: [], steps: [] };
 const MAX_BLOCKS = 40_000;
 
 type Answer = (parameters: Parameters) => unknown;
@@ -83,8 +86,16 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
       return by === "name" ? document.hotspots : (document.hotspots_by[by] ?? []);
     },
     "hotspots/flame": () => document.flame,
-    steps: (parameters) => document.steps.slice(-Number(parameters["limit"] ?? 200)),
-    "steps/times": ofSteps(document.step_times),
+    steps: (parameters) => {
+      const { limit = 200, last = Infinity } = as<QueryOf<"steps">>(parameters);
+      return document.steps.filter((one) => one.step <= last).slice(-limit);
+    },
+    "steps/breakdown": (parameters) => {
+      const { role, first, last } = as<QueryOf<"steps/breakdown">>(parameters);
+      const found = document.breakdowns[role ?? ""] ?? NO_BREAKDOWN;
+      return { ...found, steps: found.steps.filter((one) => one.step >= first && one.step <= last) };
+    },
+    "steps/idle": () => document.idle,
     "steps/metrics": ofSteps(document.step_metrics),
     metrics: () => document.metrics,
     "metrics/labels": (parameters) =>

@@ -11,13 +11,15 @@ from rl_insight.exchange.report.sessions import session_report
 from rl_insight.exchange.report.spans import span_blocks, span_columns
 from rl_insight.hardware.of_run import usage_of_run
 from rl_insight.store import RunStore, queries
-from rl_insight.store.queries import Cursor, RunSummary, Scope, Step
+from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, Step
 from rl_insight.store.queries.hotspots import GroupBy
 
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000
 _SHOWN_STEPS = 60
 """As many as the overview shows."""
+_IDLE_STEPS = 15
+"""As many as the overview takes the idle share of."""
 _MAX_HOTSPOTS = 2_000
 _MAX_LOGS = 5_000
 _MAX_EVENTS = 10_000
@@ -58,7 +60,8 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
         losses=queries.losses(cursor),
         lanes=queries.lanes(cursor),
         steps=steps,
-        step_times=queries.step_times(cursor, shown[0].step, shown[-1].step) if shown else [],
+        breakdowns=_breakdowns(cursor, steps),
+        idle=_idle(cursor, shown),
         step_metrics=queries.step_metrics(cursor, shown[0].step, shown[-1].step) if shown else [],
         hotspots=queries.hotspots(cursor, scope, limit=_MAX_HOTSPOTS),
         hotspots_by={by: queries.hotspots(cursor, scope, by, limit=_MAX_HOTSPOTS) for by in _GROUPINGS},
@@ -77,6 +80,21 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
     )
 
 
+def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:
+    """Return where the time of steps went, for each role; under "" for the one that leads them."""
+    if not steps:
+        return {}
+    last = max(one.step for one in steps)
+    first = max(min(one.step for one in steps), last - _MAX_STEPS + 1)
+    leading = queries.breakdown(cursor, first, last)
+    return {"": leading} | {role: queries.breakdown(cursor, first, last, role) for role in leading.roles}
+
+
+def _idle(cursor: Cursor, shown: list[Step]) -> list[RoleIdle]:
+    recent = [one.step for one in shown if one.end_ns is not None][-_IDLE_STEPS:]
+    return queries.idle_by_role(cursor, min(recent), max(recent)) if recent else []
+
+
 def _step_of(scope: Scope, steps: list[Step]) -> int | None:
     """Return the step that a scope means; None for the whole run, which a run without steps always is."""
     if scope.step is not None:
@@ -88,6 +106,6 @@ def _window(run: RunSummary, steps: list[Step], step: int | None) -> tuple[int, 
     """Return the time that a report is about, the end exclusive."""
     chosen = next((one for one in steps if one.step == step), None)
     if chosen is not None:
-        return chosen.start_ns, chosen.end_ns + 1
+        return chosen.start_ns, chosen.end_ns or max(chosen.start_ns, run.end_ns or 0) + 1
     start_ns = run.start_ns or 0
     return start_ns, max(start_ns, run.end_ns or 0) + 1

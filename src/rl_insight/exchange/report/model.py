@@ -10,6 +10,7 @@ import msgspec
 
 from rl_insight.hardware.of_run import UsageByState
 from rl_insight.store.queries import (
+    Breakdown,
     Event,
     Finding,
     Flame,
@@ -22,16 +23,16 @@ from rl_insight.store.queries import (
     Metric,
     OpenWork,
     ProcessHealth,
+    RoleIdle,
     RunSummary,
     Session,
     SessionInFlight,
     Step,
     StepMetric,
-    StepTime,
     Timeline,
 )
 
-VERSION = 2
+VERSION = 3
 
 
 class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +123,10 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     losses: list[LossCount]
     lanes: list[Lane]
     steps: list[Step]
-    step_times: list[StepTime]
+    breakdowns: dict[str, Breakdown]
+    """Where the time of the steps went, by role; "" is the role that leads them."""
+    idle: list[RoleIdle]
+    """Of the latest steps."""
     step_metrics: list[StepMetric]
     hotspots: list[Hotspot]
     """By name."""

@@ -85,19 +85,38 @@ def flame(
 
 
 @router.get("/steps", responses=answers(list[queries.Step]))
-def steps(request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 200, run: RunParameter = None) -> Response:
-    """List the latest training steps with their times."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.steps(cursor, limit))
-
-
-@router.get("/steps/times", responses=answers(list[queries.StepTime]))
-def step_times(
-    request: Request, first: FirstStep, last: FirstStep, states_only: bool = True, run: RunParameter = None
+def steps(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    last: Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="Only steps up to this number.")] = None,
+    run: RunParameter = None,
 ) -> Response:
-    """Show how long each state ran on each lane in each step."""
+    """List the training steps that began last, with their times.
+
+    A step lasts from its beginning to the beginning of the next one, by the role that leads the steps; the last step of
+    a run that has ended lasts until that role's last record.
+    """
     with reading(request, run) as cursor:
-        return json_answer(queries.step_times(cursor, first, last, states_only=states_only))
+        return json_answer(queries.steps(cursor, limit, last=last))
+
+
+@router.get("/steps/breakdown", responses=answers(queries.Breakdown))
+def step_breakdown(
+    request: Request, first: FirstStep, last: FirstStep, role: TextParameter = None, run: RunParameter = None
+) -> Response:
+    """Show where the time of each finished step went on an average lane of a role, by default of the leading one.
+
+    The outermost states and the idle time add up to the step; what ran inside a state is shown with it.
+    """
+    with reading(request, run) as cursor:
+        return json_answer(queries.breakdown(cursor, first, last, role))
+
+
+@router.get("/steps/idle", responses=answers(list[queries.RoleIdle]))
+def step_idle(request: Request, first: FirstStep, last: FirstStep, run: RunParameter = None) -> Response:
+    """Show how much of the time of finished steps the lanes of each role had nothing to do."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.idle_by_role(cursor, first, last))
 
 
 @router.get("/steps/metrics", responses=answers(list[queries.StepMetric]))

@@ -5,6 +5,7 @@
 """
 
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.breakdown import Breakdown, RoleIdle, breakdown, idle_by_role
 from rl_insight.store.queries.findings import Finding, read_findings, write_findings
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
@@ -30,12 +31,13 @@ from rl_insight.store.queries.spans import (
     span_detail,
 )
 from rl_insight.store.queries.sql import SqlResult, run_sql
-from rl_insight.store.queries.steps import Step, StepMetric, StepTime, step_metrics, step_times, steps
+from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
 from rl_insight.store.session_rows import Session
 
 __all__ = [
+    "Breakdown",
     "Cursor",
     "Event",
     "Finding",
@@ -51,6 +53,7 @@ __all__ = [
     "Metric",
     "OpenWork",
     "ProcessHealth",
+    "RoleIdle",
     "RunSummary",
     "Scope",
     "Session",
@@ -60,13 +63,14 @@ __all__ = [
     "SqlResult",
     "Step",
     "StepMetric",
-    "StepTime",
     "Timeline",
+    "breakdown",
     "close_lost_sessions",
     "flame",
     "from_step",
     "heat_map",
     "hotspots",
+    "idle_by_role",
     "label_values",
     "lanes",
     "losses",
@@ -87,7 +91,6 @@ __all__ = [
     "span",
     "span_detail",
     "step_metrics",
-    "step_times",
     "steps",
     "summary",
     "timeline",

@@ -25,6 +25,23 @@ def union_ns(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
     return int(reached[-1] - starts[0] - gaps[gaps > 0].sum())
 
 
+def merged(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the union of intervals as intervals with gaps between them, in order; empty ones are left out.
+
+    >>> [part.tolist() for part in merged(np.array([0, 5, 20, 40]), np.array([10, 20, 30, 40]))]
+    [[0], [30]]
+    """
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    starts, ends = starts[ends > starts], ends[ends > starts]
+    if not len(starts):
+        return starts, ends
+    reached = np.maximum.accumulate(ends)
+    is_new = np.concatenate([[True], starts[1:] > reached[:-1]])
+    last = np.concatenate([np.flatnonzero(is_new)[1:] - 1, [len(starts) - 1]])
+    return starts[is_new], reached[last]
+
+
 def quantiles(values: NDArray[np.int64], shares: Sequence[float]) -> list[float]:
     """Return quantiles of at least one value, interpolated between neighbours as `numpy.quantile` does.
 

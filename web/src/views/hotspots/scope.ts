@@ -42,7 +42,10 @@ export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [num
   const last = scope.kind === "step" ? scope.step : latest;
   const shown = steps.filter((one) => one.step >= first && one.step <= last);
   if (shown.length === 0) return null;
-  return [Math.min(...shown.map((one) => one.start_ns)), Math.max(...shown.map((one) => one.end_ns))];
+  return [
+    Math.min(...shown.map((one) => one.start_ns)),
+    Math.max(...shown.map((one) => one.end_ns ?? Date.now() * 1e6)),
+  ];
 }
 
 /** The same spans for the search route, which knows steps one by one only: several become the time they took. */

@@ -1,5 +1,6 @@
 // Two runs side by side: the same quantities by step, and where their time differs.
 import type { Hotspot, Step, StepMetric } from "../../api";
+import { stepSeconds } from "../../overview/stepTimes";
 import { byInterest } from "../metrics/interest";
 
 export interface RunData {
@@ -12,7 +13,7 @@ export const STEP_TIME = "step time";
 
 /** A quantity of a run by step: its duration, or the mean of a gauge. */
 export function byStep(run: RunData, quantity: string): Map<number, number> {
-  if (quantity === STEP_TIME) return new Map(run.steps.map((step) => [step.step, (step.end_ns - step.start_ns) / 1e9]));
+  if (quantity === STEP_TIME) return new Map(stepSeconds(run.steps).map((one) => [one.step, one.seconds]));
   return new Map(
     run.metrics.filter((metric) => metric.name === quantity).map((metric) => [metric.step, metric.average]),
   );

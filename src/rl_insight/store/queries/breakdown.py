@@ -1,0 +1,339 @@
+"""Where the time of steps went: the outermost states of a role's lanes, what ran inside them, and idle time.
+
+All lanes are laid one after another on a single axis, so that sums over thousands of intervals are a few passes over
+arrays. A state inside another one of its lane is never added to it. Where several outermost states of a lane run at
+once, as with asyncio, their time is divided evenly among their names: what a lane does adds up to at most the step.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.intervals import merged
+from rl_insight.store.queries.steps import StepWindow, check_steps, step_windows
+from rl_insight.store.tables import LONG_SPAN_NS
+
+_MAX_INSIDE = 8
+_WAITING = re.compile(r"(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)", re.IGNORECASE)
+
+Integers = NDArray[np.int64]
+
+
+class InsideTime(msgspec.Struct, frozen=True):
+    """What ran inside a state; several may run at once, so they do not add up."""
+
+    name: str
+    wall_ns: int
+
+
+class PhaseTime(msgspec.Struct, frozen=True):
+    """How long an outermost state ran during a step, on an average lane."""
+
+    name: str
+    wall_ns: int
+    inside: list[InsideTime]
+    """The longest first."""
+
+
+class StepBreakdown(msgspec.Struct, frozen=True):
+    """Where the time of a finished step went; phases and idle time add up to the step."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    lanes: int
+    phases: list[PhaseTime]
+    """The longest over all steps first."""
+    idle_ns: int
+    """Without any state, on an average lane."""
+
+
+class Breakdown(msgspec.Struct, frozen=True):
+    """Where the time of steps went on the lanes of a role."""
+
+    role: str
+    roles: list[str]
+    """Those that have states in these steps; the one that leads the steps first."""
+    steps: list[StepBreakdown]
+
+
+class RoleIdle(msgspec.Struct, frozen=True):
+    """How much of the time of some steps the lanes of a role had nothing to do."""
+
+    role: str
+    lanes: int
+    share: float
+    """Of an average lane: no state, or one that waits."""
+    worst_lane_id: int
+    worst_share: float
+
+
+_LANES = "SELECT lane_id, process, lane, role FROM lanes JOIN processes USING (process)"
+_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
+_STATE_COLUMNS = "lane_id, name_id, depth, start_ns + clock_offset_ns AS start_ns"
+_PLACES = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
+_IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
+# Short states are found by the order of the file, which is that of time; long ones may have begun long before.
+_STATES = f"""
+    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns AS end_ns FROM span_data {_PLACES}
+    WHERE {_IS_STATE} AND start_ns >= $from_ns AND start_ns < $until_ns AND duration_ns < $long
+    UNION ALL
+    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns FROM span_data {_PLACES}
+    WHERE {_IS_STATE} AND duration_ns >= $long AND start_ns < $until_ns
+        AND start_ns + clock_offset_ns + duration_ns > $start_ns
+    UNION ALL
+    SELECT {_STATE_COLUMNS}, $now_ns::BIGINT FROM open_span_data {_PLACES} WHERE {_IS_STATE} AND start_ns < $until_ns
+"""  # noqa: S608  (constants)
+_NAMES = "SELECT name_id, name FROM names"
+
+
+def is_waiting(name: str) -> bool:
+    """Return whether a name means that nothing is done.
+
+    >>> is_waiting("wait_for_samples"), is_waiting("await_nothing")
+    (True, False)
+    """
+    return _WAITING.search(name) is not None
+
+
+def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, now_ns: int | None = None) -> Breakdown:
+    """Return where the time of the finished steps among `first` to `last` went, by default on the leading role's lanes.
+
+    A process's own lane stands for the process, and what its other lanes do meanwhile runs inside its states; where
+    that lane has no states, each of the other lanes counts.
+    """
+    leader, chosen = _finished(cursor, first, last, now_ns)
+    if not chosen:
+        return Breakdown(role or leader, [], [])
+    states = _States(cursor, chosen, now_ns)
+    roles = sorted(states.roles(), key=lambda one: (one != leader, one))
+    wanted = role if role is not None else (roles[0] if roles else leader)
+    axis = states.axis(wanted)
+    return Breakdown(wanted, roles, [] if axis is None else axis.steps(chosen))
+
+
+def idle_by_role(cursor: Cursor, first: int, last: int, now_ns: int | None = None) -> list[RoleIdle]:
+    """Return how idle the lanes of each role were during the finished steps from `first` to `last`, idlest first."""
+    _, chosen = _finished(cursor, first, last, now_ns)
+    if not chosen:
+        return []
+    states = _States(cursor, chosen, now_ns)
+    found = []
+    for role in states.roles():
+        axis = states.axis(role)
+        if axis is not None:
+            found.append(axis.idle(role, chosen))
+    return sorted(found, key=lambda one: (-one.share, one.role))
+
+
+def _finished(cursor: Cursor, first: int, last: int, now_ns: int | None) -> tuple[str, list[StepWindow]]:
+    check_steps(first, last)
+    role, found = step_windows(cursor, now_ns)
+    return role, [one for one in found if first <= one.step <= last and one.end_ns is not None]
+
+
+class _States:
+    """The states of all lanes in the time of some steps."""
+
+    def __init__(self, cursor: Cursor, steps: list[StepWindow], now_ns: int | None) -> None:
+        self.start_ns = min(step.start_ns for step in steps)
+        self.end_ns = max(step.end_ns or 0 for step in steps)
+        ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+        window = {
+            "from_ns": self.start_ns - most - LONG_SPAN_NS,
+            "until_ns": self.end_ns - least,
+            "start_ns": self.start_ns,
+            "long": LONG_SPAN_NS,
+            "now_ns": time.time_ns() if now_ns is None else now_ns,
+        }
+        found = cursor.execute(_STATES, window).fetchnumpy()
+        inside = (found["start_ns"] < self.end_ns) & (found["end_ns"] > self.start_ns)
+        self.columns: dict[str, Any] = {name: column[inside] for name, column in found.items()}
+        self.lanes = {lane_id: place for lane_id, *place in cursor.execute(_LANES).fetchall()}
+        self.names: dict[int, str] = dict(cursor.execute(_NAMES).fetchall())
+        self.active = set(np.unique(self.columns["lane_id"]).tolist())
+
+    def roles(self) -> set[str]:
+        """Return the roles that have states."""
+        return {self.lanes[lane_id][2] for lane_id in self.active}
+
+    def axis(self, role: str) -> _Axis | None:
+        """Return the lanes of a role on one axis; None where it has no states."""
+        members = [lane_id for lane_id in sorted(self.active) if self.lanes[lane_id][2] == role]
+        if not members:
+            return None
+        own = {self.lanes[lane_id][0]: lane_id for lane_id in members if self.lanes[lane_id][1] is None}
+        chosen = [lane_id for lane_id in members if own.get(self.lanes[lane_id][0], lane_id) == lane_id]
+        places = {lane_id: place for place, lane_id in enumerate(chosen)}
+        of_lane = {lane_id: places[own.get(self.lanes[lane_id][0], lane_id)] for lane_id in members}
+        return _Axis(self, chosen, of_lane)
+
+
+class _Axis:
+    """Lanes of a role, one after another, as long as the window each."""
+
+    def __init__(self, states: _States, lane_ids: list[int], places: dict[int, int]) -> None:
+        self.lane_ids = lane_ids
+        self._names = states.names
+        self._origin_ns = states.start_ns
+        self._length = states.end_ns - states.start_ns
+        columns = states.columns
+        used = np.isin(columns["lane_id"], np.array(list(places), np.int64))
+        lanes = columns["lane_id"][used]
+        known = np.zeros(max(places) + 1, np.int64)
+        known[list(places)] = list(places.values())
+        place = known[lanes]
+        offsets = place * self._length - self._origin_ns
+        self._start = offsets + np.maximum(columns["start_ns"][used], states.start_ns)
+        self._end = offsets + np.minimum(columns["end_ns"][used], states.end_ns)
+        self._name = columns["name_id"][used]
+        is_chosen = np.isin(lanes, np.array(lane_ids, np.int64))
+        self._is_outer = is_chosen & ~self._nested(columns["depth"][used], is_chosen)
+        self._place = place
+
+    def _nested(self, depth: Integers, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which states lie wholly within outer ones of their lane."""
+        nested = np.zeros(len(depth), np.bool_)
+        for level in np.unique(depth[is_chosen])[1:]:
+            above = is_chosen & (depth < level)
+            starts, ends = merged(self._start[above], self._end[above])
+            here = np.flatnonzero(is_chosen & (depth == level))
+            place = np.searchsorted(starts, self._start[here], "right") - 1
+            nested[here] = (place >= 0) & (ends[place] >= self._end[here])
+        return nested
+
+    def _window(self, start_ns: int, end_ns: int) -> tuple[Integers, Integers]:
+        """Return where a window of time is, once for each lane."""
+        lanes = np.arange(len(self.lane_ids), dtype=np.int64) * self._length - self._origin_ns
+        return lanes + start_ns, lanes + end_ns
+
+    def steps(self, steps: list[StepWindow]) -> list[StepBreakdown]:
+        """Return the breakdown of each step."""
+        outer, inner = self._by_name(self._is_outer), self._by_name(~self._is_outer)
+        moments = _moments([*outer.values(), *inner.values(), self._bounds(steps)])
+        lengths = np.diff(moments)
+        running = {name: _running(moments, *found) for name, found in outer.items()}
+        within = {name: _running(moments, *found) for name, found in inner.items()}
+        together = np.zeros(len(lengths), np.int64)
+        for one in running.values():
+            together += one
+        together = np.maximum(together, 1)
+        shared = {name: _Summed(moments, lengths * one / together) for name, one in running.items()}
+        order = sorted(shared, key=lambda name: (-shared[name].total, self._names[name]))
+        inside = {name: self._inside(moments, lengths, running[name], within) for name in order}
+        lives = self._lives()
+        return [self._step(step, order, shared, inside, lives) for step in steps]
+
+    def _step(
+        self,
+        step: StepWindow,
+        order: list[int],
+        shared: dict[int, _Summed],
+        inside: dict[int, dict[int, _Summed]],
+        lives: tuple[Integers, Integers],
+    ) -> StepBreakdown:
+        end_ns = step.end_ns or step.start_ns
+        start, end = self._window(step.start_ns, end_ns)
+        lanes = max(1, int(np.count_nonzero((lives[0] < end) & (lives[1] > start))))
+        phases = []
+        for name in order:
+            wall = shared[name].between(start, end) / lanes
+            if wall <= 0:
+                continue
+            within = [(one.between(start, end) / lanes, self._names[nested]) for nested, one in inside[name].items()]
+            longest = sorted((one for one in within if one[0] > 0), key=lambda one: (-one[0], one[1]))
+            parts = [InsideTime(text, round(length)) for length, text in longest[:_MAX_INSIDE]]
+            phases.append(PhaseTime(self._names[name], round(wall), parts))
+        busy = sum(phase.wall_ns for phase in phases)
+        idle = max(0, end_ns - step.start_ns - busy)
+        return StepBreakdown(step.step, step.start_ns, end_ns, lanes, phases, idle)
+
+    def idle(self, role: str, steps: list[StepWindow]) -> RoleIdle:
+        """Return how idle the lanes were while the steps ran."""
+        waiting = [name for name in np.unique(self._name).tolist() if is_waiting(self._names[name])]
+        waits = np.isin(self._name, waiting)
+        busy = merged(self._start[self._is_outer], self._end[self._is_outer])
+        # What waits within another state leaves the lane idle.
+        idle = merged(self._start[waits], self._end[waits])
+        moments = _moments([busy, idle, self._bounds(steps)])
+        works = _running(moments, *busy) & ~_running(moments, *idle)
+        summed = _Summed(moments, np.diff(moments) * works)
+        wall = np.zeros(len(self.lane_ids))
+        whole = 0
+        for step in steps:
+            end_ns = step.end_ns or step.start_ns
+            start, end = self._window(step.start_ns, end_ns)
+            wall += summed.at(end) - summed.at(start)
+            whole += end_ns - step.start_ns
+        shares = np.clip(1 - wall / max(1, whole), 0.0, 1.0)
+        worst = int(np.argmax(shares))
+        return RoleIdle(role, len(shares), float(shares.mean()), self.lane_ids[worst], float(shares[worst]))
+
+    def _by_name(self, which: NDArray[np.bool_]) -> dict[int, tuple[Integers, Integers]]:
+        found = {}
+        for name in np.unique(self._name[which]).tolist():
+            rows = which & (self._name == name)
+            found[name] = merged(self._start[rows], self._end[rows])
+        return found
+
+    def _bounds(self, steps: list[StepWindow]) -> tuple[Integers, Integers]:
+        windows = [self._window(step.start_ns, step.end_ns or step.start_ns) for step in steps]
+        return np.concatenate([start for start, _ in windows]), np.concatenate([end for _, end in windows])
+
+    def _lives(self) -> tuple[Integers, Integers]:
+        """Return when the first state of each lane began and its last one ended."""
+        first = np.full(len(self.lane_ids), np.iinfo(np.int64).max)
+        last = np.full(len(self.lane_ids), -1)
+        np.minimum.at(first, self._place, self._start)
+        np.maximum.at(last, self._place, self._end)
+        return first, last
+
+    def _inside(
+        self,
+        moments: Integers,
+        lengths: Integers,
+        outer: NDArray[np.bool_],
+        inner: dict[int, NDArray[np.bool_]],
+    ) -> dict[int, _Summed]:
+        both = {name: lengths * (outer & one) for name, one in inner.items()}
+        largest = sorted(both, key=lambda name: -int(both[name].sum()))[:_MAX_INSIDE]
+        return {name: _Summed(moments, both[name]) for name in largest}
+
+
+class _Summed:
+    """How much of something there was up to any of some moments."""
+
+    def __init__(self, moments: Integers, amounts: NDArray[Any]) -> None:
+        self._moments = moments
+        self._sums = np.concatenate([[0.0], np.cumsum(amounts, dtype=np.float64)])
+        self.total = float(self._sums[-1])
+
+    def at(self, moments: Integers) -> NDArray[np.float64]:
+        """Return the amounts up to some of the moments."""
+        found: NDArray[np.float64] = self._sums[np.searchsorted(self._moments, moments)]
+        return found
+
+    def between(self, starts: Integers, ends: Integers) -> float:
+        """Return the amount within windows, all together."""
+        return float((self.at(ends) - self.at(starts)).sum())
+
+
+def _moments(intervals: list[tuple[Integers, Integers]]) -> Integers:
+    """Return every moment at which one of the intervals begins or ends, in order."""
+    return np.unique(np.concatenate([part for pair in intervals for part in pair]))
+
+
+def _running(moments: Integers, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
+    """Return in which of the stretches between moments one of the intervals, which do not overlap, is running."""
+    changes = np.zeros(len(moments), np.int64)
+    changes[np.searchsorted(moments, starts)] += 1
+    np.subtract.at(changes, np.searchsorted(moments, ends), 1)
+    running: NDArray[np.bool_] = np.cumsum(changes)[:-1] > 0
+    return running

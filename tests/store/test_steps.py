@@ -1,0 +1,216 @@
+"""Steps and where their time went, against truths computed by hand."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rl_insight.store import queries
+from rl_insight.store.errors import QueryError
+
+SECOND = 1_000_000_000
+LATER_NS = 3600 * SECOND
+
+
+def state(maker, name, start, duration, **fields):
+    fields.setdefault("segment", "state_interval")
+    maker.span(name, start=int(start * SECOND), duration=int(duration * SECOND), **fields)
+
+
+def commit(store, *makers, final=True):
+    store.commit([maker.build(final=final) for maker in makers])
+
+
+def bounds(store, begin_ns, **options):
+    """Return (step, start, end) in seconds from the beginning."""
+    with store.reader() as cursor:
+        found = queries.steps(cursor, **options)
+    return [
+        (one.step, (one.start_ns - begin_ns) / SECOND, None if one.end_ns is None else (one.end_ns - begin_ns) / SECOND)
+        for one in found
+    ]
+
+
+def breakdown(store, first, last, role=None):
+    with store.reader() as cursor:
+        return queries.breakdown(cursor, first, last, role)
+
+
+def seconds(step):
+    return {phase.name: round(phase.wall_ns / SECOND, 6) for phase in step.phases}
+
+
+def inside(step, name):
+    (phase,) = (one for one in step.phases if one.name == name)
+    return {one.name: round(one.wall_ns / SECOND, 6) for one in phase.inside}
+
+
+def test_step_lasts_from_its_start_to_the_start_of_the_next_of_the_leading_role(store, make, begin_ns):
+    trainer, rollout = make("t", role="trainer"), make("r", role="rollout")
+    for step in range(3):
+        state(trainer, "update", 10 * step, 8, step=step)
+        # Samples of the next step are made ahead, and one of them takes far longer than a step.
+        state(rollout, "generate", 10 * step - 5, 70 if step == 1 else 6, step=step)
+    state(rollout, "generate", 25, 2, step=3, status="error")
+    commit(store, trainer, rollout)
+    assert bounds(store, begin_ns) == [(0, 0, 10), (1, 10, 20), (2, 20, 28)]
+    assert bounds(store, begin_ns, limit=1) == [(2, 20, 28)]
+    with store.reader() as cursor:
+        assert [(one.spans, one.errors) for one in queries.steps(cursor)] == [(2, 0)] * 3
+
+
+def test_last_step_is_open_until_the_run_has_ended(store, make, begin_ns):
+    trainer = make("t", role="trainer")
+    state(trainer, "update", 0, 4, step=7)
+    state(trainer, "update", 5, -1 / SECOND, step=8)
+    commit(store, trainer, final=False)
+    assert bounds(store, begin_ns) == [(7, 0, 5), (8, 5, None)]
+    state(trainer, "update", 5, 3, step=8, span_id=2)
+    commit(store, trainer, final=False)
+    assert bounds(store, begin_ns) == [(7, 0, 5), (8, 5, None)]
+    # It was killed: silence is an end too.
+    assert bounds(store, begin_ns, now_ns=time.time_ns() + LATER_NS) == [(7, 0, 5), (8, 5, 8)]
+    commit(store, trainer)
+    assert bounds(store, begin_ns) == [(7, 0, 5), (8, 5, 8)]
+
+
+def test_role_that_works_on_one_step_at_a_time_leads_where_names_do_not_tell(store, make, begin_ns):
+    ahead, head = make("a", role="alpha"), make("z", role="zeta")
+    for step in range(4):
+        state(ahead, "make", 10 * step, 25, step=step)
+        state(head, "use", 10 * step + 3, 7, step=step)
+    commit(store, ahead, head)
+    assert bounds(store, begin_ns) == [(0, 3, 13), (1, 13, 23), (2, 23, 33), (3, 33, 40)]
+
+
+def test_steps_exist_when_only_metrics_carry_them(store, make, begin_ns):
+    maker = make("m", role="")
+    maker.span("warm_up", start=0, duration=5)
+    for step in range(3):
+        maker.sample("loss", 1.0, at=(10 + 2 * step) * SECOND, step=step)
+    commit(store, maker)
+    assert bounds(store, begin_ns) == [(0, 10, 12), (1, 12, 14), (2, 14, None)]
+    assert breakdown(store, 0, 2).steps == []
+
+
+def test_resumed_run_counts_the_last_time_a_step_ran_and_not_the_pause(store, make, begin_ns):
+    first, second = make("t-1", role="trainer"), make("t-2", role="trainer")
+    for step, start in ((4, 0), (5, 10), (6, 20)):
+        state(first, "update", start, 8, step=step)
+    for step, start in ((6, 1000), (7, 1010)):
+        state(second, "update", start, 9, step=step)
+    commit(store, first, second)
+    assert bounds(store, begin_ns) == [(4, 0, 10), (5, 10, 20), (6, 1000, 1010), (7, 1010, 1019)]
+
+
+def test_resumed_run_without_repetition_has_no_step_over_the_pause(store, make, begin_ns):
+    first, second = make("t-1", role="trainer"), make("t-2", role="trainer")
+    state(first, "update", 0, 8, step=1)
+    state(second, "update", 500, 8, step=2)
+    commit(store, first, second)
+    assert bounds(store, begin_ns) == [(1, 0, 8), (2, 500, 508)]
+
+
+def test_what_runs_inside_a_state_is_not_added_to_it(store, make):
+    """One process drives the steps; its sessions run on a lane of their own, inside `rollout`."""
+    maker = make("p", role="rollout")
+    state(maker, "rollout", 0, 0.891, step=0)
+    state(maker, "nested", 0.1, 0.2, step=0, segment="state_nested", parent_id=1)
+    for number, start in enumerate((0.0, 0.1, 0.2)):
+        state(maker, "execution", start, 0.6, step=0, segment="phase", lane="sessions", span_id=10 + 2 * number)
+        state(maker, "generate", start, 0.3, step=0, segment="phase", lane="sessions", parent_id=10 + 2 * number)
+    state(maker, "update", 0.891, 0.06, step=0)
+    commit(store, maker)
+    found = breakdown(store, 0, 0)
+    (step,) = found.steps
+    assert (found.role, found.roles, step.lanes) == ("rollout", ["rollout"], 1)
+    assert seconds(step) == {"rollout": 0.891, "update": 0.06}
+    assert inside(step, "rollout") == {"execution": 0.8, "generate": 0.5, "nested": 0.2}
+    assert inside(step, "update") == {}
+    assert step.idle_ns == 0
+
+
+def test_own_lane_of_a_process_stands_for_it_among_its_other_lanes(store, make):
+    trainer = make("t", role="trainer")
+    workers = [make(f"r{rank}", role="rollout", rank=rank) for rank in range(2)]
+    for step in range(2):
+        state(trainer, "wait_for_samples", 30 * step, 20, step=step)
+        state(trainer, "update", 30 * step + 20, 10, step=step)
+        for rank, worker in enumerate(workers):
+            state(worker, "generate_batch", 30 * step, 16 + 2 * rank, step=step)
+            for slot in range(3):
+                state(worker, "generate", 30 * step, 4 + slot, step=step, segment="phase", lane=f"slot_{slot}")
+    commit(store, trainer, *workers)
+    found = breakdown(store, 0, 1)
+    assert (found.role, found.roles) == ("trainer", ["trainer", "rollout"])
+    assert [seconds(step) for step in found.steps] == [{"wait_for_samples": 20, "update": 10}] * 2
+    rollout = breakdown(store, 0, 1, "rollout").steps
+    assert [(seconds(step), step.lanes, step.idle_ns) for step in rollout] == [
+        ({"generate_batch": 17}, 2, 13 * SECOND)
+    ] * 2
+    assert inside(rollout[0], "generate_batch") == {"generate": 6}
+    with store.reader() as cursor:
+        idle = {one.role: one for one in queries.idle_by_role(cursor, 0, 1)}
+    assert idle["trainer"].share == pytest.approx(2 / 3)
+    assert (idle["rollout"].lanes, idle["rollout"].share) == (2, pytest.approx(13 / 30))
+    assert idle["rollout"].worst_share == pytest.approx(14 / 30)
+
+
+def test_lanes_count_one_by_one_where_a_process_has_no_lane_with_states_of_its_own(store, make):
+    maker = make("r", role="rollout")
+    for slot, length in enumerate((4, 8)):
+        state(maker, "generate", 0, length, step=0, segment="phase", lane=f"slot_{slot}")
+        state(maker, "wait_weights", length, 10 - length, step=0, lane=f"slot_{slot}")
+    commit(store, maker)
+    (step,) = breakdown(store, 0, 0).steps
+    assert (step.lanes, seconds(step)) == (2, {"generate": 6, "wait_weights": 4})
+    with store.reader() as cursor:
+        (idle,) = queries.idle_by_role(cursor, 0, 0)
+    assert (idle.share, idle.worst_share) == (pytest.approx(0.4), pytest.approx(0.6))
+
+
+def test_states_that_overlap_on_a_lane_share_their_time(store, make):
+    """Coroutines of one process: two `generate` and one `toolcall` at once are one lane's ten seconds."""
+    maker = make("p", role="main")
+    state(maker, "generate", 0, 6, step=0)
+    state(maker, "generate", 2, 6, step=0)
+    state(maker, "toolcall", 4, 6, step=0)
+    commit(store, maker)
+    (step,) = breakdown(store, 0, 0).steps
+    assert seconds(step) == {"generate": 6, "toolcall": 4}
+    assert step.idle_ns == 0
+
+
+def test_states_count_in_the_step_whose_time_they_ran_in(store, make):
+    trainer, rollout = make("t", role="trainer"), make("r", role="rollout")
+    for step in range(2):
+        state(trainer, "update", 10 * step, 10, step=step)
+    state(rollout, "generate", 6, 8, step=1)
+    state(rollout, "generate", 19, 50, step=1)
+    commit(store, trainer, rollout)
+    first, second = breakdown(store, 0, 1, "rollout").steps
+    assert (seconds(first), first.idle_ns) == ({"generate": 4}, 6 * SECOND)
+    assert (seconds(second), second.idle_ns) == ({"generate": 5}, 5 * SECOND)
+
+
+def test_state_longer_than_many_steps_is_found(store, make):
+    trainer, server = make("t", role="trainer"), make("s", role="engine")
+    state(server, "serve", -100, 300, step=None)
+    for step in range(3):
+        state(trainer, "update", 10 * step, 9, step=step)
+    commit(store, trainer, server)
+    (step,) = breakdown(store, 1, 1, "engine").steps
+    assert seconds(step) == {"serve": 10}
+
+
+def test_running_step_has_no_breakdown_and_bad_ranges_are_refused(store, make):
+    trainer = make("t", role="trainer")
+    state(trainer, "update", 0, 4, step=0)
+    state(trainer, "update", 5, 4, step=1)
+    commit(store, trainer, final=False)
+    assert [step.step for step in breakdown(store, 0, 5).steps] == [0]
+    assert breakdown(store, 70, 71).steps == []
+    assert breakdown(store, 0, 0, "no such role").steps == []
+    with pytest.raises(QueryError):
+        breakdown(store, 5, 4)

@@ -1,0 +1,176 @@
+import { useMemo } from "react";
+import { type Step, api } from "../api";
+import { Chart } from "../components/Chart";
+import { EmptyState } from "../components/EmptyState";
+import { NumberField } from "../components/NumberField";
+import { Panel } from "../components/Panel";
+import { Choice } from "../components/Select";
+import { colourOfName, distinctColours } from "../colours";
+import { formatSeconds, formatShare, shorten } from "../units";
+import { linkTo, navigate, useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import { type Inside, barsOf, insideOf, stepSeconds } from "./stepTimes";
+
+interface Props {
+  run: string;
+  steps: readonly Step[];
+  /** The last step on show; -1 for the latest. */
+  until: number;
+  onUntil: (step: number) => void;
+}
+
+/** The time of each finished step by phase, on an average lane of a role, and what ran inside the phases. */
+export function StepPanel({ run, steps, until, onUntil }: Props) {
+  const [role, setRole] = useUrlState("role", "");
+  const first = steps[0]?.step;
+  const last = steps.at(-1)?.step;
+  const { data, isLoading } = useQuery(
+    `breakdown ${run} ${role} ${until < 0 ? "latest" : `${first} ${last}`}`,
+    (signal) => api.stepBreakdown({ run, first: first!, last: last!, role: role === "" ? undefined : role }, signal),
+    { enabled: first !== undefined && last !== undefined, everyMs: 2000 },
+  );
+  const { x, series, sums } = useMemo(() => {
+    const bars = barsOf(data ?? { role: "", roles: [], steps: [] });
+    const colours = distinctColours(bars.phases.map((phase) => phase.name));
+    return {
+      x: bars.steps,
+      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, colour: colours.get(name)! })),
+      sums: bars.phases.map(({ seconds }) => seconds.reduce((sum, value) => sum + value, 0)),
+    };
+  }, [data]);
+  const whole = sums.reduce((sum, value) => sum + value, 0);
+  const largest = series[0];
+  const inside = useMemo(() => (data === undefined ? [] : insideOf(data)), [data]);
+  const seconds = stepSeconds(steps);
+  const roles = data?.roles ?? [];
+  return (
+    <Panel
+      className="span-8"
+      title="Where each step's time goes"
+      value={
+        largest === undefined || whole === 0
+          ? undefined
+          : `${formatShare(sums[0]! / whole)} ${shorten(largest.label, 40)}`
+      }
+      actions={
+        <>
+          <StepRange steps={steps} until={until} onUntil={onUntil} />
+          {roles.length > 1 && (
+            <Choice
+              label="Role"
+              value={data?.role ?? role}
+              onChange={setRole}
+              options={roles.map((one) => ({ value: one, label: shorten(one === "" ? "no role" : one, 20) }))}
+            />
+          )}
+        </>
+      }
+    >
+      {x.length > 0 ? (
+        <>
+          <Chart
+            label="Step time by phase"
+            kind="stacked"
+            xKind="step"
+            x={x}
+            series={series}
+            format={formatSeconds}
+            height={210}
+            syncKey="steps"
+            onPick={(step) => showStep(steps, step)}
+          />
+          {inside.slice(0, 3).map((one) => (
+            <InsideLine key={one.name} inside={one} />
+          ))}
+        </>
+      ) : seconds.length > 0 && !isLoading ? (
+        <StepTimes seconds={seconds} onPick={(step) => showStep(steps, step)} />
+      ) : (
+        <EmptyState
+          title={isLoading && first !== undefined ? "Loading…" : "No finished step yet"}
+          text="Name the step and the states, and each step's time is split here."
+          code={'with insight.step(7):\n    with insight.trace_state("rollout"):\n        ...'}
+        />
+      )}
+    </Panel>
+  );
+}
+
+/** Steps without states still took their time. */
+function StepTimes({ seconds, onPick }: { seconds: ReturnType<typeof stepSeconds>; onPick: (step: number) => void }) {
+  const x = useMemo(() => seconds.map((one) => one.step), [seconds]);
+  const series = useMemo(
+    () => [{ label: "step time", values: seconds.map((one) => one.seconds), colour: colourOfName("step") }],
+    [seconds],
+  );
+  return (
+    <>
+      <Chart
+        label="Step time"
+        xKind="step"
+        x={x}
+        series={series}
+        format={formatSeconds}
+        height={210}
+        syncKey="steps"
+        onPick={onPick}
+      />
+      <p className="muted">
+        No states were recorded in these steps: with insight.trace_state their time is split here.
+      </p>
+    </>
+  );
+}
+
+/** What ran inside a phase; parts may run at once, so they are not stacked. */
+function InsideLine({ inside }: { inside: Inside }) {
+  return (
+    <p className="inside-line">
+      <i className="swatch" style={{ background: colourOfName(inside.name) }} /> {shorten(inside.name, 30)}{" "}
+      <b>{formatSeconds(inside.seconds)}</b> <span className="muted">inside:</span>{" "}
+      {inside.parts.slice(0, 5).map((part) => (
+        <span key={part.name}>
+          <i className="swatch" style={{ background: colourOfName(part.name) }} /> {shorten(part.name, 30)}{" "}
+          <b>{formatSeconds(part.seconds)}</b>{" "}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+/** Moves the steps on show: to earlier ones, to one that is typed, and back to the latest. */
+function StepRange({ steps, until, onUntil }: Pick<Props, "steps" | "until" | "onUntil">) {
+  const first = steps[0]?.step;
+  const last = steps.at(-1)?.step;
+  if (first === undefined || last === undefined) return null;
+  return (
+    <span className="toolbar">
+      <button
+        type="button"
+        className="icon-button"
+        onClick={() => onUntil(first)}
+        disabled={steps.length < 2}
+        aria-label="Earlier steps"
+        title="Earlier steps"
+      >
+        ‹
+      </button>
+      <NumberField label="Last step on show" value={until < 0 ? last : until} onChange={onUntil} />
+      <button
+        type="button"
+        className="chip"
+        aria-pressed={until < 0}
+        onClick={() => onUntil(-1)}
+        title="Show the latest steps, as they come"
+      >
+        latest
+      </button>
+    </span>
+  );
+}
+
+function showStep(steps: readonly Step[], step: number): void {
+  const found = steps.find((one) => one.step === step);
+  if (found === undefined || found.end_ns === null) return;
+  navigate(linkTo("timeline", { from: found.start_ns / 1e9, to: found.end_ns / 1e9 }));
+}

@@ -1,0 +1,77 @@
+// Small sums over the steps that the server sent.
+import type { Breakdown, Step } from "../api";
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((one, other) => one - other);
+  const middle = sorted.length >> 1;
+  if (sorted.length === 0) return Number.NaN;
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
+}
+
+/** How long each finished step took, in seconds. */
+export function stepSeconds(steps: readonly Step[]): { step: number; seconds: number }[] {
+  return steps.flatMap(({ step, start_ns, end_ns }) =>
+    end_ns === null ? [] : [{ step, seconds: (end_ns - start_ns) / 1e9 }],
+  );
+}
+
+/** How the last steps compare with those before: 0.2 means 20 % slower. Null while there are too few. */
+export function slowdown(seconds: readonly number[], recent = 5): number | null {
+  if (seconds.length < recent * 3) return null;
+  return median(seconds.slice(-recent)) / median(seconds.slice(0, -recent)) - 1;
+}
+
+export interface Bars {
+  steps: number[];
+  /** From the bottom to the top. */
+  phases: { name: string; seconds: number[] }[];
+}
+
+const total = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0);
+
+/** The bars of a breakdown: its phases, those past the largest few as one, and the time without any on top. */
+export function barsOf({ steps }: Breakdown, most = 8): Bars {
+  const names = [...new Set(steps.flatMap((step) => step.phases.map((phase) => phase.name)))];
+  const all = names.map((name) => ({
+    name,
+    seconds: steps.map((step) => (step.phases.find((phase) => phase.name === name)?.wall_ns ?? 0) / 1e9),
+  }));
+  all.sort((one, other) => total(other.seconds) - total(one.seconds));
+  const phases = all.length <= most ? all : all.slice(0, most - 1);
+  const rest = all.slice(phases.length);
+  if (rest.length > 0) {
+    const seconds = steps.map((_, place) => total(rest.map((one) => one.seconds[place]!)));
+    phases.push({ name: `${rest.length} others`, seconds });
+  }
+  const idle = steps.map((step) => step.idle_ns / 1e9);
+  if (total(idle) > 0) phases.push({ name: "idle", seconds: idle });
+  return { steps: steps.map((step) => step.step), phases };
+}
+
+export interface Inside {
+  name: string;
+  seconds: number;
+  parts: { name: string; seconds: number }[];
+}
+
+/** What ran inside the phases of a usual step of a breakdown, in seconds; phases with nothing inside are left out. */
+export function insideOf({ steps }: Breakdown): Inside[] {
+  const found = new Map<string, { wall: number; parts: Map<string, number> }>();
+  for (const phase of steps.flatMap((step) => step.phases)) {
+    const known = found.get(phase.name) ?? { wall: 0, parts: new Map<string, number>() };
+    known.wall += phase.wall_ns;
+    for (const part of phase.inside) known.parts.set(part.name, (known.parts.get(part.name) ?? 0) + part.wall_ns);
+    found.set(phase.name, known);
+  }
+  const average = (sum: number) => sum / 1e9 / Math.max(1, steps.length);
+  return [...found]
+    .filter(([, { parts }]) => parts.size > 0)
+    .map(([name, { wall, parts }]) => ({
+      name,
+      seconds: average(wall),
+      parts: [...parts]
+        .map(([part, sum]) => ({ name: part, seconds: average(sum) }))
+        .sort((one, other) => other.seconds - one.seconds),
+    }))
+    .sort((one, other) => other.seconds - one.seconds);
+}
