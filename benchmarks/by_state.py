@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import Figure, Options, say
 from rl_insight.schema import NO_STEP, Batch, BatchBuilder, Process
-from rl_insight.schema.batch import Samples
+from rl_insight.schema.tables import Samples
 from rl_insight.store import RunStore
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.hardware import GPU_METRICS, gpu_totals

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from rl_insight.schema import NO_STEP, VERSION, Batch, BatchBuilder, Process
-from rl_insight.schema.batch import Spans
 from rl_insight.schema.histogram import bucket_code
+from rl_insight.schema.tables import Spans
 from rl_insight.store import tables
 from rl_insight.store.run_store import RunStore
 

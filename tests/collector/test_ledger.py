@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_insight.collector import LedgerEntry, SequenceLedger
-from rl_insight.schema.sequences import first_given_sequence
+from rl_insight.schema.sequences import first_assigned_sequence
 
 
 @settings(deadline=None)
@@ -112,7 +112,7 @@ def test_threads_that_race_for_the_same_sequences_get_each_once():
 
 def test_gaps_between_numbers_that_a_receiver_gave_are_no_batches_that_are_missing():
     ledger = SequenceLedger(max_gaps=2)
-    first = first_given_sequence()
+    first = first_assigned_sequence()
     for number in range(10):
         assert ledger.claim("otlp", first + 1000 * number)
     assert ledger.given_up == 0

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from rl_insight.schema import VERSION, BatchBuilder, encode, frame
-from rl_insight.schema.batch import TABLES, Batch, Loss, Process
+from rl_insight.schema.batch import Batch, Loss, Process
 from rl_insight.schema.records import RECORD_TYPES
+from rl_insight.schema.tables import TABLES
 
 COLUMN_TYPES = {"I": {"text", "uint32"}, "i": {"int32"}, "q": {"int64"}, "Q": {"uint64"}, "d": {"float64"}}
 NUMBERS_IN_TEXT_WIDTH = {("samples", "series"), ("histograms", "series"), ("histograms", "buckets")}

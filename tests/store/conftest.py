@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.store import RunStore
+from rl_insight.store.tables import UPGRADES
 
 BEGIN_NS = 1_760_000_000_000_000_000
 
@@ -53,6 +56,25 @@ class Maker:
 @pytest.fixture
 def make() -> type[Maker]:
     return Maker
+
+
+@pytest.fixture
+def old_file(tmp_path) -> Callable[[int], Path]:
+    """Make an empty run file as an earlier version did; version 0 has no tables."""
+
+    def make_file(version: int) -> Path:
+        path = tmp_path / f"version-{version}.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            if version:
+                connection.execute((Path(__file__).parent / "version_1.sql").read_text())
+            for step in UPGRADES[: max(version - 1, 0)]:
+                for statement in step:
+                    connection.execute(statement)
+            if version > 1:
+                connection.execute("UPDATE meta SET value = $1 WHERE key = 'schema_version'", [str(version)])
+        return path
+
+    return make_file
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from rl_insight.store import RunStore
-from rl_insight.store.tables import MIGRATIONS, migrate
+from rl_insight.store.tables import UPGRADES
 
 WORDS = 400_000
 
@@ -82,11 +82,9 @@ def test_no_text_that_may_be_sent_is_refused_for_lack_of_memory(tmp_path, make, 
     assert (spans, characters) == (320, 320 * 1_000_011)
 
 
-@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_files_of_earlier_versions_get_the_compression_too(tmp_path, make, prose, version):
-    path = tmp_path / "old.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        migrate(connection, MIGRATIONS[:version])
+@pytest.mark.parametrize("version", range(len(UPGRADES) + 1))
+def test_files_of_earlier_versions_get_the_compression_too(make, prose, old_file, version):
+    path = old_file(version)
     with RunStore(path) as store:
         _write(store, make(), prose, spans=200, characters=8_000)
     with duckdb.connect(str(path)) as connection:

@@ -17,7 +17,7 @@ import pytest
 from rl_insight.errors import SchemaError
 from rl_insight.schema import Loss
 from rl_insight.store import RunStore, StoreCorruptError, StoreError, StoreFullError, StoreVersionError, queries
-from rl_insight.store.tables import MIGRATIONS, ROLLUPS, migrate
+from rl_insight.store.tables import ROLLUPS, TABLES, UPGRADES, migrate
 
 HOSTILE = [
     "",
@@ -286,21 +286,48 @@ def test_migrations_run_in_order_and_keep_the_data(tmp_path, make, fetch):
         maker.span("old")
         store.commit([maker.build()])
     steps = (
-        *MIGRATIONS,
+        *UPGRADES,
         ("ALTER TABLE findings ADD COLUMN link VARCHAR",),
         ("UPDATE names SET name = name || '!'", "CREATE TABLE extra (a INTEGER)"),
     )
     with duckdb.connect(str(path)) as connection:
-        assert migrate(connection, steps) == len(MIGRATIONS)
-        assert migrate(connection, steps) == len(steps)
+        assert migrate(connection, steps) == len(UPGRADES) + 1
+        assert migrate(connection, steps) == len(steps) + 1
         assert connection.execute("SELECT name FROM spans").fetchall() == [("old!",)]
         assert connection.execute("SELECT link FROM findings").fetchall() == []
-    with pytest.raises(StoreVersionError, match=rf"version {len(steps)}.*up to {len(MIGRATIONS)}"):
+    with pytest.raises(StoreVersionError, match=rf"version {len(steps) + 1}.*up to {len(UPGRADES) + 1}"):
         RunStore(path)
 
 
-def test_phases_that_were_text_become_a_list(tmp_path):
-    path = tmp_path / "first.duckdb"
+@pytest.mark.parametrize("version", range(1, len(UPGRADES) + 1))
+def test_a_file_of_an_earlier_version_gets_the_tables_of_a_new_one(tmp_path, old_file, version):
+    def columns(path):
+        with duckdb.connect(str(path)) as connection:
+            return sorted(
+                connection.execute("SELECT table_name, column_name, data_type FROM duckdb_columns()").fetchall()
+            )
+
+    new = tmp_path / "new.duckdb"
+    RunStore(new).close()
+    old = old_file(version)
+    RunStore(old).close()
+    assert columns(old) == columns(new)
+    assert {table for table, _, _ in columns(new)} >= set(TABLES)
+
+
+def test_a_column_that_a_file_lacks_is_added(tmp_path):
+    path = tmp_path / "run.duckdb"
+    RunStore(path).close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("ALTER TABLE sessions DROP COLUMN reward")
+        connection.execute("DROP TABLE loss_history")
+    with RunStore(path) as store, store.reader() as cursor:
+        assert cursor.execute("SELECT reward FROM sessions").fetchall() == []
+        assert cursor.execute("FROM loss_history").fetchall() == []
+
+
+def test_phases_that_were_text_become_a_list(old_file):
+    path = old_file(1)
     phases = {
         'odd "name': [{"outcome": "open", "start_ts": 11.0}],
         "generate": [
@@ -308,7 +335,6 @@ def test_phases_that_were_text_become_a_list(tmp_path):
         ],
     }
     with duckdb.connect(str(path)) as connection:
-        migrate(connection, MIGRATIONS[:1])
         connection.execute(
             "INSERT INTO sessions (session_id, generate_s, phases, phase_seconds) "
             "VALUES ('a', 2.0, $phases, $seconds), ('b', NULL, '{}', '{}')",
@@ -326,7 +352,7 @@ def test_a_failing_migration_changes_nothing(tmp_path):
     RunStore(path).close()
     with duckdb.connect(str(path)) as connection:
         with pytest.raises(duckdb.Error):
-            migrate(connection, (*MIGRATIONS, ("CREATE TABLE extra (a INTEGER)", "SELECT nonsense")))
+            migrate(connection, (*UPGRADES, ("CREATE TABLE extra (a INTEGER)", "SELECT nonsense")))
         connection.execute("ROLLBACK")
     with RunStore(path):
         pass

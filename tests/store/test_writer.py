@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 
-import duckdb
 import pytest
 
 from rl_insight.errors import SchemaError
 from rl_insight.store import RunDirectory, RunStore, StoreError, StoreFullError, StoreOverloadedError, StoreWriter
-from rl_insight.store.tables import MIGRATIONS, migrate
+from rl_insight.store.tables import UPGRADES
 
 
 @pytest.fixture
@@ -269,13 +268,9 @@ def test_listeners_hear_of_new_batches_only_and_cannot_stop_the_writer(writer, m
     assert heard == [("run", [1]), ("run", [2])]
 
 
-@pytest.mark.parametrize("version", range(len(MIGRATIONS)))
-def test_a_file_that_was_brought_up_to_date_and_killed_at_once_opens_again(tmp_path, make, version):
-    path, killed = tmp_path / "run.duckdb", tmp_path / "killed.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        migrate(connection, MIGRATIONS[:version] or ((),))
-        if not version:
-            connection.execute("DROP TABLE meta")
+@pytest.mark.parametrize("version", range(len(UPGRADES) + 1))
+def test_a_file_that_was_brought_up_to_date_and_killed_at_once_opens_again(tmp_path, make, old_file, version):
+    path, killed = old_file(version), tmp_path / "killed.duckdb"
     maker = make()
     maker.span()
     with RunStore(path, min_free_bytes=0) as store:

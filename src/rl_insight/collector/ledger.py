@@ -9,7 +9,7 @@ from threading import Lock
 
 import msgspec
 
-from rl_insight.schema.sequences import is_given
+from rl_insight.schema.sequences import is_assigned
 
 
 class LedgerEntry(msgspec.Struct, frozen=True):
@@ -182,4 +182,4 @@ class _Ranges:
             above = self.starts[1]
             missing = above - self.ends[0] - 1
             del self.starts[1], self.ends[0]
-        return 0 if is_given(above) else missing
+        return 0 if is_assigned(above) else missing

@@ -29,8 +29,7 @@ def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Ba
     """
     chosen = selection or Selection()
     writer = _Batches(cursor)
-    yield from writer.spans(chosen)
-    yield from writer.instants(chosen)
+    yield from writer.rows(chosen)
     yield from writer.sessions(chosen)
     yield from writer.samples(chosen)
     yield from writer.histograms(chosen)
@@ -66,55 +65,13 @@ class _Batches:
         sequence = self._sequences[process] = self._sequences.get(process, 0) + 1
         return self._builder.build(self._processes[process], sequence=sequence, sent_ns=0, losses=losses or [])
 
-    def spans(self, selection: Selection) -> Iterator[Batch]:
-        for row in rows.spans(self._cursor, selection):
-            yield from self._turn(row.process)
-            self._builder.add_span(
-                span_id=row.span_id,
-                trace=(row.trace_high, row.trace_low),
-                parent_id=row.parent_id,
-                name=row.name,
-                start_ns=row.start_ns,
-                duration_ns=row.duration_ns,
-                segment=row.segment,
-                lane=row.lane,
-                status=row.status,
-                error=row.error,
-                step=row.step,
-                session_id=row.session_id,
-                attributes=row.attributes,
-            )
-        yield from self._finish()
-
-    def instants(self, selection: Selection) -> Iterator[Batch]:
-        for row in rows.events(self._cursor, selection):
-            yield from self._turn(row.process)
-            self._builder.add_event(
-                time_ns=row.time_ns,
-                name=row.text,
-                span_id=row.span_id,
-                trace=(row.trace_high, row.trace_low),
-                lane=row.lane,
-                step=row.step,
-                session_id=row.session_id,
-                attributes=row.attributes,
-            )
-        yield from self._finish()
-        for row in rows.logs(self._cursor, selection):
-            yield from self._turn(row.process)
-            self._builder.add_log(
-                time_ns=row.time_ns,
-                level=row.level or 0,
-                message=row.text,
-                logger=row.logger,
-                span_id=row.span_id,
-                trace=(row.trace_high, row.trace_low),
-                lane=row.lane,
-                step=row.step,
-                session_id=row.session_id,
-                attributes=row.attributes,
-            )
-        yield from self._finish()
+    def rows(self, selection: Selection) -> Iterator[Batch]:
+        """Yield spans, events and log lines: what is stored as it was recorded."""
+        for table, read in (("spans", rows.spans), ("events", rows.events), ("logs", rows.logs)):
+            for process, _, *values in read(self._cursor, selection):
+                yield from self._turn(process)
+                self._builder.add_row(table, values)
+            yield from self._finish()
 
     def sessions(self, selection: Selection) -> Iterator[Batch]:
         if selection.lane is not None:
@@ -219,16 +176,4 @@ def _snapshot(session: Session) -> dict[str, object]:
 
 
 def _process(row: ProcessRow) -> Process:
-    return Process(
-        process_id=row.process_id,
-        run_id=row.run_id,
-        host=row.host,
-        pid=row.pid,
-        project=row.project,
-        experiment_name=row.experiment_name,
-        role=row.role,
-        rank=row.rank,
-        labels=row.labels,
-        started_ns=row.started_ns,
-        heartbeat_s=row.heartbeat_s,
-    )
+    return Process(**{name: getattr(row, name) for name in Process.__struct_fields__})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
+from rl_insight.schema.records import read_object
+from rl_insight.schema.tables import Events, Logs, Spans
 from rl_insight.store.queries import Cursor
-from rl_insight.store.queries.base import attributes_of, conditions
+from rl_insight.store.queries.base import conditions
+from rl_insight.store.tables import PLACE, aligned
 
 _FETCH_ROWS = 10_000
 
@@ -47,43 +51,29 @@ class ProcessRow(msgspec.Struct, frozen=True):
     heartbeat_s: float
 
 
-class SpanRow(NamedTuple):
-    """One span."""
-
-    process: int
-    lane_id: int
-    lane: str | None
-    span_id: int
-    trace_high: int
-    trace_low: int
-    parent_id: int
-    name: str
-    start_ns: int
-    duration_ns: int
-    segment: str
-    status: str
-    error: str | None
-    step: int | None
-    session_id: str | None
-    attributes: str | None
+_make_type: Any = namedtuple  # noqa: PYI024  # the fields follow from the declarations of the tables
+_PLACE_FIELDS = ("process", "lane_id")
+_span_fields: Any = _make_type("_span_fields", (*_PLACE_FIELDS, *Spans.COLUMNS))
+_event_fields: Any = _make_type("_event_fields", (*_PLACE_FIELDS, *Events.COLUMNS))
+_log_fields: Any = _make_type("_log_fields", (*_PLACE_FIELDS, *Logs.COLUMNS))
 
 
-class InstantRow(NamedTuple):
-    """An event, or a log line; events have no level and no logger."""
+class SpanRow(_span_fields):  # type: ignore[misc]
+    """A span, as it was recorded."""
 
-    process: int
-    lane_id: int
-    lane: str | None
-    time_ns: int
-    text: str
-    level: int | None
-    logger: str | None
-    span_id: int
-    trace_high: int
-    trace_low: int
-    step: int | None
-    session_id: str | None
-    attributes: str | None
+    __slots__ = ()
+
+
+class EventRow(_event_fields):  # type: ignore[misc]
+    """An event, as it was recorded."""
+
+    __slots__ = ()
+
+
+class LogRow(_log_fields):  # type: ignore[misc]
+    """A log line, as it was recorded."""
+
+    __slots__ = ()
 
 
 class SampleRow(NamedTuple):
@@ -126,27 +116,23 @@ _PROCESSES = """
     SELECT process, process_id, run_id, host, pid, project, experiment_name, role, rank, labels, started_ns, heartbeat_s
     FROM processes ORDER BY role, rank NULLS LAST, process_id
 """
-_PLACE = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
-_SPAN_COLUMNS = """
-    process, lane_id, lane, span_id, trace_high, trace_low, parent_id, name, start_ns + clock_offset_ns AS start_ns,
-    duration_ns, segment, status, error, step, session_id, attributes
-"""
+_SPAN_COLUMNS = f"process, lane_id, {aligned(Spans)}, depth"
 _SPANS = f"""
     SELECT * EXCLUDE (depth) FROM (
-        SELECT {_SPAN_COLUMNS}, depth FROM span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
+        SELECT {_SPAN_COLUMNS} FROM span_data {PLACE} JOIN names USING (name_id) WHERE {{where}}
         UNION ALL
-        SELECT {_SPAN_COLUMNS}, depth FROM open_span_data {_PLACE} JOIN names USING (name_id) WHERE {{where}}
+        SELECT {_SPAN_COLUMNS} FROM open_span_data {PLACE} JOIN names USING (name_id) WHERE {{where}}
     ) ORDER BY {{order}}
 """  # noqa: S608  (constants)
 _SPAN_COUNT = f"""
-    SELECT (SELECT count(*) FROM span_data {_PLACE} WHERE {{where}})
-        + (SELECT count(*) FROM open_span_data {_PLACE} WHERE {{where}})
+    SELECT (SELECT count(*) FROM span_data {PLACE} WHERE {{where}})
+        + (SELECT count(*) FROM open_span_data {PLACE} WHERE {{where}})
 """  # noqa: S608  (constants)
 # Parents on another lane, of and among the chosen spans.
 _FAR_PARENTS = f"""
     WITH chosen AS (
-        SELECT span_id, parent_id, trace_low, lane_id FROM span_data {_PLACE} WHERE {{where}}
-        UNION ALL SELECT span_id, parent_id, trace_low, lane_id FROM open_span_data {_PLACE} WHERE {{where}}
+        SELECT span_id, parent_id, trace_low, lane_id FROM span_data {PLACE} WHERE {{where}}
+        UNION ALL SELECT span_id, parent_id, trace_low, lane_id FROM open_span_data {PLACE} WHERE {{where}}
     )
     SELECT DISTINCT child.parent_id FROM chosen AS child
     JOIN chosen AS parent ON child.parent_id = parent.span_id AND child.trace_low = parent.trace_low
@@ -157,16 +143,10 @@ _ORDERS = {
     # Parents before their children, also where both began at the same time.
     "lane": "lane_id, start_ns, depth, duration_ns DESC",
 }
-_EVENTS = f"""
-    SELECT process, lane_id, lane, time_ns + clock_offset_ns AS at_ns, name, NULL, NULL, span_id, trace_high, trace_low,
-        step, session_id, attributes
-    FROM event_data {_PLACE} WHERE {{where}} ORDER BY process, at_ns
-"""  # noqa: S608  (constants)
-_LOGS = f"""
-    SELECT process, lane_id, lane, time_ns + clock_offset_ns AS at_ns, message, level, logger, span_id, trace_high,
-        trace_low, step, session_id, attributes
-    FROM log_data {_PLACE} WHERE {{where}} ORDER BY process, at_ns
-"""  # noqa: S608  (constants)
+_EVENTS = (
+    f"SELECT process, lane_id, {aligned(Events)} FROM event_data {PLACE} WHERE {{where}} ORDER BY process, time_ns"  # noqa: S608
+)
+_LOGS = f"SELECT process, lane_id, {aligned(Logs)} FROM log_data {PLACE} WHERE {{where}} ORDER BY process, time_ns"  # noqa: S608
 _SERIES = "SELECT series_id, process, name, kind, documentation, labels FROM series ORDER BY series_id"
 _SAMPLES = """
     SELECT process, series_id, time_ns + clock_offset_ns AS at_ns, value, step
@@ -232,16 +212,16 @@ def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
     return {number for (number,) in cursor.execute(_FAR_PARENTS.format(where=where), given).fetchall()}
 
 
-def events(cursor: Cursor, selection: Selection) -> Iterator[InstantRow]:
+def events(cursor: Cursor, selection: Selection) -> Iterator[EventRow]:
     """Yield events by process and time."""
     where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
-    yield from map(InstantRow._make, _stream(cursor, _EVENTS.format(where=where), given))
+    yield from map(EventRow._make, _stream(cursor, _EVENTS.format(where=where), given))
 
 
-def logs(cursor: Cursor, selection: Selection) -> Iterator[InstantRow]:
+def logs(cursor: Cursor, selection: Selection) -> Iterator[LogRow]:
     """Yield log lines by process and time."""
     where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
-    yield from map(InstantRow._make, _stream(cursor, _LOGS.format(where=where), given))
+    yield from map(LogRow._make, _stream(cursor, _LOGS.format(where=where), given))
 
 
 def samples(cursor: Cursor, selection: Selection) -> Iterator[SampleRow]:
@@ -275,4 +255,4 @@ def _stream(cursor: Cursor, sql: str, given: dict[str, Any]) -> Iterator[tuple[A
 
 
 def _texts(labels: str) -> dict[str, str]:
-    return {key: str(value) for key, value in attributes_of(labels).items()}
+    return {key: str(value) for key, value in read_object(labels).items()}

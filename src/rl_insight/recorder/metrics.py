@@ -15,10 +15,10 @@ from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.recorder import COUNTER, GAUGE, HISTOGRAM, MetricEvent
 from rl_insight.recorder.redaction import DROPPED
 from rl_insight.schema.agent_loop import METRIC_PREFIX, STEP_LABEL
-from rl_insight.schema.batch import NO_STEP
 from rl_insight.schema.builder import BatchBuilder
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.schema.names import OVERFLOW_LABEL, RESERVED_LABELS, label_name, metric_name
+from rl_insight.schema.tables import NO_STEP
 
 _MAX_KNOWN_KEYS = 100_000
 _MAX_LABEL = 65_536

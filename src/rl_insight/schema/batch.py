@@ -1,8 +1,8 @@
 """The batch: what a process sends, in columns.
 
-A batch is one msgpack map. Text stands once in `strings`; a text column holds positions in it, plus one, so that 0
-means "absent". Every column is a raw little-endian array, which a reader can use without decoding it row by row.
-`docs/events.md` describes each field; `schema.records` is the same content, row by row.
+A batch is one msgpack map of tables (see `schema.tables`). Each text is in `strings` once, and every column is a raw
+little-endian array that a reader can use without decoding it row by row. `schema.records` is the same content, row by
+row.
 
 Rules of evolution: a minor version only adds fields that have defaults, and readers pass over fields they do not know.
 Anything else is a new major version, which a reader refuses with a message that names both.
@@ -10,25 +10,29 @@ Anything else is a new major version, which a reader refuses with a message that
 
 from __future__ import annotations
 
-import sys
 from array import array
-from collections.abc import Iterable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
 from rl_insight.errors import SchemaError, TooLargeError, UnsupportedVersionError
+from rl_insight.schema.tables import (
+    TABLES,
+    TEXT_KINDS,
+    Buckets,
+    Events,
+    Histograms,
+    Logs,
+    Samples,
+    Series,
+    Sessions,
+    Spans,
+)
 
 VERSION: Final = (1, 0)
 MAX_STRINGS: Final = 1_000_000
 MAX_ENTRIES: Final = 10_000
 """Of the labels of a process, and of the losses, in one batch."""
-NO_STEP: Final = -(2**63)
-OPEN: Final = -1
-"""The duration of a span that has not ended."""
-
-TEXT, FLAT_INT, INT, UNSIGNED, FLOAT = "I", "i", "q", "Q", "d"
-"""Column types, as `array` and `memoryview` spell them: a position in `strings`, int32, int64, uint64, float64."""
 
 
 class Process(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -55,190 +59,6 @@ class Loss(msgspec.Struct, frozen=True):
     kind: str
     reason: str
     count: int
-
-
-class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Base of the tables: fields are columns of raw bytes, `TYPES` says how to read each."""
-
-    TYPES: ClassVar[dict[str, str]] = {}
-
-    def column(self, name: str) -> memoryview:
-        """Return a column as numbers, without copying it.
-
-        >>> Samples(value=array("d", [1.5]).tobytes()).column("value").tolist()
-        [1.5]
-        """
-        view: memoryview = memoryview(getattr(self, name)).cast(self.TYPES[name])  # type: ignore[call-overload]
-        return view
-
-    def __len__(self) -> int:
-        first = next(iter(self.TYPES))
-        return len(getattr(self, first)) // array(self.TYPES[first]).itemsize
-
-    @classmethod
-    def from_values(cls, values: list[Any]) -> Any:
-        """Build the table from its rows laid end to end, each in the order of `TYPES`."""
-        if not values:
-            return cls()
-        width = len(cls.TYPES)
-        return cls(**{name: pack(code, values[at::width]) for at, (name, code) in enumerate(cls.TYPES.items())})
-
-
-class Spans(Table):
-    """Intervals. A span that is still open has duration -1; its completion repeats the id."""
-
-    TYPES: ClassVar[dict[str, str]] = {
-        "span_id": UNSIGNED,
-        "trace_high": UNSIGNED,
-        "trace_low": UNSIGNED,
-        "parent_id": UNSIGNED,
-        "name": TEXT,
-        "start_ns": INT,
-        "duration_ns": INT,
-        "segment": TEXT,
-        "lane": TEXT,
-        "status": TEXT,
-        "error": TEXT,
-        "step": INT,
-        "session_id": TEXT,
-        "attributes": TEXT,
-    }
-    span_id: bytes = b""
-    trace_high: bytes = b""
-    trace_low: bytes = b""
-    parent_id: bytes = b""
-    name: bytes = b""
-    start_ns: bytes = b""
-    duration_ns: bytes = b""
-    segment: bytes = b""
-    lane: bytes = b""
-    status: bytes = b""
-    error: bytes = b""
-    step: bytes = b""
-    session_id: bytes = b""
-    attributes: bytes = b""
-
-
-class Events(Table):
-    """Instants."""
-
-    TYPES: ClassVar[dict[str, str]] = {
-        "time_ns": INT,
-        "name": TEXT,
-        "span_id": UNSIGNED,
-        "trace_high": UNSIGNED,
-        "trace_low": UNSIGNED,
-        "lane": TEXT,
-        "step": INT,
-        "session_id": TEXT,
-        "attributes": TEXT,
-    }
-    time_ns: bytes = b""
-    name: bytes = b""
-    span_id: bytes = b""
-    trace_high: bytes = b""
-    trace_low: bytes = b""
-    lane: bytes = b""
-    step: bytes = b""
-    session_id: bytes = b""
-    attributes: bytes = b""
-
-
-class Logs(Table):
-    """Log lines; `level` is a number as in the `logging` module."""
-
-    TYPES: ClassVar[dict[str, str]] = {
-        "time_ns": INT,
-        "level": INT,
-        "logger": TEXT,
-        "message": TEXT,
-        "span_id": UNSIGNED,
-        "trace_high": UNSIGNED,
-        "trace_low": UNSIGNED,
-        "lane": TEXT,
-        "step": INT,
-        "session_id": TEXT,
-        "attributes": TEXT,
-    }
-    time_ns: bytes = b""
-    level: bytes = b""
-    logger: bytes = b""
-    message: bytes = b""
-    span_id: bytes = b""
-    trace_high: bytes = b""
-    trace_low: bytes = b""
-    lane: bytes = b""
-    step: bytes = b""
-    session_id: bytes = b""
-    attributes: bytes = b""
-
-
-class Sessions(Table):
-    """Snapshots of sessions by the process that owns them; the newest one of a session wins."""
-
-    TYPES: ClassVar[dict[str, str]] = {
-        "session_id": TEXT,
-        "task_id": TEXT,
-        "status": TEXT,
-        "time_ns": INT,
-        "record": TEXT,
-    }
-    session_id: bytes = b""
-    task_id: bytes = b""
-    status: bytes = b""
-    time_ns: bytes = b""
-    record: bytes = b""
-
-
-class Series(Table):
-    """The metrics that this batch's samples and histograms belong to, by position."""
-
-    TYPES: ClassVar[dict[str, str]] = {"name": TEXT, "kind": TEXT, "documentation": TEXT, "labels": TEXT}
-    name: bytes = b""
-    kind: bytes = b""
-    documentation: bytes = b""
-    labels: bytes = b""
-
-
-class Samples(Table):
-    """Gauge values, and counter totals since the process started."""
-
-    TYPES: ClassVar[dict[str, str]] = {"series": TEXT, "time_ns": INT, "value": FLOAT, "step": INT}
-    series: bytes = b""
-    time_ns: bytes = b""
-    value: bytes = b""
-    step: bytes = b""
-
-
-class Histograms(Table):
-    """Distributions since the process started; a row owns the next `buckets` entries of the `Buckets` table."""
-
-    TYPES: ClassVar[dict[str, str]] = {
-        "series": TEXT,
-        "time_ns": INT,
-        "step": INT,
-        "count": UNSIGNED,
-        "sum": FLOAT,
-        "min": FLOAT,
-        "max": FLOAT,
-        "buckets": TEXT,
-    }
-    series: bytes = b""
-    time_ns: bytes = b""
-    step: bytes = b""
-    count: bytes = b""
-    sum: bytes = b""
-    min: bytes = b""
-    max: bytes = b""
-    buckets: bytes = b""
-
-
-class Buckets(Table):
-    """Histogram buckets (see `schema.histogram`), in the order of the `Histograms` rows."""
-
-    TYPES: ClassVar[dict[str, str]] = {"code": FLAT_INT, "count": UNSIGNED}
-    code: bytes = b""
-    count: bytes = b""
 
 
 class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -268,20 +88,6 @@ class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
         return self.strings[position - 1] if position else None
 
 
-TABLES: Final[dict[str, type[Table]]] = {
-    "spans": Spans,
-    "events": Events,
-    "logs": Logs,
-    "sessions": Sessions,
-    "series": Series,
-    "samples": Samples,
-    "histograms": Histograms,
-    "buckets": Buckets,
-}
-_NOT_TEXT = {("samples", "series"), ("histograms", "series"), ("histograms", "buckets")}
-"""Columns of type TEXT's width that count something other than strings."""
-
-
 class _ProcessHeader(msgspec.Struct):
     labels: msgspec.Raw = msgspec.Raw()
 
@@ -299,14 +105,6 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Batch)
 _header_decoder = msgspec.msgpack.Decoder(_Header)
 _process_decoder = msgspec.msgpack.Decoder(_ProcessHeader)
-
-
-def pack(code: str, values: Iterable[Any]) -> bytes:
-    """Return numbers as a raw little-endian column."""
-    column = array(code, values)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
 
 
 def encode(batch: Batch) -> bytes:
@@ -368,11 +166,11 @@ def _check(batch: Batch) -> None:
     for table_name, table_type in TABLES.items():
         table = getattr(batch, table_name)
         rows = len(table)
-        for column_name, code in table_type.TYPES.items():
+        for column_name, column in table_type.COLUMNS.items():
             raw = getattr(table, column_name)
-            if len(raw) != rows * array(code).itemsize:
+            if len(raw) != rows * array(column.code).itemsize:
                 raise SchemaError(f"column {table_name}.{column_name} holds {len(raw)} bytes, not {rows} rows.")
-            if code == TEXT and rows and (table_name, column_name) not in _NOT_TEXT:
+            if column.kind in TEXT_KINDS and rows:
                 _check_positions(table.column(column_name), len(batch.strings), f"{table_name}.{column_name}")
     series = len(batch.series) - 1
     for table in (batch.samples, batch.histograms):

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rl_insight.schema.batch import (
-    NO_STEP,
-    VERSION,
-    Batch,
-    Buckets,
-    Events,
-    Histograms,
-    Logs,
-    Loss,
-    Process,
-    Samples,
-    Series,
-    Sessions,
-    Spans,
-)
+from rl_insight.schema.batch import VERSION, Batch, Loss, Process
+from rl_insight.schema.tables import NO_STEP, TABLES, TEXT_KINDS, Series
 
-_SPAN_WIDTH, _EVENT_WIDTH, _LOG_WIDTH, _SESSION_WIDTH, _SERIES_WIDTH, _SAMPLE_WIDTH, _HISTOGRAM_WIDTH = (
-    len(table.TYPES) for table in (Spans, Events, Logs, Sessions, Series, Samples, Histograms)
-)
+_SERIES_WIDTH = len(Series.TYPES)
+_RECORDS = ("spans", "events", "logs", "sessions", "samples", "histograms")
+"""The tables whose rows are something that was recorded; the others describe them."""
 
 
 class BatchBuilder:
     """Rows of one batch in the making.
 
-    The lists are public: a caller with many rows extends them, a row at a time, in the order of the table's `TYPES`.
+    The lists are public: a caller with many rows extends them, a row at a time, in the order of the table's columns.
     They hold values and no row tuples, which the garbage collector would have to count and walk.
 
     >>> builder = BatchBuilder()
@@ -40,19 +27,7 @@ class BatchBuilder:
     1
     """
 
-    __slots__ = (
-        "buckets",
-        "events",
-        "histograms",
-        "logs",
-        "positions",
-        "samples",
-        "series",
-        "sessions",
-        "spans",
-        "strings",
-        "text_bytes",
-    )
+    __slots__ = ("positions", "strings", "text_bytes", *TABLES)
 
     def __init__(self) -> None:
         self.strings: list[str] = []
@@ -80,6 +55,16 @@ class BatchBuilder:
             self.positions[value] = position
             self.text_bytes += len(value)
         return position
+
+    def add_row(self, table: str, values: Iterable[Any]) -> None:
+        """Add one row of any table, in the order of its columns; texts are texts, and None is absent."""
+        row = []
+        for column, value in zip(TABLES[table].COLUMNS.values(), values, strict=True):
+            if column.kind in TEXT_KINDS:
+                row.append(self.text(value))
+            else:
+                row.append((NO_STEP if column.kind == "step" else 0) if value is None else value)
+        getattr(self, table).extend(row)
 
     def add_span(
         self,
@@ -225,40 +210,17 @@ class BatchBuilder:
             sent_ns=sent_ns,
             final=final,
             strings=self.strings,
-            spans=Spans.from_values(self.spans),
-            events=Events.from_values(self.events),
-            logs=Logs.from_values(self.logs),
-            sessions=Sessions.from_values(self.sessions),
-            series=Series.from_values(self.series),
-            samples=Samples.from_values(self.samples),
-            histograms=Histograms.from_values(self.histograms),
-            buckets=Buckets.from_values(self.buckets),
             losses=list(losses),
+            **{name: table.from_values(getattr(self, name)) for name, table in TABLES.items()},
         )
 
     @property
     def value_count(self) -> int:
         """How many values the rows have together: what making the batch costs, and an eighth of its bytes."""
-        return (
-            len(self.spans)
-            + len(self.samples)
-            + len(self.series)
-            + len(self.events)
-            + len(self.logs)
-            + len(self.sessions)
-            + len(self.histograms)
-            + len(self.buckets)
-        )
+        return sum(len(getattr(self, name)) for name in TABLES)
 
     def __len__(self) -> int:
-        return (
-            len(self.spans) // _SPAN_WIDTH
-            + len(self.samples) // _SAMPLE_WIDTH
-            + len(self.events) // _EVENT_WIDTH
-            + len(self.logs) // _LOG_WIDTH
-            + len(self.sessions) // _SESSION_WIDTH
-            + len(self.histograms) // _HISTOGRAM_WIDTH
-        )
+        return sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in _RECORDS)
 
 
 def _encodable(value: str) -> str:

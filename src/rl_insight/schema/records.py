@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.schema.batch import NO_STEP, Batch, Events, Logs
+from rl_insight.schema.batch import Batch
+from rl_insight.schema.tables import NO_STEP, TEXT_KINDS, Table
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True, tag_field="type"):
@@ -157,6 +158,9 @@ RECORD_TYPES = (
 UNREADABLE = "unreadable"
 """The key under which attributes or labels that cannot be read are kept, as text."""
 
+_MAX_DEPTH = 200
+"""Nesting that is read; a reader with less stack left could not write deeper values."""
+
 _encoder = msgspec.json.Encoder()
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 _labels_decoder = msgspec.json.Decoder(dict[str, str])
@@ -193,6 +197,7 @@ _FLOAT_FIELDS: dict[type[Record], tuple[str, ...]] = {
     SampleRecord: ("value",),
     HistogramRecord: ("sum", "min", "max"),
 }
+_ZERO = "0" * 16
 _SPECIAL = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
@@ -207,8 +212,28 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    return _read(_object_decoder, text)
+def read_object(text: str | None) -> dict[str, Any]:
+    """Read the text of a JSON object, such as attributes; any other text is kept under `UNREADABLE`.
+
+    >>> read_object('{"tokens":9}'), read_object(None), read_object("9")
+    ({'tokens': 9}, {}, {'unreadable': '9'})
+    """
+    found = _read(_object_decoder, text)
+    if text and text.count("[") + text.count("{") > _MAX_DEPTH and _is_deep(found):
+        return {UNREADABLE: text}
+    return found
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def _labels(text: str | None) -> dict[str, str]:
@@ -216,7 +241,6 @@ def _labels(text: str | None) -> dict[str, str]:
 
 
 def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> dict[str, Any]:
-    """Read the text of a JSON object; text that is none, from a foreign producer, is kept as it is."""
     if not text:
         return {}
     try:
@@ -225,111 +249,65 @@ def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> di
         return {UNREADABLE: text}
 
 
-def _hex(number: int) -> str | None:
-    return f"{number:016x}" if number else None
+def _values(batch: Batch, table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table as fields of a record."""
+    columns = table.COLUMNS
+    kinds = [(name, column.kind, column.optional) for name, column in columns.items() if column.kind != "number"]
+    for row in table.rows():
+        fields = dict(zip(columns, row, strict=True))
+        for name, kind, is_optional in kinds:
+            value = fields[name]
+            if kind in TEXT_KINDS:
+                text = batch.text(value)
+                fields[name] = text if is_optional else text or ""
+            elif kind == "id":
+                fields[name] = f"{value:016x}" if value or not is_optional else None
+            elif (kind == "step" and value == NO_STEP) or (kind == "duration" and value < 0):
+                fields[name] = None
+        yield fields
 
 
-def _trace(high: int, low: int) -> str | None:
-    return f"{high:016x}{low:016x}" if high or low else None
-
-
-def _rows(table: Any) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table.column(name).tolist() for name in table.TYPES), strict=True)
+def _place(batch: Batch, fields: dict[str, Any]) -> dict[str, Any]:
+    """Put together what spans, events and log lines have in several columns."""
+    high, low = fields.pop("trace_high"), fields.pop("trace_low")
+    fields["trace_id"] = None if high is None and low is None else f"{high or _ZERO}{low or _ZERO}"
+    fields["attributes"] = read_object(fields["attributes"])
+    fields["process_id"] = batch.process.process_id
+    return fields
 
 
 def _spans(batch: Batch) -> Iterator[SpanRecord]:
-    text = batch.text
-    for row in _rows(batch.spans):
-        (
-            span_id,
-            high,
-            low,
-            parent,
-            name,
-            start,
-            duration,
-            segment,
-            lane,
-            status,
-            error,
-            step,
-            session,
-            attributes,
-        ) = row
-        yield SpanRecord(
-            process_id=batch.process.process_id,
-            span_id=f"{span_id:016x}",
-            trace_id=f"{high:016x}{low:016x}",
-            parent_id=_hex(parent),
-            name=text(name) or "",
-            start_ns=start,
-            duration_ns=None if duration < 0 else duration,
-            segment=text(segment) or "",
-            lane=text(lane),
-            status=text(status) or "",
-            error=text(error),
-            step=None if step == NO_STEP else step,
-            session_id=text(session),
-            attributes=_object(text(attributes)),
-        )
-
-
-def _where(batch: Batch, row: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the fields that events and logs share; they are the last seven columns of both."""
-    span_id, high, low, lane, step, session, attributes = row
-    return {
-        "process_id": batch.process.process_id,
-        "span_id": _hex(span_id),
-        "trace_id": _trace(high, low),
-        "lane": batch.text(lane),
-        "step": None if step == NO_STEP else step,
-        "session_id": batch.text(session),
-        "attributes": _object(batch.text(attributes)),
-    }
+    for fields in _values(batch, batch.spans):
+        yield SpanRecord(**_place(batch, fields))
 
 
 def _events(batch: Batch) -> Iterator[EventRecord]:
-    events: Events = batch.events
-    for time_ns, name, *where in _rows(events):
-        yield EventRecord(time_ns=time_ns, name=batch.text(name) or "", **_where(batch, tuple(where)))
+    for fields in _values(batch, batch.events):
+        yield EventRecord(**_place(batch, fields))
 
 
 def _logs(batch: Batch) -> Iterator[LogRecord]:
-    logs: Logs = batch.logs
-    for time_ns, level, logger, message, *where in _rows(logs):
-        yield LogRecord(
-            time_ns=time_ns,
-            level=level,
-            logger=batch.text(logger),
-            message=batch.text(message) or "",
-            **_where(batch, tuple(where)),
-        )
+    for fields in _values(batch, batch.logs):
+        yield LogRecord(**_place(batch, fields))
 
 
 def _sessions(batch: Batch) -> Iterator[SessionSnapshot]:
-    text = batch.text
-    for session_id, task_id, status, time_ns, record in _rows(batch.sessions):
-        yield SessionSnapshot(
-            process_id=batch.process.process_id,
-            session_id=text(session_id) or "",
-            task_id=text(task_id),
-            status=text(status) or "",
-            time_ns=time_ns,
-            record=_object(text(record)),
-        )
+    for fields in _values(batch, batch.sessions):
+        fields["record"] = read_object(fields["record"])
+        yield SessionSnapshot(process_id=batch.process.process_id, **fields)
 
 
 def _series(batch: Batch) -> list[tuple[str, str, str, dict[str, str]]]:
     text = batch.text
     return [
         (text(name) or "", text(kind) or "", text(documentation) or "", _labels(text(labels)))
-        for name, kind, documentation, labels in _rows(batch.series)
+        for name, kind, documentation, labels in batch.series.rows()
     ]
 
 
 def _samples(batch: Batch) -> Iterator[SampleRecord]:
     series = _series(batch)
-    for position, time_ns, value, step in _rows(batch.samples):
+    for position, time_ns, value, step in batch.samples.rows():
         name, kind, documentation, labels = series[position]
         yield SampleRecord(
             process_id=batch.process.process_id,
@@ -345,8 +323,8 @@ def _samples(batch: Batch) -> Iterator[SampleRecord]:
 
 def _histograms(batch: Batch) -> Iterator[HistogramRecord]:
     series = _series(batch)
-    buckets = _rows(batch.buckets)
-    for position, time_ns, step, count, total, minimum, maximum, length in _rows(batch.histograms):
+    buckets = batch.buckets.rows()
+    for position, time_ns, step, count, total, minimum, maximum, length in batch.histograms.rows():
         name, _, documentation, labels = series[position]
         yield HistogramRecord(
             process_id=batch.process.process_id,

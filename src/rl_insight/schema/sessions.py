@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from rl_insight.schema.batch import NO_STEP, Batch
+from rl_insight.schema.batch import Batch
+from rl_insight.schema.records import read_object
+from rl_insight.schema.tables import NO_STEP
 
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
@@ -242,7 +244,6 @@ def _json_form(value: Any) -> Any:
 
 
 _snapshot_decoder = msgspec.json.Decoder(Snapshot)
-_payload_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
@@ -254,9 +255,7 @@ def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
     """
     yield from _phases(batch, offset_ns)
     text = batch.text
-    table = batch.sessions
-    rows = zip(*(table.column(name).tolist() for name in table.TYPES), strict=True)
-    for session_id, task_id, status, time_ns, record in rows:
+    for session_id, task_id, status, time_ns, record in batch.sessions.rows():
         name = text(session_id) or ""
         snapshot = _snapshot(name, text(record))
         snapshot.status = text(status) or PENDING
@@ -300,24 +299,10 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
             start_ts=seconds_of(start + offset_ns),
             end_ts=None if duration < 0 else seconds_of(start + offset_ns + duration),
             outcome=text(status) or "ok",
-            payload=payload_of(text(attributes)),
+            payload=read_object(text(attributes)),
             span_id=f"{span_id:016x}",
         )
         yield Update(session_id, start, phase=phase, step=None if step == NO_STEP else step)
-
-
-def payload_of(text: str | None) -> dict[str, Any]:
-    """Return a phase's payload from its text; what is no JSON object is kept as `unreadable`.
-
-    >>> payload_of('{"tokens":9}'), payload_of(None), payload_of("9")
-    ({'tokens': 9}, {}, {'unreadable': '9'})
-    """
-    if not text:
-        return {}
-    try:
-        return _payload_decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return {"unreadable": text}
 
 
 class SessionBook:

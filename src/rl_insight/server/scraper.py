@@ -23,7 +23,7 @@ from rl_insight.metrics.foreign_buckets import explicit_codes
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE
-from rl_insight.schema.sequences import first_given_sequence
+from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.config import ScrapeSettings
 from rl_insight.server.http_get import FetchError, Page, fetch
 from rl_insight.server.ingest import Ingest
@@ -146,7 +146,7 @@ class _Feed:
         self._started_ns = time.time_ns()
         self.totals = TotalsTable()
         # As for OTLP: numbers of our own.
-        self._sequence = itertools.count(first_given_sequence())
+        self._sequence = itertools.count(first_assigned_sequence())
         self._target: Target | None = None
 
     def last_batch(self) -> tuple[Batch, int] | None:

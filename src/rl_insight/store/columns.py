@@ -13,8 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rl_insight.schema import NO_STEP, Batch
-from rl_insight.schema.batch import Table
+from rl_insight.schema.tables import Table
 from rl_insight.store.catalog import Catalog, ProcessState
+from rl_insight.store.tables import stored_name
 
 LAST_TIME_NS = 2**62
 LONGEST_NS = 2**57
@@ -45,17 +46,13 @@ class Texts:
         """Return the texts from one position up to another, without copying them."""
         return self._dictionary[first:end]
 
-    def column(self, table: Table, name: str) -> pa.Array:
-        """Return a text column; absent texts are null."""
-        return self.at(numbers(table, name))
-
     def at(self, positions: NDArray[Any]) -> pa.Array:
         """Return the texts at some positions; absent ones are null."""
         return self._at(pa.array(positions, mask=positions == 0))
 
-    def required(self, table: Table, name: str) -> pa.Array:
-        """Return a text column in which absent texts are empty."""
-        return self._at(pa.array(numbers(table, name)))
+    def required(self, positions: NDArray[Any]) -> pa.Array:
+        """Return the texts at some positions; absent ones are empty."""
+        return self._at(pa.array(positions))
 
     def _at(self, positions: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(positions, self._dictionary)
@@ -69,44 +66,48 @@ class Texts:
         return numbers_
 
 
-def _steps(table: Table) -> pa.Array:
-    steps = numbers(table, "step")
-    return pa.array(steps, mask=steps == NO_STEP)
-
-
-def _times(table: Table, name: str) -> NDArray[np.int64]:
-    times: NDArray[np.int64] = np.clip(numbers(table, name), 0, LAST_TIME_NS)
-    return times
-
-
-def _lanes(table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> NDArray[np.int32]:
-    return texts.numbered(numbers(table, "lane"), lambda lane: catalog.lane_id(state.number, lane))
+def _stored(table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> dict[str, Any]:
+    """Return the columns of a table as the store keeps them; positions in other tables are left out."""
+    found: dict[str, Any] = {}
+    for name, column in table.COLUMNS.items():
+        values = numbers(table, name)
+        match column.kind:
+            case "time":
+                values = np.clip(values, 0, LAST_TIME_NS)
+            case "duration":
+                values = np.clip(values, -1, LONGEST_NS)
+            case "step":
+                values = pa.array(values, mask=values == NO_STEP)
+            case "text":
+                values = texts.at(values) if column.optional else texts.required(values)
+            case "name":
+                values = texts.numbered(values, lambda text: catalog.name_id(text or ""))
+            case "lane":
+                values = texts.numbered(values, lambda text: catalog.lane_id(state.number, text))
+            case "number" if column.code == "d":
+                # From a NumPy array, Arrow keeps NaN as a value: it does not become null.
+                values = pa.array(values, from_pandas=False)
+            case "index":
+                continue
+        found[stored_name(name, column)] = values
+    return found
 
 
 def span_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
     """Return a batch's spans, open ones too, in the columns of `span_data`."""
-    spans = batch.spans
-    lanes = _lanes(spans, texts, catalog, state)
-    names = texts.numbered(numbers(spans, "name"), lambda name: catalog.name_id(name or ""))
-    return pa.table(
-        {
-            "span_id": numbers(spans, "span_id"),
-            "trace_high": numbers(spans, "trace_high"),
-            "trace_low": numbers(spans, "trace_low"),
-            "parent_id": numbers(spans, "parent_id"),
-            "lane_id": lanes,
-            "name_id": names,
-            "depth": _depths(numbers(spans, "span_id"), numbers(spans, "parent_id"), lanes, state),
-            "start_ns": _times(spans, "start_ns"),
-            "duration_ns": np.clip(numbers(spans, "duration_ns"), -1, LONGEST_NS),
-            "segment": texts.required(spans, "segment"),
-            "status": texts.required(spans, "status"),
-            "error": texts.column(spans, "error"),
-            "step": _steps(spans),
-            "session_id": texts.column(spans, "session_id"),
-            "attributes": texts.column(spans, "attributes"),
-        }
-    )
+    columns = _stored(batch.spans, texts, catalog, state)
+    columns["depth"] = _depths(columns["span_id"], columns["parent_id"], columns["lane_id"], state)
+    return pa.table(columns)
+
+
+def event_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
+    """Return a batch's events in the columns of `event_data`."""
+    return pa.table(_stored(batch.events, texts, catalog, state))
+
+
+def log_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
+    """Return a batch's log lines in the columns of `log_data`."""
+    return pa.table(_stored(batch.logs, texts, catalog, state))
 
 
 def _depths(
@@ -142,79 +143,31 @@ def _depths(
     return depths
 
 
-def _place(table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -> dict[str, Any]:
-    """Return the columns that events and logs share."""
-    return {
-        "span_id": numbers(table, "span_id"),
-        "trace_high": numbers(table, "trace_high"),
-        "trace_low": numbers(table, "trace_low"),
-        "lane_id": _lanes(table, texts, catalog, state),
-        "step": _steps(table),
-        "session_id": texts.column(table, "session_id"),
-        "attributes": texts.column(table, "attributes"),
-    }
-
-
-def event_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
-    """Return a batch's events in the columns of `event_data`."""
-    events = batch.events
-    columns = {"time_ns": _times(events, "time_ns"), "name": texts.required(events, "name")}
-    return pa.table(columns | _place(events, texts, catalog, state))
-
-
-def log_table(batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState) -> pa.Table:
-    """Return a batch's log lines in the columns of `log_data`."""
-    logs = batch.logs
-    columns = {
-        "time_ns": _times(logs, "time_ns"),
-        "level": numbers(logs, "level"),
-        "logger": texts.column(logs, "logger"),
-        "message": texts.required(logs, "message"),
-    }
-    return pa.table(columns | _place(logs, texts, catalog, state))
-
-
 def series_numbers(batch: Batch, catalog: Catalog, state: ProcessState) -> NDArray[np.int32]:
     """Return the numbers of a batch's series, by their position in it."""
-    series, text = batch.series, batch.text
-    columns = (series.column(name).tolist() for name in series.TYPES)
+    text = batch.text
     found = [
-        catalog.series_id(state.number, text(name) or "", text(kind) or "", text(help_) or "", text(labels) or "")
-        for name, kind, help_, labels in zip(*columns, strict=True)
+        catalog.series_id(state.number, *(text(position) or "" for position in row)) for row in batch.series.rows()
     ]
     return np.array(found, np.int32)
 
 
-def sample_table(batch: Batch, series: NDArray[np.int32]) -> pa.Table:
+def sample_table(
+    batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState, series: NDArray[np.int32]
+) -> pa.Table:
     """Return a batch's samples in the columns of `sample_data`."""
-    samples = batch.samples
-    return pa.table(
-        {
-            "series_id": series[numbers(samples, "series")],
-            "time_ns": _times(samples, "time_ns"),
-            # From a NumPy array, Arrow keeps NaN as a value: it does not become null.
-            "value": pa.array(numbers(samples, "value"), from_pandas=False),
-            "step": _steps(samples),
-        }
-    )
+    columns = _stored(batch.samples, texts, catalog, state)
+    return pa.table(columns | {"series_id": series[numbers(batch.samples, "series")]})
 
 
-def histogram_table(batch: Batch, series: NDArray[np.int32]) -> pa.Table:
+def histogram_table(
+    batch: Batch, texts: Texts, catalog: Catalog, state: ProcessState, series: NDArray[np.int32]
+) -> pa.Table:
     """Return a batch's histograms in the columns of `histogram_data`."""
-    histograms = batch.histograms
-    offsets = np.zeros(len(histograms) + 1, np.int32)
-    np.cumsum(numbers(histograms, "buckets"), out=offsets[1:])
-    codes, counts = pa.array(numbers(batch.buckets, "code")), pa.array(numbers(batch.buckets, "count"))
-    return pa.table(
-        {
-            "series_id": series[numbers(histograms, "series")],
-            "time_ns": _times(histograms, "time_ns"),
-            "step": _steps(histograms),
-            "count": numbers(histograms, "count"),
-            "sum": pa.array(numbers(histograms, "sum"), from_pandas=False),
-            "min": pa.array(numbers(histograms, "min"), from_pandas=False),
-            "max": pa.array(numbers(histograms, "max"), from_pandas=False),
-            "codes": pa.ListArray.from_arrays(pa.array(offsets), codes),
-            "counts": pa.ListArray.from_arrays(pa.array(offsets), counts),
-        }
-    )
+    columns = _stored(batch.histograms, texts, catalog, state)
+    offsets = np.zeros(len(batch.histograms) + 1, np.int32)
+    np.cumsum(numbers(batch.histograms, "buckets"), out=offsets[1:])
+    for name, of_buckets in (("codes", "code"), ("counts", "count")):
+        values = pa.array(numbers(batch.buckets, of_buckets))
+        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), values)
+    return pa.table(columns | {"series_id": series[numbers(batch.histograms, "series")]})

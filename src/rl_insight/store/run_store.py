@@ -22,7 +22,7 @@ from rl_insight.store.catalog import Catalog, ProcessState, arriving
 from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.sessions import SessionWriter
-from rl_insight.store.tables import LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
+from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
 from rl_insight.store.whole_sessions import SessionBatch
 
 logger = logging.getLogger(__name__)
@@ -35,16 +35,10 @@ _MERGED_ROW_BYTES = 512
 """A checkpoint merges neighboring row groups up to 122,880 rows, which takes it 10 s per GB of text. Past the first of
 these sizes it does so only while the rows of a run take less than the second on disk."""
 
-_SPAN_COLUMNS = (
-    "span_id, trace_high, trace_low, parent_id, lane_id, name_id, depth, start_ns, duration_ns, segment, status, "
-    "error, step, session_id, attributes"
-)
-_INSERT_SPANS = f"INSERT INTO span_data SELECT {_SPAN_COLUMNS} FROM arriving"  # noqa: S608  (constants)
-_INSERT_LONG_SPANS = """
-    INSERT INTO long_spans
-    SELECT span_id, lane_id, name_id, depth, start_ns, duration_ns, status FROM arriving WHERE duration_ns >= $long
-"""
-_INSERT_OPEN_SPANS = f"INSERT INTO open_span_data SELECT {_SPAN_COLUMNS} FROM arriving"  # noqa: S608  (constants)
+_INSERT_LONG_SPANS = f"""
+    INSERT INTO long_spans BY NAME
+    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving WHERE duration_ns >= $long
+"""  # noqa: S608  (constants)
 _DELETE_OPEN_SPANS = """
     DELETE FROM open_span_data USING arriving
     WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
@@ -231,7 +225,7 @@ class RunStore:
                 rows = pa.concat_tables(tables[name])
                 self._wide_rows += len(rows) if name in {"event_data", "log_data"} else 0
                 with arriving(connection, rows):
-                    connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
+                    connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM arriving")  # noqa: S608  (a constant)
         sessions.write(connection)
         return new
 
@@ -247,9 +241,9 @@ class RunStore:
         if len(batch.series):
             series = columns.series_numbers(batch, catalog, state)
             if len(batch.samples):
-                tables["sample_data"].append(columns.sample_table(batch, series))
+                tables["sample_data"].append(columns.sample_table(batch, texts, catalog, state, series))
             if len(batch.histograms):
-                tables["histogram_data"].append(columns.histogram_table(batch, series))
+                tables["histogram_data"].append(columns.histogram_table(batch, texts, catalog, state, series))
 
     def _write_spans(
         self, connection: duckdb.DuckDBPyConnection, tables: list[pa.Table], processes: list[ProcessState]
@@ -272,7 +266,7 @@ class RunStore:
         rows = pa.concat_tables(ended)
         if len(rows):
             with arriving(connection, rows):
-                connection.execute(_INSERT_SPANS)
+                connection.execute("INSERT INTO span_data BY NAME SELECT * FROM arriving")
                 if pa.compute.max(rows.column("duration_ns")).as_py() >= LONG_SPAN_NS:
                     connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
             self._span_rows += len(rows)
@@ -281,7 +275,7 @@ class RunStore:
             self._close_spans(connection, closed)
         if opened:
             with arriving(connection, pa.concat_tables(opened)):
-                connection.execute(_INSERT_OPEN_SPANS)
+                connection.execute("INSERT INTO open_span_data BY NAME SELECT * FROM arriving")
 
     def _newly_open(
         self,

@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from rl_insight.schema.sessions import KNOWN_PHASES, payload_of
+from rl_insight.schema.records import read_object
+from rl_insight.schema.sessions import KNOWN_PHASES
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,7 +129,7 @@ def session_of_row(values: Iterable[Any]) -> Session:
     """Return the struct of one row of the table."""
     fields = dict(zip(NAMES, values, strict=True))
     for name in ("rollout_stats", "phase_seconds", "counters"):
-        fields[name] = payload_of(fields[name])
+        fields[name] = read_object(fields[name])
     fields["phases"] = _phases_by_name(fields["phases"] or ())
     fields["phase_seconds"] = _every_phase(fields)
     return Session(**fields)
@@ -140,7 +141,7 @@ def _phases_by_name(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, 
         fields = {"outcome": row["outcome"], "start_ts": row["start_ts"]}
         if row["end_ts"] is not None:
             fields["end_ts"] = row["end_ts"]
-        payload = payload_of(row["payload"])
+        payload = read_object(row["payload"])
         if payload:
             fields["payload"] = payload
         if row["span_id"]:

@@ -1,23 +1,25 @@
 """The tables of a run file, and the steps that bring an older file up to date.
 
-Wide text that repeats (lanes, span names, metric series) stands once in a table of its own and is referred to by a
-number, which keeps group-bys over millions of rows fast. The views `spans`, `open_spans`, `events`, `logs`, `samples`
-and `histograms` put the text back and align the times of all processes, for people who open the file themselves.
+The tables of recorded rows follow from the declarations in `rl_insight.schema.tables`. Wide text that repeats (lanes,
+span names, metric series) is kept once and referred to by a number, which keeps group-bys over millions of rows fast.
+The views `spans`, `open_spans`, `events`, `logs`, `samples` and `histograms` put the text back and align the times of
+all processes, for people who open the file themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import duckdb
 
+from rl_insight.schema.tables import Column, Events, Histograms, Logs, Samples, Spans, Table
 from rl_insight.store.errors import StoreCorruptError, StoreVersionError
 
 SECOND: Final = 1_000_000_000
 
 LONG_SPAN_NS: Final = 10 * SECOND
-"""Spans of at least this length also stand in `long_spans`, so that a narrow view finds those that began before it."""
+"""Spans of at least this length are also in `long_spans`, so that a narrow view finds those that began before it."""
 
 ROLLUPS: Final[dict[str, int]] = {
     "rollup_1s": SECOND,
@@ -30,124 +32,130 @@ ROLLUPS: Final[dict[str, int]] = {
 ROLLUP_ROWS: Final = 250_000
 """Spans are summed up in portions of this many: fewer are cheap to read one by one."""
 
-_SPAN_COLUMNS = """
-    span_id UBIGINT, trace_high UBIGINT, trace_low UBIGINT, parent_id UBIGINT,
-    lane_id INTEGER, name_id INTEGER, depth SMALLINT, start_ns BIGINT, duration_ns BIGINT,
-    segment VARCHAR, status VARCHAR, error VARCHAR, step BIGINT, session_id VARCHAR, attributes VARCHAR
-"""
-
-_PLACE_COLUMNS = """
-    span_id UBIGINT, trace_high UBIGINT, trace_low UBIGINT, lane_id INTEGER,
-    step BIGINT, session_id VARCHAR, attributes VARCHAR
-"""
-_EVENT_COLUMNS = f"time_ns BIGINT, name VARCHAR, {_PLACE_COLUMNS}"
-_LOG_COLUMNS = f"time_ns BIGINT, level BIGINT, logger VARCHAR, message VARCHAR, {_PLACE_COLUMNS}"
+LONG_SPAN_COLUMNS: Final = ("span_id", "lane_id", "name_id", "depth", "start_ns", "duration_ns", "status")
+_NUMBERED: Final = {"lane": "lane_id", "name": "name_id", "index": "series_id"}
+"""Kinds of columns that the store keeps as numbers, and the names that they have there."""
+PLACE: Final = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
+"""What a query adds to get the lane, the process and its clock offset."""
 
 
-def _rollup_table(name: str) -> str:
-    return f"""
-    CREATE TABLE {name} (
-        lane_id INTEGER, depth SMALLINT, start_ns BIGINT, end_ns BIGINT, spans UBIGINT, busy_ns DOUBLE,
-        errors UBIGINT, longest_ns BIGINT, longest_id UBIGINT, longest_name_id INTEGER
-    )"""
+def stored_name(name: str, column: Column) -> str:
+    """Return the name of a column in the store."""
+    return _NUMBERED.get(column.kind, name)
 
 
-def _span_view(view: str, table: str) -> str:
-    return f"""
-    CREATE VIEW {view} AS
-    SELECT
-        printf('%016x', span_id) AS span_id,
-        printf('%016x%016x', trace_high, trace_low) AS trace_id,
-        CASE WHEN parent_id = 0 THEN NULL ELSE printf('%016x', parent_id) END AS parent_id,
-        name, start_ns + clock_offset_ns AS start_ns,
-        CASE WHEN duration_ns < 0 THEN NULL ELSE duration_ns END AS duration_ns,
-        segment, status, error, step, session_id, attributes,
-        process_id, role, rank, host, lane, depth
-    FROM {table} JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)
-    """  # noqa: S608  (names from this module)
+def _stored(table: type[Table], **others: str) -> dict[str, str]:
+    columns = {stored_name(name, column): column.store for name, column in table.COLUMNS.items() if name != "buckets"}
+    return columns | others
 
 
-_CREATE: Final[tuple[str, ...]] = (
-    # Who recorded. `process` is the number used elsewhere; an aligned time is a recorded time plus clock_offset_ns.
-    """
-    CREATE TABLE processes (
-        process INTEGER, process_id VARCHAR, run_id VARCHAR, host VARCHAR, pid BIGINT, project VARCHAR,
-        experiment_name VARCHAR, role VARCHAR, rank BIGINT, labels VARCHAR, started_ns BIGINT, heartbeat_s DOUBLE,
-        first_seen_ns BIGINT, last_seen_ns BIGINT, last_sent_ns BIGINT, final BOOLEAN,
-        clock_offset_ns BIGINT, delay_ns BIGINT, delay_hits INTEGER
-    )""",
-    # Which batches are in: all up to low_water, and the ranges in `above`, such as "7-9,12-12".
-    "CREATE TABLE ledger (process INTEGER, low_water BIGINT, above VARCHAR)",
-    "CREATE TABLE losses (process INTEGER, kind VARCHAR, reason VARCHAR, count BIGINT)",
-    "CREATE TABLE lanes (lane_id INTEGER, process INTEGER, lane VARCHAR)",
-    "CREATE TABLE names (name_id INTEGER, name VARCHAR)",
-    f"CREATE TABLE span_data ({_SPAN_COLUMNS})",
-    f"CREATE TABLE open_span_data ({_SPAN_COLUMNS})",
-    """
-    CREATE TABLE long_spans (
-        span_id UBIGINT, lane_id INTEGER, name_id INTEGER, depth SMALLINT, start_ns BIGINT, duration_ns BIGINT,
-        status VARCHAR
-    )""",
-    *(_rollup_table(name) for name in ROLLUPS),
-    f"CREATE TABLE event_data ({_EVENT_COLUMNS})",
-    f"CREATE TABLE log_data ({_LOG_COLUMNS})",
-    """
-    CREATE TABLE series (
-        series_id INTEGER, process INTEGER, name VARCHAR, kind VARCHAR, documentation VARCHAR, labels VARCHAR
-    )""",
-    "CREATE TABLE sample_data (series_id INTEGER, time_ns BIGINT, value DOUBLE, step BIGINT)",
-    """
-    CREATE TABLE histogram_data (
-        series_id INTEGER, time_ns BIGINT, step BIGINT, count UBIGINT, sum DOUBLE, min DOUBLE, max DOUBLE,
-        codes INTEGER[], counts UBIGINT[]
-    )""",
-    # One row a session; snapshot_ns is the time of the owner's latest word, NULL where only phases are known.
-    """
-    CREATE TABLE sessions (
-        session_id VARCHAR, task_id VARCHAR, process_id VARCHAR, rank BIGINT, role VARCHAR, status VARCHAR,
-        reason VARCHAR, step BIGINT, model_version VARCHAR, reward DOUBLE, tokens BIGINT,
-        submit_ts DOUBLE, enqueue_ts DOUBLE, wait_return_ts DOUBLE, finalized_ts DOUBLE,
-        queue_wait_s DOUBLE, runner_wait_s DOUBLE, execution_s DOUBLE, post_wait_s DOUBLE, total_s DOUBLE,
-        generate_s DOUBLE, reward_s DOUBLE, toolcall_s DOUBLE,
-        rollout_stats VARCHAR, phase_seconds VARCHAR, phases VARCHAR, counters VARCHAR, snapshot_ns BIGINT
-    )""",
-    """
-    CREATE TABLE findings (
-        finding_id VARCHAR, kind VARCHAR, severity VARCHAR, title VARCHAR, start_ns BIGINT, end_ns BIGINT,
-        step BIGINT, lanes VARCHAR, evidence VARCHAR, updated_ns BIGINT
-    )""",
-    _span_view("spans", "span_data"),
-    _span_view("open_spans", "open_span_data"),
-    """
-    CREATE VIEW events AS
-    SELECT time_ns + clock_offset_ns AS time_ns, name,
-        CASE WHEN span_id = 0 THEN NULL ELSE printf('%016x', span_id) END AS span_id,
-        step, session_id, attributes, process_id, role, rank, lane
-    FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
-    """,
-    """
-    CREATE VIEW logs AS
-    SELECT time_ns + clock_offset_ns AS time_ns, level, logger, message,
-        CASE WHEN span_id = 0 THEN NULL ELSE printf('%016x', span_id) END AS span_id,
-        step, session_id, attributes, process_id, role, rank, lane
-    FROM log_data JOIN lanes USING (lane_id) JOIN processes USING (process)
-    """,
-    """
-    CREATE VIEW samples AS
-    SELECT name, kind, series.labels AS labels, time_ns + clock_offset_ns AS time_ns, value, step,
-        process_id, role, rank
-    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
-    """,
-    """
-    CREATE VIEW histograms AS
-    SELECT name, series.labels AS labels, time_ns + clock_offset_ns AS time_ns, step, count, sum, min, max,
-        codes, counts, process_id, role, rank
-    FROM histogram_data JOIN series USING (series_id) JOIN processes USING (process)
-    """,
-    "INSERT INTO meta VALUES ('rolled_up_rows', '0')",
+DATA_TABLES: Final[dict[str, dict[str, str]]] = {
+    "span_data": _stored(Spans, depth="SMALLINT"),
+    "open_span_data": _stored(Spans, depth="SMALLINT"),
+    "event_data": _stored(Events),
+    "log_data": _stored(Logs),
+    "sample_data": _stored(Samples),
+    "histogram_data": _stored(Histograms, codes="INTEGER[]", counts="UBIGINT[]"),
+}
+"""The tables of recorded rows: their columns, and the type of each."""
+
+
+def aligned(table: type[Table]) -> str:
+    """Return the list of a SELECT that reads a table as it was recorded, with texts and aligned times."""
+    return ", ".join(
+        f"{name} + clock_offset_ns AS {name}" if column.kind == "time" else name
+        for name, column in table.COLUMNS.items()
+    )
+
+
+def _readable(table: type[Table]) -> str:
+    """Return the list of a SELECT for people: ids in hexadecimal, NULL for what is absent."""
+    found = []
+    for name, column in table.COLUMNS.items():
+        if name == "trace_high":
+            found.append("printf('%016x%016x', trace_high, trace_low) AS trace_id")
+        elif column.kind == "id" and name != "trace_low":
+            is_absent = f"{name} = 0" if column.optional else "false"
+            found.append(f"CASE WHEN {is_absent} THEN NULL ELSE printf('%016x', {name}) END AS {name}")
+        elif column.kind == "time":
+            found.append(f"{name} + clock_offset_ns AS {name}")
+        elif column.kind == "duration":
+            found.append(f"CASE WHEN {name} < 0 THEN NULL ELSE {name} END AS {name}")
+        elif column.kind not in {"id", "lane", "index"}:
+            found.append(name)
+    return ", ".join(found)
+
+
+def _columns(text: str) -> dict[str, str]:
+    """Read columns as SQL lists them: `process INTEGER, role VARCHAR`."""
+    return dict(part.split() for part in text.split(","))
+
+
+_ROLLUP = _columns(
+    "lane_id INTEGER, depth SMALLINT, start_ns BIGINT, end_ns BIGINT, spans UBIGINT, busy_ns DOUBLE, errors UBIGINT, "
+    "longest_ns BIGINT, longest_id UBIGINT, longest_name_id INTEGER"
 )
+TABLES: Final[dict[str, dict[str, str]]] = {
+    "meta": _columns("key VARCHAR, value VARCHAR"),
+    # Who recorded. `process` is the number used elsewhere; an aligned time is a recorded time plus clock_offset_ns.
+    "processes": _columns(
+        "process INTEGER, process_id VARCHAR, run_id VARCHAR, host VARCHAR, pid BIGINT, project VARCHAR, "
+        "experiment_name VARCHAR, role VARCHAR, rank BIGINT, labels VARCHAR, started_ns BIGINT, heartbeat_s DOUBLE, "
+        "first_seen_ns BIGINT, last_seen_ns BIGINT, last_sent_ns BIGINT, final BOOLEAN, clock_offset_ns BIGINT, "
+        "delay_ns BIGINT, delay_hits INTEGER"
+    ),
+    # Which batches are in: all up to low_water, and the ranges in `above`, such as "7-9,12-12".
+    "ledger": _columns("process INTEGER, low_water BIGINT, above VARCHAR"),
+    "losses": _columns("process INTEGER, kind VARCHAR, reason VARCHAR, count BIGINT"),
+    # When a process was seen to start, fall silent, come back or end; and the totals of its losses as they grew.
+    "process_states": _columns("process INTEGER, time_ns BIGINT, state VARCHAR"),
+    "loss_history": _columns("process INTEGER, time_ns BIGINT, kind VARCHAR, reason VARCHAR, count BIGINT"),
+    "lanes": _columns("lane_id INTEGER, process INTEGER, lane VARCHAR"),
+    "names": _columns("name_id INTEGER, name VARCHAR"),
+    "series": _columns(
+        "series_id INTEGER, process INTEGER, name VARCHAR, kind VARCHAR, documentation VARCHAR, labels VARCHAR"
+    ),
+    **DATA_TABLES,
+    "long_spans": {name: DATA_TABLES["span_data"][name] for name in LONG_SPAN_COLUMNS},
+    **dict.fromkeys(ROLLUPS, _ROLLUP),
+    # One row for each session; snapshot_ns is the time of its owner's latest report, NULL where only phases are known.
+    "sessions": {
+        **_columns(
+            "session_id VARCHAR, task_id VARCHAR, process_id VARCHAR, rank BIGINT, role VARCHAR, status VARCHAR, "
+            "reason VARCHAR, step BIGINT, model_version VARCHAR, reward DOUBLE, tokens BIGINT, submit_ts DOUBLE, "
+            "enqueue_ts DOUBLE, wait_return_ts DOUBLE, finalized_ts DOUBLE, queue_wait_s DOUBLE, runner_wait_s DOUBLE, "
+            "execution_s DOUBLE, post_wait_s DOUBLE, total_s DOUBLE, generate_s DOUBLE, reward_s DOUBLE, "
+            "toolcall_s DOUBLE, rollout_stats VARCHAR, phase_seconds VARCHAR, counters VARCHAR, snapshot_ns BIGINT"
+        ),
+        "phases": (
+            "STRUCT(start_ts DOUBLE, end_ts DOUBLE, span_id UBIGINT, name VARCHAR, outcome VARCHAR, payload VARCHAR)[]"
+        ),
+    },
+    # The fields of `queries.Finding`; objects and lists are JSON.
+    "findings": _columns(
+        "finding_id VARCHAR, rule VARCHAR, severity VARCHAR, status VARCHAR, title VARCHAR, explanation VARCHAR, "
+        "remedy VARCHAR, culprit VARCHAR, impact VARCHAR, first_step BIGINT, last_step BIGINT, start_ns BIGINT, "
+        "end_ns BIGINT, lanes VARCHAR, sessions VARCHAR, metrics VARCHAR, evidence VARCHAR, explains VARCHAR, "
+        "updated_ns BIGINT"
+    ),
+}
+"""All tables of a run file. What a file lacks of them, tables and columns, is added when it is opened."""
 
-# Phases were the text of a JSON object, by name; a list of them is quicker to write and can be asked in SQL.
+_NAMES = "JOIN names USING (name_id)"
+_SERIES = "JOIN series USING (series_id) JOIN processes USING (process)"
+_OF_LANE = "process_id, role, rank, host, lane"
+_OF_SERIES = "series.labels AS labels, process_id, role, rank"
+_VIEWS: Final[dict[str, tuple[str, str]]] = {
+    "spans": (f"{_readable(Spans)}, {_OF_LANE}, depth", f"span_data {PLACE} {_NAMES}"),
+    "open_spans": (f"{_readable(Spans)}, {_OF_LANE}, depth", f"open_span_data {PLACE} {_NAMES}"),
+    "events": (f"{_readable(Events)}, {_OF_LANE}", f"event_data {PLACE}"),
+    "logs": (f"{_readable(Logs)}, {_OF_LANE}", f"log_data {PLACE}"),
+    "samples": (f"name, kind, {_readable(Samples)}, {_OF_SERIES}", f"sample_data {_SERIES}"),
+    "histograms": (f"name, {_readable(Histograms)}, codes, counts, {_OF_SERIES}", f"histogram_data {_SERIES}"),
+}
+"""Views for people: what they show, and from where."""
+
+# Phases were the text of a JSON object, by name; a list of them is quicker to write and can be queried in SQL.
 # Not ALTER ... USING: after kill -9 the log holds the expression, and functions are not known when it is replayed.
 _TYPED_PHASES: Final[tuple[str, ...]] = (
     """
@@ -166,72 +174,87 @@ _TYPED_PHASES: Final[tuple[str, ...]] = (
 )
 
 
-def _with_zstd(table: str, columns: str) -> tuple[str, ...]:
-    """Return the statements that make a table anew with its long texts compressed by zstd."""
-    for text in ("error", "message", "attributes"):
-        columns = columns.replace(f"{text} VARCHAR", f"{text} VARCHAR USING COMPRESSION zstd")
+def _rebuilt(table: str) -> tuple[str, ...]:
+    """Return the statements that make a table anew with the compressions that its columns have today."""
     return (
-        f"CREATE TABLE dense_{table} ({columns})",
-        f"INSERT INTO dense_{table} SELECT * FROM {table}",  # noqa: S608  (names from this module)
+        _create(f"dense_{table}", TABLES[table]),
+        f"INSERT INTO dense_{table} BY NAME SELECT * FROM {table}",  # noqa: S608  (names from this module)
         f"DROP TABLE {table}",
         f"ALTER TABLE dense_{table} RENAME TO {table}",
     )
 
 
-# Left alone, DuckDB picks DICT_FSST for texts of a few kilobytes, which compresses 6 MB/s where zstd does 100 MB/s.
-_LONG_TEXTS: Final[tuple[str, ...]] = (
-    *_with_zstd("span_data", _SPAN_COLUMNS),
-    *_with_zstd("open_span_data", _SPAN_COLUMNS),
-    *_with_zstd("event_data", _EVENT_COLUMNS),
-    *_with_zstd("log_data", _LOG_COLUMNS),
+def _create(table: str, columns: Mapping[str, str]) -> str:
+    return f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
+
+
+UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
+    _TYPED_PHASES,
+    # Long texts had no compression named. Nothing wrote findings of the first shape.
+    (
+        *_rebuilt("span_data"),
+        *_rebuilt("open_span_data"),
+        *_rebuilt("event_data"),
+        *_rebuilt("log_data"),
+        "DROP TABLE findings",
+    ),
 )
-# Nothing wrote findings of the first shape.
-_FINDINGS: Final[tuple[str, ...]] = (
-    "DROP TABLE findings",
-    """
-    CREATE TABLE findings (
-        finding_id VARCHAR, rule VARCHAR, severity VARCHAR, status VARCHAR, title VARCHAR, explanation VARCHAR,
-        remedy VARCHAR, culprit VARCHAR, impact VARCHAR, first_step BIGINT, last_step BIGINT, start_ns BIGINT,
-        end_ns BIGINT, lanes VARCHAR, sessions VARCHAR, metrics VARCHAR, evidence VARCHAR, explains VARCHAR,
-        updated_ns BIGINT
-    )""",
-    # When a process was seen to start, fall silent, come back or end; and the totals of its losses as they grew.
-    "CREATE TABLE process_states (process INTEGER, time_ns BIGINT, state VARCHAR)",
-    "CREATE TABLE loss_history (process INTEGER, time_ns BIGINT, kind VARCHAR, reason VARCHAR, count BIGINT)",
-)
-
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_CREATE, _TYPED_PHASES, (*_LONG_TEXTS, *_FINDINGS))
-"""Step n brings a file from version n to n + 1; a new, empty file has version 0."""
+"""Step n brings a file from version n + 1 to n + 2: what is more than an added table or column."""
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> int:
-    """Bring a run file to the newest version, all steps in one transaction; returns the version it had before.
+def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[str]] = UPGRADES) -> int:
+    """Make the tables of a new run file, or bring an older one up to date; returns the version it had, 0 if new.
 
     Raises:
-        StoreCorruptError: the file holds tables, but is no run file.
+        StoreCorruptError: the file holds tables, but is not a run file.
         StoreVersionError: the file is newer than this program.
     """
+    newest = len(upgrades) + 1
+    found = _version(connection)
+    if found > newest:
+        raise StoreVersionError(
+            f"the run file has store version {found}: this program reads up to {newest}. Use a newer rl-insight."
+        )
+    if found == newest and not _missing(connection):
+        return found
+    connection.execute("BEGIN")
+    for step in upgrades[found - 1 :] if found else ():
+        for statement in step:
+            connection.execute(statement)
+    for statement in _missing(connection):
+        connection.execute(statement)
+    for name, (columns, source) in _VIEWS.items():
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {columns} FROM {source}")  # noqa: S608  (constants)
+    if not found:
+        connection.execute("INSERT INTO meta VALUES ('rolled_up_rows', '0')")
+    connection.execute("DELETE FROM meta WHERE key = 'schema_version'")
+    connection.execute("INSERT INTO meta VALUES ('schema_version', $version)", {"version": str(newest)})
+    connection.execute("COMMIT")
+    return found
+
+
+def _version(connection: duckdb.DuckDBPyConnection) -> int:
     tables = {
         name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT temporary").fetchall()
     }
     if tables and "meta" not in tables:
         raise StoreCorruptError("not a run file: it is a DuckDB database of something else.")
-    found = 0
-    if tables:
-        rows = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()
-        found = int(rows[0][0]) if rows else 0
-    if found > len(steps):
-        raise StoreVersionError(
-            f"the run file has store version {found}: this program reads up to {len(steps)}. Use a newer rl-insight."
-        )
-    if found == len(steps):
-        return found
-    connection.execute("BEGIN")
-    connection.execute("CREATE TABLE IF NOT EXISTS meta (key VARCHAR, value VARCHAR)")
-    for step in steps[found:]:
-        for statement in step:
-            connection.execute(statement)
-    connection.execute("DELETE FROM meta WHERE key = 'schema_version'")
-    connection.execute("INSERT INTO meta VALUES ('schema_version', $version)", {"version": str(len(steps))})
-    connection.execute("COMMIT")
+    if not tables:
+        return 0
+    rows = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()
+    return int(rows[0][0]) if rows else 0
+
+
+def _missing(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the statements that add what a file lacks."""
+    known: dict[str, set[str]] = {}
+    for table, column in connection.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall():
+        known.setdefault(table, set()).add(column)
+    found = []
+    for table, columns in TABLES.items():
+        if table not in known:
+            found.append(_create(table, columns))
+            continue
+        lacking = {name: kind for name, kind in columns.items() if name not in known[table]}
+        found += [f"ALTER TABLE {table} ADD COLUMN {name} {kind}" for name, kind in lacking.items()]
     return found

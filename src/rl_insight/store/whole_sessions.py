@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rl_insight.schema import Batch, Process
-from rl_insight.schema.batch import Sessions
 from rl_insight.schema.sessions import EXECUTION, KNOWN_PHASES, union_length
+from rl_insight.schema.tables import Sessions
 from rl_insight.store.columns import Texts
 from rl_insight.store.session_rows import NAMES, PHASES_TYPE, json_of, number_of, whole_of
 

@@ -16,8 +16,8 @@ from msgspec.structs import astuple
 
 from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
-from rl_insight.schema.batch import Spans
 from rl_insight.schema.sessions import PENDING, PHASE_SEGMENT, SESSION_SEGMENT
+from rl_insight.schema.tables import Spans
 from rl_insight.store.columns import Texts
 from rl_insight.store.whole_sessions import (
     MARKS,

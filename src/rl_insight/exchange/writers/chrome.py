@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import msgspec
 
 from rl_insight.exchange import rows
-from rl_insight.exchange.rows import InstantRow, ProcessRow, Selection, SpanRow
+from rl_insight.exchange.rows import EventRow, LogRow, ProcessRow, Selection, SpanRow
 from rl_insight.exchange.writers.output import output_file
+from rl_insight.schema.records import read_object
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor
-from rl_insight.store.queries.base import attributes_of
 
 _encode = msgspec.json.Encoder().encode
 _WRITE_EVENTS = 2_000
@@ -166,7 +166,7 @@ class _Trace:
             self._add({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
             self._add({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
 
-    def _new_thread(self, lane: _Lane, row: SpanRow | InstantRow) -> _Thread:
+    def _new_thread(self, lane: _Lane, row: SpanRow | EventRow | LogRow) -> _Thread:
         pid = self._pids[row.process]
         tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
         thread = _Thread(len(lane.threads), tid)
@@ -219,19 +219,20 @@ class _Trace:
             self._add(shared | start)
             self._add(shared | end)
 
-    def _add_instant(self, row: InstantRow, category: str) -> None:
+    def _add_instant(self, row: EventRow | LogRow, category: str) -> None:
         pid = self._pids[row.process]
         lane = self._lanes.setdefault(row.lane_id, _Lane())
         tid = (lane.threads[0] if lane.threads else self._new_thread(lane, row)).tid
-        arguments = attributes_of(row.attributes)
-        for name, value in (("level", row.level), ("logger", row.logger), ("step", row.step)):
+        arguments = read_object(row.attributes)
+        for name in ("level", "logger", "step"):
+            value = getattr(row, name, None)
             if value is not None:
                 arguments[name] = value
         self._add(
             {
                 "ph": "i",
                 "s": "t",
-                "name": row.text,
+                "name": row.message if isinstance(row, LogRow) else row.name,
                 "cat": category,
                 "pid": pid,
                 "tid": tid,
@@ -257,7 +258,7 @@ class _Trace:
 
 
 def _arguments(span: SpanRow, *, is_open: bool) -> dict[str, Any]:
-    found = attributes_of(span.attributes)
+    found = read_object(span.attributes)
     found["span_id"] = f"{span.span_id:016x}"
     found["trace_id"] = f"{span.trace_high:016x}{span.trace_low:016x}"
     if span.parent_id:

@@ -22,7 +22,7 @@ from rl_insight.otlp.mapping import (
     severity,
 )
 from rl_insight.schema import NO_STEP, Batch
-from rl_insight.schema.records import _object, _rows
+from rl_insight.schema.records import read_object
 
 SCOPE = "rl_insight"
 """The scope of spans and metrics; that of a log record is its logger."""
@@ -83,11 +83,11 @@ def span_items(batch: Batch, *, with_open: bool = False) -> list[SpanItem]:
 
     A span that is open is left to its completion, which comes in a later batch, unless `with_open` asks for it.
     """
-    spans = [row for row in _rows(batch.spans) if with_open or row[6] >= 0]
+    spans = [row for row in batch.spans.rows() if with_open or row[6] >= 0]
     events: dict[int, list[EventItem]] = {row[0]: [] for row in spans} if len(batch.events) else {}
     instants: list[SpanItem] = []
     seen: dict[bytes, int] = {}
-    for row in _rows(batch.events):
+    for row in batch.events.rows():
         if row[2] in events:
             events[row[2]].append(_event(batch, row))
         else:
@@ -99,7 +99,7 @@ def _span(batch: Batch, row: tuple[Any, ...], events: list[EventItem]) -> SpanIt
     span_id, high, low, parent, name, start, duration, segment, lane, status, error, step, session, values = row
     strings = batch.text
     name = strings(name) or ""
-    found = _object(strings(values))
+    found = read_object(strings(values))
     found[SEGMENT] = segment = strings(segment) or ""
     lane = strings(lane)
     if segment in STATE_SEGMENTS:
@@ -139,7 +139,7 @@ def _add_place(found: dict[str, Any], batch: Batch, step: int, session: int) -> 
 
 def _event(batch: Batch, row: tuple[Any, ...]) -> EventItem:
     time_ns, name, _span_id, _high, _low, _lane, step, session, values = row
-    found = _object(batch.text(values))
+    found = read_object(batch.text(values))
     _add_place(found, batch, step, session)
     return EventItem(max(time_ns, 0), batch.text(name) or "", found)
 
@@ -155,7 +155,7 @@ def _instant(batch: Batch, row: tuple[Any, ...], seen: dict[bytes, int]) -> Span
     span_id, own_high, own_low = struct.unpack(">QQQ", digest)
     if not high and not low:
         high, low, parent = own_high, own_low, 0
-    found = _object(texts[3])
+    found = read_object(texts[3])
     found[SEGMENT] = EVENT_SEGMENT
     if lane:
         found.setdefault(LANE, texts[1])
@@ -166,12 +166,12 @@ def _instant(batch: Batch, row: tuple[Any, ...], seen: dict[bytes, int]) -> Span
 
 def log_items(batch: Batch) -> list[LogItem]:
     """Return the log lines of a batch."""
-    return [_log(batch, row) for row in _rows(batch.logs)] if len(batch.logs) else []
+    return [_log(batch, row) for row in batch.logs.rows()] if len(batch.logs) else []
 
 
 def _log(batch: Batch, row: tuple[Any, ...]) -> LogItem:
     time_ns, level, logger, message, span_id, high, low, lane, step, session, values = row
-    found = _object(batch.text(values))
+    found = read_object(batch.text(values))
     if lane:
         found[OTHER_LANE] = batch.text(lane)
     _add_place(found, batch, step, session)

@@ -18,7 +18,7 @@ from rl_insight.otlp.decode.processes import ProcessBook
 from rl_insight.otlp.decode.requests import Signal, read_request, resources_of
 from rl_insight.otlp.decode.rows import Rows
 from rl_insight.schema import Batch, Process
-from rl_insight.schema.sequences import first_given_sequence
+from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
 
@@ -95,7 +95,7 @@ class _Sender:
     def __init__(self) -> None:
         self.lock = Lock()
         self.totals = TotalsTable()
-        self._sequence = itertools.count(first_given_sequence())
+        self._sequence = itertools.count(first_assigned_sequence())
 
     def next_sequence(self) -> int:
         """Return the number of the next batch."""

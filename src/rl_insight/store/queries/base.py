@@ -60,17 +60,6 @@ def parse_id(text: str) -> int:
     return int(text, 16)
 
 
-def attributes_of(text: str | None) -> dict[str, Any]:
-    """Return attributes as a dict; text that is no JSON object is kept under `_text`."""
-    if not text:
-        return {}
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return {"_text": text}
-    return value if isinstance(value, dict) else {"_text": text}
-
-
 def json_path(key: str) -> str:
     """Return the JSON path of a key of an object, whatever characters it has."""
     if key in {"", "*"} or '"' in key or "\\" in key or "\0" in key:

@@ -6,16 +6,18 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import (
     Cursor,
     Parameters,
-    attributes_of,
+    Row,
     checked_limit,
     conditions,
     hex_id,
     like_pattern,
     parse_id,
 )
+from rl_insight.store.tables import PLACE
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -51,9 +53,6 @@ class Event(msgspec.Struct, frozen=True):
     lane: str | None
 
 
-_PLACE = "span_id, step, session_id, attributes, process_id, role, rank, lane"
-_JOINS = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
-
 _FRAGMENTS = {
     "from_ns": "time_ns + clock_offset_ns >= $from_ns",
     "until_ns": "time_ns + clock_offset_ns < $until_ns",
@@ -66,12 +65,8 @@ _FRAGMENTS = {
     "in_log": "(message ILIKE $in_log ESCAPE '!' OR attributes ILIKE $in_log ESCAPE '!')",
     "in_event": "(name ILIKE $in_event ESCAPE '!' OR attributes ILIKE $in_event ESCAPE '!')",
 }
-_LOGS = f"""
-    SELECT time_ns + clock_offset_ns AS at_ns, level, logger, message, {_PLACE} FROM log_data {_JOINS}
-    WHERE {{where}} ORDER BY at_ns {{direction}} LIMIT $limit
-"""  # noqa: S608  (constants)
-_EVENTS = f"""
-    SELECT time_ns + clock_offset_ns AS at_ns, name, {_PLACE} FROM event_data {_JOINS}
+_SELECT = f"""
+    SELECT time_ns + clock_offset_ns AS at_ns, {{columns}} FROM {{table}} {PLACE}
     WHERE {{where}} ORDER BY at_ns {{direction}} LIMIT $limit
 """  # noqa: S608  (constants)
 _DIRECTIONS = {True: "DESC", False: "ASC"}
@@ -95,8 +90,7 @@ def search_logs(
     """Return the log lines that fit every condition given; `text` is looked for in message and attributes."""
     values = _values(start_ns, end_ns, span_id, process_id, session_id, step, lane_ids)
     values |= {"level": level or None, "in_log": None if text is None else like_pattern(text)}
-    rows = _rows(cursor, _LOGS, values, limit, newest_first=newest_first)
-    return [LogLine(*head, *_place(place)) for *head, place in (_split(row, 4) for row in rows)]
+    return _found(cursor, LogLine, "log_data", values, limit, newest_first=newest_first)
 
 
 def search_events(
@@ -116,8 +110,7 @@ def search_events(
     """Return the events that fit every condition given; `text` is looked for in name and attributes."""
     values = _values(start_ns, end_ns, span_id, process_id, session_id, step, lane_ids)
     values |= {"in_event": None if text is None else like_pattern(text)}
-    rows = _rows(cursor, _EVENTS, values, limit, newest_first=newest_first)
-    return [Event(*head, *_place(place)) for *head, place in (_split(row, 2) for row in rows)]
+    return _found(cursor, Event, "event_data", values, limit, newest_first=newest_first)
 
 
 def events_of_span(cursor: Cursor, span_id: int, process_id: str) -> list[Event]:
@@ -150,16 +143,16 @@ def _values(
     }
 
 
-def _rows(cursor: Cursor, sql: str, values: Parameters, limit: int, *, newest_first: bool) -> list[tuple[Any, ...]]:
+def _found(
+    cursor: Cursor, kind: type[Row], table: str, values: Parameters, limit: int, *, newest_first: bool
+) -> list[Row]:
     where, given = conditions(_FRAGMENTS, values)
-    sql = sql.format(where=where, direction=_DIRECTIONS[newest_first])
-    return cursor.execute(sql, given | {"limit": checked_limit(limit)}).fetchall()
-
-
-def _split(row: tuple[Any, ...], head: int) -> tuple[Any, ...]:
-    return (*row[:head], row[head:])
-
-
-def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    span_id, step, session_id, attributes, process_id, role, rank, lane = row
-    return hex_id(span_id), step, session_id, attributes_of(attributes), process_id, role, rank, lane
+    names = kind.__struct_fields__
+    direction = _DIRECTIONS[newest_first]
+    sql = _SELECT.format(columns=", ".join(names[1:]), table=table, where=where, direction=direction)
+    found = []
+    for row in cursor.execute(sql, given | {"limit": checked_limit(limit)}).fetchall():
+        fields = dict(zip(names, row, strict=True))
+        fields["span_id"], fields["attributes"] = hex_id(fields["span_id"]), read_object(fields["attributes"])
+        found.append(kind(**fields))
+    return found

@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args
 import duckdb
 import msgspec
 
+from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, attributes_of, json_path
+from rl_insight.store.queries.base import Cursor, Parameters, json_path
 
 Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
 Axis = Literal["time", "step"]
@@ -177,7 +178,7 @@ def choose(cursor: Cursor, metric: str, matchers: list[Matcher] | None, group_by
     ).fetchall():
         kind = kind_
         own = {"process_id": process_id, "role": role, "rank": rank, "host": host}
-        found.append((series_id, offset, own | attributes_of(labels), attributes_of(labels)))
+        found.append((series_id, offset, own | read_object(labels), read_object(labels)))
     for matcher in matchers or []:
         values = [labels.get(matcher.label, "") for _, _, labels, _ in found]
         keep = _matching(cursor, matcher, values)

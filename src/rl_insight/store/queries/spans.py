@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.schema.records import read_object
+from rl_insight.schema.tables import Spans
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import (
     Cursor,
     Parameters,
-    attributes_of,
     checked_limit,
     conditions,
     hex_id,
@@ -20,7 +21,7 @@ from rl_insight.store.queries.base import (
     parse_id,
 )
 from rl_insight.store.queries.logs import Event, LogLine, events_of_span, logs_of_span
-from rl_insight.store.tables import SECOND
+from rl_insight.store.tables import PLACE, SECOND, aligned
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +79,10 @@ class OpenWork(msgspec.Struct, frozen=True):
 MAX_CHILDREN = 1_000
 _MAX_PARENTS = 64
 
-_COLUMNS = """
-    span_id, trace_high, trace_low, parent_id, name, start_ns + clock_offset_ns AS start_ns, duration_ns, segment,
-    status, error, step, session_id, attributes, lane_id, lane, depth, process_id, role, rank
-"""
-_JOINS = "JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)"
+_OF_LANE = ("lane_id", "depth", "process_id", "role", "rank")
+_FIELDS = (*Spans.COLUMNS, *_OF_LANE)
+_COLUMNS = f"{aligned(Spans)}, {', '.join(_OF_LANE)}"
+_JOINS = f"{PLACE} JOIN names USING (name_id)"
 _BY_ID = f"""
     SELECT {_COLUMNS} FROM span_data {_JOINS} WHERE span_id = $span_id
     UNION ALL
@@ -141,14 +141,14 @@ _SORT_KEYS: dict[str, Callable[[Span], Any]] = {
     "longest": lambda span: (1 if span.duration_ns is None else -span.duration_ns, span.start_ns),
 }
 
-_OPEN = """
+_OPEN = f"""
     SELECT name, count(*), min(start_ns + clock_offset_ns),
         arg_min(span_id, start_ns + clock_offset_ns), arg_min(session_id, start_ns + clock_offset_ns),
         arg_min(process_id, start_ns + clock_offset_ns), arg_min(lane, start_ns + clock_offset_ns),
         arg_min(role, start_ns + clock_offset_ns), arg_min(rank, start_ns + clock_offset_ns)
-    FROM open_span_data JOIN lanes USING (lane_id) JOIN names USING (name_id) JOIN processes USING (process)
+    FROM open_span_data {_JOINS}
     GROUP BY name ORDER BY 3
-"""
+"""  # noqa: S608  (constants)
 _OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns LIMIT $limit"  # noqa: S608  (constants)
 
 
@@ -295,25 +295,8 @@ def _spans(cursor: Cursor, sql: str, parameters: Parameters) -> list[Span]:
 
 
 def _span(row: tuple[Any, ...]) -> Span:
-    span_id, high, low, parent, name, start, duration, segment, status, error, step, session, attributes, *place = row
-    lane_id, lane, depth, process_id, role, rank = place
-    return Span(
-        span_id=f"{span_id:016x}",
-        trace_id=f"{high:016x}{low:016x}",
-        parent_id=hex_id(parent),
-        name=name,
-        start_ns=start,
-        duration_ns=None if duration < 0 else duration,
-        segment=segment,
-        status=status,
-        error=error,
-        step=step,
-        session_id=session,
-        attributes=attributes_of(attributes),
-        lane_id=lane_id,
-        lane=lane,
-        depth=depth,
-        process_id=process_id,
-        role=role,
-        rank=rank,
-    )
+    fields = dict(zip(_FIELDS, row, strict=True))
+    trace_id = f"{fields.pop('trace_high'):016x}{fields.pop('trace_low'):016x}"
+    fields["span_id"], fields["parent_id"] = f"{fields['span_id']:016x}", hex_id(fields["parent_id"])
+    fields["duration_ns"] = None if fields["duration_ns"] < 0 else fields["duration_ns"]
+    return Span(**fields | {"trace_id": trace_id, "attributes": read_object(fields["attributes"])})

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.schema.sequences import is_given
-from rl_insight.store.queries.base import Cursor, attributes_of, structs
+from rl_insight.schema.records import read_object
+from rl_insight.schema.sequences import is_assigned
+from rl_insight.store.queries.base import Cursor, structs
 
 SILENT_HEARTBEATS = 3.0
 """A process that was silent for this many of its heartbeats, and said no goodbye, is taken for dead."""
@@ -148,7 +149,7 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
                 pid,
                 role,
                 rank,
-                attributes_of(labels),
+                read_object(labels),
                 started,
                 first,
                 last,
@@ -169,7 +170,7 @@ def _batches(low_water: int, above: str) -> tuple[int, int]:
     ranges = [part.split("-") for part in above.split(",")] if above else []
     batches = sum(int(end) - int(begin) + 1 for begin, end in ranges)
     highest = int(ranges[-1][1]) if ranges else low_water
-    if is_given(highest):
+    if is_assigned(highest):
         return batches, 0
     return batches + low_water, highest - batches - low_water
 

@@ -1,0 +1,215 @@
+"""The tables of a batch, each declared once.
+
+A field of these classes is a column: its type says how the column travels and how it is stored, see `Column`. From the
+declaration follow the wire format, the order of a row in `BatchBuilder`, the records, and in the store the Arrow
+columns, the DDL and the lists of SELECT. `docs/events.md` describes every column.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
+
+import msgspec
+
+NO_STEP: Final = -(2**63)
+OPEN: Final = -1
+"""The duration of a span that has not ended."""
+
+
+class Column(NamedTuple):
+    """A kind of column."""
+
+    kind: str
+    code: str
+    """How it travels, as `array` spells it: `I` uint32, `i` int32, `q` int64, `Q` uint64, `d` float64."""
+    store: str
+    """Its type in the store."""
+    optional: bool = False
+    """Whether 0 (a text or an id), or `NO_STEP`, means that there is none."""
+
+
+_LONG = "VARCHAR USING COMPRESSION zstd"
+Id = Annotated[bytes, Column("id", "Q", "UBIGINT")]
+OptionalId = Annotated[bytes, Column("id", "Q", "UBIGINT", optional=True)]
+Time = Annotated[bytes, Column("time", "q", "BIGINT")]
+"""Nanoseconds since 1970, by the clock of the process."""
+Duration = Annotated[bytes, Column("duration", "q", "BIGINT")]
+"""Nanoseconds; `OPEN` while a span runs."""
+Step = Annotated[bytes, Column("step", "q", "BIGINT", optional=True)]
+Int = Annotated[bytes, Column("number", "q", "BIGINT")]
+Int32 = Annotated[bytes, Column("number", "i", "INTEGER")]
+Unsigned = Annotated[bytes, Column("number", "Q", "UBIGINT")]
+Float = Annotated[bytes, Column("number", "d", "DOUBLE")]
+Text = Annotated[bytes, Column("text", "I", "VARCHAR")]
+"""A position in the batch's `strings`, counted from 1; 0 means "absent"."""
+OptionalText = Annotated[bytes, Column("text", "I", "VARCHAR", optional=True)]
+LongText = Annotated[bytes, Column("text", "I", _LONG)]
+OptionalLongText = Annotated[bytes, Column("text", "I", _LONG, optional=True)]
+Name = Annotated[bytes, Column("name", "I", "INTEGER")]
+"""A text that the store keeps once, in `names`."""
+Lane = Annotated[bytes, Column("lane", "I", "INTEGER", optional=True)]
+"""A text that the store keeps once, in `lanes`."""
+Index = Annotated[bytes, Column("index", "I", "INTEGER")]
+"""A position in another table of the batch, or a count of its rows."""
+
+TEXT_KINDS: Final = frozenset({"text", "name", "lane"})
+"""Columns of positions in `strings`."""
+
+
+class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Base of the tables: every field is a column, as a raw little-endian array."""
+
+    COLUMNS: ClassVar[dict[str, Column]] = {}
+    TYPES: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        hints = get_type_hints(cls, include_extras=True)
+        declared = {name: getattr(hints[name], "__metadata__", ()) for name in cls.__annotations__}
+        cls.COLUMNS = {name: metadata[0] for name, metadata in declared.items() if metadata}
+        cls.TYPES = {name: column.code for name, column in cls.COLUMNS.items()}
+
+    def column(self, name: str) -> memoryview:
+        """Return a column as numbers, without copying it.
+
+        >>> Samples(value=array("d", [1.5]).tobytes()).column("value").tolist()
+        [1.5]
+        """
+        view: memoryview = memoryview(getattr(self, name)).cast(self.TYPES[name])  # type: ignore[call-overload]
+        return view
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the rows, as numbers in the order of the columns."""
+        return zip(*(self.column(name).tolist() for name in self.TYPES), strict=True)
+
+    def __len__(self) -> int:
+        first = next(iter(self.TYPES))
+        return len(getattr(self, first)) // array(self.TYPES[first]).itemsize
+
+    @classmethod
+    def from_values(cls, values: list[Any]) -> Any:
+        """Build the table from its rows laid end to end, each in the order of the columns."""
+        if not values:
+            return cls()
+        width = len(cls.TYPES)
+        return cls(**{name: pack(code, values[at::width]) for at, (name, code) in enumerate(cls.TYPES.items())})
+
+
+class Spans(Table):
+    """Intervals. A span that is still open has duration -1; its completion repeats the id."""
+
+    span_id: Id = b""
+    trace_high: Id = b""
+    trace_low: Id = b""
+    parent_id: OptionalId = b""
+    name: Name = b""
+    start_ns: Time = b""
+    duration_ns: Duration = b""
+    segment: Text = b""
+    lane: Lane = b""
+    status: Text = b""
+    error: OptionalLongText = b""
+    step: Step = b""
+    session_id: OptionalText = b""
+    attributes: OptionalLongText = b""
+
+
+class Events(Table):
+    """Instants."""
+
+    time_ns: Time = b""
+    name: Text = b""
+    span_id: OptionalId = b""
+    trace_high: OptionalId = b""
+    trace_low: OptionalId = b""
+    lane: Lane = b""
+    step: Step = b""
+    session_id: OptionalText = b""
+    attributes: OptionalLongText = b""
+
+
+class Logs(Table):
+    """Log lines; `level` is a number as in the `logging` module."""
+
+    time_ns: Time = b""
+    level: Int = b""
+    logger: OptionalText = b""
+    message: LongText = b""
+    span_id: OptionalId = b""
+    trace_high: OptionalId = b""
+    trace_low: OptionalId = b""
+    lane: Lane = b""
+    step: Step = b""
+    session_id: OptionalText = b""
+    attributes: OptionalLongText = b""
+
+
+class Sessions(Table):
+    """Snapshots of sessions by the process that owns them; the newest one of a session wins."""
+
+    session_id: Text = b""
+    task_id: OptionalText = b""
+    status: Text = b""
+    time_ns: Time = b""
+    record: OptionalText = b""
+
+
+class Series(Table):
+    """The metrics that this batch's samples and histograms belong to, by position."""
+
+    name: Text = b""
+    kind: Text = b""
+    documentation: Text = b""
+    labels: Text = b""
+
+
+class Samples(Table):
+    """Gauge values, and counter totals since the process started."""
+
+    series: Index = b""
+    time_ns: Time = b""
+    value: Float = b""
+    step: Step = b""
+
+
+class Histograms(Table):
+    """Distributions since the process started; a row owns the next `buckets` entries of the `Buckets` table."""
+
+    series: Index = b""
+    time_ns: Time = b""
+    step: Step = b""
+    count: Unsigned = b""
+    sum: Float = b""
+    min: Float = b""
+    max: Float = b""
+    buckets: Index = b""
+
+
+class Buckets(Table):
+    """Histogram buckets (see `schema.histogram`), in the order of the `Histograms` rows."""
+
+    code: Int32 = b""
+    count: Unsigned = b""
+
+
+TABLES: Final[dict[str, type[Table]]] = {
+    "spans": Spans,
+    "events": Events,
+    "logs": Logs,
+    "sessions": Sessions,
+    "series": Series,
+    "samples": Samples,
+    "histograms": Histograms,
+    "buckets": Buckets,
+}
+
+
+def pack(code: str, values: Iterable[Any]) -> bytes:
+    """Return numbers as a raw little-endian column."""
+    column = array(code, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
