@@ -128,8 +128,6 @@ class Monitor(Producer):
         from rl_insight import startup
 
         resolved = startup.resolve(settings)
-        if resolved is None:
-            return
         recorder = Recorder(resolved.recorder)
         if resolved.server.backend == "ray" and _is_ray_worker():
             self._begin_in_background(recorder, lambda: _join_job(resolved, may_start_hub=True))

@@ -137,7 +137,7 @@ class Producer(SessionProducer):
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
-            return NoState(self.new_state, state_name, state_lane_id, labels)
+            return NoState(self, state_name, state_lane_id, labels)
         if state_lane_id is not None and state_lane_id.__class__ is not str:
             state_lane_id = short_text(state_lane_id)
         return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id, _producer=self)

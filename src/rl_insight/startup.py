@@ -22,6 +22,7 @@ from rl_insight.recorder.ids import host_name, new_process_id
 from rl_insight.recorder.recorder import Recorder
 from rl_insight.schema import Process
 from rl_insight.transport import Transport, available_backends, create_transport
+from rl_insight.transport.registry import unknown_backend
 
 logger = logging.getLogger("rl_insight")
 
@@ -58,26 +59,20 @@ class Pipeline:
         return stopped and delivered
 
 
-def resolve(config: InsightConfig) -> InsightConfig | None:
-    """Decide the backend and the server's address; None (and one clear line) when there is nowhere to send to.
+def resolve(config: InsightConfig) -> InsightConfig:
+    """Decide the backend; a Ray job also gets the address of the server on this machine, for its other nodes.
 
     Raises:
         ConfigError: an unknown backend.
     """
-    backend = config.server.backend
-    if backend not in (known := available_backends()):
-        raise ConfigError(f"unknown server.backend {backend!r}. Choose one of: {', '.join(known)}.")
     server = config.server
-    if not server.url and backend in ("auto", "ray", "http") and (local := find_local_server()) is not None:
-        server = replace(server, url=local.url, token=server.token or local.token)
+    backend = server.backend
+    if backend not in available_backends():
+        raise unknown_backend(backend)
     if backend == "auto":
         backend = "ray" if ray_is_initialized() else "http"
-    if backend == "http" and not server.url:
-        logger.error(
-            "RL-Insight records nothing: no server is known. Start one with `rl-insight server start`, "
-            "or set RL_INSIGHT_SERVER_URL or server.url."
-        )
-        return None
+    if backend == "ray" and not server.url and (local := find_local_server()) is not None:
+        server = replace(server, url=local.url, token=server.token or local.token)
     return replace(config, server=replace(server, backend=backend))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import SplitResult, urlsplit
 
 from rl_insight.errors import ConfigError
@@ -16,6 +15,8 @@ def is_loopback(host: str) -> bool:
     """
     if host == "localhost":
         return True
+    import ipaddress  # not at the top: `import rl_insight` does without it
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

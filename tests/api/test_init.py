@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+import time
 import warnings
 
 import pytest
@@ -111,13 +112,18 @@ def test_disabled_monitor_records_nothing(monitor, monkeypatch, how):
     assert monitor.get_status() == {"recording": False}
 
 
-def test_no_server_known_is_one_clear_line_and_a_disabled_monitor(monitor, monkeypatch, tmp_path, caplog):
+def test_without_a_server_events_wait_on_disk_and_one_line_says_so(monitor, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path))
-    monitor.init("p", "e", config={"server": {"backend": "http"}})
+    monitor.init("p", "e", config={"server": {"backend": "http"}, "http": {"spool_dir": str(tmp_path)}})
     monitor.metric_count("c")
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert monitor.flush(10) is False
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "rl-insight server start" in caplog.text
-    assert monitor.get_status() == {"recording": False}
+    assert "no server runs on this machine" in monitor.get_status()["transport"]["last_error"]
+    begun = time.monotonic()
+    monitor.finish()
+    assert time.monotonic() - begun < 4  # it does not wait out its time for a server that does not run
+    assert list(tmp_path.rglob("*.rli"))
 
 
 def test_training_goes_on_when_the_server_is_away(monitor, tmp_path, caplog):

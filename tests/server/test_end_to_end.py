@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -94,6 +95,54 @@ def test_a_training_process_finds_the_server_and_everything_it_recorded_is_store
     assert query(server.data_dir, "r1", "SELECT max(count) FROM histograms") == [(20,)]
     assert query(server.data_dir, "r1", "SELECT message FROM logs") == [("done",)]
     assert query(server.data_dir, "r1", "SELECT role, rank, final FROM processes") == [("trainer", 0, True)]
+
+
+WAITING = """
+import sys
+import rl_insight as insight
+insight.init("math", "grpo", run_id="r1")
+assert insight.run_url() is None
+insight.metric_count("samples", 2)
+assert not insight.flush()
+status = insight.get_status()["transport"]
+assert (status["url"], status["last_error"]) == (None, "no server runs on this machine, and server.url is not set")
+print("ready", flush=True)
+sys.stdin.readline()
+with insight.trace_span("late"):
+    pass
+assert insight.flush(20), insight.get_status()
+print(insight.run_url(), flush=True)
+"""
+
+
+def test_script_that_ran_before_the_server_is_recorded_in_full(start_server, query, tmp_path, monkeypatch, wait_until):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    begun = time.monotonic()
+    done = run(PRODUCER, RL_INSIGHT_DATA_DIR=str(tmp_path / "data"))
+    assert time.monotonic() - begun < 15
+    (line,) = [line for line in done.stderr.splitlines() if "no server" in line]
+    assert line.startswith(f"RL-Insight found no server: events wait in {tmp_path}")
+    server = start_server()
+    wait_until(lambda: list((tmp_path / "data").rglob("*.duckdb")) and not list(tmp_path.rglob("*.rli")))
+    assert server.signal() == 0
+    assert query(server.data_dir, "r1", "SELECT count(*) FROM spans") == [(40,)]
+    assert query(server.data_dir, "r1", "SELECT message FROM logs") == [("done",)]
+
+
+def test_running_process_finds_a_server_that_starts_later(start_server, query, tmp_path):
+    environ = {**os.environ, "RL_INSIGHT_DATA_DIR": str(tmp_path / "data"), "TMPDIR": str(tmp_path / "other")}
+    (tmp_path / "other").mkdir()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", WAITING], env=environ, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        server = start_server()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{server.url}/?run=r1\n"
+        assert process.wait(20) == 0
+    assert server.signal() == 0
+    assert query(server.data_dir, "r1", "SELECT name FROM spans") == [("late",)]
+    assert query(server.data_dir, "r1", "SELECT max(value) FROM samples") == [(2.0,)]
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

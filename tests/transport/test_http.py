@@ -94,7 +94,7 @@ def test_outage_is_warned_of_once_and_its_end_told(make_transport, receiver, hel
     helpers.wait_until(lambda: transport.get_status()["retries"] >= 3)
     receiver.start()
     assert transport.flush(20)
-    assert caplog.text.count("does not take batches") == 1
+    assert caplog.text.count("RL-Insight cannot deliver to") == 1
     assert caplog.text.count("takes batches again") == 1
 
 

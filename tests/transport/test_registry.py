@@ -32,7 +32,6 @@ def config(tmp_path):
 @pytest.mark.parametrize(
     ("backend", "kind"),
     [
-        ("auto", HttpTransport),
         ("http", HttpTransport),
         ("file", FileTransport),
         ("memory", MemoryTransport),
@@ -53,10 +52,14 @@ def test_unknown_backend_names_the_known_ones(config):
         assert name in str(caught.value)
 
 
-def test_http_without_an_address_says_what_to_do(config):
+def test_http_without_an_address_waits_for_a_server_on_this_machine(config, monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path))
     config.server.url = None
-    with pytest.raises(ConfigError, match="rl-insight server start"):
-        create_transport("http", config, PROCESS)
+    transport = create_transport("http", config, PROCESS)
+    assert transport.server_url is None
+    assert "no server runs on this machine" in transport.get_status()["last_error"]
+    assert caplog.text.count("rl-insight server start") == 1
+    transport.close()
 
 
 def test_file_settings_reach_the_transport(config, helpers, tmp_path):

@@ -29,9 +29,12 @@ def find_local_server(directory: Path | None = None) -> ServerState | None:
     try:
         raw = ((directory or data_dir()) / STATE_FILE).read_bytes()
         state = msgspec.json.decode(raw, type=ServerState)
+    except (OSError, msgspec.DecodeError, RuntimeError):
+        return None
+    try:
         os.kill(state.pid, 0)
     except PermissionError:  # it runs, under another user
         return state
-    except (OSError, msgspec.DecodeError, OverflowError, RuntimeError):
+    except (OSError, OverflowError):
         return None
     return state

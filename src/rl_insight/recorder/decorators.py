@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from rl_insight.recorder import context  # by module: functions that travel by pickle cannot carry a ContextVar
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
@@ -136,32 +138,35 @@ def decorated(function: Any, kind: str, make: Maker, arguments: tuple[Any, ...])
     return traced(function, lambda _args: make(*arguments))
 
 
-class NoState(NoSpan):
+class NoState(NoSpan, msgspec.Struct, gc=False, eq=False):
     """What trace_state() returns while nothing is recorded: does nothing, and still decorates."""
 
-    __slots__ = ("_arguments", "_make")
-    kind = "trace_state"
-
-    def __init__(self, make: Maker, *arguments: Any) -> None:
-        self._make = make
-        self._arguments = arguments
+    _producer: Any
+    _name: str
+    _lane: str | None
+    _labels: dict[str, Any]
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: whether anything is recorded is decided at each call."""
-        return decorated(function, self.kind, self._make, self._arguments)
+        return decorated(function, "trace_state", self._producer.new_state, (self._name, self._lane, self._labels))
 
 
-class NoSession(NoState):
+class NoSession(NoSpan):
     """What session(), phase() and task() return while nothing is recorded: does nothing, and still decorates."""
 
-    __slots__ = ("kind",)
+    __slots__ = ("_arguments", "_kind", "_make")
 
     session_id: None = None
     task_id: None = None
 
     def __init__(self, kind: str, make: Maker, *arguments: Any) -> None:
-        super().__init__(make, *arguments)
-        self.kind = kind
+        self._kind = kind
+        self._make = make
+        self._arguments = arguments
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function: whether anything is recorded is decided at each call."""
+        return decorated(function, self._kind, self._make, self._arguments)
 
     def __enter__(self) -> NoSession:
         return self

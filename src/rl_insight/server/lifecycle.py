@@ -29,6 +29,7 @@ from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
+from rl_insight.transport import HttpTransport
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ Announce = Callable[[ServerRecord], None]
 """Called once, when the server can be reached."""
 
 _GRACE_S = 1
+_ADOPT_INTERVAL_S = 10.0
 _LOG_BYTES = 10 * 1024 * 1024
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- what to connect to where a server listens everywhere
 
@@ -73,6 +75,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
             def ready() -> None:
                 directory.write(record)
                 services.is_ready = True
+                stack.callback(_adopt_spools(record).close)
                 logger.info("the server is ready at %s (pid %d)", record.url, record.pid)
                 announce(record)
 
@@ -82,6 +85,17 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
         return code
     finally:
         directory.close()
+
+
+def _adopt_spools(record: ServerRecord) -> HttpTransport:
+    """Have this server sent what processes on this machine recorded while none ran, and did not live to deliver."""
+    return HttpTransport(
+        None,
+        process_id=f"server-{record.pid}",
+        data_dir=Path(record.data_dir),
+        ca_file=record.tls_cert,
+        adopt_interval_s=_ADOPT_INTERVAL_S,
+    )
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rl_insight.backoff import Backoff
 from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, decode, frame, read_frames
 from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, file_name, write_all
@@ -49,14 +50,12 @@ class FileTransport(Transport):
         self._directory = Path(directory)
         self._stem = file_name(process_id)
         self._rotate_bytes = rotate_bytes
-        self._retry_initial_s = retry_initial_s
-        self._retry_max_s = retry_max_s
+        self._backoff = Backoff(retry_initial_s, retry_max_s)
         self._lock = threading.Lock()
         self._descriptor = -1
         self._path: Path | None = None
         self._number = 0
         self._size = 0
-        self._failures = 0
         self._retry_at = 0.0
         self._error: str | None = None
         self._written = self._written_bytes = self._lost = 0
@@ -112,7 +111,8 @@ class FileTransport(Transport):
             return "disk"
         if self._error is not None:
             logger.info("RL-Insight writes to %s again.", self._path)
-            self._error, self._failures = None, 0
+            self._error = None
+            self._backoff.reset()
         self._written += 1
         self._written_bytes += len(data)
         return None
@@ -150,8 +150,7 @@ class FileTransport(Transport):
             )
         self._error = str(error)
         self._close_file()
-        self._retry_at = time.monotonic() + min(self._retry_max_s, self._retry_initial_s * 2**self._failures)
-        self._failures = min(self._failures + 1, 30)
+        self._retry_at = time.monotonic() + self._backoff.next_s()
 
     def _close_file(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

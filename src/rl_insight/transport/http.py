@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import http.client
-import importlib.util
 import logging
 import os
-import random
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rl_insight.errors import ConfigError
+from rl_insight.backoff import Backoff
+from rl_insight.config.paths import data_dir as default_data_dir
+from rl_insight.config.paths import find_local_server
+from rl_insight.transport._compression import choose_compression, compress
 from rl_insight.transport._disk import file_name
 from rl_insight.transport._http_client import Answer, IngestClient
 from rl_insight.transport.base import Transport
@@ -28,7 +28,8 @@ MAX_REQUEST_BYTES: Final = 1_000_000
 MAX_REQUEST_BATCHES: Final = 32
 COMPRESS_FROM_BYTES: Final = 16 * 1024
 CLOSE_TIMEOUT_S: Final = 1.0
-COMPRESSIONS: Final = ("auto", "none", "gzip", "zstd")
+_LOOK_AGAIN_S: Final = 2.0
+"""How long to wait before looking again for a server on this machine."""
 
 _REFUSED: Final = frozenset({400, 413, 415, 422})
 """The server will not take this request, however often it comes."""
@@ -48,7 +49,15 @@ class HttpTransport(Transport):
     """Writes each batch to a spool first; one thread posts them and deletes what the server has taken.
 
     `send` costs one small file, whatever the server does. Batches that a process leaves behind, killed or not, are
-    adopted by the next transport on this machine that has the same URL.
+    adopted by the next transport on this machine that has the same URL. Without a URL the transport sends to the server
+    that runs on this machine, looks for it again whenever it is away, and the next server there adopts what is left.
+
+    Args:
+        url: The server; None for the one on this machine.
+        process_id: The process whose batches these are.
+        token: What the server asks for; None takes the one that a server on this machine left.
+        data_dir: The data directory of the server on this machine; by default the one of the environment.
+        ca_file: The certificates to trust in place of the system's.
 
     >>> transport = HttpTransport("http://127.0.0.1:18080", process_id="node7-4711-9f3a2c1d")
     >>> transport.get_status()["waiting_batches"]
@@ -58,10 +67,11 @@ class HttpTransport(Transport):
 
     def __init__(
         self,
-        url: str,
+        url: str | None,
         *,
         process_id: str,
         token: str | None = None,
+        data_dir: Path | None = None,
         timeout_s: float = 10.0,
         compression: str = "auto",
         spool_dir: str | os.PathLike[str] | None = None,
@@ -71,30 +81,50 @@ class HttpTransport(Transport):
         adopt_interval_s: float = 30.0,
         ca_file: str | None = None,
     ) -> None:
-        self._client = IngestClient(url, token=token, timeout_s=timeout_s, ca_file=ca_file)
-        self.server_url = url
-        self._shown_url = without_credentials(url)
-        self._compression = _choose_compression(compression, is_loopback=self._client.is_loopback)
-        self._retry_initial_s = retry_initial_s
+        self._token = token
+        self._timeout_s = timeout_s
+        self._ca_file = ca_file
+        self._compression_choice = compression
+        self._compression = choose_compression(compression, is_loopback=True)
+        self._data_dir = data_dir or default_data_dir()
+        self._is_local = url is None
+        self._client: IngestClient | None = None
+        self._looked_in_vain = False
+        self._backoff = Backoff(retry_initial_s, retry_max_s, jitter=True)
         self._retry_max_s = max(retry_max_s, retry_initial_s)
         self._adopt_interval_s = adopt_interval_s
         self._spool_max_bytes = spool_max_bytes
-        self._spool_root = _spool_root(url, spool_dir)
+        self._spool_root = _spool_root(local_spool(self._data_dir) if url is None else url, spool_dir)
         own = None if self._spool_root is None else self._spool_root / file_name(process_id)
         self._spool = Spool(own, spool_max_bytes)
         self._adopted: list[Spool] = []
-        # A generator of its own: training code seeds the global one and relies on its sequence.
-        self._random = random.SystemRandom()
         self._changed = threading.Condition()
         self._stopping = False
         self._hurry = False
-        self._failures = 0
         self._outage: str | None = None
         self._last_error: str | None = None
         self._warned: set[int] = set()
         self._delivered = self._delivered_bytes = self._retries = self._adopted_batches = 0
+        if url is not None:
+            self._connect(url, token)
+        elif self._find_server() is None:
+            self._no_server()
         self._thread = threading.Thread(target=self._run, name="rl-insight-http", daemon=True)
         self._thread.start()
+
+    def _connect(self, url: str, token: str | None) -> IngestClient:
+        client = IngestClient(url, token=token, timeout_s=self._timeout_s, ca_file=self._ca_file)
+        self._compression = choose_compression(self._compression_choice, is_loopback=client.is_loopback)
+        self.server_url = url
+        self._client = client
+        if self._stopping:
+            client.interrupt()
+        return client
+
+    def _find_server(self) -> IngestClient | None:
+        """Connect to the server that runs on this machine now; None when there is none."""
+        found = find_local_server(self._data_dir) if self._is_local else None
+        return None if found is None else self._connect(found.url, self._token or found.token)
 
     def send(self, payload: bytes) -> None:
         """Put one batch into the spool and wake the sender."""
@@ -111,8 +141,9 @@ class HttpTransport(Transport):
         """Wait until the server has taken everything; a sender that pauses after a failure tries again at once."""
         with self._changed:
             self._hurry = True
+            self._looked_in_vain = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopping or not len(self._spool), timeout_s)
+            self._changed.wait_for(lambda: self._stopping or self._looked_in_vain or not len(self._spool), timeout_s)
             self._hurry = False
         return not len(self._spool)
 
@@ -123,7 +154,8 @@ class HttpTransport(Transport):
                 return
             self._stopping = True
             self._changed.notify_all()
-        self._client.interrupt()
+        if (client := self._client) is not None:
+            client.interrupt()
         self._thread.join(CLOSE_TIMEOUT_S)
         lost = self._spool.close()
         for spool in self._adopted:
@@ -135,15 +167,20 @@ class HttpTransport(Transport):
         """Close what a forked child inherited; takes no lock and sends nothing."""
         self._stopping = True
         self._changed = threading.Condition()
-        self._client.abandon()
+        if self._client is not None:
+            self._client.abandon()
         for spool in (self._spool, *self._adopted):
             spool.abandon()
 
+    @property
+    def _shown_url(self) -> str:
+        return without_credentials(self.server_url or "")
+
     def get_status(self) -> dict[str, Any]:
-        """Tell what was delivered, what waits and where, and the last problem."""
+        """Return what was delivered, what waits and where, and the last problem."""
         return {
             "backend": "http",
-            "url": self._shown_url,
+            "url": self._shown_url if self.server_url else None,
             "delivered_batches": self._delivered,
             "delivered_bytes": self._delivered_bytes,
             "waiting_batches": len(self._spool) + sum(map(len, self._adopted)),
@@ -164,7 +201,8 @@ class HttpTransport(Transport):
                 pause = self._unreachable(error)
             if pause is not None:
                 self._wait(pause)
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def _send_next(self) -> _Pause | None:
         """Send one request's worth of batches, own ones first; waits for work when there is none."""
@@ -188,10 +226,13 @@ class HttpTransport(Transport):
 
     def _deliver(self, spool: Spool, batches: Sequence[Waiting]) -> _Pause | None:
         """Send batches in one request and deal with the answer; returns the pause that is due after a failure."""
+        client = self._client or self._find_server()
+        if client is None:
+            return self._no_server()
         body = b"".join(waiting.frame for waiting in batches)
         encoding = self._compression if len(body) > COMPRESS_FROM_BYTES else None
         try:
-            answer = self._client.post(_compress(body, encoding), encoding)
+            answer = client.post(compress(body, encoding), encoding)
         except (OSError, http.client.HTTPException) as error:
             return self._unreachable(error)
         if 200 <= answer.status < 300 and answer.is_receipt:
@@ -208,7 +249,7 @@ class HttpTransport(Transport):
 
     def _taken(self, spool: Spool, batches: Sequence[Waiting]) -> None:
         spool.remove(waiting.number for waiting in batches)
-        self._failures = 0
+        self._backoff.reset()
         if self._outage is not None:
             logger.info("RL-Insight server %s takes batches again; %d wait.", self._shown_url, len(self._spool))
             self._outage = None
@@ -259,25 +300,41 @@ class HttpTransport(Transport):
     def _unreachable(self, error: Exception) -> _Pause:
         if self._stopping:
             return _Pause(0.0)
+        if self._is_local and self._client is not None:  # another one may run by the next attempt, on another port
+            self._client.close()
+            self._client = None
         return self._failed(str(error) or type(error).__name__)
 
-    def _failed(self, problem: str, advice: str = "They are sent when it does") -> _Pause:
+    def _no_server(self) -> _Pause:
+        self._last_error = "no server runs on this machine, and server.url is not set"
+        if self._outage is None:
+            self._outage = self._last_error
+            logger.warning(
+                "RL-Insight found no server: events wait in %s (up to %d MiB) and are delivered when one runs. "
+                "Start it with `rl-insight server start`, or set RL_INSIGHT_SERVER_URL.",
+                self._spool.directory or "memory",
+                self._spool_max_bytes // 2**20,
+            )
+        with self._changed:
+            self._looked_in_vain = True
+            self._changed.notify_all()
+        return _Pause(min(self._backoff.next_s(), _LOOK_AGAIN_S))
+
+    def _failed(self, problem: str, advice: str = "They will be sent when the server is back") -> _Pause:
         """Note a failure, warn once for each kind of outage, and choose the pause: exponential, with full jitter."""
         self._last_error = problem
         self._retries += 1
         if self._outage != advice:
             self._outage = advice
             logger.warning(
-                "RL-Insight server %s does not take batches: %s. Up to %d MiB of them wait in %s. %s.",
+                "RL-Insight cannot deliver to %s: %s. Keeping up to %d MiB in %s. %s.",
                 self._shown_url,
                 problem.rstrip("."),
                 self._spool_max_bytes // 2**20,
                 self._spool.directory or "memory",
                 advice,
             )
-        longest = min(self._retry_max_s, self._retry_initial_s * 2**self._failures)
-        self._failures = min(self._failures + 1, 30)
-        return _Pause(self._random.uniform(self._retry_initial_s, longest))
+        return _Pause(self._backoff.next_s())
 
     def _wait(self, pause: _Pause) -> None:
         with self._changed:
@@ -298,9 +355,14 @@ class HttpTransport(Transport):
         self._adopted = []
 
 
-def _spool_root(url: str, spool_dir: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder of the spools for a URL; None when the default place belongs to somebody else."""
-    name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
+def local_spool(data_dir: Path) -> str:
+    """Return the name of the spools for the server on this machine with this data directory."""
+    return f"local:{data_dir.resolve()}"
+
+
+def _spool_root(receiver: str, spool_dir: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder of the spools for a receiver; None when the default place belongs to another user."""
+    name = hashlib.sha256(receiver.rstrip("/").encode()).hexdigest()[:16]
     if spool_dir is not None:
         return Path(spool_dir) / name
     home = Path(tempfile.gettempdir()) / f"rl-insight-{os.geteuid()}"
@@ -318,28 +380,3 @@ def _spool_root(url: str, spool_dir: str | os.PathLike[str] | None) -> Path | No
         home,
     )
     return None
-
-
-def _choose_compression(choice: str, *, is_loopback: bool) -> str | None:
-    if choice not in COMPRESSIONS:
-        raise ConfigError(f"http.compression is {choice!r}. Choose one of: {', '.join(COMPRESSIONS)}.")
-    if choice == "none" or (choice == "auto" and is_loopback):
-        return None
-    has_zstd = importlib.util.find_spec("zstandard") is not None
-    if choice == "zstd" and not has_zstd:
-        raise ConfigError(
-            "http.compression is 'zstd', but the package zstandard is missing. "
-            "Install it with: pip install 'rl-insight[zstd]'."
-        )
-    return "zstd" if has_zstd and choice != "gzip" else "gzip"
-
-
-def _compress(body: bytes, encoding: str | None) -> bytes:
-    if encoding is None:
-        return body
-    if encoding == "gzip":
-        return gzip.compress(body, compresslevel=1)
-    import zstandard
-
-    compressed: bytes = zstandard.compress(body, 1)
-    return compressed

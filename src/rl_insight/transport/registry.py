@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import sys
 from collections.abc import Callable
 
 from rl_insight.config.model import InsightConfig
@@ -19,15 +18,14 @@ TransportFactory = Callable[[InsightConfig, Process], Transport]
 
 
 def create_transport(backend: str, config: InsightConfig, process: Process) -> Transport:
-    """Make the transport that a backend name stands for; `auto` is Ray where it is initialised, else HTTP.
+    """Make the transport that a backend name, other than `auto`, means.
 
     Raises:
         ConfigError: no such backend, its package cannot be loaded, or its settings cannot be used.
     """
-    name = _resolve_auto() if backend == "auto" else backend
-    factory = _BUILT_IN.get(name) or _plugin(name)
+    factory = _BUILT_IN.get(backend) or _plugin(backend)
     if factory is None:
-        raise ConfigError(f"unknown server.backend {backend!r}. Choose one of: {', '.join(available_backends())}.")
+        raise unknown_backend(backend)
     transport = factory(config, process)
     if not isinstance(transport, Transport):
         raise ConfigError(
@@ -47,12 +45,9 @@ def available_backends() -> list[str]:
     return sorted({"auto", *_BUILT_IN, *plugins})
 
 
-def _resolve_auto() -> str:
-    # A program that never imported Ray has not initialised it either.
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized() and "ray" in available_backends():
-        return "ray"
-    return "http"
+def unknown_backend(backend: str) -> ConfigError:
+    """Return the error for a backend that does not exist here."""
+    return ConfigError(f"unknown server.backend {backend!r}. Choose one of: {', '.join(available_backends())}.")
 
 
 def _plugin(name: str) -> TransportFactory | None:
@@ -71,11 +66,6 @@ def _plugin(name: str) -> TransportFactory | None:
 def _make_http(config: InsightConfig, process: Process) -> Transport:
     from rl_insight.transport.http import HttpTransport
 
-    if not config.server.url:
-        raise ConfigError(
-            "server.backend 'http' needs an address: server.url is empty. "
-            "Start a server with `rl-insight server start`, or set server.url or RL_INSIGHT_SERVER_URL."
-        )
     settings = config.http
     return HttpTransport(
         config.server.url,
