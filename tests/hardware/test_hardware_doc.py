@@ -18,7 +18,7 @@ def test_every_metric_is_documented(quantity):
 
 
 @pytest.mark.parametrize(
-    "module", ["base", "quantities", "tracker_keys", "throughput", "exposition", "exporter", "compare", "monitor"]
+    "module", ["base", "quantities", "tracker_keys", "throughput", "exposition", "exporter", "monitor"]
 )
 def test_examples_in_docstrings_run(module):
     results = doctest.testmod(importlib.import_module(f"rl_insight.hardware.{module}"))

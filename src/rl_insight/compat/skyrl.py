@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rl_insight.hardware.monitor import HardwareMonitor
 from rl_insight.hardware.ray import RaySource
-from rl_insight.hardware.tracker_keys import NEMO_KEYS, PRODUCT_KEYS, tracker_values
+from rl_insight.hardware.tracker_keys import NEMO_KEYS, SKYRL_KEYS, tracker_values
 from rl_insight.startup import ray_is_initialized
 
 _MAX_FLUSH_WAIT_S = 1.0
@@ -73,7 +73,7 @@ class RayGpuMonitor:
         """
         means = self._monitor.drain(self._flush_wait_s)
         if not self._is_nemo:
-            return {**tracker_values(means, PRODUCT_KEYS)}
+            return {**tracker_values(means, SKYRL_KEYS)}
         found: dict[str, Any] = {**tracker_values(means, NEMO_KEYS, has_averages=False)}
         models = {(mean.node_index, mean.index): mean.model for mean in means if mean.kind == "gpu" and mean.model}
         found |= {f"ray/node.{node}.gpu.{index}.type": model for (node, index), model in models.items()}

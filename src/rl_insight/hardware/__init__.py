@@ -16,11 +16,7 @@ from rl_insight.hardware.means import StepMean
 from rl_insight.hardware.monitor import HardwareMonitor
 from rl_insight.hardware.nvml import NvmlSource
 from rl_insight.hardware.ray import RaySource
-from rl_insight.hardware.throughput import (
-    rl_tokens_per_second_per_gpu,
-    sft_tokens_per_second_per_gpu,
-    tokens_per_second_per_gpu,
-)
+from rl_insight.hardware.throughput import tokens_per_second_per_gpu
 from rl_insight.producer import Producer
 
 __all__ = [
@@ -33,8 +29,6 @@ __all__ = [
     "Source",
     "StepMean",
     "monitor_hardware",
-    "rl_tokens_per_second_per_gpu",
-    "sft_tokens_per_second_per_gpu",
     "tokens_per_second_per_gpu",
 ]
 
@@ -46,7 +40,7 @@ def monitor_hardware(
 ) -> HardwareMonitor:
     """Start watching the hardware and record it as metrics of the run; returns the running monitor.
 
-    With Ray initialised, one process watches all nodes: call it in the driver. Without Ray, call it in every process;
+    With Ray initialized, one process watches all nodes: call it in the driver. Without Ray, call it in every process;
     the first of each machine watches the GPUs and the host.
 
     >>> hardware = monitor_hardware(interval_s=5.0)  # doctest: +SKIP
@@ -54,7 +48,7 @@ def monitor_hardware(
 
     Args:
         interval_s: Seconds between two readings.
-        sources: `auto` (Ray if it is initialised, else NVML and the host), or sources and names of sources.
+        sources: `auto` (Ray if it is initialized, else NVML and the host), or sources and names of sources.
         monitor: Records the readings; the default one when left out.
     """
     return HardwareMonitor(interval_s, sources, monitor).start()

@@ -8,7 +8,7 @@ from rl_insight.hardware.means import StepMean
 
 GIB = 1024**3
 
-PRODUCT_KEYS = {
+SKYRL_KEYS = {
     ("gpu", "utilization_ratio"): ("util", 100.0),
     ("gpu", "memory_used_bytes"): ("mem_used_gb", 1 / GIB),
     ("node", "memory_used_bytes"): ("cpu_ram_used_gb", 1 / GIB),
@@ -24,7 +24,7 @@ NEMO_KEYS = {
 """As NeMo-RL spells them; it has no means over the devices."""
 
 MORE_KEYS = {
-    **PRODUCT_KEYS,
+    **SKYRL_KEYS,
     ("gpu", "power_watts"): ("power_w", 1.0),
     ("gpu", "temperature_celsius"): ("temperature_c", 1.0),
     ("node", "cpu_utilization_ratio"): ("cpu_util", 100.0),

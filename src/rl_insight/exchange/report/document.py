@@ -9,10 +9,10 @@ from rl_insight.exchange.report.metrics import metric_lines
 from rl_insight.exchange.report.model import VERSION, ReportDocument
 from rl_insight.exchange.report.sessions import session_report
 from rl_insight.exchange.report.spans import span_blocks, span_columns
-from rl_insight.hardware.of_run import usage_of_run
 from rl_insight.store import RunStore, queries
 from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, Step
 from rl_insight.store.queries.hotspots import GroupBy
+from rl_insight.store.queries.usage_by_state import usage_of_run
 
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000

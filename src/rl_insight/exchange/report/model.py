@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-from rl_insight.hardware.of_run import UsageByState
 from rl_insight.store.queries import (
     Breakdown,
     Event,
@@ -31,6 +30,7 @@ from rl_insight.store.queries import (
     StepMetric,
     Timeline,
 )
+from rl_insight.store.queries.usage_by_state import UsageByState
 
 VERSION = 3
 

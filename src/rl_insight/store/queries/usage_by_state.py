@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rl_insight.store.queries import Cursor
+from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.hardware import MAX_GAP_S, StateTotals, StepEnergy, gpu_totals
 
 

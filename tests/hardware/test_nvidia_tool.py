@@ -4,8 +4,8 @@ import json
 import stat
 import sys
 
-from rl_insight.hardware.__main__ import main
-from rl_insight.hardware.compare import parse_query
+from benchmarks.nvidia.__main__ import main
+from benchmarks.nvidia.compare import parse_query
 
 
 def test_once_prints_each_reading_as_json(capsys):

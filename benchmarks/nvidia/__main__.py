@@ -1,4 +1,4 @@
-"""A look at what this machine's hardware shows: `python -m rl_insight.hardware`."""
+"""A look at what this machine's hardware shows: `python -m benchmarks.nvidia`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.nvidia.compare import as_rows, compare_with_nvidia_smi
 from rl_insight.hardware.base import Source
-from rl_insight.hardware.compare import as_rows, compare_with_nvidia_smi
 from rl_insight.hardware.selection import choose_sources
 
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _compare(options)
     sources = choose_sources(options.source or "auto")
     if not sources:
-        print("there is nothing to watch here.", file=sys.stderr)  # noqa: T201  # a command's output
+        print("there is nothing to watch here.", file=sys.stderr)  # a command's output
         return 2
     try:
         _watch(sources, options)
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rl_insight.hardware", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nvidia", description=__doc__)
     parser.add_argument("--once", action="store_true", help="read once and end")
-    parser.add_argument("--json", action="store_true", help="print JSON, one line a reading")
+    parser.add_argument("--json", action="store_true", help="print JSON, one line per reading")
     parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="time between readings")
     parser.add_argument("--source", action="append", metavar="NAME", help="ray, nvml or host; may be repeated")
     parser.add_argument("--compare-nvidia-smi", action="store_true", help="read beside nvidia-smi and compare")
@@ -64,27 +64,27 @@ def _watch(sources: list[Source], options: argparse.Namespace) -> None:
 
 def _print(options: argparse.Namespace, row: dict[str, Any]) -> None:
     if options.json:
-        print(json.dumps(row), flush=True)  # noqa: T201  # a command's output
+        print(json.dumps(row), flush=True)  # a command's output
         return
     what = " ".join(str(row[key]) for key in ("source", "host", "kind", "index", "model", "pid") if row.get(key))
-    print(what)  # noqa: T201  # a command's output
+    print(what)  # a command's output
     for name, value in row["values"].items():
-        print(f"  {name:32} {value:.6g}")  # noqa: T201  # a command's output
+        print(f"  {name:32} {value:.6g}")  # a command's output
 
 
 def _compare(options: argparse.Namespace) -> int:
     try:
         comparisons, engine = compare_with_nvidia_smi(options.seconds, load=options.load)
     except RuntimeError as error:
-        print(error, file=sys.stderr)  # noqa: T201  # a command's output
+        print(error, file=sys.stderr)  # a command's output
         return 2
     if options.json:
-        print(json.dumps({"load": engine, "comparisons": as_rows(comparisons)}))  # noqa: T201  # a command's output
+        print(json.dumps({"load": engine, "comparisons": as_rows(comparisons)}))  # a command's output
     else:
-        print(f"load: {engine or 'none'}")  # noqa: T201  # a command's output
+        print(f"load: {engine or 'none'}")  # a command's output
         for row in comparisons:
             verdict = "agrees" if row.agrees else "DIFFERS"
-            print(  # noqa: T201  # a command's output
+            print(  # a command's output
                 f"gpu {row.gpu} {row.quantity:20} ours {row.ours:.6g}, nvidia-smi {row.nvidia_smi:.6g} "
                 f"(noise {row.noise:.3g}, {row.pairs} pairs): {verdict}"
             )

@@ -1,6 +1,6 @@
 """Keeps the GPUs busy, to check readings against: with PyTorch, CuPy, or nothing but the driver.
 
-python -m rl_insight.hardware.load SECONDS
+python -m benchmarks.nvidia.load SECONDS
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def run_load(seconds: float) -> str | None:
     for name, prepare in (("torch", _torch), ("cupy", _cupy), ("libcuda", _libcuda)):
         try:
             work = prepare()
-        except Exception as error:  # noqa: BLE001  # missing, of another CUDA version, no GPU: the next may do
-            print(f"{name}: {error!r}", file=sys.stderr)  # noqa: T201  # a command's output
+        except Exception as error:  # missing, of another CUDA version, no GPU: the next may do
+            print(f"{name}: {error!r}", file=sys.stderr)  # a command's output
             continue
-        print(name, flush=True)  # noqa: T201  # tells the parent that the load runs
+        print(name, flush=True)  # tells the parent that the load runs
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             work()

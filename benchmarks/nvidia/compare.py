@@ -72,8 +72,8 @@ def compare_with_nvidia_smi(seconds: float, *, load: bool) -> tuple[list[Compari
 @contextlib.contextmanager
 def _load(seconds: float) -> Iterator[str | None]:
     """Keep the GPUs busy from a process of its own, and go on when it has begun."""
-    command = [sys.executable, "-m", "rl_insight.hardware.load", str(seconds + 10)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own module
+    command = [sys.executable, "-m", "benchmarks.nvidia.load", str(seconds + 10)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # our own module
         giving_up = threading.Timer(_LOAD_START_S, process.kill)
         giving_up.start()
         try:
@@ -114,7 +114,7 @@ def _by_gpu(readings: list[Reading]) -> dict[str, dict[str, float]]:
 def _query(tool: str) -> dict[str, dict[str, float]]:
     fields = ",".join(["index", *(field for field, _factor in _FIELDS.values())])
     command = [tool, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)  # noqa: S603  # found on PATH
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)  # found on PATH
     return parse_query(done.stdout)
 
 
