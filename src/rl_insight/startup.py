@@ -116,12 +116,12 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
 
 def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport:
     """Have this process export its spans itself, besides sending them to the server."""
-    from rl_insight.collector import InProcessCollector
+    from rl_insight.collector import Collector
     from rl_insight.collector.sinks.otlp import OtlpTraceSink
     from rl_insight.hub.forwarding import ForwardingTransport
 
     sink = OtlpTraceSink(config.otlp.traces_endpoint or "")
-    collector = InProcessCollector([sink], namespace=config.server.namespace)
+    collector = Collector([sink], namespace=config.server.namespace)
     return ForwardingTransport(collector, transport)
 
 

@@ -84,6 +84,9 @@ class FakeProcess:
     def payload(self, **fields):
         return encode(self.batch(**fields))
 
+    def payloads(self, count):
+        return [self.payload() for _ in range(count)]
+
 
 @pytest.fixture
 def fake_process():

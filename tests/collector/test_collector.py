@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from rl_insight.collector import InProcessCollector, LedgerEntry, Receipt, SequenceLedger
+from rl_insight.collector import Collector, Receipt
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.errors import SchemaError
+from rl_insight.intake import Intake, Ledger
+from rl_insight.intake.ledger import MAX_GAPS
 from rl_insight.schema import BatchBuilder, Loss, Process, encode
 
 SECOND = 1_000_000_000
@@ -30,11 +32,11 @@ def total(collector, name):
 
 
 def test_status_tells_who_sent_what(fake_process, clock):
-    collector = InProcessCollector([MemorySink()], clock=clock)
+    collector = Collector([MemorySink()], clock=clock)
     process = fake_process("p1", role="rollout", rank=3)
     process.count("steps").observe("h", 1.0).span().event().log().log()
     losses = [Loss("spans", "buffer", 5)]
-    collector.ingest(process.payload(sent_ns=clock.now_ns - 2 * SECOND, losses=losses))
+    collector.ingest(process.payload(sent_ns=clock.now_ns + 2 * SECOND, losses=losses))
     assert collector.wait_idle(10)
     status = collector.get_status()
     assert status["processes"]["p1"] == {
@@ -50,9 +52,8 @@ def test_status_tells_who_sent_what(fake_process, clock):
         "batches": 1,
         "events": {"spans": 1, "events": 1, "logs": 2, "samples": 1, "histograms": 1},
         "losses": [{"kind": "spans", "reason": "buffer", "count": 5}],
-        "clock_offset_ns": 2 * SECOND,
-        "final": False,
-        "silent": False,
+        "clock_offset_ns": -2 * SECOND,
+        "state": "live",
     }
     assert status["events"] == status["processes"]["p1"]["events"]
     assert (status["batches"], status["duplicates"], status["series"]) == (1, 0, 2)
@@ -62,7 +63,7 @@ def test_status_tells_who_sent_what(fake_process, clock):
 
 
 def test_replaying_everything_changes_nothing_but_the_duplicates(fake_process):
-    collector = InProcessCollector([sink := MemorySink()])
+    collector = Collector([sink := MemorySink()])
     process = fake_process()
     payloads = [process.count("steps").payload(losses=[Loss("spans", "buffer", 5)]) for _ in range(5)]
     assert [collector.ingest(payload) for payload in payloads] == [Receipt(accepted=1)] * 5
@@ -75,7 +76,7 @@ def test_replaying_everything_changes_nothing_but_the_duplicates(fake_process):
 
 
 def test_losses_of_processes_add_up_and_never_shrink(fake_process):
-    collector = InProcessCollector()
+    collector = Collector()
     first, second = fake_process("a"), fake_process("b")
     early, late = (first.payload(losses=[Loss("spans", "buffer", count)]) for count in (2, 7))
     for payload in (late, early, second.payload(losses=[Loss("spans", "buffer", 1)])):
@@ -103,7 +104,7 @@ def batch_with(**fields):
     ],
 )
 def test_bad_payload_is_refused_and_counted(payload, reason):
-    collector = InProcessCollector()
+    collector = Collector()
     with pytest.raises(SchemaError):
         collector.ingest(payload)
     status = collector.status()
@@ -111,31 +112,44 @@ def test_bad_payload_is_refused_and_counted(payload, reason):
     assert (status.batches, status.processes) == (0, {})
 
 
-def test_owner_can_commit_between_claim_and_publish(fake_process):
-    collector = InProcessCollector([sink := MemorySink()])
-    payload = fake_process().count("steps").payload()
+def test_a_receiver_with_a_store_publishes_what_it_committed(fake_process, clock):
+    collector = Collector([sink := MemorySink()], clock=clock)
+    payload = fake_process("p1").count("steps").payload()
     batch = collector.decode(payload)
-    assert collector.claim(batch)
-    collector.release(batch)
-    assert collector.status().batches == 0
-    assert collector.claim(batch)
-    collector.publish(batch, len(payload))
-    assert collector.ingest(payload) == Receipt(duplicates=1)
+    intake = Intake(batch.process, clock.now_ns)
+    assert not collector.is_published(batch)
+    assert intake.take(batch, clock.now_ns)
+    assert not collector.is_published(batch)  # taken, and not yet committed
+    collector.publish(batch, len(payload), intake)
+    assert collector.is_published(batch)
+    collector.note_duplicate(intake)
     collector.close()
-    assert len(sink.batches) == 1
+    status = collector.status()
+    assert (status.batches, status.duplicates, len(sink.batches)) == (1, 2, 1)
+    assert total(collector, "steps") == 1
 
 
-def test_ledger_of_an_earlier_collector_is_respected(fake_process):
-    ledger = SequenceLedger()
-    ledger.restore([LedgerEntry("p1", 1)])
-    collector = InProcessCollector(ledger=ledger)
-    process = fake_process("p1")
-    assert collector.ingest(process.payload()) == Receipt(duplicates=1)
-    assert collector.ingest(process.payload()) == Receipt(accepted=1)
+def test_after_a_restart_a_duplicate_tells_what_the_store_has(fake_process, clock):
+    collector = Collector(clock=clock)
+    first, second = (collector.decode(payload) for payload in fake_process("p1").payloads(2))
+    intake = Intake(first.process, clock.now_ns)
+    intake.ledger = Ledger(low_water=2)
+    collector.note_duplicate(intake)
+    assert collector.is_published(first)
+    assert collector.is_published(second)
+    assert collector.status().batches == 0
+
+
+def test_batches_behind_a_closed_gap_are_counted_as_missing(fake_process):
+    collector = Collector()
+    process = fake_process()
+    for payload in process.payloads(2 * MAX_GAPS + 3)[1::2]:
+        collector.ingest(payload)
+    assert collector.status().missing_batches == 1
 
 
 def test_state_of_an_ended_process_is_freed_once_all_its_batches_are_here(fake_process):
-    collector = InProcessCollector()
+    collector = Collector()
     process = fake_process()
     first = process.count("steps", 1).payload()
     late = process.count("steps", 2).count("other", 4).payload()
@@ -146,27 +160,27 @@ def test_state_of_an_ended_process_is_freed_once_all_its_batches_are_here(fake_p
     collector.ingest(late)
     assert collector.series.tracked_processes == 0
     assert (total(collector, "steps"), total(collector, "other")) == (6, 4)
-    assert collector.status().processes["p1"].final
+    assert collector.status().processes["p1"].state == "ended"
 
 
 def test_silent_process_is_told_and_its_state_freed_after_a_while(fake_process, clock):
-    collector = InProcessCollector(clock=clock, forget_after_s=600)
+    collector = Collector(clock=clock, forget_after_s=600)
     silent, busy = fake_process("silent", heartbeat_s=5.0), fake_process("busy")
     collector.ingest(silent.count("steps", 1).payload())
     clock.now_ns += 16 * SECOND
     collector.ingest(busy.count("steps", 1).payload())
-    assert [state.silent for state in collector.status().processes.values()] == [True, False]
+    assert [process.state for process in collector.status().processes.values()] == ["silent", "live"]
     clock.now_ns += 600 * SECOND
     collector.ingest(busy.count("steps", 1).payload())
     assert collector.series.tracked_processes == 1
     collector.ingest(silent.count("steps", 1).payload())
     collector.ingest(silent.count("steps", 1).payload())
     assert total(collector, "steps") == 4
-    assert not collector.status().processes["silent"].silent
+    assert collector.status().processes["silent"].state == "live"
 
 
 def test_list_of_processes_is_bounded_and_totals_are_not_affected(fake_process):
-    collector = InProcessCollector(max_processes=3)
+    collector = Collector(max_processes=3)
     for number in range(10):
         collector.ingest(fake_process(f"p{number}").count("steps").payload())
     status = collector.status()
@@ -174,6 +188,14 @@ def test_list_of_processes_is_bounded_and_totals_are_not_affected(fake_process):
     assert (status.processes_seen, status.batches, total(collector, "steps")) == (10, 10, 10)
 
 
+def test_ended_processes_leave_the_list_before_live_ones(fake_process):
+    collector = Collector(max_processes=2)
+    collector.ingest(fake_process("old-but-live").payload())
+    collector.ingest(fake_process("ended").payload(final=True))
+    collector.ingest(fake_process("new").payload())
+    assert list(collector.status().processes) == ["old-but-live", "new"]
+
+
 def test_two_sinks_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two sinks are called 'memory'"):
-        InProcessCollector([MemorySink(), MemorySink()])
+        Collector([MemorySink(), MemorySink()])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from rl_insight.collector import InProcessCollector
+from rl_insight.collector import Collector
 from rl_insight.collector.derived import DECLARATIONS, DURATION_BOUNDS, DerivedMetrics
 from rl_insight.schema import NO_STEP, OPEN
 
@@ -278,7 +278,7 @@ def test_too_many_names_share_one_series_and_are_counted(clock, fake_process):
 
 def test_a_recorded_metric_cannot_take_the_name_of_a_derived_one(fake_process):
     derived = DerivedMetrics()
-    collector = InProcessCollector([derived])
+    collector = Collector([derived])
     collector.ingest(fake_process("a").gauge("current_step", 17.0).span("work", 1, SECOND, step=4).payload())
     assert collector.wait_idle(10.0)
     body = collector.metrics_page()[0].decode()
@@ -290,7 +290,7 @@ def test_a_recorded_metric_cannot_take_the_name_of_a_derived_one(fake_process):
 
 def test_the_page_is_valid_openmetrics_with_exemplars(fake_process):
     derived = DerivedMetrics()
-    collector = InProcessCollector([derived])
+    collector = Collector([derived])
     collector.ingest(fake_process("a", role="r", rank=0).span('a "name"\n', 1, SECOND, trace=(1, 2)).payload())
     assert collector.wait_idle(10.0)
     body, content_type = collector.metrics_page("application/openmetrics-text")

@@ -183,9 +183,9 @@ def test_a_server_pushes_them_where_its_settings_say(
     try:
         # Each sink has a thread of its own: what the first batch made is there for the second.
         process = trainer(fake_process, clock)
-        services.collector.accept(process.batch())
+        services.collector.ingest(process.payload())
         assert services.collector.wait_idle(10.0)
-        services.collector.accept(process.batch())
+        services.collector.ingest(process.payload())
         assert services.collector.wait_idle(10.0)
         wait_until(lambda: prometheus.query('rl_insight_monitor_spans_total{span_name="update"} == 2'))
         assert any("spans" in points_of(request)[0] for request in otlp_receiver.requests)

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metric
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, ScopeMetrics
 
-from rl_insight.collector import InProcessCollector
+from rl_insight.collector import Collector
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.collector.sinks.otlp import OtlpLogSink, OtlpMetricSink, OtlpSink, OtlpTraceSink, otlp_sinks
 from rl_insight.errors import ConfigError, TransportError
@@ -330,7 +330,7 @@ def test_grpc_receiver_that_comes_back_gets_what_waited(fake_process, wait_until
     address = first.address
     first.close()
     sink = OtlpTraceSink(address, protocol="grpc", flush_interval_s=0.01)
-    collector = InProcessCollector([sink])
+    collector = Collector([sink])
     collector.ingest(fake_process().span().payload())
     wait_until(lambda: sink.get_status()["retries"] >= 1)
     second = grpc.server(ThreadPoolExecutor(1))
@@ -350,7 +350,7 @@ def test_receiver_that_never_answers_delays_nobody_else(otlp_receiver, fake_proc
     otlp_receiver.may_answer.clear()
     memory = MemorySink()
     sinks = otlp_sinks(otlp_receiver.url, flush_interval_s=0.01)
-    collector = InProcessCollector([*sinks, memory])
+    collector = Collector([*sinks, memory])
     process = fake_process()
     for number in range(20):
         collector.ingest(process.span(span_id=number + 1).gauge("reward", 1.0).log().payload())

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from rl_insight.collector import InProcessCollector
+from rl_insight.collector import Collector
 from rl_insight.collector.sinks.otlp import OtlpTraceSink
 from rl_insight.errors import ConfigError, TransportError
 from rl_insight.schema import OPEN
@@ -141,7 +141,7 @@ def test_processes_are_resources_of_one_request(otlp_receiver, fake_process):
 
 
 def test_the_namespace_of_the_collector_is_the_service(otlp_receiver, fake_process):
-    with closing(InProcessCollector([OtlpTraceSink(otlp_receiver.url)], namespace="team")) as collector:
+    with closing(Collector([OtlpTraceSink(otlp_receiver.url)], namespace="team")) as collector:
         collector.ingest(fake_process().span().payload())
     resource = otlp_receiver.requests[0].resource_spans[0].resource
     assert attributes(resource.attributes)["service.name"] == "team"
@@ -176,7 +176,7 @@ def test_request_is_sent_as_soon_as_enough_spans_are_gathered(otlp_receiver, fak
 
 
 def test_collector_sends_what_is_gathered_after_a_moment_and_at_close(otlp_receiver, fake_process, wait_until):
-    collector = InProcessCollector([OtlpTraceSink(otlp_receiver.url, flush_interval_s=0.05)])
+    collector = Collector([OtlpTraceSink(otlp_receiver.url, flush_interval_s=0.05)])
     process = fake_process()
     collector.ingest(process.span(span_id=1).payload())
     wait_until(lambda: len(otlp_receiver.spans) == 1)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from rl_insight.collector import InProcessCollector
+from rl_insight.collector import Collector
 from rl_insight.collector.health import HEALTH
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.metrics import HISTOGRAM, Distribution, Family
 from rl_insight.metrics.prometheus import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
-from rl_insight.schema import BatchBuilder, Loss, Process
+from rl_insight.schema import BatchBuilder, Loss, Process, encode
 from rl_insight.schema.histogram import bucket_code
 
 OPENMETRICS = "application/openmetrics-text"
@@ -42,7 +42,7 @@ def value(collector, name, **labels):
 
 @pytest.mark.parametrize("accept", ["text/plain", OPENMETRICS])
 def test_metrics_have_the_namespace_the_user_labels_and_the_run(fake_process, accept):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     process = fake_process().count("steps", 2, rank="0").gauge("reward", 0.5).gauge("reward", 1.5, rank="0")
     collector.ingest(process.payload())
     found = samples(collector, accept)
@@ -52,26 +52,26 @@ def test_metrics_have_the_namespace_the_user_labels_and_the_run(fake_process, ac
 
 
 def test_empty_run_labels_are_left_out_and_users_cannot_set_them(fake_process):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     collector.ingest(fake_process(project="", experiment_name="").gauge("x", 1.0, project="mine").payload())
     assert value(collector, "rl_x", run_id="r1") == 1.0
 
 
 def test_namespace_may_be_empty(fake_process):
-    collector = InProcessCollector(namespace="")
+    collector = Collector(namespace="")
     collector.ingest(fake_process().count("steps").payload())
     assert value(collector, "steps_total", **RUN) == 1
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, 0.1, 1e300, -0.0])
 def test_numbers_survive(fake_process, number):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     collector.ingest(fake_process().gauge("x", number).payload())
     assert value(collector, "rl_x", **RUN) == number
 
 
 def test_nan_survives(fake_process):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     collector.ingest(fake_process().gauge("x", math.nan).payload())
     assert math.isnan(value(collector, "rl_x", **RUN))
 
@@ -112,9 +112,9 @@ def test_any_page_can_be_parsed(rows, accept):
             )
         else:
             builder.add_sample(series, time_ns=1, value=number)
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     process = Process(process_id="p", run_id='r"\\\n', host="h", pid=1)
-    collector.accept(builder.build(process, sequence=1, sent_ns=1))
+    collector.ingest(encode(builder.build(process, sequence=1, sent_ns=1)))
     found = samples(collector, accept)
     for family in collector.series.families():
         exposed = family.exposed_name("rl")
@@ -127,7 +127,7 @@ def test_any_page_can_be_parsed(rows, accept):
 
 
 def test_series_of_one_histogram_share_their_bounds_so_that_they_can_be_summed(fake_process):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     process = fake_process().observe("latency", 1.0, 40.0, rank="0").observe("latency", 500.0, rank="1")
     collector.ingest(process.payload())
     bounds = {"0": [], "1": []}
@@ -139,7 +139,7 @@ def test_series_of_one_histogram_share_their_bounds_so_that_they_can_be_summed(f
 
 
 def test_bounds_stay_once_they_were_seen(fake_process):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     process = fake_process()
     collector.ingest(process.observe("h", 1.0).payload())
     before = {key for key in samples(collector) if key[0] == "rl_h_bucket"}
@@ -184,23 +184,23 @@ def test_zeros_between_negative_and_positive_values_have_a_bucket_of_their_own()
 )
 def test_format_follows_the_accept_header(accept, expected):
     assert wants_openmetrics(accept) is expected
-    _, content_type = InProcessCollector().metrics_page(accept)
+    _, content_type = Collector().metrics_page(accept)
     assert content_type == (OPENMETRICS_TYPE if expected else TEXT_TYPE)
 
 
 def test_what_openmetrics_cannot_say_is_said_in_text(fake_process):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     collector.ingest(fake_process().observe("advantage", -1.0, 0.0, 1.0).payload())
     assert collector.metrics_page(OPENMETRICS)[1] == TEXT_TYPE
     assert value(collector, "rl_advantage_sum", **RUN) == 0.0
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     collector.ingest(fake_process().count("jobs").gauge("jobs_created", 1.0).payload())
     assert collector.metrics_page(OPENMETRICS)[1] == TEXT_TYPE
     assert len([name for name, _ in samples(collector) if name.startswith("rl_jobs")]) == 2
 
 
 def test_collector_tells_its_own_health(fake_process):
-    collector = InProcessCollector([MemorySink()], namespace="rl")
+    collector = Collector([MemorySink()], namespace="rl")
     process = fake_process().span().gauge("x", 1.0)
     payload = process.payload(losses=[Loss("spans", "buffer", 4)])
     collector.ingest(payload)
@@ -219,7 +219,7 @@ def test_collector_tells_its_own_health(fake_process):
 
 
 def test_names_of_the_health_metrics_are_reserved(fake_process):
-    collector = InProcessCollector(namespace="rl")
+    collector = Collector(namespace="rl")
     families = HEALTH.families(collector.status())
     assert [family.name for family in families] == [declared.name for declared in HEALTH.declarations]
     collector.ingest(fake_process().count("telemetry_lost").payload())
@@ -233,7 +233,7 @@ def promtool(page):
 
 
 def test_promtool_finds_nothing_to_complain_about(fake_process):
-    collector = InProcessCollector([MemorySink()])
+    collector = Collector([MemorySink()])
     process = fake_process().count("steps", 2, rank="0").gauge("reward", math.nan, documentation='a "b"\n\\c')
     process.observe("response_length_tokens", 1.0, 300.0, 0.0, -4.0)
     collector.ingest(process.payload(losses=[Loss("spans", "buffer", 4)]))
@@ -243,7 +243,7 @@ def test_promtool_finds_nothing_to_complain_about(fake_process):
 
 
 def test_promtool_only_advises_against_a_unit_the_user_abbreviated(fake_process):
-    collector = InProcessCollector()
+    collector = Collector()
     collector.ingest(fake_process().observe("step_latency_ms", 42.0).payload())
     result = promtool(collector.metrics_page()[0])
     assert result.stderr.decode().splitlines() == [

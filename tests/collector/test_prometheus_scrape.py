@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rl_insight.collector import InProcessCollector
+from rl_insight.collector import Collector
 from rl_insight.metrics.endpoint import MetricsEndpoint
 
 NAMESPACE = "rl_insight_monitor"
@@ -20,7 +20,7 @@ def exact_quantile(values, q):
 @pytest.fixture
 def scraped(start_prometheus):
     """A collector, and the Prometheus that scrapes it."""
-    collector = InProcessCollector()
+    collector = Collector()
     endpoint = MetricsEndpoint(collector.metrics_page)
     yield collector, start_prometheus([endpoint.address])
     endpoint.close()

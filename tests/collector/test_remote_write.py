@@ -12,9 +12,10 @@ import cramjam
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from rl_insight.collector import InProcessCollector, SeriesTable, SinkContext, SinkRunner
+from rl_insight.collector import Collector, SeriesTable, SinkContext, SinkRunner
 from rl_insight.collector.sinks.remote_write import RemoteWriteSink
 from rl_insight.errors import ConfigError, TransportError
+from rl_insight.schema import encode
 from rl_insight.schema.histogram import bucket_code
 
 MINUTE_NS = 60_000_000_000
@@ -126,12 +127,12 @@ def exposed(collector):
 
 
 def test_series_are_those_of_the_metrics_page(make_sink, received, fake_process):
-    sink, collector = make_sink(), InProcessCollector()
+    sink, collector = make_sink(), Collector()
     first = fake_process("p1").count("steps", 3, Rank="0", zone="b").gauge("timing_s/step", 1.5, le="x")
     first.observe("latency", 0.1, 0.2, 900.0, 0.0, -3.0, a="1", z="2")
     second = fake_process("p2").count("steps", 4, Rank="0", zone="b").observe("latency", 5.0, a="1", z="2")
     for batch in (first.batch(), second.batch()):
-        collector.accept(batch)
+        collector.ingest(encode(batch))
         sink.write(batch)
     sink.flush()
     assert {key: points[-1][1] for key, points in received().items()} == exposed(collector)
@@ -377,7 +378,7 @@ def test_real_receiver_computes_quantiles_within_five_percent(receiver, make_sin
 
 def test_replays_and_restarts_of_a_real_receiver_lose_and_double_nothing(receiver, fake_process, wait_until):
     sink = RemoteWriteSink(write_url(receiver), flush_interval_s=0.05)
-    collector = InProcessCollector([sink], namespace="t")
+    collector = Collector([sink], namespace="t")
     process = fake_process()
     gauge_times = []
 

@@ -12,7 +12,7 @@ from threading import Thread
 import grpc
 import pytest
 
-from rl_insight.collector import InProcessCollector, SinkRunner
+from rl_insight.collector import Collector, SinkRunner
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.collector.sinks.memory import MemorySink
@@ -173,7 +173,7 @@ def test_sink_behind_a_runner_takes_everything_without_failure(sink):
 
 
 def test_sink_behind_a_collector_shows_in_its_status(sink):
-    collector = InProcessCollector([sink])
+    collector = Collector([sink])
     collector.ingest(encode(full_batch()))
     assert collector.wait_idle(30.0)
     assert collector.get_status()["sinks"][sink.name]["written"] == 1

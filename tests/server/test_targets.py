@@ -219,7 +219,7 @@ HUB_PAGE = b"""\
 # TYPE rl_insight_monitor_collector_batches_total counter
 rl_insight_monitor_collector_batches_total 12
 # TYPE rl_insight_monitor_collector_processes gauge
-rl_insight_monitor_collector_processes{state="alive"} 8
+rl_insight_monitor_collector_processes{state="live"} 8
 # TYPE rl_insight_monitor_collector_clock_offset_seconds gauge
 rl_insight_monitor_collector_clock_offset_seconds{process_id="p",host="h"} 0.5
 # TYPE rl_insight_monitor_reward gauge

@@ -23,9 +23,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rl_insight.collector import InProcessCollector
+from rl_insight.collector import Collector
 from rl_insight.metrics.endpoint import MetricsEndpoint
-from rl_insight.schema import BatchBuilder, Process
+from rl_insight.schema import BatchBuilder, Process, encode
 from rl_insight.server.state import read_record
 from rl_insight.stack import StackSettings, stack_status, stop_stack
 
@@ -247,7 +247,7 @@ class LiveCollector:
     """A collector with its endpoint, fed by one process that counts steps, until it is closed."""
 
     def __init__(self):
-        self.collector = InProcessCollector()
+        self.collector = Collector()
         self.endpoint = MetricsEndpoint(self.collector.metrics_page)
         self.url = f"http://{self.endpoint.address}"
         self._stop = threading.Event()
@@ -263,7 +263,7 @@ class LiveCollector:
             builder.add_sample(
                 builder.add_series("steps", "counter", "Steps.", "{}"), time_ns=time.time_ns(), value=sequence
             )
-            self.collector.accept(builder.build(process, sequence=sequence, sent_ns=time.time_ns()))
+            self.collector.ingest(encode(builder.build(process, sequence=sequence, sent_ns=time.time_ns())))
 
     def close(self):
         self._stop.set()

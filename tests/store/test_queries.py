@@ -660,7 +660,7 @@ def test_processes_show_their_health(store, make, begin_ns):
     with store.reader() as cursor:
         health = {one.process_id: one for one in queries.processes(cursor, now)}
         losses = queries.losses(cursor)
-    assert {name: one.state for name, one in health.items()} == {"alive": "alive", "ended": "ended", "lost": "lost"}
+    assert {name: one.state for name, one in health.items()} == {"alive": "live", "ended": "ended", "lost": "silent"}
     assert (health["alive"].batches, health["alive"].missing_batches, health["alive"].open_spans) == (2, 2, 1)
     assert health["lost"].lost == 5
     assert health["lost"].silent_s == 10.0

@@ -1,4 +1,4 @@
-"""The receiving end: what takes batches, and what they are handed on to."""
+"""What committed batches are handed on to."""
 
 from __future__ import annotations
 
@@ -6,42 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rl_insight.collector.series import SeriesTable
 from rl_insight.metrics import Declaration, Family
 from rl_insight.schema import Batch
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of a payload handed to a collector."""
-
-    accepted: int = 0
-    """Batches that were new and are now safe with the collector."""
-    duplicates: int = 0
-    """Batches that had been taken before; the sender can forget them too."""
-
-
-class Collector(ABC):
-    """Takes each batch of each process exactly once, and hands it on.
-
-    - `ingest` MUST be safe to call from several threads.
-    - When `ingest` returns, the batch is the collector's responsibility: the sender forgets it.
-    - A bad payload MUST raise `SchemaError` and change nothing.
-    - No sink, however slow or broken, may make `ingest` wait or fail.
-    """
-
-    @abstractmethod
-    def ingest(self, payload: bytes) -> Receipt:
-        """Take one encoded batch."""
-
-    @abstractmethod
-    def get_status(self) -> dict[str, Any]:
-        """Tell what was seen, dropped and forwarded, by process and by sink."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Hand on what is queued within a few seconds, then stop; idempotent."""
 
 
 class SinkContext(NamedTuple):
@@ -98,7 +65,7 @@ class Sink(ABC):
         return ()
 
     def flush(self) -> None:
-        """Hand on what `write` kept back."""
+        """Send what `write` buffered."""
 
     def drop_run(self, run_id: str) -> None:
         """Remove the metrics of a deleted run; called from any thread, for sinks that yield metrics."""
@@ -107,5 +74,5 @@ class Sink(ABC):
         """Release what the sink holds."""
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what the sink knows about itself, for people and for tests."""
+        """Return what the sink knows about itself, for people and for tests."""
         return {}

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rl_insight.collector.fanout import SinkStatus
 from rl_insight.collector.status import CollectorStatus
+from rl_insight.intake import LIVENESS
 from rl_insight.metrics import COUNTER, GAUGE
 from rl_insight.metrics.readings import Readings, Values, by, several, single
 
 
 def _process_states(status: CollectorStatus) -> dict[str, int]:
-    states = {"live": 0, "silent": 0, "ended": 0}
-    for process in status.processes.values():
-        states["ended" if process.final else "silent" if process.silent else "live"] += 1
-    return states
+    states = Counter(process.state for process in status.processes.values())
+    return {state: states[state] for state in LIVENESS}
 
 
 def _clock_offsets(status: CollectorStatus) -> Values:
     for process in status.processes.values():
-        if process.clock_offset_ns is not None and not process.final:
+        if process.state != "ended":
             yield (("process_id", process.process_id), ("host", process.host)), process.clock_offset_ns / 1e9
 
 

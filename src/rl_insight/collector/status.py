@@ -1,10 +1,11 @@
-"""What a collector tells about itself."""
+"""What a collector reports about itself."""
 
 from __future__ import annotations
 
 import msgspec
 
 from rl_insight.collector.fanout import SinkStatus
+from rl_insight.intake import Liveness
 from rl_insight.schema import Loss
 
 EVENT_KINDS = ("spans", "events", "logs", "samples", "histograms")
@@ -23,18 +24,16 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     role: str
     rank: int | None
     last_seen_ns: int
-    """When its last new batch arrived, by the collector's clock."""
+    """When its last new batch arrived, by the receiver's clock."""
     batches: int
     events: dict[str, int]
     """Rows received, by kind."""
     losses: list[Loss]
-    """What the process itself had to give up since it started."""
-    clock_offset_ns: int | None
-    """What to add to the process's times to get the collector's."""
-    final: bool
-    """True once the process said that it ended in order."""
-    silent: bool
-    """True when it has said nothing for several of its heartbeats, and did not end in order."""
+    """What the process dropped since it started."""
+    clock_offset_ns: int
+    """What to add to the process's times to get the receiver's; 0 while nothing says that its clock is off."""
+    state: Liveness
+    """`live`, `silent` (several of its heartbeats are missing) or `ended` (in order)."""
 
 
 class CollectorStatus(msgspec.Struct, frozen=True):
@@ -48,9 +47,9 @@ class CollectorStatus(msgspec.Struct, frozen=True):
     """Payloads refused, by reason: `schema`, `version`."""
     events: dict[str, int]
     losses: list[Loss]
-    """What all processes had to give up, those no longer listed included."""
+    """What all processes dropped, those no longer listed included."""
     missing_batches: int
-    """Batches given up: they did not arrive while very many later ones did."""
+    """Batches that never arrived while very many later ones did."""
     series: int
     refused_samples: dict[str, int]
     """Metric rows refused, by reason; see `SeriesTable`."""

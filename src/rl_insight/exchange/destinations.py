@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from rl_insight.exchange.errors import ExchangeError
+from rl_insight.intake import Admission
 from rl_insight.schema import Batch, encode, frame
 from rl_insight.store.runs import RunDirectory
 from rl_insight.store.whole_sessions import SessionBatch, plain
@@ -52,12 +53,13 @@ class StoreDestination(Destination):
 
     def __init__(self, runs: RunDirectory) -> None:
         self._runs = runs
+        self._admission = Admission()
 
     def send(self, batches: Sequence[Batch]) -> Receipt:
         """Commit batches to their runs."""
         by_run: dict[str, list[Batch]] = {}
         for batch in batches:
-            by_run.setdefault(batch.process.run_id, []).append(batch)
+            by_run.setdefault(batch.process.run_id, []).append(self._admission.admit(batch))
         new = 0
         for run_id, some in by_run.items():
             with self._runs.open(run_id, create=True) as store:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_insight.collector.base import Collector
+from rl_insight.collector import Collector
 from rl_insight.errors import SchemaError
 from rl_insight.transport.base import LossHandler, Transport
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rl_insight.collector.collector import InProcessCollector
+from rl_insight.collector.collector import Collector
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError
@@ -52,7 +52,7 @@ class MonitorHub:
         process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
         relay = create_transport("http", settings, process) if settings.server.url else None
         sinks = [DerivedMetrics(), *_sinks(settings)]
-        self._collector = InProcessCollector(sinks, namespace=settings.server.namespace)
+        self._collector = Collector(sinks, namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
         self._endpoint = _metrics_endpoint(self._collector, settings)
         self._registration: TargetRegistration | None = None
@@ -103,7 +103,7 @@ def _sinks(config: InsightConfig) -> list[Any]:
     return [OtlpTraceSink(config.otlp.traces_endpoint)]
 
 
-def _metrics_endpoint(collector: InProcessCollector, config: InsightConfig) -> Any:
+def _metrics_endpoint(collector: Collector, config: InsightConfig) -> Any:
     from rl_insight.metrics.endpoint import MetricsEndpoint
 
     try:

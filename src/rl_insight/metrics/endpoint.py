@@ -30,7 +30,7 @@ class MetricsEndpoint:
     a further one is closed at once.
 
     Args:
-        render: makes the page, usually `InProcessCollector.metrics_page`.
+        render: makes the page, usually `Collector.metrics_page`.
         host: the address to listen on.
         port: the wanted port; 0 for any.
     """

@@ -1,26 +1,20 @@
-"""The one way in: every batch, from whichever door, is committed by the store before it is acknowledged."""
+"""The one way in: every batch, from every route, is committed by the store before it is acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from io import BytesIO
-from queue import SimpleQueue
-from threading import Thread
-from time import monotonic
 
 import msgspec
 
-from rl_insight.collector import InProcessCollector
-from rl_insight.errors import InsightError, SchemaError
+from rl_insight.collector import Collector
+from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, read_frames
 from rl_insight.server.counters import ServerCounters
 from rl_insight.store.errors import StoreError, StoreOverloadedError
 from rl_insight.store.writer import StoreWriter
-
-logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
 """How long a sender is asked to wait when the store cannot say it better."""
@@ -104,7 +98,6 @@ class Submission:
                 self.refuse(str(error))
             else:
                 self.fail(error)
-        # A future keeps its batch alive through its callbacks; whoever keeps this object keeps only the outcome.
         self.futures = []
         self._settled = Outcome(
             accepted=accepted,
@@ -128,25 +121,15 @@ def _error_of(future: Future[bool]) -> Exception | None:
 
 
 class Ingest:
-    """Decodes, hands to the store's writer, and after the commit to the collector.
+    """Decodes and checks batches once, and submits them to the store's writer.
 
-    The store decides what is new: it keeps that across restarts, in the same transaction as the rows. What it took is
-    given to the collector on a thread of its own, so that neither the writer nor a sender waits for `/metrics` or for
-    sinks.
+    The store decides what is new: it keeps that across restarts, in the same transaction as the rows.
     """
 
-    def __init__(self, writer: StoreWriter, collector: InProcessCollector, counters: ServerCounters) -> None:
+    def __init__(self, writer: StoreWriter, collector: Collector, counters: ServerCounters) -> None:
         self._writer = writer
         self._collector = collector
         self._counters = counters
-        self._committed: SimpleQueue[tuple[Batch, int, bool] | None] = SimpleQueue()
-        self._thread = Thread(target=self._publish, name="rl-insight-publish", daemon=True)
-        self._thread.start()
-
-    @property
-    def unpublished(self) -> int:
-        """Batches that are in the store and not yet in the metrics and with the sinks."""
-        return self._committed.qsize()
 
     def submit_frames(self, body: bytes) -> Submission:
         """Start to write every readable batch of a body of frames; does not wait for the commits."""
@@ -155,7 +138,7 @@ class Ingest:
             for payload in read_frames(BytesIO(body)):
                 self._submit_payload(submission, payload)
         except SchemaError as error:
-            # Where a frame is broken nobody knows where the next one starts.
+            # After a broken frame it is unknown where the next one starts.
             self._counters.refuse("native", "frame")
             submission.refuse(str(error))
         return submission
@@ -167,10 +150,9 @@ class Ingest:
             self._counters.refuse("native", "schema")
             submission.refuse(str(error))
             return
-        if batch.sequence <= self._collector.ledger.low_water(batch.process.process_id):
+        if self._collector.is_published(batch):
             # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
-            # larger than the queue would never come to its end.
-            self._collector.claim(batch)
+            # larger than the queue would never be taken completely.
             submission.duplicates += 1
             return
         self._submit(submission, batch, len(payload) + _STRING_BYTES * len(batch.strings), "native")
@@ -179,40 +161,18 @@ class Ingest:
         """Start to write batches, each with its size; does not wait for the commits."""
         submission = Submission()
         for batch, size in batches:
-            self._submit(submission, batch, size, route)
+            try:
+                admitted = self._collector.admit(batch)
+            except SchemaError as error:
+                self._counters.refuse(route, "schema")
+                submission.refuse(str(error))
+                continue
+            self._submit(submission, admitted, size, route)
         return submission
 
     def _submit(self, submission: Submission, batch: Batch, size: int, route: str) -> None:
         try:
-            future = self._writer.submit(batch, size)
-        except SchemaError as error:
-            self._counters.refuse(route, "schema")
-            submission.refuse(str(error))
-            return
-        except InsightError as error:
+            submission.futures.append(self._writer.submit(batch, size))
+        except StoreError as error:
             self._counters.refuse(route, "overload" if isinstance(error, StoreOverloadedError) else "store")
             submission.fail(error)
-            return
-        future.add_done_callback(lambda done: self._committed_one(batch, size, done))
-        submission.futures.append(future)
-
-    def _committed_one(self, batch: Batch, size: int, done: Future[bool]) -> None:
-        # On the writer's thread: only passes it on.
-        if not done.cancelled() and done.exception() is None:
-            self._committed.put((batch, size, done.result()))
-
-    def _publish(self) -> None:
-        while (item := self._committed.get()) is not None:
-            batch, size, new = item
-            try:
-                self._collector.claim(batch)
-                if new:
-                    self._collector.publish(batch, size)
-            except Exception:
-                logger.exception("a stored batch could not be shown on /metrics or given to the sinks")
-
-    def close(self, timeout_s: float = 2.0) -> None:
-        """Publish what was committed, then stop; idempotent."""
-        deadline = monotonic() + timeout_s
-        self._committed.put(None)
-        self._thread.join(max(deadline - monotonic(), 0.0))

@@ -49,7 +49,7 @@ class LiveFeed:
         return self._version
 
     def note(self, run_id: str, batches: Sequence[Batch]) -> None:
-        """Take note of a commit; a listener of `StoreWriter`."""
+        """Record a commit."""
         change = _describe(run_id, batches)
         with self._lock:
             self._version += 1

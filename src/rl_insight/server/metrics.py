@@ -25,7 +25,6 @@ class ServerState(NamedTuple):
     uptime_s: float
     writer: WriterStatus
     counters: ServerCounters
-    unpublished: int
     inflight_bytes: int
     open_runs: int
     targets: int
@@ -45,12 +44,6 @@ SERVER: Readings[ServerState] = Readings(
     single("server_pending_batches", GAUGE, "Batches queued for commit.", lambda state: state.writer.pending_batches),
     single("server_pending_bytes", GAUGE, "Bytes queued for commit.", lambda state: state.writer.pending_bytes),
     single("server_pending_limit_bytes", GAUGE, "Queue limit in bytes.", lambda state: state.writer.max_pending_bytes),
-    single(
-        "server_unpublished_batches",
-        GAUGE,
-        "Batches committed and not yet handed to sinks.",
-        lambda state: state.unpublished,
-    ),
     single("server_inflight_bytes", GAUGE, "Bytes of requests in flight.", lambda state: state.inflight_bytes),
     single("server_commits", COUNTER, "Commits.", lambda state: state.writer.commits),
     single("server_commit_seconds", GAUGE, "Duration of the last commit.", lambda state: state.writer.last_commit_s),
@@ -111,7 +104,6 @@ def render(services: Services, accept: str = "") -> tuple[bytes, str]:
         uptime_s=(time.time_ns() - services.started_ns) / 1e9,
         writer=services.writer.get_status(),
         counters=services.counters,
-        unpublished=services.ingest.unpublished,
         inflight_bytes=services.inflight.used,
         open_runs=len(services.runs.open_runs()),
         targets=len(targets),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from rl_insight.collector import InProcessCollector, Sink
+from rl_insight.collector import Collector, Sink
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.metrics import reserved_names
@@ -22,8 +23,9 @@ from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scraper import Scraper
 from rl_insight.server.targets import TargetBook
 from rl_insight.store import queries
+from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.runs import RunDirectory
-from rl_insight.store.writer import StoreWriter
+from rl_insight.store.writer import Committed, StoreWriter
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Services:
     >>> app = create_app(services)  # doctest: +SKIP
     >>> services.close()  # doctest: +SKIP
 
-    Query routes read from `runs`; a live stream listens with ``writer.add_listener``; sinks are given at the start.
+    Query routes read from `runs`; a live stream reads `live`; sinks are given at the start.
 
     Args:
         settings: the server's settings.
@@ -65,16 +67,16 @@ class Services:
             memory_limit=settings.store.memory_limit,
             min_free_bytes=settings.store.min_free_bytes,
         )
-        self.writer = StoreWriter(self.runs, max_pending_bytes=settings.store.max_pending_bytes)
         self.live = LiveFeed()
-        self.writer.add_listener(self.live.note)
         self._written: dict[str, float] = {}
         """When each run was last written, by the monotonic clock."""
-        self.writer.add_listener(lambda run_id, _batches: self._written.update({run_id: time.monotonic()}))
-        self.collector = InProcessCollector(
+        self.collector = Collector(
             [DerivedMetrics(), *sinks, *make_sinks(settings.sinks)],
             namespace=settings.namespace,
             reserved=reserved_names(SERVER.declarations),
+        )
+        self.writer = StoreWriter(
+            self.runs, max_pending_bytes=settings.store.max_pending_bytes, on_commit=self._publish
         )
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(self.ingest, self.counters, max_items=settings.max_request_items)
@@ -86,21 +88,39 @@ class Services:
         self._housekeeper = threading.Thread(target=self._keep_house, name="rl-insight-housekeeper", daemon=True)
         self._housekeeper.start()
 
+    def _publish(self, run_id: str, committed: Sequence[Committed]) -> None:
+        """Show what was committed to everything that follows the runs; on the writer's thread, so nothing may wait."""
+        self._written[run_id] = time.monotonic()
+        for one in committed:
+            if one.new:
+                self.collector.publish(one.batch, one.size, one.intake)
+            else:
+                self.collector.note_duplicate(one.intake)
+        if batches := [one.batch for one in committed if one.new]:
+            self.live.note(run_id, batches)
+
     def _keep_house(self) -> None:
-        """Close lost sessions and forget silent targets every few seconds; the rest of the house every now and then."""
+        """Close lost sessions and forget silent targets every few seconds; clean up at the interval of retention."""
         next_cleaning = time.monotonic() + self.settings.retention.interval_s
-        self._remember_runs()
+        self._try(self._remember_runs)
         while not self._stop.wait(_LOST_SESSIONS_S):
-            try:
-                if forgotten := self.targets.forget_expired():
-                    logger.info("forgot %d targets that did not register again in time", forgotten)
-                self.close_lost_sessions()
-                if time.monotonic() >= next_cleaning:
-                    next_cleaning = time.monotonic() + self.settings.retention.interval_s
-                    self.runs.close_idle(_IDLE_RUN_S)
-                    self.apply_retention()
-            except Exception:
-                logger.exception("looking after the runs failed: it is tried again later")
+            for chore in (self._forget_targets, self.close_lost_sessions):
+                self._try(chore)
+            if time.monotonic() >= next_cleaning:
+                next_cleaning = time.monotonic() + self.settings.retention.interval_s
+                self._try(partial(self.runs.close_idle, _IDLE_RUN_S))
+                self._try(self.apply_retention)
+
+    def _try(self, chore: Callable[[], object]) -> None:
+        """Do one chore; its failure keeps none of the others from being done."""
+        try:
+            chore()
+        except Exception:
+            logger.exception("housekeeping failed: it is tried again later")
+
+    def _forget_targets(self) -> None:
+        if forgotten := self.targets.forget_expired():
+            logger.info("forgot %d targets that did not register again in time", forgotten)
 
     def _remember_runs(self) -> None:
         """Look at the latest runs of an earlier server too: their sessions may have been lost with it."""
@@ -109,16 +129,23 @@ class Services:
                 self._written.setdefault(info.run_id, time.monotonic())
 
     def close_lost_sessions(self) -> None:
-        """Close the sessions of open runs whose processes are gone."""
+        """Close the sessions of recently written runs whose processes are gone."""
         oldest = time.monotonic() - _LOST_SESSIONS_FOR_S
         for run_id, written in list(self._written.items()):
             if written < oldest:
-                del self._written[run_id]
-                continue
+                self._written.pop(run_id, None)
+            else:
+                self._try(partial(self._close_lost_sessions_of, run_id))
+
+    def _close_lost_sessions_of(self, run_id: str) -> None:
+        try:
             with self.runs.open(run_id) as store:
-                lost = queries.close_lost_sessions(store, time.time_ns())
-            if lost:
-                logger.info("closed %d sessions of run %s as lost: their processes are gone", len(lost), run_id)
+                lost = queries.close_lost_sessions(store, time.time_ns(), listening_since_ns=self.started_ns)
+        except RunNotFoundError:  # deleted since it was written
+            self._written.pop(run_id, None)
+            return
+        if lost:
+            logger.info("closed %d sessions of run %s as lost: their processes are gone", len(lost), run_id)
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run: its file, and its metrics on `/metrics`."""
@@ -145,8 +172,7 @@ class Services:
         self._stop.set()
         self.workers.shutdown(wait=False, cancel_futures=True)
         stored = self.writer.close(_CLOSE_S)
-        self.ingest.close(_CLOSE_S / 2)
-        self.collector.close(_CLOSE_S / 2)
+        self.collector.close(_CLOSE_S)
         self.runs.close()
         if not stored:
             logger.error("not everything that waited was written in time: its senders will send it again")

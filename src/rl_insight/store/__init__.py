@@ -15,10 +15,10 @@ from rl_insight.store.errors import (
 )
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory, RunInfo
-from rl_insight.store.writer import CommitListener, StoreWriter, WriterStatus
+from rl_insight.store.writer import CommitHook, StoreWriter, WriterStatus
 
 __all__ = [
-    "CommitListener",
+    "CommitHook",
     "NoRunError",
     "QueryError",
     "QueryTimeoutError",

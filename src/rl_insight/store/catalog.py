@@ -8,28 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow as pa
 
+from rl_insight.intake import ClockOffset, Intake, Ledger
 from rl_insight.schema import Batch, Process
-from rl_insight.store.ledger import Ledger, clock_offset, next_delay
 
 
 @dataclass(slots=True)
 class ProcessState:
-    """One process as the store has seen it."""
+    """One process in a run file."""
 
     number: int
-    process: Process
-    ledger: Ledger
-    first_seen_ns: int
-    last_seen_ns: int = 0
-    last_sent_ns: int = 0
-    final: bool = False
-    delay_ns: int | None = None
-    delay_hits: int = 0
+    intake: Intake
     open_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Span id to its lane and depth."""
 
@@ -56,20 +50,8 @@ class Catalog:
         """Read the catalog of a file."""
         catalog = cls()
         for row in connection.execute(_LOAD_PROCESSES).fetchall():
-            number, process_id, run_id, host, pid, first_seen, last_seen, last_sent, final, delay, hits, low, above = (
-                row
-            )
-            catalog.processes[process_id] = ProcessState(
-                number=number,
-                process=Process(process_id=process_id, run_id=run_id, host=host, pid=pid),
-                ledger=Ledger(low, above),
-                first_seen_ns=first_seen,
-                last_seen_ns=last_seen,
-                last_sent_ns=last_sent,
-                final=final,
-                delay_ns=delay,
-                delay_hits=hits,
-            )
+            state = _read_process(row)
+            catalog.processes[state.intake.process.process_id] = state
         for lane_id, process, lane in connection.execute("SELECT lane_id, process, lane FROM lanes").fetchall():
             catalog.lanes[process, lane] = lane_id
         catalog.names = {name: i for i, name in connection.execute("SELECT name_id, name FROM names").fetchall()}
@@ -86,21 +68,19 @@ class Catalog:
         """Return the state of the process that made a batch, making one for a process seen for the first time."""
         state = self.processes.get(batch.process.process_id)
         if state is None:
-            state = ProcessState(len(self.processes), batch.process, Ledger(), first_seen_ns=now_ns)
+            state = ProcessState(len(self.processes), Intake(batch.process, now_ns))
             self.processes[batch.process.process_id] = state
             self._new_processes.append(state)
         return state
 
-    def note(self, batch: Batch, state: ProcessState, now_ns: int, *, live: bool) -> None:
-        """Take over what a new batch says about its process; `live` batches tell about its clock."""
-        state.last_seen_ns = max(state.last_seen_ns, now_ns)
-        state.last_sent_ns = max(state.last_sent_ns, batch.sent_ns)
-        state.final = state.final or batch.final
-        if live:
-            state.delay_ns, state.delay_hits = next_delay(state.delay_ns, state.delay_hits, now_ns - batch.sent_ns)
+    def take(self, batch: Batch, state: ProcessState, now_ns: int, *, live: bool) -> bool:
+        """Take a batch; False if it had been taken before."""
+        if not state.intake.take(batch, now_ns, live=live):
+            return False
         self._changed_processes[state.number] = state
         for loss in batch.losses:
             self._note_loss((state.number, loss.kind, loss.reason), loss.count)
+        return True
 
     def _note_loss(self, key: tuple[int, str, str], count: int) -> None:
         known = self.losses.get(key)
@@ -143,8 +123,7 @@ class Catalog:
     def save(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Write what is new or changed, inside the caller's transaction."""
         insert(connection, "processes", _PROCESS_TYPES, [_process_row(state) for state in self._new_processes])
-        new = [(state.number, state.ledger.low_water, state.ledger.above()) for state in self._new_processes]
-        insert(connection, "ledger", _LEDGER_TYPES, new)
+        insert(connection, "ledger", _LEDGER_TYPES, [_ledger_row(state) for state in self._new_processes])
         insert(connection, "lanes", {"a": pa.int32(), "b": pa.int32(), "c": pa.string()}, self._new_lanes)
         insert(connection, "names", {"a": pa.int32(), "b": pa.string()}, self._new_names)
         insert(connection, "series", _SERIES_TYPES, self._new_series)
@@ -162,20 +141,7 @@ class Catalog:
 
     def _update(self, connection: duckdb.DuckDBPyConnection, changed: list[ProcessState]) -> None:
         if changed:
-            rows = [
-                (
-                    state.number,
-                    state.last_seen_ns,
-                    state.last_sent_ns,
-                    state.final,
-                    clock_offset(state.delay_ns, state.delay_hits),
-                    state.delay_ns,
-                    state.delay_hits,
-                    state.ledger.low_water,
-                    state.ledger.above(),
-                )
-                for state in changed
-            ]
+            rows = [(state.number, *_intake_row(state.intake), *_ledger_row(state)[1:]) for state in changed]
             with arriving(connection, table(_CHANGE_TYPES, rows)):
                 connection.execute(_UPDATE_PROCESSES)
                 connection.execute(_UPDATE_LEDGER)
@@ -233,8 +199,30 @@ def _clean_labels(labels: str) -> str:
     return msgspec.json.encode({key: str(found[key]) for key in sorted(found)}).decode()
 
 
+def _read_process(row: tuple[Any, ...]) -> ProcessState:
+    """Return a process from a row of `_LOAD_PROCESSES`."""
+    number, process_id, run_id, host, pid, heartbeat, first_seen, last_seen, last_sent, final, delay, hits, *ledger = (
+        row
+    )
+    process = Process(process_id=process_id, run_id=run_id, host=host, pid=pid, heartbeat_s=heartbeat)
+    intake = Intake(process, first_seen)
+    intake.ledger = Ledger(*ledger)
+    intake.clock = ClockOffset(delay, hits, last_seen)
+    intake.last_seen_ns, intake.last_sent_ns, intake.final = last_seen, last_sent, final
+    return ProcessState(number, intake)
+
+
+def _ledger_row(state: ProcessState) -> tuple[object, ...]:
+    return state.number, state.intake.ledger.low_water, state.intake.ledger.above()
+
+
+def _intake_row(intake: Intake) -> tuple[object, ...]:
+    clock = intake.clock
+    return intake.last_seen_ns, intake.last_sent_ns, intake.final, clock.offset_ns, clock.delay_ns, clock.hits
+
+
 def _process_row(state: ProcessState) -> tuple[object, ...]:
-    process = state.process
+    process = state.intake.process
     return (
         state.number,
         process.process_id,
@@ -248,13 +236,8 @@ def _process_row(state: ProcessState) -> tuple[object, ...]:
         msgspec.json.encode(process.labels).decode(),
         process.started_ns,
         process.heartbeat_s,
-        state.first_seen_ns,
-        state.last_seen_ns,
-        state.last_sent_ns,
-        state.final,
-        clock_offset(state.delay_ns, state.delay_hits),
-        state.delay_ns,
-        state.delay_hits,
+        state.intake.first_seen_ns,
+        *_intake_row(state.intake),
     )
 
 
@@ -295,8 +278,8 @@ _CHANGE_TYPES = {
 } | {"low_water": pa.int64(), "above": pa.string()}
 
 _LOAD_PROCESSES = """
-    SELECT process, process_id, run_id, host, pid, first_seen_ns, last_seen_ns, last_sent_ns, final, delay_ns,
-        delay_hits, low_water, above
+    SELECT process, process_id, run_id, host, pid, heartbeat_s, first_seen_ns, last_seen_ns, last_sent_ns, final,
+        delay_ns, delay_hits, low_water, above
     FROM processes JOIN ledger USING (process)
 """
 _LOAD_OPEN = "SELECT process, span_id, lane_id, depth FROM open_span_data JOIN lanes USING (lane_id)"

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from rl_insight.errors import SchemaError
+from rl_insight.intake import Intake
 from rl_insight.schema import Batch
 from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog, ProcessState, arriving
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 _DATA_TABLES = ("event_data", "log_data", "sample_data", "histogram_data")
 _FILE_HEADER_BYTES = 3 * 4096
-_INT64 = 2**63
 _MERGED_FILE_BYTES = 16 * 1024 * 1024
 _MERGED_ROW_BYTES = 512
 """A checkpoint merges neighboring row groups up to 122,880 rows, which takes it 10 s per GB of text. Past the first of
@@ -132,7 +131,7 @@ class RunStore:
         """Write batches in one transaction; when it returns they survive the death of this process.
 
         Args:
-            batches: in any order, of any processes.
+            batches: in any order, of any processes; `intake.Admission` has checked them.
             received_ns: when each arrived; now, if it is not given.
             live: False for imports: their time of arrival says nothing about the clocks of their processes.
 
@@ -140,11 +139,8 @@ class RunStore:
             For each batch, whether it was new; False for one that was committed before.
 
         Raises:
-            SchemaError: a number of a batch is too large to be stored.
             StoreError: nothing was written.
         """
-        for batch in batches:
-            check(batch)
         now = time.time_ns()
         arrivals = [now] * len(batches) if received_ns is None else received_ns
         with self.writing() as connection:
@@ -154,6 +150,10 @@ class RunStore:
             new = self._write(connection, batches, arrivals, live=live)
             self._catalog.save(connection)
         return new
+
+    def intake(self, process_id: str) -> Intake:
+        """Return what has been taken from a process; only for the thread that commits."""
+        return self._catalog.processes[process_id].intake
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -209,11 +209,13 @@ class RunStore:
         new = []
         for batch, arrived in zip(batches, arrivals, strict=True):
             state = self._catalog.process_of(batch, arrived)
-            fresh = state.ledger.add(batch.sequence)
+            had_fallen_silent = live and state.intake.last_seen_ns > 0 and state.intake.liveness(arrived) == "silent"
+            fresh = self._catalog.take(batch, state, arrived, live=live)
             new.append(fresh)
             if not fresh:
                 continue
-            self._catalog.note(batch, state, arrived, live=live)
+            if had_fallen_silent:
+                sessions.reopen(batch.process.process_id)
             if len(batch.spans):
                 processes.append(state)
             self._convert(batch, state, tables)
@@ -370,27 +372,6 @@ class RunStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def check(batch: Batch) -> None:
-    """Refuse a batch whose numbers do not fit the store's columns.
-
-    Raises:
-        SchemaError: which number, and what it may be.
-    """
-    process = batch.process
-    if not 1 <= batch.sequence < _INT64:
-        raise SchemaError(f"sequence {batch.sequence} cannot be stored: it must be from 1 to 2**63 - 1.")
-    numbers = {
-        "sent_ns": batch.sent_ns,
-        "pid": process.pid,
-        "rank": process.rank or 0,
-        "started_ns": process.started_ns,
-    }
-    numbers |= {f"losses of {loss.kind}": loss.count for loss in batch.losses}
-    for name, number in numbers.items():
-        if not -_INT64 <= number < _INT64:
-            raise SchemaError(f"{name} {number} cannot be stored: it needs more than 64 bits.")
 
 
 @contextmanager

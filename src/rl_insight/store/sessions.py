@@ -6,7 +6,7 @@ phases from any process, in any order; both are merged with the row that is ther
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import msgspec
@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rl_insight.schema import Batch
-from rl_insight.schema.sessions import Phase, SessionEntry, SessionRecord, Snapshot, Update, session_updates
+from rl_insight.schema.sessions import PENDING, Phase, SessionEntry, SessionRecord, Snapshot, Update, session_updates
 from rl_insight.store.catalog import ProcessState, arriving
-from rl_insight.store.ledger import clock_offset
 from rl_insight.store.session_rows import (
     DURATIONS,
     NAMES,
@@ -30,6 +29,13 @@ from rl_insight.store.session_rows import (
 from rl_insight.store.whole_sessions import SessionBatch, plain
 
 _PLAIN = ("rank", "role", "reason", "step", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
+FELL_SILENT: Final = "its process fell silent"
+"""The reason of a session that the server closed as lost; taken back when the process is heard of again."""
+
+_FIND_CLOSED = """
+    SELECT session_id FROM sessions
+    WHERE status = 'lost' AND reason = $reason AND process_id IN (SELECT unnest($processes))
+"""
 _FIND_ROWS = "SELECT rowid FROM sessions WHERE session_id IN (SELECT unnest($ids))"
 # Sessions that have a row, and those that arrive more than once.
 _FIND_KNOWN = """
@@ -50,10 +56,15 @@ class SessionWriter:
         self._owners: dict[str, str] = {}
         self._contributors: dict[str, str] = {}
         self._whole: list[SessionBatch] = []
+        self._returned: set[str] = set()
+
+    def reopen(self, process_id: str) -> None:
+        """Take back that the sessions of a process were lost: it fell silent, and is heard of again."""
+        self._returned.add(process_id)
 
     def gather(self, batch: Batch, state: ProcessState) -> None:
         """Take note of a batch's snapshots and phases, with their times aligned."""
-        offset_ns = clock_offset(state.delay_ns, state.delay_hits)
+        offset_ns = state.intake.clock.offset_ns
         if isinstance(batch, SessionBatch) and not offset_ns:
             self._whole.append(batch)
             return
@@ -70,9 +81,12 @@ class SessionWriter:
         """Merge what was gathered into the rows, inside the caller's transaction."""
         if self._whole:
             self._write_whole(connection)
-        if not self._updates:
+        closed = self._closed_sessions(connection) if self._returned else []
+        if not self._updates and not closed:
             return
-        entries, owners, rows = read_entries(connection, list(self._updates))
+        entries, owners, rows = read_entries(connection, [*closed, *self._updates])
+        for session_id in closed:
+            _reopen(entries[session_id])
         for session_id, updates in self._updates.items():
             entry = entries.setdefault(session_id, SessionEntry(session_id))
             for update in updates:
@@ -80,6 +94,10 @@ class SessionWriter:
             owner = self._owners.get(session_id) or owners.get(session_id) or self._contributors[session_id]
             owners[session_id] = owner
         write_entries(connection, entries, owners, rows)
+
+    def _closed_sessions(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        given = {"reason": FELL_SILENT, "processes": list(self._returned)}
+        return [session_id for (session_id,) in connection.execute(_FIND_CLOSED, given).fetchall()]
 
     def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Insert the whole sessions that nothing else is known about; what is known of others has to be merged."""
@@ -96,6 +114,12 @@ class SessionWriter:
                             self._add(update, batch.process.process_id)
         with arriving(connection, table):
             connection.execute(_INSERT_ROWS)
+
+
+def _reopen(entry: SessionEntry) -> None:
+    entry.snapshot.status = PENDING
+    entry.snapshot.reason = entry.snapshot.finalized_ts = None
+    entry.snapshot_ns = entry.snapshot_ns or None
 
 
 def _is_in(rows: pa.Table, ids: set[str]) -> pa.ChunkedArray:

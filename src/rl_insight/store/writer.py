@@ -1,4 +1,4 @@
-"""The one thread that writes: gathers what arrived in the last moments, commits it, and only then says so."""
+"""The one thread that writes: groups batches into commits, acknowledges them, and then publishes them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rl_insight.errors import InsightError, SchemaError
+from rl_insight.intake import Intake
 from rl_insight.schema import Batch
 from rl_insight.store.errors import (
     StoreBusyError,
@@ -21,13 +22,25 @@ from rl_insight.store.errors import (
     StoreFullError,
     StoreOverloadedError,
 )
-from rl_insight.store.run_store import check
 from rl_insight.store.runs import RunDirectory
 
 logger = logging.getLogger(__name__)
 
-CommitListener = Callable[[str, Sequence[Batch]], None]
-"""Called as ``listener(run_id, new_batches)`` on the writer's thread after a commit; it must return soon."""
+
+@dataclass(slots=True, frozen=True)
+class Committed:
+    """A batch after its commit."""
+
+    batch: Batch
+    size: int
+    new: bool
+    """False for a batch that had been committed before."""
+    intake: Intake
+    """What has been taken from its process, as of this commit."""
+
+
+CommitHook = Callable[[str, Sequence[Committed]], None]
+"""Called as ``on_commit(run_id, batches)`` on the writer's thread after each commit; it must not wait for anything."""
 
 
 class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +50,7 @@ class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
     pending_bytes: int
     max_pending_bytes: int
     lag_s: float
-    """How long the oldest waiting batch has waited."""
+    """How long the oldest uncommitted batch has waited."""
     last_commit_s: float
     longest_commit_s: float
     commits: int
@@ -45,7 +58,7 @@ class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_batches: int
     failed_batches: int
     refused_batches: int
-    """Turned away because too much was waiting."""
+    """Refused because the queue was full."""
     last_error: str = ""
 
 
@@ -68,7 +81,8 @@ class StoreWriter:
     Args:
         directory: where the runs are.
         max_pending_bytes: how much may wait to be written; past it `submit` refuses.
-        linger_s: how long a commit waits for company after its first batch.
+        on_commit: publishes the batches of a commit, after their senders have been answered.
+        linger_s: how long to wait for more batches before committing.
         max_commit_bytes: a commit takes about this much at most, which bounds memory and the wait of the next.
     """
 
@@ -77,6 +91,7 @@ class StoreWriter:
         directory: RunDirectory,
         *,
         max_pending_bytes: int = 128 * 1024 * 1024,
+        on_commit: CommitHook = lambda _run_id, _batches: None,
         linger_s: float = 0.02,
         max_commit_bytes: int = 16 * 1024 * 1024,
     ) -> None:
@@ -89,29 +104,23 @@ class StoreWriter:
         self._pending_bytes = 0
         self._arrived = threading.Condition()
         self._closing = False
-        self._listeners: list[CommitListener] = []
+        self._on_commit = on_commit
         self._last_commit_s = self._longest_commit_s = 0.0
         self._commits = self._committed = self._duplicates = self._failed = self._refused = 0
         self._last_error = ""
         self._thread = threading.Thread(target=self._run, name="rl-insight-store-writer", daemon=True)
         self._thread.start()
 
-    def add_listener(self, listener: CommitListener) -> None:
-        """Have every committed batch shown to a function, once, after its commit."""
-        self._listeners.append(listener)
-
     def submit(self, batch: Batch, payload_bytes: int) -> Future[bool]:
-        """Queue a batch; the future tells, after the commit, whether it was new.
+        """Queue a batch; the future's result, after the commit, is whether it was new.
 
         The future fails with a `StoreError` when the batch could not be written now, and with a `SchemaError` when it
         never can; nothing of it is kept then.
 
         Raises:
-            SchemaError: the batch can never be stored.
             StoreOverloadedError: too much is waiting; the sender must slow down.
             StoreError: the writer is closed.
         """
-        check(batch)
         with self._arrived:
             if self._closing:
                 raise StoreError("the store is closing: nothing more is written.")
@@ -133,7 +142,7 @@ class StoreWriter:
         return min(30.0, max(0.5, commits_ahead * self._last_commit_s / 2))
 
     def get_status(self) -> WriterStatus:
-        """Tell what waits and what was done."""
+        """Return what waits and what was done."""
         with self._arrived:
             oldest = self._in_hand[0] if self._in_hand else self._queue[0] if self._queue else None
             return WriterStatus(
@@ -187,7 +196,7 @@ class StoreWriter:
             while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
                 waiting = self._queue.popleft()
                 if not waiting.future.set_running_or_notify_cancel():
-                    self._pending_bytes -= waiting.size  # nobody waits for it any more, and nobody was told it is safe
+                    self._pending_bytes -= waiting.size  # its sender is gone, and was not told that it is safe
                     continue
                 size += waiting.size
                 self._in_hand.append(waiting)
@@ -196,7 +205,7 @@ class StoreWriter:
     def _commit(self, run_id: str, group: list[_Waiting], *, is_second: bool = False) -> None:
         began = time.monotonic()
         try:
-            results = self._write(run_id, group)
+            committed = self._write(run_id, group)
         except (StoreFullError, StoreBusyError) as error:
             self._fail(group, error)
             return
@@ -211,7 +220,7 @@ class StoreWriter:
             elif is_second:
                 self._fail(group, _refusal(error))
             else:
-                # Only what fails for itself each time is given up for good.
+                # Only a batch that fails alone, each time, is refused for good.
                 self._commit(run_id, group, is_second=True)
             return
         took = time.monotonic() - began
@@ -219,25 +228,34 @@ class StoreWriter:
             self._commits += 1
             self._last_commit_s = took
             self._longest_commit_s = max(self._longest_commit_s, took)
-            self._committed += sum(results)
-            self._duplicates += len(results) - sum(results)
-        for waiting, new in zip(group, results, strict=True):
-            waiting.future.set_result(new)
-        self._tell(run_id, [waiting.batch for waiting, new in zip(group, results, strict=True) if new])
-
-    def _write(self, run_id: str, group: list[_Waiting]) -> list[bool]:
-        batches = [waiting.batch for waiting in group]
-        received = [waiting.received_ns for waiting in group]
+            new = sum(one.new for one in committed)
+            self._committed += new
+            self._duplicates += len(committed) - new
+        for waiting, one in zip(group, committed, strict=True):
+            waiting.future.set_result(one.new)
         try:
-            with self._directory.open(run_id, create=True) as store:
-                return store.commit(batches, received_ns=received)
+            self._on_commit(run_id, committed)
+        except Exception:
+            logger.exception("could not publish %d committed batches of run %s", len(committed), run_id)
+
+    def _write(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
+        try:
+            return self._write_once(run_id, group)
         except StoreCorruptError:
-            # The damaged file has been set aside: go on with a new one.
-            with self._directory.open(run_id, create=True) as store:
-                return store.commit(batches, received_ns=received)
+            # The damaged file has been set aside: continue with a new one.
+            return self._write_once(run_id, group)
+
+    def _write_once(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
+        batches = [waiting.batch for waiting in group]
+        with self._directory.open(run_id, create=True) as store:
+            results = store.commit(batches, received_ns=[waiting.received_ns for waiting in group])
+            return [
+                Committed(waiting.batch, waiting.size, new, store.intake(waiting.batch.process.process_id))
+                for waiting, new in zip(group, results, strict=True)
+            ]
 
     def _is_to_blame(self, run_id: str, error: Exception) -> bool:
-        """Tell whether a batch failed because of itself: the store is well, and takes a commit without it."""
+        """Return whether a batch failed because of itself: the store works, and takes a commit without it."""
         if isinstance(error, (InsightError, OSError, MemoryError)):
             return False
         try:
@@ -259,15 +277,6 @@ class StoreWriter:
             logger.error("could not write %d batches: %s", len(group), told, exc_info=cause)
         for waiting in group:
             waiting.future.set_exception(told)
-
-    def _tell(self, run_id: str, batches: list[Batch]) -> None:
-        if not batches:
-            return
-        for listener in self._listeners:
-            try:
-                listener(run_id, batches)
-            except Exception:
-                logger.exception("a listener to commits failed")
 
 
 def _refusal(error: Exception) -> SchemaError:

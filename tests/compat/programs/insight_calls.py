@@ -114,10 +114,10 @@ def page(batches):
     """Return what Prometheus reads: sample name, labels, value; and the help of each family."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    from rl_insight.collector import InProcessCollector
+    from rl_insight.collector import Collector
     from rl_insight.schema import encode
 
-    collector = InProcessCollector()
+    collector = Collector()
     for batch in batches:
         collector.ingest(encode(batch))
     body, _ = collector.metrics_page("text/plain")

@@ -96,17 +96,17 @@ function versus(values: readonly number[], format: (value: number) => string): s
 }
 
 function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
-  const silent = processes.filter((process) => process.state !== "alive" && process.state !== "ended");
-  const alive = processes.filter((process) => process.state === "alive").length;
+  const silent = processes.filter((process) => process.state === "silent");
+  const live = processes.filter((process) => process.state === "live").length;
   const worst = silent[0];
   return (
     <Tile
       title="Processes"
-      value={`${formatCount(alive)} of ${formatCount(processes.length)}`}
+      value={`${formatCount(live)} of ${formatCount(processes.length)}`}
       detail={
         worst === undefined
-          ? alive > 0
-            ? "alive"
+          ? live > 0
+            ? "live"
             : "the run has ended"
           : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`
       }
@@ -119,8 +119,8 @@ function TelemetryTile({ processes }: { processes: readonly ProcessHealth[] }) {
   const { latestNs } = useLive();
   const lost = processes.reduce((sum, process) => sum + process.lost, 0);
   const missing = processes.reduce((sum, process) => sum + process.missing_batches, 0);
-  const alive = processes.filter((process) => process.state === "alive");
-  const lag = alive.length === 0 ? null : Math.max(...alive.map((process) => process.silent_s));
+  const live = processes.filter((process) => process.state === "live");
+  const lag = live.length === 0 ? null : Math.max(...live.map((process) => process.silent_s));
   const problems = [
     lost > 0 ? `${formatCount(lost)} lost` : "",
     missing > 0 ? `${formatCount(missing)} batches missing` : "",

@@ -24,7 +24,7 @@ from rl_insight.schema.sessions import SESSION_SEGMENT
 class DerivedMetrics(Sink):
     """Derives metrics from the batches that a collector hands on.
 
-    >>> collector = InProcessCollector([DerivedMetrics()])  # doctest: +SKIP
+    >>> collector = Collector([DerivedMetrics()])  # doctest: +SKIP
     >>> body, content_type = collector.metrics_page()  # doctest: +SKIP
 
     An open span counts toward its state as long as its process reports. What a process left open when it ended, or when

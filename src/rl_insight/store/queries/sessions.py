@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from rl_insight.intake import silence_ns
 from rl_insight.schema.sessions import LOST, SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
-from rl_insight.store.queries.summary import SILENT_HEARTBEATS
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.session_rows import JSON_FIELDS, Session, session_of_row
-from rl_insight.store.sessions import read_entries, record_of, write_entries
+from rl_insight.store.sessions import FELL_SILENT, read_entries, record_of, write_entries
 from rl_insight.store.tables import SECOND
 
 SessionDetail = Literal["full", "phases", "brief"]
@@ -68,11 +68,12 @@ _IN_FLIGHT = """
     FROM sessions LEFT JOIN open_phases USING (session_id) WHERE status = 'pending'
     ORDER BY 7 LIMIT $limit
 """
-_ABANDONED = """
-    SELECT session_id, final, last_seen_ns FROM sessions JOIN processes USING (process_id)
-    WHERE status = 'pending'
-        AND last_seen_ns + ((CASE WHEN final THEN 0 ELSE $heartbeats * heartbeat_s END + $grace_s) * 1e9)::BIGINT
-            < $now_ns
+_OWNERS = """
+    SELECT process_id, final, last_seen_ns, heartbeat_s FROM processes
+    WHERE process_id IN (SELECT process_id FROM sessions WHERE status = 'pending')
+"""
+_PENDING_OF = """
+    SELECT session_id, process_id FROM sessions WHERE status = 'pending' AND process_id IN (SELECT unnest($owners))
 """
 
 
@@ -167,28 +168,41 @@ def sessions_in_flight(cursor: Cursor, now_ns: int, limit: int = 1_000) -> list[
     return found
 
 
-def close_lost_sessions(store: RunStore, now_ns: int, grace_s: float = 30.0) -> list[str]:
+def close_lost_sessions(
+    store: RunStore, now_ns: int, grace_s: float = 30.0, *, listening_since_ns: int = 0
+) -> list[str]:
     """Close the sessions whose process ended or fell silent without finishing them; returns their ids.
 
-    Should the process come back and say more about a session, its word counts.
+    Should a silent process be heard of again, the next commit of its batches takes this back.
 
     Args:
         store: of the run.
         now_ns: the server's time.
-        grace_s: how long to wait beyond the heartbeats of a silent process, or after the goodbye of one that ended:
-            its last batches may still be on the way.
+        grace_s: how long to wait beyond the heartbeats of a silent process, or after the last batch of one that ended:
+            other batches may still be on the way.
+        listening_since_ns: when the server started. Silence counts from then on: while the server was away, no process
+            could be heard.
     """
-    given = {"heartbeats": SILENT_HEARTBEATS, "grace_s": grace_s, "now_ns": now_ns}
+
+    def abandoned(cursor: Cursor) -> dict[str, tuple[bool, int]]:
+        owners = {}
+        for process_id, final, last_seen_ns, heartbeat_s in cursor.execute(_OWNERS).fetchall():
+            quiet_ns = now_ns - max(last_seen_ns, listening_since_ns)
+            if quiet_ns > (0 if final else silence_ns(heartbeat_s)) + grace_s * SECOND:
+                owners[process_id] = (final, last_seen_ns)
+        return owners
+
     with store.reader() as cursor:
-        if not cursor.execute(_ABANDONED, given).fetchall():
+        if not abandoned(cursor):
             return []
     with store.writing() as connection:
-        abandoned = {row[0]: row[1:] for row in connection.execute(_ABANDONED, given).fetchall()}
-        entries, owners, rows = read_entries(connection, list(abandoned))
+        silent = abandoned(connection)
+        found = dict(connection.execute(_PENDING_OF, {"owners": list(silent)}).fetchall())
+        entries, owners, rows = read_entries(connection, list(found))
         for session_id, entry in entries.items():
-            ended, last_seen_ns = abandoned[session_id]
+            ended, last_seen_ns = silent[found[session_id]]
             entry.snapshot.status = LOST
-            entry.snapshot.reason = "its process ended" if ended else "its process fell silent"
+            entry.snapshot.reason = "its process ended" if ended else FELL_SILENT
             entry.snapshot.finalized_ts = round(last_seen_ns / SECOND, 6)
             entry.snapshot_ns = entry.snapshot_ns or 0
         write_entries(connection, entries, owners, rows)

@@ -6,12 +6,9 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
-from rl_insight.schema.sequences import is_assigned
 from rl_insight.store.queries.base import Cursor, structs
-
-SILENT_HEARTBEATS = 3.0
-"""A process that was silent for this many of its heartbeats, and said no goodbye, is taken for dead."""
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -54,8 +51,8 @@ class ProcessHealth(msgspec.Struct, frozen=True):
     """By the server's clock."""
     silent_s: float
     heartbeat_s: float
-    state: str
-    """`alive`, `ended` (it said goodbye), or `lost` (silent for too long)."""
+    state: Liveness
+    """`live`, `silent` (several of its heartbeats are missing) or `ended` (in order)."""
     clock_offset_ns: int
     batches: int
     missing_batches: int
@@ -139,9 +136,7 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
         process_id, host, pid, role, rank, labels, started, first, last, heartbeat, final, offset, low, above, *tail = (
             row
         )
-        batches, missing = _batches(low, above)
-        silent_s = max(0, now_ns - last) / 1e9
-        lost = silent_s > SILENT_HEARTBEATS * max(heartbeat, 0.1)
+        ledger = Ledger(low, above)
         found.append(
             ProcessHealth(
                 process_id,
@@ -153,26 +148,16 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
                 started,
                 first,
                 last,
-                silent_s,
+                max(0, now_ns - last) / 1e9,
                 heartbeat,
-                "ended" if final else "lost" if lost else "alive",
+                liveness(final=final, last_seen_ns=last, heartbeat_s=heartbeat, now_ns=now_ns),
                 offset,
-                batches,
-                missing,
+                ledger.batches,
+                ledger.missing,
                 *tail,
             )
         )
     return found
-
-
-def _batches(low_water: int, above: str) -> tuple[int, int]:
-    """Return how many batches of a process are in and how many are missing, by what the ledger says."""
-    ranges = [part.split("-") for part in above.split(",")] if above else []
-    batches = sum(int(end) - int(begin) + 1 for begin, end in ranges)
-    highest = int(ranges[-1][1]) if ranges else low_water
-    if is_assigned(highest):
-        return batches, 0
-    return batches + low_water, highest - batches - low_water
 
 
 def losses(cursor: Cursor) -> list[LossCount]:

@@ -1,0 +1,217 @@
+"""The check that every batch passes once, where it enters: values that a store and its queries can work with.
+
+`schema.decode` has made sure that the bytes are a batch. Rows whose times are outside of 1970 to 2100 are left out and
+counted as losses of their process, with the reason `range`; the rest of the batch is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from rl_insight.errors import SchemaError
+from rl_insight.intake.process import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
+from rl_insight.schema import Batch, Loss, Process
+from rl_insight.schema.batch import Buckets, Table
+from rl_insight.schema.records import UNREADABLE
+
+MAX_TIME_NS: Final = 0x39 << 56
+"""In the year 2100: times up to here can be shifted and subtracted in 64 bits."""
+MAX_LOSS_COUNT: Final = 2**48
+"""Sums of many such counts fit 64 bits."""
+MAX_JSON_DEPTH: Final = 100
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+_INT64: Final = 2**63
+_RANGE: Final = "range"
+_MAX_PROCESSES: Final = 10_000
+_KEPT_TEXT: Final = 1_000
+
+# A number is in range when its highest byte is one of these. Looking at every eighth byte takes 2 ns per row; comparing
+# the numbers takes 40.
+_TIME: Final = bytes(range(0x39)) + b"\xff"
+_ALLOWED: Final[dict[str, bytes]] = {
+    "start_ns": _TIME,
+    "time_ns": _TIME,
+    "duration_ns": bytes(range(5)) + b"\xff",  # up to 11 years; below zero is an open span
+    "step": b"\x00\xff\x80",  # up to 2**56; the last one is "no step"
+}
+_JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKET: Final = re.compile(r"[\[\]{}]")
+_CHECKED: Final = ("spans", "events", "logs", "sessions", "samples", "histograms")
+_JSON_COLUMNS: Final = (
+    ("spans", "attributes"),
+    ("events", "attributes"),
+    ("logs", "attributes"),
+    ("sessions", "record"),
+    ("series", "labels"),
+)
+
+
+class Admission:
+    """Checks batches; safe to use from several threads.
+
+    >>> from rl_insight.schema import BatchBuilder
+    >>> builder = BatchBuilder()
+    >>> for start_ns in (1, 2**63 - 1):
+    ...     _ = builder.add_span(span_id=1, trace=(0, 1), name="a", start_ns=start_ns, duration_ns=1)
+    >>> process = Process(process_id="p", run_id="r", host="h", pid=1)
+    >>> admitted = Admission().admit(builder.build(process, sequence=1, sent_ns=1))
+    >>> len(admitted.spans), admitted.losses
+    (1, [Loss(kind='spans', reason='range', count=1)])
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._left_out: OrderedDict[str, Counter[str]] = OrderedDict()
+        """Rows left out so far, by process and kind: losses are totals."""
+
+    def admit(self, batch: Batch) -> Batch:
+        """Return a batch that can be stored: itself, or a copy without what cannot be.
+
+        Raises:
+            SchemaError: nothing of it can be stored; the message says why.
+        """
+        _check_identity(batch)
+        changes: dict[str, Any] = {}
+        process = _bounded(batch.process)
+        if process is not batch.process:
+            changes["process"] = process
+        left_out: Counter[str] = Counter()
+        for name in _CHECKED:
+            table = getattr(batch, name)
+            bad = _rows_out_of_range(table) if len(table) else None
+            if bad:
+                left_out[name] = len(bad)
+                changes[name] = _without(table, bad)
+                if name == "histograms":
+                    changes["buckets"] = _buckets_without(batch, bad)
+        strings = _readable_strings(batch)
+        if strings is not None:
+            changes["strings"] = strings
+        losses = self._losses(batch, left_out)
+        if losses is not None:
+            changes["losses"] = losses
+        return msgspec.structs.replace(batch, **changes) if changes else batch
+
+    def _losses(self, batch: Batch, left_out: Counter[str]) -> list[Loss] | None:
+        if not left_out and all(0 <= loss.count <= MAX_LOSS_COUNT for loss in batch.losses):
+            return None
+        losses = [Loss(loss.kind, loss.reason, min(max(loss.count, 0), MAX_LOSS_COUNT)) for loss in batch.losses]
+        if not left_out:
+            return losses
+        process_id = batch.process.process_id
+        with self._lock:
+            totals = self._left_out.setdefault(process_id, Counter())
+            totals.update(left_out)
+            self._left_out.move_to_end(process_id)
+            if len(self._left_out) > _MAX_PROCESSES:
+                self._left_out.popitem(last=False)
+            return losses + [Loss(kind, _RANGE, count) for kind, count in totals.items()]
+
+
+def _check_identity(batch: Batch) -> None:
+    process = batch.process
+    if not 1 <= batch.sequence < _INT64:
+        raise SchemaError(f"sequence {batch.sequence} is not valid: it must be from 1 to 2**63 - 1.")
+    if not process.process_id:
+        raise SchemaError("not a batch: its process has no id.")
+    if not 0 <= batch.sent_ns < MAX_TIME_NS:
+        raise SchemaError(
+            f"sent_ns {batch.sent_ns} is not a time from 1970 to 2100: check the clock of host {process.host!r}."
+        )
+    for name in ("pid", "rank", "started_ns"):
+        number = getattr(process, name)
+        if number is not None and not -_INT64 <= number < _INT64:
+            raise SchemaError(f"{name} {number} is not valid: it needs more than 64 bits.")
+
+
+def _bounded(process: Process) -> Process:
+    changes: dict[str, Any] = {}
+    if not MIN_HEARTBEAT_S <= process.heartbeat_s <= MAX_HEARTBEAT_S:
+        changes["heartbeat_s"] = min(max(MIN_HEARTBEAT_S, process.heartbeat_s), MAX_HEARTBEAT_S)
+    if not 0 <= process.started_ns < MAX_TIME_NS:
+        changes["started_ns"] = 0
+    return msgspec.structs.replace(process, **changes) if changes else process
+
+
+def _rows_out_of_range(table: Table) -> set[int]:
+    bad: set[int] = set()
+    for name, allowed in _ALLOWED.items():
+        if name in table.TYPES:
+            highest: bytes = getattr(table, name)[7::8]
+            if highest.translate(None, allowed):
+                bad.update(row for row, byte in enumerate(highest) if byte not in allowed)
+    return bad
+
+
+def _without(table: AnyTable, bad: set[int]) -> AnyTable:
+    kept = [row for row in range(len(table)) if row not in bad]
+    rows = len(table)
+    columns = {}
+    for name in table.TYPES:
+        raw = getattr(table, name)
+        size = len(raw) // rows
+        columns[name] = b"".join(raw[row * size : (row + 1) * size] for row in kept)
+    return type(table)(**columns)
+
+
+def _buckets_without(batch: Batch, bad: set[int]) -> Buckets:
+    """Return the buckets of the histograms that are kept."""
+    bad_buckets: set[int] = set()
+    start = 0
+    for row, count in enumerate(batch.histograms.column("buckets").tolist()):
+        if row in bad:
+            bad_buckets.update(range(start, start + count))
+        start += count
+    if not bad_buckets:
+        return batch.buckets
+    return _without(batch.buckets, bad_buckets)
+
+
+def _readable_strings(batch: Batch) -> list[str] | None:
+    """Return the strings with JSON that is nested too deeply replaced; None when nothing is."""
+    # Each level takes two characters at least, so most texts need no look.
+    suspects = [place for place, text in enumerate(batch.strings, 1) if len(text) > 2 * MAX_JSON_DEPTH]
+    suspects = [place for place in suspects if _brackets(batch.strings[place - 1]) > MAX_JSON_DEPTH]
+    if not suspects:
+        return None
+    used = set(_json_positions(batch))
+    deep = [place for place in suspects if place in used and is_too_deep(batch.strings[place - 1])]
+    if not deep:
+        return None
+    strings = list(batch.strings)
+    for place in deep:
+        strings[place - 1] = msgspec.json.encode({UNREADABLE: strings[place - 1][:_KEPT_TEXT]}).decode()
+    return strings
+
+
+def _brackets(text: str) -> int:
+    return text.count("[") + text.count("{")
+
+
+def _json_positions(batch: Batch) -> Iterable[int]:
+    for table_name, column_name in _JSON_COLUMNS:
+        table = getattr(batch, table_name)
+        if len(table):
+            yield from table.column(column_name)
+
+
+def is_too_deep(text: str) -> bool:
+    """Return whether JSON is nested deeper than its readers can follow.
+
+    >>> is_too_deep('{"a":' * 101 + "1" + "}" * 101), is_too_deep('{"a": "[[[[["}')
+    (True, False)
+    """
+    depth = 0
+    for bracket in _BRACKET.findall(_JSON_TEXT.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_JSON_DEPTH:
+            return True
+    return False

@@ -1,0 +1,92 @@
+"""One process as a receiver knows it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+from rl_insight.intake.clock import ClockOffset
+from rl_insight.intake.ledger import Ledger
+from rl_insight.schema import Batch, Process
+
+Liveness = Literal["live", "silent", "ended"]
+"""`ended`: it said that it ended in order. `silent`: it did not, and several of its heartbeats are missing."""
+
+LIVENESS: Final[tuple[Liveness, ...]] = get_args(Liveness)
+
+MIN_HEARTBEAT_S: Final = 0.1
+MAX_HEARTBEAT_S: Final = 86_400.0
+"""A heartbeat outside of these bounds counts as the nearest of them."""
+
+_SILENT_HEARTBEATS = 3
+_SECOND = 1_000_000_000
+
+
+def silence_ns(heartbeat_s: float) -> int:
+    """Return how long a process with this heartbeat may be quiet before it is `silent`."""
+    # In this order NaN counts as the smallest heartbeat.
+    return int(_SILENT_HEARTBEATS * min(max(MIN_HEARTBEAT_S, heartbeat_s), MAX_HEARTBEAT_S) * _SECOND)
+
+
+def liveness(*, final: bool, last_seen_ns: int, heartbeat_s: float, now_ns: int) -> Liveness:
+    """Return whether a process is live; all times are the receiver's.
+
+    >>> liveness(final=False, last_seen_ns=0, heartbeat_s=5.0, now_ns=15_000_000_001)
+    'silent'
+    """
+    if final:
+        return "ended"
+    return "silent" if now_ns - last_seen_ns > silence_ns(heartbeat_s) else "live"
+
+
+class Intake:
+    """What has been taken from one process: its ledger, clock offset and liveness.
+
+    Not safe to use from several threads at once: the hub's collector holds its lock, the store has one writer.
+
+    >>> from rl_insight.schema import BatchBuilder
+    >>> intake = Intake(Process(process_id="p", run_id="r", host="h", pid=1), first_seen_ns=0)
+    >>> batch = BatchBuilder().build(intake.process, sequence=1, sent_ns=0)
+    >>> intake.take(batch, now_ns=5), intake.take(batch, now_ns=6), intake.liveness(now_ns=6)
+    (True, False, 'live')
+    """
+
+    __slots__ = ("clock", "final", "first_seen_ns", "last_seen_ns", "last_sent_ns", "ledger", "process")
+
+    def __init__(self, process: Process, first_seen_ns: int) -> None:
+        self.process = process
+        self.ledger = Ledger()
+        self.clock = ClockOffset()
+        self.first_seen_ns = first_seen_ns
+        self.last_seen_ns = 0
+        """When its last new batch arrived, by the receiver's clock."""
+        self.last_sent_ns = 0
+        self.final = False
+
+    def take(self, batch: Batch, now_ns: int, *, live: bool = True) -> bool:
+        """Take a batch that arrived at `now_ns`; False if it had been taken before.
+
+        With `live` false, as for imports, the time of arrival says nothing about the clock of the process.
+        """
+        if not self.ledger.add(batch.sequence):
+            return False
+        self.process = batch.process
+        self.last_seen_ns = max(self.last_seen_ns, now_ns)
+        self.last_sent_ns = max(self.last_sent_ns, batch.sent_ns)
+        self.final = self.final or batch.final
+        if live:
+            self.clock.observe(sent_ns=batch.sent_ns, received_ns=now_ns)
+        return True
+
+    def liveness(self, now_ns: int) -> Liveness:
+        """Return whether the process is live at a time of the receiver's clock."""
+        return liveness(
+            final=self.final,
+            last_seen_ns=self.last_seen_ns,
+            heartbeat_s=self.process.heartbeat_s,
+            now_ns=now_ns,
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """True when the last batch and all before it are here: nothing can follow."""
+        return self.final and not self.ledger.has_gaps
