@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_insight.schema import BatchBuilder, frame
+from rl_insight.store import columns
 from rl_insight.store.errors import StoreFullError, StoreOverloadedError
 from rl_insight.transport._http_client import CONTENT_TYPE
 
@@ -76,10 +77,18 @@ def test_good_batches_around_a_bad_one_are_kept_and_the_answer_says_so(client, s
 
 
 def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
-    client, services, make_batch, frames, query
+    client, services, make_batch, frames, query, monkeypatch
 ):
+    convert = columns.event_table
+
+    def fail_on_poison(batch, *rest):
+        if "poison" in batch.strings:
+            raise RuntimeError("cannot be converted")
+        return convert(batch, *rest)
+
+    monkeypatch.setattr(columns, "event_table", fail_on_poison)
     builder = BatchBuilder()
-    builder.add_series("metric", "gauge", "", "[" * 100_000)
+    builder.add_event(time_ns=1, name="poison")
     poison = builder.build(make_batch(1, process_id="p2").process, sequence=1, sent_ns=1)
     answer = post(client, frames(make_batch(1), poison, make_batch(2)))
     assert answer.status_code == 400

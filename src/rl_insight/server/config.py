@@ -70,8 +70,10 @@ class StoreSettings:
 
     memory_limit: str = "512MB"
     """For each open run."""
-    max_open_runs: Annotated[int, Meta(ge=1, le=1000)] = 4
-    """Runs whose files stay open."""
+    max_open_runs: Annotated[int, Meta(ge=1, le=1000)] = 32
+    """Runs whose files stay open; an open one takes about 6 MiB and its part of `max_open_bytes`."""
+    max_open_bytes: Bytes = 2048 * MEBIBYTE
+    """Memory that the databases of open runs may hold together; beyond it the longest idle are closed."""
     max_pending_bytes: Bytes = 128 * MEBIBYTE
     """What may wait to be written; past it senders are told to slow down."""
     min_free_bytes: Annotated[int, Meta(ge=0)] = 64 * MEBIBYTE

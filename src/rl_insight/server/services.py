@@ -64,6 +64,7 @@ class Services:
         self.runs = RunDirectory(
             settings.directory,
             max_open=settings.store.max_open_runs,
+            max_open_bytes=settings.store.max_open_bytes,
             memory_limit=settings.store.memory_limit,
             min_free_bytes=settings.store.min_free_bytes,
         )
@@ -104,7 +105,7 @@ class Services:
         next_cleaning = time.monotonic() + self.settings.retention.interval_s
         self._try(self._remember_runs)
         while not self._stop.wait(_LOST_SESSIONS_S):
-            for chore in (self._forget_targets, self.close_lost_sessions):
+            for chore in (self._forget_targets, self.close_lost_sessions, self.runs.trim):
                 self._try(chore)
             if time.monotonic() >= next_cleaning:
                 next_cleaning = time.monotonic() + self.settings.retention.interval_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import time
@@ -93,6 +94,7 @@ class RunStore:
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": memory_limit,
             "threads": str(threads),
+            "async_threads": "1",  # for remote files; the default of 8 would be 250 idle threads in a server of 32 runs
             "checkpoint_threshold": f"{checkpoint_bytes}B",
             "allowed_configs": ["max_vacuum_tasks"],
             "enable_external_access": "false",
@@ -100,6 +102,7 @@ class RunStore:
             "autoinstall_known_extensions": "false",
             "allow_community_extensions": "false",
         }
+        _check_descriptors(self.path)
         with _translated(self.path, opening=True):
             self._connection = duckdb.connect(str(self.path), config=settings)
             try:
@@ -346,6 +349,12 @@ class RunStore:
             finally:
                 cursor.close()
 
+    def memory_bytes(self) -> int:
+        """Return how much memory DuckDB holds for this file; takes about a millisecond."""
+        with self.reader() as cursor:
+            ((held,),) = cursor.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchall()
+        return int(held or 0)
+
     def copy_to(self, target: Path) -> None:
         """Write a consistent copy of the file while the run goes on; commits wait for the copying only."""
         with self._write_lock:
@@ -374,6 +383,23 @@ class RunStore:
         self.close()
 
 
+def _check_descriptors(path: Path) -> None:
+    """Refuse to open a file when the process is out of file descriptors: DuckDB would abort the process.
+
+    Raises:
+        StoreBusyError: too few are left.
+    """
+    held: list[int] = []
+    try:
+        for _ in range(_SPARE_DESCRIPTORS):
+            held.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401 -- those opened so far have to be closed
+    except OSError as error:
+        raise StoreBusyError(_TOO_MANY_FILES.format(path=path)) from error
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
 @contextmanager
 def _translated(path: Path, *, opening: bool = False) -> Iterator[None]:
     """Turn DuckDB's errors about the file into the store's own."""
@@ -383,6 +409,11 @@ def _translated(path: Path, *, opening: bool = False) -> Iterator[None]:
         raise translate(error, path, opening=opening) from error
 
 
+_SPARE_DESCRIPTORS = 8
+_TOO_MANY_FILES = (
+    "cannot open {path}: this process has too many files and connections open. "
+    "Raise its limit of open files (ulimit -n), or close connections."
+)
 _DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
 
 
@@ -396,6 +427,8 @@ def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exce
         return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
     if "lock on file" in text:
         return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
+    if "Too many open files" in text:
+        return StoreBusyError(_TOO_MANY_FILES.format(path=path))
     if "Permission denied" in text or "Read-only file system" in text:
         return StoreError(f"cannot open {path}: permission denied. Check the owner of the data directory.")
     if isinstance(error, duckdb.OutOfMemoryException):

@@ -1,4 +1,4 @@
-"""The directory of runs: one file a run, opened when needed, closed when idle, set aside when damaged."""
+"""The directory of runs: one file per run, opened when needed, closed when idle, set aside when damaged."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import duckdb
 import msgspec
 
 from rl_insight.store.errors import (
@@ -83,7 +84,8 @@ class RunDirectory:
 
     Args:
         data_dir: made when it is not there.
-        max_open: how many files stay open; the longest idle is closed first.
+        max_open: how many files stay open; the longest idle is closed first. One takes about 6 MiB and two threads.
+        max_open_bytes: how much memory the databases of open files may hold together, see `trim`.
         memory_limit: for each open file.
         threads: how many threads one query of a file may use.
         min_free_bytes: writing stops, without harm, when the disk has less room than this.
@@ -93,7 +95,8 @@ class RunDirectory:
         self,
         data_dir: Path,
         *,
-        max_open: int = 4,
+        max_open: int = 32,
+        max_open_bytes: int = 2 * 1024**3,
         memory_limit: str = "512MB",
         threads: int = 2,
         min_free_bytes: int = 64 * 1024 * 1024,
@@ -101,6 +104,7 @@ class RunDirectory:
         self.path = Path(data_dir) / "runs"
         self.path.mkdir(parents=True, exist_ok=True)
         self._max_open = max_open
+        self._max_open_bytes = max_open_bytes
         self._memory_limit = memory_limit
         self._threads = threads
         self._min_free_bytes = min_free_bytes
@@ -192,6 +196,21 @@ class RunDirectory:
             for run_id in idle:
                 self._drop(run_id)
             return len(idle)
+
+    def trim(self) -> int:
+        """Close the longest idle files until the others hold at most `max_open_bytes`; returns how many."""
+        with self._lock:
+            handles = dict(self._handles)
+        held = {run_id: _memory_bytes(handle.store) for run_id, handle in handles.items()}
+        surplus = sum(held.values()) - self._max_open_bytes
+        closed = 0
+        for run_id, handle in handles.items():
+            with self._lock:
+                if surplus > 0 and handle.leases == 0 and self._handles.get(run_id) is handle:
+                    self._drop(run_id)
+                    surplus -= held[run_id]
+                    closed += 1
+        return closed
 
     def open_runs(self) -> list[str]:
         """Return the runs whose files are open, the longest idle first."""
@@ -402,6 +421,13 @@ class RunDirectory:
             self._closed = True
             for run_id in list(self._handles):
                 self._drop(run_id)
+
+
+def _memory_bytes(store: RunStore) -> int:
+    try:
+        return store.memory_bytes()
+    except (StoreError, duckdb.Error):  # closed or broken since
+        return 0
 
 
 def _wal(path: Path) -> Path:
