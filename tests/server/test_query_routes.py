@@ -50,7 +50,7 @@ def run(services):
 
 def _payloads(monitor):
     sent = []
-    monitor._flusher._send = lambda payload: sent.append(payload)
+    monitor._flusher._send = sent.append
     monitor._flusher.drain()
     monitor._flusher.flush()
     return sent

@@ -23,7 +23,7 @@ def run(services):
             monitor.clock.advance(1.0)
         monitor.metric_gauge("reward", float(step))
     sent = []
-    monitor._flusher._send = lambda payload: sent.append(payload)
+    monitor._flusher._send = sent.append
     monitor._flusher.drain()
     monitor._flusher.flush()
     for payload in sent:
