@@ -184,7 +184,7 @@ def test_server_writes_to_a_real_prometheus(make_services, start_prometheus):
     process = Process(process_id="p1", run_id="r1", host="node", pid=1)
     batch = builder.build(process, sequence=1, sent_ns=time.time_ns())
     assert services.ingest.submit_frames(frame(encode(batch))).settle().accepted == 1
-        services.writer.close()
+    services.writer.close()
     assert services.collector.wait_idle(30.0)
     ((labels, value),) = prometheus.query("rl_insight_monitor_steps_total")
     assert (labels["run_id"], value) == ("r1", 7.0)
