@@ -1,0 +1,162 @@
+"""How well diagnosis names planted faults, and how quiet it is on healthy runs.
+
+    python -m benchmarks diagnosis
+
+Faults are planted in the middle of made-up runs of several shapes. A fault counts as found when the expected rule
+reports it, not as a symptom of something else; everything else above `info` in a run is a false alarm, except what the
+expected finding explains.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.diagnosis_runs import SHAPES
+from benchmarks.diagnosis_script import BEGIN_S, SECOND, Script
+from benchmarks.harness import Figure, Options
+from rl_insight.diagnosis.engine import top_findings
+from rl_insight.diagnosis.run import replay
+from rl_insight.store.queries.findings import Finding
+from rl_insight.store.run_store import RunStore
+
+NAME = "diagnosis"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault and what should be said about it."""
+
+    shape: str
+    fault: str
+    rules: tuple[str, ...]
+    culprit: dict[str, Any]
+    within_s: float = 0.0
+    """Stuck work must be named this fast; 0 for rules that count steps."""
+
+
+CASES = (
+    Case("ppo8", "straggler", ("straggler",), {"rank": 3, "phase": "update_actor"}),
+    Case("ppo64", "straggler", ("straggler",), {"rank": 3, "phase": "update_actor"}),
+    Case("ppo64", "slow_host", ("straggler",), {"host": "node-0"}),
+    Case("ppo8", "data_imbalance", ("data_imbalance",), {"phase": "update_actor"}),
+    Case("ppo8", "slow_reward", ("slow_reward",), {"phase": "reward"}),
+    Case("ppo8", "slow_weight_sync", ("slow_weight_sync",), {"phase": "update_weights"}),
+    Case("ppo8", "step_regression", ("step_regression",), {"phase": "old_log_prob"}),
+    Case("ppo8", "slow_checkpoint", ("slow_checkpoint",), {"phase": "save_checkpoint"}),
+    Case("ppo8", "unattributed_time", ("unattributed_time",), {}),
+    Case("ppo8", "stalled_run", ("stalled_run",), {}, 180.0),
+    Case("ppo64", "killed", ("stalled_run",), {}, 180.0),
+    Case("ppo8", "stuck_weight_sync", ("stuck_weight_sync",), {"phase": "update_weights"}, 90.0),
+    Case("ppo8", "blocked_reward", ("blocked_reward",), {"phase": "reward"}, 60.0),
+    Case("ppo8", "collective_hang", ("collective_hang",), {"rank": 2}, 120.0),
+    Case("async", "straggler", ("straggler",), {"rank": 1, "role": "rollout"}),
+    Case("async", "slow_tool", ("slow_tool",), {"tool": "search"}),
+    Case("async", "tool_errors", ("tool_errors",), {"tool": "sandbox"}),
+    Case("async", "slow_scoring", ("slow_reward",), {"phase": "reward"}),
+    Case("async", "failing_reward", ("failing_reward",), {"phase": "reward"}),
+    Case("async", "silent_zeros", ("failing_reward",), {"phase": "reward"}),
+    Case("async", "wasted_samples", ("wasted_samples",), {}),
+    Case("async", "stuck_session", ("stuck_session",), {"session_id": "stuck-1", "tool": "search"}, 90.0),
+    Case("async", "stuck_tool", ("stalled_run",), {"phase": "toolcall", "tool": "sandbox"}, 60.0),
+    Case("async", "dead_engine", ("dead_engine",), {"rank": 2, "role": "rollout"}, 60.0),
+    Case("async", "dead_one", ("dead_engine",), {"rank": 2, "role": "rollout"}, 60.0),
+    Case("async", "stalled_trainer", ("stalled_run",), {"phase": "update", "role": "trainer"}, 60.0),
+    Case("async", "stale_samples", ("stale_samples",), {}),
+    Case("async", "telemetry_gap", ("telemetry_gap",), {"rank": 3}),
+    *(
+        Case("ppo8", name, (name,), {})
+        for name in (
+            "entropy_collapse", "entropy_explosion", "kl_blowup", "gradient_spike", "non_finite", "length_explosion",
+            "length_collapse", "truncation", "dead_groups", "constant_reward", "reward_drop", "clipping_saturated",
+            "no_update",
+        )
+    ),
+    *(
+        Case("verl", name, (name,), {})
+        for name in (
+            "slow_reward", "slow_weight_sync", "step_regression", "non_finite", "entropy_collapse", "kl_blowup",
+            "engine_mismatch", "truncation", "reward_drop",
+        )
+    ),
+    Case("verl", "stalled_run", ("stalled_run",), {}, 400.0),
+    Case("sft", "straggler", ("straggler",), {"rank": 2}),
+    Case("sft", "data_starvation", ("data_starvation",), {"phase": "load_data"}),
+    Case("sft", "non_finite", ("non_finite",), {}),
+    Case("sft", "stalled_run", ("stalled_run",), {"rank": 1, "phase": "forward_backward"}, 60.0),
+)  # fmt: skip
+
+HEALTHY = ("ppo8", "ppo64", "async", "verl", "sft", "single")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What diagnosis said about one run."""
+
+    found: Finding | None
+    right_culprit: bool
+    delay_s: float
+    false_alarms: list[Finding]
+    hours: float
+
+
+def diagnose(shape: str, fault: str, seed: int) -> tuple[list[Finding], float, float]:
+    """Write a run and diagnose it; returns the findings, when the fault began and how long the run took, in seconds."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rl-insight-diagnosis-") as folder,
+        RunStore(Path(folder) / "run.duckdb", min_free_bytes=0) as store,
+    ):
+        planted = SHAPES[shape](Script(seed), store, fault)
+        with store.reader() as cursor:
+            findings = replay(cursor).findings
+    return findings, planted.onset_s, planted.end_s
+
+
+def judge(case: Case, seed: int) -> Outcome:
+    """Diagnose a run with a planted fault."""
+    findings, onset_s, end_s = diagnose(case.shape, case.fault, seed)
+    top = top_findings(findings)
+    found = next((one for one in top if one.rule in case.rules), None)
+    right = found is not None and all(found.culprit.get(key) == value for key, value in case.culprit.items())
+    delay_s = 0.0 if found is None else max(0.0, found.start_ns / SECOND - BEGIN_S - onset_s)
+    alarms = [one for one in top if one.severity != "info" and one.rule not in case.rules]
+    return Outcome(found, right, delay_s, alarms, end_s / 3600)
+
+
+def run(options: Options) -> Iterator[Figure]:
+    """Plant every fault, and watch healthy runs."""
+    seeds = (1,) if options.quick else (1, 2)
+    verbose = bool(os.environ.get("RL_INSIGHT_BENCHMARK_VERBOSE"))
+    outcomes: list[Outcome] = []
+    for case in CASES:
+        for seed in seeds:
+            outcome = judge(case, seed)
+            outcomes.append(outcome)
+            if verbose and (outcome.found is None or not outcome.right_culprit or outcome.false_alarms):
+                said = "missed" if outcome.found is None else f"{outcome.found.title} {outcome.found.culprit}"
+                print(f"{case.shape} {case.fault} seed {seed}: {said}", file=sys.stderr)
+                for alarm in outcome.false_alarms:
+                    print(f"    also {alarm.severity} {alarm.rule}: {alarm.title}", file=sys.stderr)
+    found = [outcome for outcome in outcomes if outcome.found is not None]
+    alarms = sum(len(outcome.false_alarms) for outcome in outcomes)
+    yield Figure("faults planted", len(outcomes), "")
+    yield Figure("recall", len(found) / len(outcomes), "", budget=0.95, at_least=True)
+    yield Figure("right culprit", sum(one.right_culprit for one in found) / max(1, len(found)), "", 0.95, at_least=True)
+    yield Figure("precision", len(found) / max(1, len(found) + alarms), "", budget=0.9, at_least=True)
+    loud, hours = 0, 0.0
+    for shape in HEALTHY:
+        for seed in range(10, 11 if options.quick else 12):
+            findings, _, end_s = diagnose(shape, "", seed)
+            hours += end_s / 3600
+            heard = [one for one in findings if one.severity != "info"]
+            loud += len(heard)
+            if verbose:
+                for one in findings:
+                    print(f"healthy {shape} seed {seed}: {one.severity} {one.rule}: {one.title}", file=sys.stderr)
+    yield Figure("healthy hours", hours, "h")
+    yield Figure("false alarms per healthy hour", loud / hours, "/h", budget=0.0)

@@ -1,0 +1,253 @@
+"""Applies the rules to a run: confirms what they see, keeps findings while they last, names causes before symptoms."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.rows import SECOND
+from rl_insight.diagnosis.rule import Observation, Rule, Signal
+from rl_insight.store.queries.findings import Finding
+
+logger = logging.getLogger(__name__)
+
+_SLACK_NS = 120 * SECOND
+"""A symptom may be confirmed before its cause: it counts as explained when it began at most this long before."""
+_SLACK_STEPS = 10
+_SAME_STEPS = 20
+_SAME_NS = 300 * SECOND
+_MAX_CASES = 2_000
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """A rule that could not be evaluated, and what it would need."""
+
+    rule: str
+    missing: str
+
+
+@dataclass(slots=True)
+class Case:
+    """What a rule has seen of one culprit lately."""
+
+    rule: Rule
+    identity: tuple[str, ...]
+    seen: deque[tuple[bool, Observation]]
+    signal: Signal
+    family: str
+    finding: Finding | None = None
+
+    @property
+    def hits(self) -> int:
+        """In how many of the last observations it was seen."""
+        return sum(was_bad for was_bad, _ in self.seen)
+
+
+@dataclass(slots=True)
+class Engine:
+    """The rules of one run and what they found."""
+
+    rules: list[Rule]
+    run_findings: dict[str, Finding] = field(default_factory=dict)
+    """Every finding so far, by id."""
+    changed: set[str] = field(default_factory=set)
+    """Ids of findings that were opened, changed or resolved since they were last taken."""
+    on_change: Callable[[Finding, str], None] | None = None
+    """Called with a finding and `opened` or `resolved`."""
+    _cases: dict[tuple[str, tuple[str, ...]], Case] = field(default_factory=dict)
+    _resolved: dict[tuple[str, tuple[str, ...]], Finding] = field(default_factory=dict)
+    """The last finding of each fault that is over: when it comes back soon, it is the same one."""
+    _failed: set[str] = field(default_factory=set)
+
+    def evaluate(self, model: RunModel) -> None:
+        """Look at the run as of the model's moment."""
+        for rule in self.rules:
+            try:
+                for observation in rule.evaluate(model):
+                    self._take(rule, observation)
+            except Exception:
+                # A defect of one rule must not silence the others, nor fill the log every five seconds.
+                if rule.name not in self._failed:
+                    self._failed.add(rule.name)
+                    logger.exception("the rule %s failed and is skipped where it fails", rule.name)
+        self._explain(model.as_of_ns)
+
+    def coverage(self, model: RunModel) -> list[Coverage]:
+        """Return the rules that lack their inputs."""
+        found = []
+        for rule in self.rules:
+            missing = rule.missing(model)
+            if missing is not None:
+                found.append(Coverage(rule.name, missing))
+        return found
+
+    def open_findings(self) -> list[Finding]:
+        """Return the findings that are open, causes before symptoms."""
+        return [finding for finding in self.run_findings.values() if finding.status == "open"]
+
+    def take_changed(self) -> list[Finding]:
+        """Return the findings that changed since the last call."""
+        changed, self.changed = self.changed, set()
+        return [self.run_findings[finding_id] for finding_id in sorted(changed)]
+
+    def _take(self, rule: Rule, observation: Observation) -> None:
+        signals = {signal.identity: signal for signal in observation.signals}
+        for identity, signal in signals.items():
+            key = (rule.name, identity)
+            if key not in self._cases and len(self._cases) < _MAX_CASES:
+                self._cases[key] = Case(
+                    rule, identity, deque(maxlen=rule.confirmation.window), signal, observation.family
+                )
+        for key, case in [(key, case) for key, case in self._cases.items() if case.rule is rule]:
+            if case.family != observation.family:
+                continue
+            found = signals.get(case.identity)
+            case.seen.append((found is not None, observation))
+            if found is not None:
+                case.signal = found
+            self._judge(case, observation, is_bad=found is not None)
+            if not case.hits and case.finding is None:
+                del self._cases[key]
+
+    def _judge(self, case: Case, observation: Observation, *, is_bad: bool) -> None:
+        needed = case.rule.confirmation.needed
+        if case.finding is None:
+            if case.hits >= needed:
+                self._open(case, observation)
+        elif case.hits >= case.rule.confirmation.kept:
+            if is_bad:
+                self._renew(case, observation)
+        else:
+            self._resolve(case, observation)
+
+    def _open(self, case: Case, observation: Observation) -> None:
+        first = next(one for was_bad, one in case.seen if was_bad)
+        signal = case.signal
+        before = self._resolved.get((case.rule.name, case.identity))
+        if before is not None and _continues(before, first):
+            case.finding = self.run_findings[before.finding_id]
+            self._renew(case, observation)
+            self._announce(case.finding, "opened")
+            return
+        anchor = signal.anchor or f"step {first.step}"
+        start = signal.start_ns if signal.start_ns is not None else first.start_ns or first.time_ns
+        finding = Finding(
+            finding_id=finding_id(case.rule.name, case.identity, anchor),
+            rule=case.rule.name,
+            severity=signal.severity,
+            title=signal.title,
+            start_ns=start,
+            end_ns=observation.time_ns,
+            first_step=first.step,
+            updated_ns=observation.time_ns,
+        )
+        case.finding = finding
+        self._renew(case, observation)
+        self._announce(case.finding, "opened")
+
+    def _renew(self, case: Case, observation: Observation) -> None:
+        assert case.finding is not None  # noqa: S101  # called for open cases only
+        signal, known = case.signal, case.finding
+        impact = {}
+        if signal.seconds_per_step is not None:
+            impact["seconds_per_step"] = round(signal.seconds_per_step, 3)
+        if signal.share_of_step is not None:
+            impact["share_of_step"] = round(signal.share_of_step, 4)
+        case.finding = msgspec.structs.replace(
+            known,
+            severity=signal.severity,
+            status="open",
+            title=signal.title,
+            explanation=signal.explanation,
+            remedy=signal.remedy or case.rule.remedy,
+            culprit=signal.culprit,
+            impact=impact,
+            last_step=observation.step,
+            end_ns=max(known.end_ns, observation.time_ns),
+            lanes=signal.lanes[:16],
+            sessions=signal.sessions[:16],
+            metrics=signal.metrics[:16],
+            evidence=signal.evidence,
+            updated_ns=observation.time_ns,
+        )
+        self._keep(case.finding)
+
+    def _resolve(self, case: Case, observation: Observation) -> None:
+        assert case.finding is not None  # noqa: S101  # called for open cases only
+        finding = msgspec.structs.replace(case.finding, status="resolved", updated_ns=observation.time_ns)
+        case.finding = None
+        self._resolved[case.rule.name, case.identity] = finding
+        self._keep(finding)
+        self._announce(finding, "resolved")
+
+    def _keep(self, finding: Finding) -> None:
+        self.run_findings[finding.finding_id] = finding
+        self.changed.add(finding.finding_id)
+
+    def _announce(self, finding: Finding, what: str) -> None:
+        if self.on_change is not None:
+            self.on_change(finding, what)
+
+    def _explain(self, as_of_ns: int) -> None:
+        """List under each finding those that it makes redundant."""
+        open_cases = [case for case in self._cases.values() if case.finding is not None]
+        for cause in open_cases:
+            if not cause.rule.explains or cause.finding is None:
+                continue
+            redundant = [
+                symptom.finding.finding_id
+                for symptom in open_cases
+                if symptom.finding is not None and _explains(cause, symptom)
+            ]
+            listed = sorted({*cause.finding.explains, *redundant})
+            if listed != cause.finding.explains:
+                cause.finding = msgspec.structs.replace(cause.finding, explains=listed, updated_ns=as_of_ns)
+                self._keep(cause.finding)
+
+
+def _continues(before: Finding, first: Observation) -> bool:
+    """Return whether a fault that is seen again is still the same one."""
+    if before.last_step is not None and first.step is not None:
+        return abs(first.step - before.last_step) <= _SAME_STEPS
+    return first.time_ns - before.end_ns <= _SAME_NS
+
+
+def _explains(cause: Case, symptom: Case) -> bool:
+    if cause is symptom or symptom.rule.name not in cause.rule.explains or cause.rule.rank >= symptom.rule.rank:
+        return False
+    assert cause.finding is not None and symptom.finding is not None  # noqa: S101, PT018  # both are open
+    if cause.rule.shares_culprit and not _same_process(cause.finding.culprit, symptom.finding.culprit):
+        return False
+    one, other = cause.finding, symptom.finding
+    if (
+        one.first_step is not None
+        and other.first_step is not None
+        and other.first_step >= one.first_step - _SLACK_STEPS
+    ):
+        return True
+    return other.start_ns >= one.start_ns - _SLACK_NS
+
+
+def _same_process(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    return one.get("process_id") is not None and one.get("process_id") == other.get("process_id")
+
+
+def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:
+    """Return the id of a fault: the same for the same rule, culprit and beginning, live and offline."""
+    text = "\0".join((rule, *identity, anchor))
+    return f"{rule}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+
+def top_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that no other one explains, the most severe and latest first."""
+    every = list(findings)
+    redundant = {finding_id for finding in every for finding_id in finding.explains}
+    order = {"critical": 0, "warning": 1, "info": 2}
+    kept = [finding for finding in every if finding.finding_id not in redundant]
+    return sorted(kept, key=lambda one: (one.status != "open", order.get(one.severity, 3), -one.start_ns))

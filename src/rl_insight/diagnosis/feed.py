@@ -1,0 +1,334 @@
+"""Reads a run from the store: the whole of it in order, or what has arrived since the last time.
+
+Both hand out the same moments, which is why a stored run is diagnosed exactly as it was while it ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rl_insight.diagnosis.names import canonical_name
+from rl_insight.diagnosis.rows import (
+    NEVER,
+    SECOND,
+    EventRow,
+    Instants,
+    LossRow,
+    MarkRow,
+    Moment,
+    ProcessRow,
+    Running,
+    SampleRow,
+    SeriesRow,
+    SessionRow,
+    SpanRow,
+)
+from rl_insight.store.queries.base import Cursor, attributes_of
+
+_SLICE_NS: Final = 300 * SECOND
+_MAX_ROWS: Final = 200_000
+_OPEN_AFTER_NS: Final = SECOND
+HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
+
+_ALIGNED = "(SELECT lane_id, process, clock_offset_ns FROM lanes JOIN processes USING (process))"
+_SPAN_FIELDS = """
+    start_ns + clock_offset_ns, duration_ns, span_id, lane_id, name_id, segment, step, status = 'error', error,
+    session_id,
+    CASE WHEN segment = 'phase' AND contains(attributes, '"tool') AND json_valid(attributes)
+        THEN coalesce(json_extract_string(attributes, '$.tool'), json_extract_string(attributes, '$.tool_name')) END,
+    CASE WHEN segment = 'phase' AND contains(attributes, '"tokens"') AND json_valid(attributes)
+        THEN try_cast(json_extract_string(attributes, '$.tokens') AS DOUBLE) END,
+    depth
+"""
+_OF_INTEREST = "(segment IN ('state_interval', 'state_nested', 'phase') OR depth = 0)"
+_SPANS = f"""
+    SELECT {_SPAN_FIELDS} FROM span_data JOIN {_ALIGNED} USING (lane_id)
+    WHERE {{range}} AND {_OF_INTEREST}
+"""  # noqa: S608  (constants)
+_OPEN_SPANS = f"""
+    SELECT {_SPAN_FIELDS} FROM open_span_data JOIN {_ALIGNED} USING (lane_id) WHERE {_OF_INTEREST}
+"""  # noqa: S608  (constants)
+_SESSIONS = """
+    SELECT submit_ts, finalized_ts, session_id, task_id, process_id, role, rank, status, reason, step, model_version,
+        reward, tokens, generate_s, reward_s, toolcall_s
+    FROM sessions WHERE submit_ts IS NOT NULL AND {range}
+"""
+_SAMPLES = """
+    SELECT time_ns + clock_offset_ns, series_id, value, step
+    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
+    WHERE {range} AND series_id IN (SELECT unnest($known::INTEGER[]))
+"""
+_MARKS = """
+    SELECT min(time_ns + clock_offset_ns), process, step, max(time_ns + clock_offset_ns)
+    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
+    WHERE {range} AND series_id IN (SELECT unnest($plain::INTEGER[]))
+    GROUP BY process, step, time_ns // 1000000000
+"""
+_EVENTS = f"""
+    SELECT time_ns + clock_offset_ns, process, name, step, coalesce(attributes, '')
+    FROM event_data JOIN {_ALIGNED} USING (lane_id)
+    WHERE {{range}} AND (contains(name, 'config') OR contains(name, 'alert'))
+"""  # noqa: S608  (constants)
+_ERRORS = f"""
+    SELECT time_ns + clock_offset_ns, process, 'error', step, message
+    FROM log_data JOIN {_ALIGNED} USING (lane_id) WHERE {{range}} AND level >= 40
+"""  # noqa: S608  (constants)
+_PROCESSES = """
+    SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, first_seen_ns, last_seen_ns, final,
+        delay_ns IS NOT NULL, clock_offset_ns
+    FROM processes ORDER BY process
+"""
+_BY_ROW: Final = "{table}.rowid >= $first AND {table}.rowid < $last"
+_BY_TIME: Final = "{column} + clock_offset_ns > $first AND {column} + clock_offset_ns <= $last"
+
+
+@dataclass(slots=True)
+class Frontier:
+    """When the first and the last thing of a run were recorded."""
+
+    first_ns: int
+    last_ns: int
+
+
+class Feed:
+    """What both ways of reading share: the catalog, the rows in flight, and moments made of them."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self.processes: dict[int, ProcessRow] = {}
+        self.lanes: dict[int, tuple[int, str | None]] = {}
+        self.series: dict[int, SeriesRow] = {}
+        self._names: dict[int, str] = {}
+        self._known: list[int] = []
+        """Series that rules know."""
+        self._plain: list[int] = []
+        """Series that are recorded by training code, which hardware and scrape targets are not."""
+        self._spans: Running[SpanRow] = Running()
+        self._sessions: Running[SessionRow] = Running()
+        self._samples: Instants[SampleRow] = Instants()
+        self._marks: Instants[MarkRow] = Instants()
+        self._events: Instants[EventRow] = Instants()
+        self._open_spans: list[SpanRow] = []
+        self._open_sessions: list[SessionRow] = []
+        self._losses: list[LossRow] = []
+
+    def moment(self, as_of_ns: int) -> Moment:
+        """Return what happened up to a moment, since the one before."""
+        spans = self._spans.advance(as_of_ns)
+        sessions = self._sessions.advance(as_of_ns)
+        oldest = as_of_ns - _OPEN_AFTER_NS
+        running = [row for row in (*self._spans.open(), *self._open_spans) if row.start_ns <= oldest]
+        pending = [row for row in (*self._sessions.open(), *self._open_sessions) if row.start_ns <= oldest]
+        return Moment(
+            as_of_ns,
+            spans,
+            running,
+            sessions,
+            pending,
+            self._samples.advance(as_of_ns),
+            self._marks.advance(as_of_ns),
+            self._events.advance(as_of_ns),
+            self._losses,
+        )
+
+    def _read_catalog(self) -> None:
+        run = self._cursor.execute
+        for row in run(_PROCESSES).fetchall():
+            self._note_process(row)
+        known = len(self.lanes)
+        for lane_id, process, lane in run(
+            "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known", {"known": known}
+        ).fetchall():
+            self.lanes[lane_id] = (process, lane)
+        known = len(self._names)
+        sql = "SELECT name_id, name FROM names WHERE name_id >= $known"
+        self._names.update(run(sql, {"known": known}).fetchall())
+        sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
+        for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
+            self._note_series(SeriesRow(number, process, name, kind, attributes_of(labels)))
+        losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
+        self._losses = [LossRow(*row) for row in losses]
+
+    def _note_process(self, row: tuple[Any, ...]) -> None:
+        number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
+        known = self.processes.get(number)
+        if known is not None:
+            known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
+            return
+        before = [one for one in self.processes.values() if (one.role, one.rank) == (role, rank)]
+        gpu = attributes_of(labels).get("gpu")
+        self.processes[number] = ProcessRow(
+            number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
+            offset, len(before) if rank is not None else 0,
+        )  # fmt: skip
+
+    def _note_series(self, series: SeriesRow) -> None:
+        self.series[series.series_id] = series
+        is_hardware = series.name.startswith(HARDWARE_PREFIXES) and "source" in series.labels
+        if is_hardware or canonical_name(series.name) is not None:
+            self._known.append(series.series_id)
+        owner = self.processes.get(series.process)
+        if not is_hardware and series.kind != "histogram" and owner is not None and not owner.is_target:
+            self._plain.append(series.series_id)
+
+    def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
+        rows = self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()
+        self._spans.add([self._span(row) for row in rows])
+        return len(rows)
+
+    def _span(self, row: tuple[Any, ...]) -> SpanRow:
+        start, duration, span_id, lane_id, name_id, segment, *rest = row
+        end = NEVER if duration is None or duration < 0 else start + duration
+        return SpanRow(end, start, span_id, lane_id, self._names.get(name_id, ""), segment, *rest)
+
+    def _read_open(self) -> None:
+        self._open_spans = [self._span(row) for row in self._cursor.execute(_OPEN_SPANS).fetchall()]
+
+    def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
+        run = self._cursor.execute
+        if self._known:
+            rows = run(_SAMPLES.format(range=condition), bounds | {"known": self._known}).fetchall()
+            self._samples.add([SampleRow(*row) for row in rows])
+        if self._plain:
+            rows = run(_MARKS.format(range=condition), bounds | {"plain": self._plain}).fetchall()
+            self._marks.add([MarkRow(*row) for row in rows])
+
+    def _session(self, row: tuple[Any, ...]) -> SessionRow:
+        submit, finalized, *rest = row
+        end = NEVER if finalized is None else int(finalized * SECOND)
+        return SessionRow(end, int(submit * SECOND), *rest)
+
+
+class ReplayFeed(Feed):
+    """The whole of a run, read in slices of its own time."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(cursor)
+        self._read_catalog()
+        self._read_open()
+        self._read_until = -1
+        self.frontier = find_frontier(cursor)
+        rows = cursor.execute(_SESSIONS.format(range="finalized_ts IS NULL AND status = 'pending'")).fetchall()
+        self._open_sessions = [self._session(row) for row in rows]
+
+    def moment(self, as_of_ns: int) -> Moment:
+        """Return what happened up to a moment, since the one before."""
+        while self._read_until < as_of_ns:
+            first = max(self._read_until, self.frontier.first_ns - 1)
+            self._read_slice(first, max(first + _SLICE_NS, self.frontier.first_ns))
+        return super().moment(as_of_ns)
+
+    def _read_slice(self, first: int, last: int) -> None:
+        self._read_until = last
+        bounds = {"first": first, "last": last}
+        self._add_spans(_BY_TIME.format(column="start_ns"), bounds)
+        self._add_samples(_BY_TIME.format(column="time_ns"), bounds)
+        window = "submit_ts > $first / 1e9 AND submit_ts <= $last / 1e9 AND finalized_ts IS NOT NULL"
+        rows = self._cursor.execute(_SESSIONS.format(range=window), bounds).fetchall()
+        self._sessions.add([self._session(row) for row in rows])
+        for sql in (_EVENTS, _ERRORS):
+            found = self._cursor.execute(sql.format(range=_BY_TIME.format(column="time_ns")), bounds).fetchall()
+            self._events.add([EventRow(*row) for row in found])
+
+
+class LiveFeed(Feed):
+    """What has arrived since the last `poll`."""
+
+    _TABLES: Final = ("span_data", "sample_data", "event_data", "log_data")
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(cursor)
+        self._rows = dict.fromkeys(self._TABLES, 0)
+        self._finalized: dict[str, float] = {}
+        self._finalized_until = 0.0
+        self.newest_ns = 0
+        """The end of the latest thing that was read."""
+        self.first_ns = 0
+        """The start of the first thing that was read."""
+        self.has_more = False
+        """Whether more rows wait than one poll reads."""
+
+    def poll(self, cursor: Cursor) -> None:
+        """Read what is new, at most a certain number of rows."""
+        self._cursor = cursor
+        self._read_catalog()
+        self._read_open()
+        self.has_more = False
+        if bounds := self._next_rows("span_data"):
+            self._add_spans(_BY_ROW.format(table="span_data"), bounds)
+        if bounds := self._next_rows("sample_data"):
+            self._add_samples(_BY_ROW.format(table="sample_data"), bounds)
+        for table, sql in (("event_data", _EVENTS), ("log_data", _ERRORS)):
+            if bounds := self._next_rows(table):
+                rows = cursor.execute(sql.format(range=_BY_ROW.format(table=table)), bounds).fetchall()
+                self._events.add([EventRow(*row) for row in rows])
+        self._read_sessions()
+
+    def _next_rows(self, table: str) -> dict[str, int] | None:
+        first = self._rows[table]
+        # Rows are never deleted, so the largest row id counts them: the store's metadata answers at once.
+        ((count,),) = self._cursor.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608  (constants)
+        if count <= first:
+            return None
+        last = min(count, first + _MAX_ROWS)
+        self.has_more = self.has_more or last < count
+        self._rows[table] = last
+        return {"first": first, "last": last}
+
+    def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
+        rows = [self._span(row) for row in self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()]
+        self._spans.add(rows)
+        if rows:
+            self._note(min(row.start_ns for row in rows), max(row.end_ns for row in rows))
+        return len(rows)
+
+    def _note(self, first_ns: int, last_ns: int) -> None:
+        self.first_ns = min(self.first_ns or first_ns, first_ns)
+        self.newest_ns = max(self.newest_ns, last_ns)
+
+    def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
+        super()._add_samples(condition, bounds)
+        if marks := self._marks.waiting():
+            self._note(marks[0].time_ns, marks[-1].last_ns)
+
+    def _read_sessions(self) -> None:
+        """Read the sessions that ended since; some are told late, so the last minutes are looked at again."""
+        since = self._finalized_until - 120.0
+        window = "finalized_ts > $since"
+        rows = self._cursor.execute(_SESSIONS.format(range=window), {"since": since}).fetchall()
+        new = [row for row in rows if self._finalized.get(row[2]) is None]
+        for row in new:
+            self._finalized[row[2]] = row[1]
+            self._finalized_until = max(self._finalized_until, row[1])
+        if len(self._finalized) > 100_000:
+            oldest = self._finalized_until - 300.0
+            self._finalized = {one: moment for one, moment in self._finalized.items() if moment > oldest}
+        self._sessions.add([self._session(row) for row in new])
+        pending = "finalized_ts IS NULL AND status = 'pending'"
+        self._open_sessions = [
+            self._session(row) for row in self._cursor.execute(_SESSIONS.format(range=pending)).fetchall()
+        ]
+
+
+_FRONTIER = """
+    SELECT min(first_ns), max(last_ns) FROM (
+        SELECT min(start_ns + clock_offset_ns) AS first_ns, max(start_ns + greatest(duration_ns, 0) + clock_offset_ns)
+            AS last_ns
+        FROM span_data JOIN {aligned} USING (lane_id)
+        UNION ALL
+        SELECT min(start_ns + clock_offset_ns), max(start_ns + clock_offset_ns)
+        FROM open_span_data JOIN {aligned} USING (lane_id)
+        UNION ALL
+        SELECT min(time_ns + clock_offset_ns), max(time_ns + clock_offset_ns)
+        FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
+        UNION ALL
+        SELECT (min(submit_ts) * 1e9)::BIGINT, (max(greatest(submit_ts, finalized_ts)) * 1e9)::BIGINT FROM sessions
+    )
+"""
+
+
+def find_frontier(cursor: Cursor) -> Frontier:
+    """Return when a run's first and last records are; both 0 for an empty run."""
+    ((first, last),) = cursor.execute(_FRONTIER.format(aligned=_ALIGNED)).fetchall()
+    return Frontier(first or 0, last or 0)

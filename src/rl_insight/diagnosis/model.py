@@ -1,0 +1,312 @@
+"""A run as of a moment: what rules look at. Each moment adds what happened since the one before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from rl_insight.diagnosis.feed import Feed
+from rl_insight.diagnosis.hardware import HardwareBook
+from rl_insight.diagnosis.names import STEP_COUNTERS, canonical_name, leadership, normalized, state_kind
+from rl_insight.diagnosis.robust import Durations, Interval
+from rl_insight.diagnosis.role_steps import RoleBook
+from rl_insight.diagnosis.rows import (
+    SECOND,
+    EventRow,
+    LossRow,
+    MarkRow,
+    Moment,
+    ProcessRow,
+    SampleRow,
+    SessionRow,
+    SpanRow,
+)
+from rl_insight.diagnosis.steps import Step, StepBook
+from rl_insight.diagnosis.tracks import Metrics
+
+SILENT_HEARTBEATS = 3.0
+_ENGINE_PREFIX = "engine_"
+_KEPT_SESSIONS = 20_000
+_KEPT_CALLS = 2_000
+_CLUSTER_NS = SECOND // 5
+_CLUSTER_SETTLED_NS = SECOND
+
+
+@dataclass(slots=True)
+class Activity:
+    """What one process did lately."""
+
+    busy: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
+    waiting: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
+    last_end_ns: int = 0
+
+
+@dataclass(slots=True)
+class Call:
+    """One phase of a session that ended."""
+
+    end_ns: int
+    seconds: float
+    tokens: float | None
+    failed: bool
+    error: str | None
+    process: int
+    session_id: str | None
+
+
+class RunModel:
+    """The run up to `as_of_ns`; rules read it and change nothing."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.as_of_ns = 0
+        self.processes = feed.processes
+        self.lanes = feed.lanes
+        self.steps = StepBook()
+        self.new_steps: list[Step] = []
+        """The steps that closed in this moment."""
+        self.lead: str | None = None
+        """The role whose steps are the run's steps."""
+        self.has_span_steps = False
+        self.roles = RoleBook(feed)
+        self.metrics = Metrics()
+        self.hardware = HardwareBook()
+        self.usual: dict[tuple[str, str], Durations] = {}
+        """How long a state or phase takes, by role and name."""
+        self.activity: dict[int, Activity] = {}
+        self.calls: dict[tuple[str, str], deque[Call]] = {}
+        """Phases of sessions that ended, by name and tool."""
+        self.sessions: deque[SessionRow] = deque(maxlen=_KEPT_SESSIONS)
+        self.sessions_seen = 0
+        self.open_spans: list[SpanRow] = []
+        self.open_sessions: list[SessionRow] = []
+        self.events: deque[EventRow] = deque(maxlen=1_000)
+        self.last_error: dict[int, EventRow] = {}
+        self.losses: list[LossRow] = []
+        self.last_activity_ns = 0
+        """When training code last recorded the end of anything."""
+        self.first_ns = 0
+        self._unlabeled: dict[int, list[SampleRow]] = {}
+        self._counter: dict[int, int] = {}
+        self._marked: list[Step] = []
+        self._seconds_of_role: dict[str, float] = {}
+
+    # -- taking in a moment
+
+    def apply(self, moment: Moment) -> None:
+        """Move to a moment."""
+        self.as_of_ns = moment.as_of_ns
+        self.first_ns = self.first_ns or moment.as_of_ns
+        self.open_spans, self.open_sessions = moment.open_spans, moment.open_sessions
+        self.losses = moment.losses
+        self._choose_lead(moment.spans)
+        for row in moment.spans:
+            self._apply_span(row)
+        for row in moment.open_spans:
+            if self.role_of_lane(row.lane_id) == self.lead and row.step is not None:
+                self.steps.note(row, self.process_of_lane(row.lane_id))
+        for session in moment.sessions:
+            self.sessions.append(session)
+            self.last_activity_ns = max(self.last_activity_ns, session.end_ns)
+        self.sessions_seen += len(moment.sessions)
+        for event in moment.events:
+            if event.name == "error":
+                self.last_error[event.process] = event
+            else:
+                self.events.append(event)
+        self._apply_samples(moment.samples)
+        self.new_steps = self._close_steps(moment.marks)
+        self.roles.settle(self.as_of_ns)
+
+    def _choose_lead(self, spans: Iterable[SpanRow]) -> None:
+        for row in spans:
+            if row.step is not None and (row.is_state or row.depth == 0) and row.segment != "phase":
+                role = self.role_of_lane(row.lane_id)
+                self._seconds_of_role[role] = self._seconds_of_role.get(role, 0.0) + row.seconds
+        if self._seconds_of_role:
+            best = max(self._seconds_of_role, key=lambda role: (leadership(role), self._seconds_of_role[role]))
+            if self.lead is None or leadership(best) > leadership(self.lead):
+                if self.lead is not None and self.lead != best:
+                    self.steps = StepBook()
+                self.lead, self.has_span_steps = best, True
+
+    def _apply_span(self, row: SpanRow) -> None:
+        process = self.process_of_lane(row.lane_id)
+        role = process.role
+        self.last_activity_ns = max(self.last_activity_ns, row.end_ns)
+        usual = self.usual.get((role, row.name))
+        if usual is None:
+            usual = self.usual[role, row.name] = Durations()
+        usual.add(row.seconds)
+        if row.segment == "phase":
+            self._apply_call(row, process)
+        if row.is_state or row.segment == "phase":
+            activity = self.activity.get(process.number)
+            if activity is None:
+                activity = self.activity[process.number] = Activity()
+            activity.last_end_ns = max(activity.last_end_ns, row.end_ns)
+            kept = activity.waiting if state_kind(row.name) == "wait" else activity.busy
+            kept.append((row.start_ns, row.end_ns))
+        if row.segment != "phase" and role == self.lead:
+            self.steps.note(row, process)
+        if row.is_state:
+            self.roles.add(row, process, self.steps.current)
+
+    def _apply_call(self, row: SpanRow, process: ProcessRow) -> None:
+        key = (row.name, row.tool or "")
+        calls = self.calls.get(key)
+        if calls is None:
+            calls = self.calls[key] = deque(maxlen=_KEPT_CALLS)
+        calls.append(Call(row.end_ns, row.seconds, row.tokens, row.failed, row.error, process.number, row.session_id))
+
+    def _apply_samples(self, samples: list[SampleRow]) -> None:
+        for sample in samples:
+            series = self._feed.series[sample.series_id]
+            if "source" in series.labels and self.hardware.add(series, sample):
+                continue
+            canonical = canonical_name(series.name)
+            if canonical is not None and (canonical.startswith(_ENGINE_PREFIX) or canonical == "target_up"):
+                self.hardware.add_engine(series, sample, canonical)
+            elif sample.step is None:
+                self._unlabeled.setdefault(series.process, []).append(sample)
+            elif series.kind == "gauge":
+                self._note_metric(sample, sample.step)
+        for process in list(self._unlabeled):
+            self._label_samples(process)
+
+    def _note_metric(self, sample: SampleRow, step: int | None) -> None:
+        series = self._feed.series[sample.series_id]
+        self.metrics.add(series.name, step, sample.time_ns, sample.value, series.process)
+
+    def _label_samples(self, process: int) -> None:
+        """Give samples without a step the value of the run's step counter that was recorded together with them."""
+        waiting = self._unlabeled[process]
+        ready = [sample for sample in waiting if sample.time_ns + _CLUSTER_SETTLED_NS <= self.as_of_ns]
+        if not ready:
+            return
+        self._unlabeled[process] = waiting[len(ready) :]
+        for cluster in _clusters(ready):
+            counted = [sample for sample in cluster if self._is_counter(sample)]
+            if counted:
+                self._counter[process] = int(counted[-1].value)
+            step = self._counter.get(process)
+            for sample in cluster:
+                if self._feed.series[sample.series_id].kind == "gauge":
+                    self._note_metric(sample, step)
+            if counted and not self.has_span_steps:
+                self._mark(int(counted[-1].value), cluster[0].time_ns, process, cluster)
+
+    def _is_counter(self, sample: SampleRow) -> bool:
+        name = normalized(self._feed.series[sample.series_id].name).removeprefix("train_")
+        return name in STEP_COUNTERS and isfinite(sample.value)
+
+    def _mark(self, number: int, time_ns: int, process: int, samples: list[SampleRow]) -> None:
+        names = {canonical_name(self._feed.series[sample.series_id].name) for sample in samples}
+        kinds = {"checkpoint": "checkpoint_time", "validation": "validation_time"}
+        kind = {special for special, name in kinds.items() if name in names}
+        if "held_out" in names:
+            kind.add("validation")
+        step = self.steps.mark(number, time_ns, frozenset(kind), self.processes[process].generation)
+        if step is not None:
+            self._marked.append(step)
+
+    def _close_steps(self, marks: list[MarkRow]) -> list[Step]:
+        for mark in marks:
+            self.last_activity_ns = max(self.last_activity_ns, mark.last_ns)
+        if self.has_span_steps:
+            lead = [one for one in self.processes.values() if one.role == self.lead]
+            has_ended = bool(lead) and all(self.state_of(one) == "ended" for one in lead)
+            return self.steps.close(self.as_of_ns, has_ended=has_ended)
+        for mark in marks:
+            self._note_mark(mark)
+        marked, self._marked = self._marked, []
+        return marked
+
+    def _note_mark(self, mark: MarkRow) -> None:
+        if mark.step is None:
+            return
+        role = self.processes[mark.process].role
+        if self.lead is None or leadership(role) > leadership(self.lead):
+            self.lead = role
+        if role == self.lead:
+            step = self.steps.mark(mark.step, mark.time_ns, frozenset(), self.processes[mark.process].generation)
+            if step is not None:
+                self._marked.append(step)
+
+    # -- questions
+
+    def process_of_lane(self, lane_id: int) -> ProcessRow:
+        """Return the process that a lane belongs to."""
+        return self.processes[self.lanes[lane_id][0]]
+
+    def role_of_lane(self, lane_id: int) -> str:
+        """Return the role of the process that a lane belongs to."""
+        return self.process_of_lane(lane_id).role
+
+    def state_of(self, process: ProcessRow) -> str:
+        """Return `alive`, `silent` or `ended` as of now; imports are taken for alive up to their last record."""
+        if process.ended and (not process.is_live or process.last_seen_ns <= self.as_of_ns + SECOND):
+            return "ended"
+        if process.is_live and self.silent_s(process) > SILENT_HEARTBEATS * max(process.heartbeat_s, 0.1):
+            return "silent"
+        return "alive"
+
+    def silent_s(self, process: ProcessRow) -> float:
+        """Return for how long nothing was heard of a process."""
+        return max(0, self.as_of_ns - process.last_seen_ns) / SECOND if process.is_live else 0.0
+
+    def workers(self) -> list[ProcessRow]:
+        """Return the processes of the training itself, without scrape targets."""
+        return [process for process in self.processes.values() if not process.is_target]
+
+    def has_ended(self) -> bool:
+        """Return whether every process said goodbye."""
+        workers = self.workers()
+        return bool(workers) and all(self.state_of(process) == "ended" for process in workers)
+
+    def usual_s(self, role: str, name: str, share: float = 0.99) -> float | None:
+        """Return how long something usually takes; None when it was seen fewer than three times."""
+        durations = self.usual.get((role, name))
+        return durations.quantile(share) if durations is not None and durations.count >= 3 else None
+
+    def age_s(self, start_ns: int) -> float:
+        """Return how long ago a moment was."""
+        return max(0, self.as_of_ns - start_ns) / SECOND
+
+    def lanes_of(self, process: int) -> list[int]:
+        """Return the lanes of a process, its own first."""
+        found = [(lane is not None, lane_id) for lane_id, (owner, lane) in self.lanes.items() if owner == process]
+        return [lane_id for _, lane_id in sorted(found)][:8]
+
+    def sessions_between(self, start_ns: int, end_ns: int) -> list[SessionRow]:
+        """Return the sessions that ended in a window."""
+        found = []
+        for session in reversed(self.sessions):
+            if session.end_ns <= start_ns:
+                break
+            if session.end_ns <= end_ns:
+                found.append(session)
+        return found[::-1]
+
+    def calls_between(self, key: tuple[str, str], start_ns: int, end_ns: int) -> list[Call]:
+        """Return the phases of one name and tool that ended in a window."""
+        found = []
+        for call in reversed(self.calls.get(key, ())):
+            if call.end_ns <= start_ns:
+                break
+            if call.end_ns <= end_ns:
+                found.append(call)
+        return found[::-1]
+
+
+def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:
+    """Return samples that were recorded together, in order."""
+    found: list[list[SampleRow]] = []
+    for sample in sorted(samples, key=lambda sample: sample.time_ns):
+        if found and sample.time_ns - found[-1][-1].time_ns < _CLUSTER_NS:
+            found[-1].append(sample)
+        else:
+            found.append([sample])
+    return found

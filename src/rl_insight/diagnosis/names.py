@@ -1,0 +1,249 @@
+"""What frameworks call the same thing: canonical metric names, and kinds of states.
+
+Names are compared after mapping everything but letters and digits to `_`, in lower case and without the prefixes that
+trackers add, so that `actor/entropy`, `actor_entropy` and `train/actor_entropy` are one metric.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, Literal
+
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_PREFIXES = ("timing_train_", "train_")
+
+
+def normalized(name: str) -> str:
+    """Return a metric or state name in the form in which names are compared.
+
+    >>> normalized("actor/entropy"), normalized("Timing S.step"), normalized("vllm:num_requests_running")
+    ('actor_entropy', 'timing_s_step', 'vllm_num_requests_running')
+    """
+    return _SEPARATORS.sub("_", name.lower()).strip("_")
+
+
+CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
+    # Time
+    "step_time": (
+        "timing_s/step", "perf/time_per_step", "step_time", "step_time_seconds", "step_time_s", "timing/step",
+        "total_step_time", "perf/step_time", "time/step", "timing/step_total",
+    ),
+    "generation_time": (
+        "timing_s/gen", "timing/generate", "timing/wait_for_generation_buffer", "generation", "exposed_generation",
+        "perf/rollout_time", "time/wait_for_batch", "timing/generation",
+        "profiling/Time taken: GRPOTrainer.vLLM.generate",
+    ),
+    "update_time": (
+        "timing_s/update_actor", "timing/policy_train", "train_step", "policy_training", "perf/actor_train_time",
+        "time/forward_backward", "timing/ppo_train", "forward_time_s",
+    ),
+    "sync_time": (
+        "timing_s/update_weights", "timing_s/param_sync", "timing_s/sync_rollout_weights", "timing/sync_weights",
+        "update_weights", "weight_sync", "weight_sync_time_s", "perf/update_weights_time", "time/broadcast_weights",
+        "timing/broadcast", "prepare_for_generation/transfer_and_update_weights",
+    ),
+    "reward_time": (
+        "timing_s/reward", "agent_loop/compute_score/mean", "reward_calculation", "scoring_time_s", "timing/reward",
+    ),
+    "log_prob_time": (
+        "timing_s/old_log_prob", "timing_s/ref", "timing/fwd_logprobs_values_reward", "recompute_logp", "ref_logp",
+        "policy_and_reference_logprobs", "perf/log_probs_time", "perf/ref_log_probs_time", "timing/make_experience",
+    ),
+    "checkpoint_time": (
+        "timing_s/save_checkpoint", "time/save_ckpt", "timing/save_checkpoints", "checkpoint_for_recover",
+    ),
+    "validation_time": ("timing_s/testing", "timing/eval", "idle/validation", "time/eval"),
+    "data_time": ("timing/data_loading", "load_bcast", "time/load_data", "data_processing", "timing_s/data"),
+    "switch_time": (
+        "timing_s/switch_to_trainer", "timing_s/switch_to_rollout", "sleep_time", "wake_up_time", "perf/sleep_time",
+        "perf/wake_up_time", "offload_before_refit",
+    ),
+    "tool_time": ("agent_loop/tool_calls/mean", "timing_s/agent_loop/tool_calls/mean", "non_generation_time/mean"),
+    # Learning
+    "reward": (
+        "critic/rewards/mean", "critic/score/mean", "reward", "reward_mean", "mean_reward", "reward/avg_raw_reward",
+        "rollout/reward", "ppo_actor/task_reward/avg", "rollout/raw_reward", "reward/all/mean", "rollout/reward_mean",
+        "rewards/mean", "objective/scores", "episode_reward_mean",
+    ),
+    "reward_min": ("critic/rewards/min", "critic/score/min", "reward_min"),
+    "reward_max": ("critic/rewards/max", "critic/score/max", "reward_max"),
+    "held_out": ("eval/all/avg_score", "eval-rollout/reward", "validation/accuracy", "val/accuracy", "eval/score"),
+    "loss": ("loss", "actor/pg_loss", "policy_loss", "actor/loss", "pg_loss", "policy/policy_loss", "ppo_actor/loss"),
+    "critic_loss": ("critic/vf_loss", "value_loss", "critic/loss"),
+    "gradient_norm": (
+        "actor/grad_norm", "grad_norm", "optim/grad_norm", "policy/grad_norm", "policy/raw_grad_norm",
+        "ppo_actor/update/grad_norm", "gradient_norm",
+    ),
+    "learning_rate": ("lr", "actor/lr", "learning_rate", "optim/lr", "policy/lr", "actor/learning_rate"),
+    "entropy": (
+        "actor/entropy", "actor/entropy_loss", "entropy", "policy/policy_entropy", "ppo_actor/update/entropy/avg",
+        "approx_entropy", "entropy_loss", "entropy/all/mean", "trainer_entropy", "policy_entropy",
+    ),
+    "kl": (
+        "actor/kl_loss", "actor/ppo_kl", "actor/reward_kl_penalty", "kl", "kl_mean", "loss/avg_kl", "policy/policy_kl",
+        "ppo_actor/update/approx_kl", "kl_loss", "ppo_kl", "approx_kl", "objective/kl",
+    ),
+    "clip_fraction": (
+        "actor/pg_clipfrac", "clip_ratio/region_mean", "clip_ratio", "policy/clip_ratio", "pg_clipfrac",
+        "policy/ppo_clip_ratio", "clip_fraction", "clipfrac",
+    ),
+    "response_length": (
+        "response_length/mean", "response_length_mean", "completions/mean_length", "generate/avg_num_tokens",
+        "rollout/response_len/mean", "seq_len/all/mean", "mean_gen_tokens_per_sample", "completion_length",
+        "rollout/response_length",
+    ),
+    "response_length_max": ("response_length/max", "response_length_max", "completions/max_length"),
+    "truncated_share": (
+        "response_length/clip_ratio", "completions/clipped_ratio", "ppo_actor/no_eos_ratios/avg",
+        "rollout/truncated_ratio", "is_truncated/all/mean", "rollout/truncated_rate", "truncation_rate",
+    ),
+    "dead_group_share": ("frac_reward_zero_std", "uniform_group_fraction", "zero_variance_fraction"),
+    "mixed_group_share": ("baseline_reward/pct_mixed", "dynamic_filtering_pass_rate", "async/keep_rate"),
+    "probability_difference": ("training/rollout_probs_diff_mean", "rollout_probs_diff_mean"),
+    "logprob_difference": (
+        "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean",
+        "train_rollout_logprob_abs_diff", "token_mult_prob_error", "vllm_vs_local_logprob_diff_mean",
+        "val/vllm_vs_local_logprob_diff_mean",
+    ),
+    "mismatch_kl": ("rollout_corr/kl", "rollout_corr/k3_kl", "gen_kl_error", "mismatch_kl/all/mean", "mismatch_kl"),
+    "importance_weight": (
+        "rollout_corr/rollout_is_mean", "ppo_actor/update/importance_weight/avg", "sampling_importance_ratio",
+        "ppo_actor/update/behave_imp_weight/avg", "sampling/importance_sampling_ratio/mean", "importance_ratio_mean",
+    ),
+    "effective_sample_size": ("rollout_corr/rollout_is_eff_sample_size",),
+    "repetition_share": ("rollout/repetition_frac", "repetition_frac", "repetition_rate"),
+    "aborted_share": ("response/aborted_ratio", "aborted_ratio"),
+    "explained_variance": ("critic/vf_explained_var", "critic/explained_var", "explained_variance"),
+    "valid_share": ("valid_sample_ratio", "effective_batch_ratio"),
+    "moe_violation": ("max_vio/mean",),
+    # Freshness of samples
+    "staleness_mean": (
+        "training/off_policy/trajectory_staleness/mean", "async/staleness_mean", "avg_trajectory_age",
+        "off_policy/mean", "staleness_mean", "fully_async/staleness_mean", "version_stats/mean",
+    ),
+    "staleness_max": (
+        "training/off_policy/trajectory_staleness/max", "training/off_policy/trajectory_staleness_worst/max",
+        "async/staleness_max", "off_policy/max", "staleness_max",
+    ),
+    "trainer_idle_share": ("fully_async/trainer/idle_ratio", "perf/wait_time_ratio"),
+    "rollout_idle_share": ("fully_async/rollouter/idle_ratio",),
+    "tool_failure_share": ("tools/failure_frequency", "invalid_tool_call_rate"),
+    "sequence_length_max": ("global_seqlen/balanced_max",),
+    "sequence_length_min": ("global_seqlen/balanced_min",),
+    "tokens": ("perf/total_num_tokens", "total_num_tokens", "batch_tokens"),
+    # Counters of steps
+    "step_counter": (
+        "training/global_step", "trainer/global_step", "train/global_step", "global_step", "rollout/step",
+        "trainer_step", "train/step",
+    ),
+    # Memory that frameworks report
+    "host_memory_gb": ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb"),
+    "gpu_memory_reserved_gb": ("perf/max_memory_reserved_gb", "actor/perf/max_memory_reserved_gb"),
+    # Engines
+    "engine_running": ("vllm:num_requests_running", "sglang:num_running_reqs"),
+    "engine_waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs"),
+    "engine_tokens": (
+        "vllm:generation_tokens", "vllm:generation_tokens_total", "sglang:generation_tokens",
+        "sglang:generation_tokens_total", "sglang:realtime_tokens_total", "sglang:realtime_tokens",
+    ),
+    "engine_preemptions": (
+        "vllm:num_preemptions", "vllm:num_preemptions_total", "sglang:num_retracted_requests",
+        "sglang:num_retracted_requests_total",
+    ),
+    "engine_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
+    "engine_prefix_hits": ("vllm:prefix_cache_hits", "vllm:prefix_cache_hits_total"),
+    "engine_prefix_queries": ("vllm:prefix_cache_queries", "vllm:prefix_cache_queries_total"),
+    "engine_hit_rate": ("sglang:cache_hit_rate", "prefix_cache_hit_rate"),
+    "engine_awake": ("vllm:engine_sleep_state",),
+    "engine_finished": ("vllm:request_success", "vllm:request_success_total"),
+    "gpu_errors": ("DCGM_FI_DEV_XID_ERRORS", "npu_chip_info_error_code"),
+    "target_up": ("up",),
+    "spilled_bytes": ("ray_object_store_memory",),
+}  # fmt: skip
+"""Canonical name to the names that frameworks and engines use for it."""
+
+STEP_COUNTERS: Final = ("training_global_step", "trainer_global_step", "global_step", "rollout_step", "trainer_step")
+"""Normalized names whose value is the step, the first one that a run has."""
+
+_BY_NAME: Final = {normalized(name): canonical for canonical, names in CANONICAL.items() for name in names}
+
+
+@lru_cache(maxsize=65_536)
+def canonical_name(name: str) -> str | None:
+    """Return the canonical name of a metric; None for one that no rule knows.
+
+    >>> canonical_name("actor_entropy"), canonical_name("train/kl"), canonical_name("my_metric")
+    ('entropy', 'kl', None)
+    """
+    text = normalized(name)
+    found = _BY_NAME.get(text)
+    for prefix in _PREFIXES:
+        if found is None and text.startswith(prefix):
+            found = _BY_NAME.get(text.removeprefix(prefix))
+    if found is None and text.startswith(("val_", "val_core_", "eval_")) and text.endswith(_SCORES):
+        return "held_out"
+    return found
+
+
+_SCORES = ("score", "accuracy", "acc", "reward", "reward_mean", "acc_mean", "mean_1", "pass_1", "best_1_mean")
+
+StateKind = Literal[
+    "wait", "generate", "tool", "reward", "update", "sync", "checkpoint", "validation", "data", "log_prob", "work"
+]
+
+_SYNC = (
+    r"(sync|broadcast|update|push|publish|transfer|refit|load|pull|receive)_?(rollout_)?(weight|param)"
+    r"|(weight|param)s?_?(sync|transfer|update|broadcast)|(^|_)refit(_|$)"
+)
+_GENERATE = r"gen|generate|generation|generating|rollout|decode|prefill|sample|sampling|make_experience"
+_UPDATE = r"update|train|train_batch|train_step|forward_backward|forward|backward|optimizer|optim|learn|ppo_train"
+_PATTERNS: Final[tuple[tuple[StateKind, str], ...]] = (
+    ("wait", r"(^|_)(wait|waiting|waits|idle|blocked|barrier|starved|paused|queued|pending)(_|$)"),
+    ("checkpoint", r"checkpoint|ckpt|(^|_)save(_|$)"),
+    ("validation", r"(^|_)(val|validate|validation|testing|test|eval|evaluate|evaluation)(_|$)"),
+    ("sync", _SYNC),
+    ("tool", r"tool|sandbox|(^|_)env(ironment)?(_|$)"),
+    ("reward", r"reward|compute_score|(^|_)(score|scoring|verify|verifier|judge|grade)(_|$)"),
+    ("log_prob", r"log_?prob|logp(_|$)"),
+    ("data", r"(^|_)(data|dataloader|load_batch|load_data|data_loading|fetch_batch|get_batch)(_|$)"),
+    ("generate", rf"(^|_)({_GENERATE})(_|$)"),
+    ("update", rf"(^|_)({_UPDATE})(_|$)|actor_update|policy_train"),
+)
+_KINDS: Final = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
+
+
+@lru_cache(maxsize=65_536)
+def state_kind(name: str) -> StateKind:
+    """Return what a state, phase or span does, by its name; `work` when the name does not say.
+
+    >>> [state_kind(name) for name in ("wait_for_samples", "update_weights", "update_actor", "vllm_generate", "thing")]
+    ['wait', 'sync', 'update', 'generate', 'work']
+    """
+    text = normalized(name)
+    for kind, pattern in _KINDS:
+        if pattern.search(text):
+            return kind
+    return "work"
+
+
+_LEADING = re.compile(r"train|learn|driver|controller|actor|policy|main")
+_FOLLOWING = re.compile(r"rollout|generat|infer|engine|vllm|sglang|tool|sandbox|env|reward|judge|verif|scrape|default")
+
+
+def leadership(role: str) -> int:
+    """Return how well a role's name fits the one that leads the steps: 2 well, 1 maybe, 0 hardly.
+
+    >>> leadership("trainer"), leadership("worker"), leadership("rollout")
+    (2, 1, 0)
+    """
+    text = normalized(role)
+    if _FOLLOWING.search(text):
+        return 0
+    return 2 if _LEADING.search(text) else 1
+
+
+def is_rollout(role: str) -> bool:
+    """Return whether a role generates samples, by its name."""
+    return re.search(r"rollout|generat|infer|engine|vllm|sglang|sampler", normalized(role)) is not None

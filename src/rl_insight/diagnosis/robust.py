@@ -1,0 +1,163 @@
+"""Robust statistics over a handful of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, takewhile
+from statistics import median as median  # noqa: PLC0414  # one home for robust statistics
+
+Interval = tuple[int, int]
+_GROWTH = 1.05
+_LOG_GROWTH = math.log(_GROWTH)
+_SMALLEST_S = 1e-6
+
+
+def mad(values: Sequence[float], center: float | None = None) -> float:
+    """Return the median absolute deviation.
+
+    >>> mad([1, 2, 3, 4, 100])
+    1
+    """
+    middle = median(values) if center is None else center
+    return median([abs(value - middle) for value in values])
+
+
+def noise(values: Sequence[float]) -> float:
+    """Return the standard deviation of values around their trend, by the differences between neighbors.
+
+    >>> round(noise([1, 2, 3, 4, 5, 6]), 2), noise([1.0, 1.0, 1.0])
+    (0.0, 0.0)
+    """
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    return 1.4826 * mad(steps) / math.sqrt(2) if steps else 0.0
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile of at least one value, between neighbours.
+
+    >>> quantile([3, 1, 2], 0.75)
+    2.5
+    """
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def theil_sen(values: Sequence[float]) -> float:
+    """Return the median slope between all pairs of evenly spaced values.
+
+    >>> theil_sen([0, 1, 2, 50, 4])
+    1.0
+    """
+    slopes = [
+        (values[later] - values[earlier]) / (later - earlier)
+        for earlier in range(len(values))
+        for later in range(earlier + 1, len(values))
+    ]
+    return median(slopes) if slopes else 0.0
+
+
+def spearman(values: Sequence[float]) -> float:
+    """Return the rank correlation of values with their order; 1 rises all the time.
+
+    >>> spearman([1, 2, 5, 9]), spearman([3, 2, 1])
+    (1.0, -1.0)
+    """
+    count = len(values)
+    if count < 2:
+        return 0.0
+    order = sorted(range(count), key=values.__getitem__)
+    distance = sum((place - rank) ** 2 for rank, place in enumerate(order))
+    return 1.0 - 6.0 * distance / (count * (count * count - 1))
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return intervals without overlaps, in order.
+
+    >>> union([(5, 8), (0, 3), (2, 4)])
+    [(0, 4), (5, 8)]
+    """
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            if end > merged[-1][1]:
+                merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def length_s(intervals: Iterable[Interval]) -> float:
+    """Return the seconds that intervals without overlaps cover."""
+    return sum(end - start for start, end in intervals) / 1e9
+
+
+def overlap_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
+    """Return the seconds that two unions share.
+
+    >>> overlap_s([(0, 10**9)], [(5 * 10**8, 2 * 10**9)])
+    0.5
+    """
+    total, first, second = 0, 0, 0
+    while first < len(one) and second < len(other):
+        start = max(one[first][0], other[second][0])
+        end = min(one[first][1], other[second][1])
+        total += max(0, end - start)
+        if one[first][1] < other[second][1]:
+            first += 1
+        else:
+            second += 1
+    return total / 1e9
+
+
+def clipped(intervals: Iterable[Interval], start: int, end: int) -> list[Interval]:
+    """Return the parts of intervals inside a window."""
+    return [(max(begin, start), min(stop, end)) for begin, stop in intervals if begin < end and stop > start]
+
+
+def recent(intervals: Sequence[Interval], start: int, end: int) -> list[Interval]:
+    """Return the parts of intervals inside a window near the end, for intervals in the order of their ends.
+
+    >>> recent([(0, 4), (5, 8), (7, 20)], 6, 10)
+    [(6, 8), (7, 10)]
+    """
+    found = takewhile(lambda interval: interval[1] > start, reversed(intervals))
+    return clipped(reversed(list(found)), start, end)
+
+
+class Durations:
+    """How long something usually takes: a histogram with buckets of 5 %, so that history costs no memory."""
+
+    __slots__ = ("_counts", "count", "longest_s")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self.count = 0
+        self.longest_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        bucket = int(math.log(max(seconds, _SMALLEST_S)) / _LOG_GROWTH)
+        self._counts[bucket] = self._counts.get(bucket, 0) + 1
+        self.count += 1
+        self.longest_s = max(self.longest_s, seconds)
+
+    def quantile(self, share: float) -> float:
+        """Return a quantile in seconds, to 5 %; 0 when there is nothing.
+
+        >>> durations = Durations()
+        >>> for seconds in (1.0, 1.0, 1.0, 9.0):
+        ...     durations.add(seconds)
+        >>> round(durations.quantile(0.5), 1)
+        1.0
+        """
+        wanted = share * (self.count - 1)
+        seen = 0
+        for bucket in sorted(self._counts):
+            seen += self._counts[bucket]
+            if seen > wanted:
+                return min(math.exp((bucket + 0.5) * _LOG_GROWTH), self.longest_s)
+        return self.longest_s

@@ -1,0 +1,87 @@
+"""What each process of a role did in each step, for comparing it with its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rl_insight.diagnosis.feed import Feed
+from rl_insight.diagnosis.robust import Interval, length_s, union
+from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
+
+_LATE_NS = 30 * SECOND
+_KEPT = 40
+
+
+@dataclass(slots=True)
+class RoleStep:
+    """One step of one role: the seconds of each state by unit."""
+
+    role: str
+    step: int
+    start_ns: int
+    end_ns: int
+    intervals: dict[str, dict[int, list[Interval]]] = field(default_factory=dict)
+    """State name to lane to its intervals."""
+    by_lane: bool = False
+    """Units are lanes: a single process shows all of them."""
+    seconds: dict[str, dict[int, float]] = field(default_factory=dict)
+    """State name to unit, a process or a lane, to seconds; filled when the step is settled."""
+
+
+class RoleBook:
+    """The steps of every role, by the number that each process gives its own work."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._open: dict[str, dict[int, RoleStep]] = {}
+        self._latest: dict[int, int] = {}
+        """Lane to the highest step that it has begun."""
+        self.settled: list[RoleStep] = []
+        """Those that were settled in this moment."""
+        self.recent: dict[str, list[RoleStep]] = {}
+        """By role, the last ones in order."""
+
+    def add(self, row: SpanRow, process: ProcessRow, current: int | None) -> None:
+        """Take a state that ended; one without a step belongs to the one that runs."""
+        step = row.step if row.step is not None else current
+        if step is None:
+            return
+        steps = self._open.setdefault(process.role, {})
+        found = steps.get(step)
+        if found is None:
+            done = self.recent.get(process.role)
+            if done and step <= done[-1].step and row.start_ns < done[-1].end_ns + _LATE_NS:
+                return
+            found = steps[step] = RoleStep(process.role, step, row.start_ns, row.end_ns)
+        found.start_ns, found.end_ns = min(found.start_ns, row.start_ns), max(found.end_ns, row.end_ns)
+        found.intervals.setdefault(row.name, {}).setdefault(row.lane_id, []).append((row.start_ns, row.end_ns))
+        self._latest[row.lane_id] = max(self._latest.get(row.lane_id, step), step)
+
+    def settle(self, as_of_ns: int) -> None:
+        """Close the steps that no process of the role works on any more."""
+        self.settled = []
+        for role, steps in self._open.items():
+            for number in sorted(steps):
+                step = steps[number]
+                lanes = {lane for lanes in step.intervals.values() for lane in lanes}
+                has_passed = all(self._latest[lane] > number for lane in lanes)
+                is_late = any(other >= number + 2 for other in steps) and as_of_ns > step.end_ns + _LATE_NS
+                if not has_passed and not is_late:
+                    continue
+                del steps[number]
+                self._sum_up(step)
+                self.settled.append(step)
+                recent = self.recent.setdefault(role, [])
+                recent.append(step)
+                del recent[:-_KEPT]
+
+    def _sum_up(self, step: RoleStep) -> None:
+        lanes = self._feed.lanes
+        owners = {lanes[lane][0] for by_lane in step.intervals.values() for lane in by_lane}
+        step.by_lane = len(owners) == 1
+        for name, by_lane in step.intervals.items():
+            units: dict[int, list[Interval]] = {}
+            for lane, intervals in by_lane.items():
+                units.setdefault(lane if step.by_lane else lanes[lane][0], []).extend(intervals)
+            step.seconds[name] = {unit: length_s(union(intervals)) for unit, intervals in units.items()}
+        step.intervals = {}

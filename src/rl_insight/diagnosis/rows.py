@@ -1,0 +1,226 @@
+"""What the store says about a run, as small rows in the order in which they happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Generic, NamedTuple, TypeVar
+
+SECOND = 1_000_000_000
+
+
+class SpanRow(NamedTuple):
+    """A state, a phase or an outermost span; aligned nanoseconds."""
+
+    end_ns: int
+    """`NEVER` while it is open."""
+    start_ns: int
+    span_id: int
+    lane_id: int
+    name: str
+    segment: str
+    step: int | None
+    failed: bool
+    error: str | None
+    session_id: str | None
+    tool: str | None
+    tokens: float | None
+    depth: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end_ns - self.start_ns) / SECOND
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is a state of a lane."""
+        return self.segment in {"state_interval", "state_nested"}
+
+
+class SessionRow(NamedTuple):
+    """A session that was submitted; `end_ns` is `NEVER` while it is pending."""
+
+    end_ns: int
+    start_ns: int
+    session_id: str
+    task_id: str | None
+    process_id: str | None
+    role: str | None
+    rank: int | None
+    status: str
+    reason: str | None
+    step: int | None
+    model_version: str | None
+    reward: float | None
+    tokens: int | None
+    generate_s: float | None
+    reward_s: float | None
+    toolcall_s: float | None
+
+    @property
+    def seconds(self) -> float:
+        """From submission to its end."""
+        return (self.end_ns - self.start_ns) / SECOND
+
+
+class SampleRow(NamedTuple):
+    """A value of a metric that rules know."""
+
+    time_ns: int
+    series_id: int
+    value: float
+    step: int | None
+
+
+class MarkRow(NamedTuple):
+    """A step under which a process recorded metrics of any name, and when the first and last of them were."""
+
+    time_ns: int
+    process: int
+    step: int | None
+    last_ns: int
+
+
+class EventRow(NamedTuple):
+    """An event or an error in a log."""
+
+    time_ns: int
+    process: int
+    name: str
+    step: int | None
+    text: str
+
+
+NEVER = 2**63 - 1
+
+Row = TypeVar("Row", SpanRow, SessionRow)
+
+
+class Running(Generic[Row]):
+    """Rows that have begun and not ended, at a moment that only moves forward."""
+
+    def __init__(self) -> None:
+        self._arrived: list[Row] = []
+        self._place = 0
+        self._running: list[tuple[int, int, Row]] = []
+        self._count = 0
+
+    def add(self, rows: list[Row]) -> None:
+        """Take rows in any order."""
+        self._arrived = self._arrived[self._place :] + rows
+        self._place = 0
+        self._arrived.sort(key=lambda row: row.start_ns)
+
+    def advance(self, until_ns: int) -> list[Row]:
+        """Return the rows that ended up to a moment, in the order of their ends."""
+        while self._place < len(self._arrived) and self._arrived[self._place].start_ns <= until_ns:
+            row = self._arrived[self._place]
+            self._count += 1
+            heappush(self._running, (row.end_ns, self._count, row))
+            self._place += 1
+        ended = []
+        while self._running and self._running[0][0] <= until_ns:
+            ended.append(heappop(self._running)[2])
+        return ended
+
+    def open(self) -> list[Row]:
+        """Return the rows that run at the moment that `advance` was last called for."""
+        return [row for _, _, row in self._running]
+
+
+Instant = TypeVar("Instant", SampleRow, MarkRow, EventRow)
+
+
+class Instants(Generic[Instant]):
+    """Rows without a duration, handed out in the order of time."""
+
+    def __init__(self) -> None:
+        self._arrived: list[Instant] = []
+        self._place = 0
+
+    def add(self, rows: list[Instant]) -> None:
+        """Take rows in any order."""
+        self._arrived = self._arrived[self._place :] + rows
+        self._place = 0
+        self._arrived.sort(key=lambda row: row.time_ns)
+
+    def advance(self, until_ns: int) -> list[Instant]:
+        """Return the rows up to a moment."""
+        first = self._place
+        while self._place < len(self._arrived) and self._arrived[self._place].time_ns <= until_ns:
+            self._place += 1
+        return self._arrived[first : self._place]
+
+    def waiting(self) -> list[Instant]:
+        """Return the rows that were not handed out yet, in the order of time."""
+        return self._arrived[self._place :]
+
+
+@dataclass(slots=True)
+class ProcessRow:
+    """A process, or a scrape target that stands for one."""
+
+    number: int
+    process_id: str
+    role: str
+    rank: int | None
+    host: str
+    gpu: str | None
+    started_ns: int
+    heartbeat_s: float
+    first_seen_ns: int
+    last_seen_ns: int
+    ended: bool
+    """It said goodbye."""
+    is_live: bool
+    """False for imports: when they arrived says nothing about when their processes lived."""
+    clock_offset_ns: int
+    generation: int = 0
+    """How many processes of this role and rank there were before."""
+
+    @property
+    def is_target(self) -> bool:
+        """Whether it is an endpoint that the server reads."""
+        return self.process_id.startswith("scrape-")
+
+    @property
+    def title(self) -> str:
+        """The process as people call it."""
+        name = self.role or "process"
+        return name if self.rank is None else f"{name} {self.rank}"
+
+
+@dataclass(slots=True)
+class SeriesRow:
+    """A metric with its labels."""
+
+    series_id: int
+    process: int
+    name: str
+    kind: str
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class LossRow(NamedTuple):
+    """What a process has lost so far."""
+
+    process: int
+    kind: str
+    reason: str
+    lost: int
+
+
+@dataclass(slots=True)
+class Moment:
+    """Everything that happened since the moment before, and what runs now."""
+
+    as_of_ns: int
+    spans: list[SpanRow]
+    open_spans: list[SpanRow]
+    sessions: list[SessionRow]
+    open_sessions: list[SessionRow]
+    samples: list[SampleRow]
+    marks: list[MarkRow]
+    events: list[EventRow]
+    losses: list[LossRow]

@@ -1,0 +1,170 @@
+"""Work that is spread unevenly: over ranks by the data, over replicas by the router."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.names import state_kind
+from rl_insight.diagnosis.robust import median, quantile
+from rl_insight.diagnosis.role_steps import RoleStep
+from rl_insight.diagnosis.rule import (
+    PERSISTENT,
+    Observation,
+    Parameter,
+    Rule,
+    Severity,
+    Signal,
+    culprit_of,
+    fact,
+    where,
+)
+from rl_insight.diagnosis.rules.stragglers import step_seconds
+from rl_insight.diagnosis.steps import WARM_UP_STEPS
+from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
+
+
+class DataImbalance(Rule):
+    """Another rank is the slowest in each step."""
+
+    name = "data_imbalance"
+    pathology = "Work is spread unevenly over the ranks: another one is the slowest in each step."
+    threshold = (
+        "The slowest rank takes {ratio} times the median in an update or log-probability state, the middle half of "
+        "the ranks differs by {spread} of it, and at least three ranks took turns in 5 steps; or the longest and "
+        "shortest share of tokens differ by a factor of {tokens_ratio}."
+    )
+    needs = "update states of at least three ranks, or global_seqlen metrics"
+    remedy = "Switch on sequence balancing, dynamic batch sizes or sequence packing."
+    parameters = (
+        Parameter("ratio", 1.33, "Slowest rank compared with the median"),
+        Parameter("spread", 0.15, "Interquartile range as a share of the median"),
+        Parameter("tokens_ratio", 1.25, "Most tokens of a rank compared with the fewest, after balancing"),
+        Parameter("share", 0.05, "Excess as a share of the step"),
+    )
+    rank = 60
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._slowest: dict[str, deque[int]] = {}
+        self._point = 0
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        roles = [process.role for process in model.workers()]
+        if any(roles.count(role) > 2 for role in set(roles)) or model.metrics.track("sequence_length_max"):
+            return None
+        return "no role with at least three processes, and no metric global_seqlen/balanced_max"
+
+    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+        """Look at the spread of each role in each step."""
+        step_s = step_seconds(model)
+        for role_step in model.roles.settled:
+            if step_s is not None:
+                signals = list(self._look(role_step, step_s))
+                yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, role_step.role)
+        yield from self._tokens(model)
+
+    def _look(self, role_step: RoleStep, step_s: float) -> Iterator[Signal]:
+        for name, seconds in role_step.seconds.items():
+            if state_kind(name) not in {"update", "log_prob"} or len(seconds) < 3:
+                continue
+            values = list(seconds.values())
+            usual_s, slow_s = median(values), max(values)
+            spread = (quantile(values, 0.75) - quantile(values, 0.25)) / max(usual_s, 1e-9)
+            turns = self._slowest.setdefault(f"{role_step.role} {name}", deque(maxlen=5))
+            is_wide = slow_s >= self["ratio"] * usual_s and spread >= self["spread"]
+            if not is_wide or slow_s - usual_s < self["share"] * step_s:
+                turns.append(-1)
+                continue
+            turns.append(max(seconds, key=seconds.__getitem__))
+            if len(set(turns) - {-1}) >= 3:
+                yield Signal(
+                    {"role": role_step.role, "phase": name},
+                    f"{name} is spread unevenly over the {role_step.role} ranks: the slowest takes "
+                    f"{ratio_text(slow_s / usual_s)} as long as the median",
+                    "Another rank is the slowest in each step, so it is the data and not a machine.",
+                    "info",
+                    seconds_per_step=slow_s - usual_s,
+                    share_of_step=(slow_s - usual_s) / step_s,
+                    evidence=[
+                        fact("slowest rank", slow_s, "s", f"median {seconds_text(usual_s)}"),
+                        fact("spread", spread),
+                    ],
+                )
+
+    def _tokens(self, model: RunModel) -> Iterator[Observation]:
+        most, fewest = model.metrics.track("sequence_length_max"), model.metrics.track("sequence_length_min")
+        if most is None or fewest is None:
+            return
+        for number, point in most.settled(model.as_of_ns, self._point):
+            self._point = number + 1
+            low = fewest.at(point.step)
+            if low is None or number < WARM_UP_STEPS:
+                continue
+            ratio = point.value / max(low, 1.0)
+            signals = []
+            if ratio >= self["tokens_ratio"]:
+                text = f"Ranks get uneven shares of tokens: the largest is {ratio_text(ratio)} the smallest"
+                signals.append(
+                    Signal({"metric": most.name}, text, "The shares differ although they are balanced.", "info",
+                           metrics=[most.name, fewest.name],
+                           evidence=[fact("largest", point.value, "tokens"), fact("smallest", low, "tokens")])
+                )  # fmt: skip
+            yield Observation(point.time_ns, point.step, signals, family="tokens")
+
+
+class ReplicaImbalance(Rule):
+    """A replica that hardly works while the others do."""
+
+    name = "replica_imbalance"
+    pathology = "Replicas are loaded unequally."
+    threshold = "A rollout process generates for less than {share} of the median of its peers, in 4 of 5 steps."
+    needs = "generation states of at least three rollout processes"
+    remedy = "Route requests to the least loaded replica, and check the data-parallel balancer."
+    parameters = (Parameter("share", 0.5, "Busy time compared with the median of the peers"),)
+    confirmation = PERSISTENT
+    rank = 48
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._seen: dict[str, int] = {}
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        roles = [process.role for process in model.workers()]
+        return None if any(roles.count(role) > 2 for role in set(roles)) else "no role with at least three processes"
+
+    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+        """Compare how long the replicas were generating."""
+        step_s = step_seconds(model)
+        for role_step in model.roles.settled:
+            self._seen[role_step.role] = self._seen.get(role_step.role, 0) + 1
+            if step_s is None or role_step.by_lane or self._seen[role_step.role] <= WARM_UP_STEPS:
+                continue
+            signals = [
+                self._signal(model, unit, name, value, median(seconds.values()))
+                for name, seconds in role_step.seconds.items()
+                if state_kind(name) == "generate" and len(seconds) >= 3
+                for unit, value in seconds.items()
+                if value < self["share"] * median(seconds.values()) and median(seconds.values()) > 0.1 * step_s
+            ]
+            if len(signals) * 3 > len(model.workers()):
+                signals = []
+            yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, role_step.role)
+
+    @staticmethod
+    def _signal(model: RunModel, unit: int, name: str, busy_s: float, usual_s: float) -> Signal:
+        process = model.processes[unit]
+        severity: Severity = "warning"
+        return Signal(
+            culprit_of(process, phase=name),
+            f"{where(process)} has little to do: it generates {seconds_text(busy_s)} per step, its peers "
+            f"{seconds_text(usual_s)} ({share_text(busy_s / usual_s)})",
+            "The others do its share, so requests are not spread evenly.",
+            severity,
+            key=(process.process_id,),
+            lanes=model.lanes_of(unit),
+            evidence=[fact("busy", busy_s, "s", f"median of the role {seconds_text(usual_s)}")],
+        )

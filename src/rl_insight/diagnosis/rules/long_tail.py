@@ -1,0 +1,138 @@
+"""Sessions that take far longer than the rest of their step."""
+
+from __future__ import annotations
+
+from math import log
+
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.robust import Interval, overlap_s, quantile, recent, union
+from rl_insight.diagnosis.rows import SessionRow
+from rl_insight.diagnosis.rule import Parameter, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
+
+_LEAST = 16
+_WASTED = frozenset({"dropped", "cancelled"})
+
+
+def _waits(model: RunModel, step: Step) -> list[Interval]:
+    """Return when the leading role waited in a step, or was generating itself."""
+    for process in model.workers():
+        if process.role == model.lead and process.number in model.activity:
+            return union(recent(model.activity[process.number].waiting, step.start_ns, step.end_ns))
+    return []
+
+
+class LongTail(StepRule):
+    """A few sessions hold up the step."""
+
+    name = "long_tail"
+    pathology = "A few long sessions hold up the step."
+    threshold = (
+        "The longest session takes {ratio} times the median and stands {gap} times as far above the p95 as the p95 "
+        "above the median (by logarithms); the leading role waits for {share} of the step while fewer than 10% of the "
+        "sessions run; 3 of 5."
+    )
+    needs = "sessions, and waits of the leading role"
+    remedy = "Use partial rollouts, over-sample and abort, cap the length, or balance by length."
+    parameters = (
+        Parameter("ratio", 4, "Longest session compared with the median"),
+        Parameter("gap", 1.5, "Distance of the longest from the p95 in units of p95 to median, by logarithms"),
+        Parameter("share", 0.2, "Share of the step that the leading role waits for the tail"),
+    )
+    rank = 65
+    explains = frozenset({"rollout_bound", "step_regression"})
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        return super().missing(model) if model.sessions_seen else "no sessions: wrap each sample in rl_insight.session"
+
+    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        """Look at the sessions that ended in a step."""
+        sessions = [one for one in model.sessions_between(step.start_ns, step.end_ns) if one.seconds > 0]
+        if len(sessions) < _LEAST:
+            return None
+        seconds = [session.seconds for session in sessions]
+        middle, high, longest = quantile(seconds, 0.5), quantile(seconds, 0.95), max(seconds)
+        gap = (log(longest) - log(high)) / max(log(high) - log(middle), 0.05)
+        if longest < self["ratio"] * middle or gap < self["gap"]:
+            return []
+        tail_start = sorted(session.end_ns for session in sessions)[int(0.9 * len(sessions))]
+        tail_s = overlap_s(_waits(model, step), [(tail_start, step.end_ns)])
+        share = tail_s / step.seconds
+        if share < self["share"]:
+            return []
+        return [self._signal(sessions, middle, longest, tail_s, share)]
+
+    @staticmethod
+    def _signal(sessions: list[SessionRow], middle: float, longest: float, tail_s: float, share: float) -> Signal:
+        slowest = sorted(sessions, key=lambda session: -session.seconds)[:8]
+        first = slowest[0]
+        phases = {
+            "generation": first.generate_s or 0.0,
+            "tools": first.toolcall_s or 0.0,
+            "reward": first.reward_s or 0.0,
+        }
+        cause = max(phases, key=phases.__getitem__)
+        if cause == "generation" and first.tokens:
+            rates = [one.seconds / one.tokens for one in sessions if one.tokens]
+            if rates and first.seconds / first.tokens < 1.5 * quantile(rates, 0.5):
+                cause = "length"
+        severity: Severity = "info" if cause == "length" else "warning"
+        culprit = {"session_id": first.session_id, "task_id": first.task_id, "process_id": first.process_id}
+        return Signal(
+            {name: value for name, value in culprit.items() if value is not None},
+            f"The slowest sessions take {ratio_text(longest / middle)} the median and hold up "
+            f"{share_text(share)} of the step, because of {cause}",
+            f"Session {first.session_id} took {seconds_text(first.seconds)}, the median {seconds_text(middle)}.",
+            severity,
+            key=("tail",),
+            seconds_per_step=tail_s,
+            share_of_step=share,
+            sessions=[session.session_id for session in slowest],
+            evidence=[
+                fact("longest session", longest, "s", f"median {seconds_text(middle)}"),
+                fact("tail", tail_s, "s"),
+            ],
+        )
+
+
+class WastedSamples(StepRule):
+    """Sessions that are finished for nothing."""
+
+    name = "wasted_samples"
+    pathology = "Finished work is thrown away."
+    threshold = "At least {share} of the sessions that ended in the last 5 steps were dropped or cancelled, 3 of 5."
+    needs = "sessions with their outcome"
+    remedy = "Pace sampling instead of discarding, and hold samples back instead of cancelling them."
+    parameters = (Parameter("share", 0.1, "Share of dropped and cancelled sessions"),)
+    rank = 66
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        return super().missing(model) if model.sessions_seen else "no sessions: wrap each sample in rl_insight.session"
+
+    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
+        """Count what was thrown away."""
+        closed = model.steps.closed[-5:]
+        sessions = model.sessions_between(closed[0].start_ns, step.end_ns)
+        if len(sessions) < _LEAST:
+            return None
+        wasted = [session for session in sessions if session.status in _WASTED]
+        kept = [session.seconds for session in sessions if session.status == "accepted"]
+        share = len(wasted) / len(sessions)
+        if share < self["share"]:
+            return []
+        biased = ""
+        if kept and wasted and quantile([one.seconds for one in wasted], 0.5) >= 2 * quantile(kept, 0.5):
+            biased = " They take twice as long as accepted ones, so training is biased against long tasks."
+        return [
+            Signal(
+                {"phase": "session"},
+                f"{share_text(share)} of the sessions are thrown away",
+                f"{len(wasted)} of {len(sessions)} sessions were dropped or cancelled.{biased}",
+                "warning",
+                sessions=[session.session_id for session in wasted[-8:]],
+                evidence=[fact("wasted", share, "", f"limit {share_text(self['share'])}")],
+            )
+        ]

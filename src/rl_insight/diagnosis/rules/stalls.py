@@ -1,0 +1,215 @@
+"""Runs that stop: nothing finishes any more, or one rank keeps all others waiting."""
+
+from __future__ import annotations
+
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.names import state_kind
+from rl_insight.diagnosis.robust import median, quantile
+from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
+from rl_insight.diagnosis.rule import MomentRule, Parameter, Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.words import counted, seconds_text
+
+_PATIENT = frozenset({"checkpoint", "validation"})
+
+
+class StalledRun(MomentRule):
+    """No step finishes, and nothing else does."""
+
+    name = "stalled_run"
+    pathology = "The run stalls silently: no step finishes and no counter moves."
+    threshold = (
+        "No step for max({suspect_s} s, {suspect_factor} × p99 of the last steps) while nothing else finishes; "
+        "critical after max({hang_s} s, {hang_factor} × median). The first step, validation and checkpoints get "
+        "{patience} times as long."
+    )
+    needs = "steps, open spans, heartbeats"
+    remedy = "Look at the stacks of the named process first; restart it, or the run from its last checkpoint."
+    parameters = (
+        Parameter("suspect_s", 30, "Shortest silence that is suspicious, in seconds"),
+        Parameter("suspect_factor", 3, "Multiple of the 99th percentile of step times that is suspicious"),
+        Parameter("hang_s", 120, "Shortest silence that is a hang, in seconds"),
+        Parameter("hang_factor", 10, "Multiple of the median step time that is a hang"),
+        Parameter("patience", 6, "Factor for the first step, validation and checkpoints"),
+        Parameter("paused_s", 600, "How long a run in which nothing is open may pause before it is a warning"),
+    )
+    rank = 30
+    explains = frozenset({
+        "stuck_session", "rollout_bound", "trainer_bound", "step_regression", "telemetry_gap", "gpu_idle_in_rollout",
+        "unattributed_time", "sync_overhead",
+    })  # fmt: skip
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        if model.steps.current is not None:
+            return None
+        return "no steps: call rl_insight.set_step(step), or log training/global_step"
+
+    def look(self, model: RunModel) -> list[Signal]:
+        """Return the stall, if there is one."""
+        began = model.steps.current_start_ns
+        if began is None:
+            return []
+        waited_s = model.age_s(began)
+        idle_s = model.age_s(model.last_activity_ns)
+        known = [step.seconds for step in model.steps.closed[-50:] if not step.is_warm_up]
+        is_first = len(known) < 3
+        usual_s = median(known) if known else 0.0
+        slow_s = quantile(known, 0.99) if known else 0.0
+        patience = self["patience"] if is_first or self._is_patient(model) else 1.0
+        suspect_s = patience * max(self["suspect_s"], self["suspect_factor"] * slow_s)
+        hang_s = patience * max(self["hang_s"], self["hang_factor"] * usual_s)
+        is_hang = waited_s > hang_s and (idle_s > self["suspect_s"] or waited_s > 2 * hang_s)
+        if not is_hang and not (waited_s > suspect_s and idle_s > suspect_s and not is_first):
+            return []
+        gone_by = began + int(max(2 * usual_s, self["suspect_s"]) * SECOND)
+        signal = self._name(model, waited_s, gone_by, is_hang=is_hang)
+        signal.anchor = f"after step {model.steps.current} number {model.steps.total}"
+        signal.key = ("run",)
+        signal.start_ns = began
+        signal.evidence += [
+            fact("time since the last step began", waited_s, "s", f"median step {seconds_text(usual_s)}"),
+            fact("time since anything finished", idle_s, "s"),
+        ]
+        return [signal]
+
+    @staticmethod
+    def _is_patient(model: RunModel) -> bool:
+        return any(
+            state_kind(row.name) in _PATIENT
+            for row in model.open_spans
+            if model.role_of_lane(row.lane_id) == model.lead
+        )
+
+    def _name(self, model: RunModel, waited_s: float, gone_by_ns: int, *, is_hang: bool) -> Signal:
+        """Name the culprit: what is gone, then what is open and not a wait, then who waits for whom."""
+        title = f"No step has finished for {seconds_text(waited_s)}"
+        severity: Severity = "critical" if is_hang else "warning"
+        workers = [process for process in model.workers() if model.state_of(process) != "ended"]
+        # A process that fell silent long after the stall began is a victim: somebody killed the stalled run.
+        gone = [process for process in workers if model.state_of(process) == "silent"]
+        silent = [process for process in gone if process.last_seen_ns <= gone_by_ns]
+        if silent and len(silent) == len(workers):
+            text = f"{title}: all {counted(len(silent), 'process')} fell silent without saying goodbye"
+            return Signal({"role": model.lead or ""}, text, "No heartbeat arrives from any process: the job was "
+                          "killed, its machines are gone, or the network to this server is.", severity)  # fmt: skip
+        if silent:
+            first = min(silent, key=lambda process: process.last_seen_ns)
+            text = f"{title}: {where(first)} has been silent for {seconds_text(model.silent_s(first))}"
+            return Signal(culprit_of(first), text, "The process said no goodbye and sends no heartbeats: it crashed "
+                          "or its machine is gone, and the others wait for it.", severity,
+                          lanes=model.lanes_of(first.number))  # fmt: skip
+        suspects = open_work(model)
+        if suspects:
+            return self._name_work(model, suspects, title, severity)
+        if model.open_spans:
+            oldest = min(model.open_spans, key=lambda row: row.start_ns)
+            process = model.process_of_lane(oldest.lane_id)
+            return Signal(culprit_of(process, phase=oldest.name), f"{title}: {where(process)} waits in {oldest.name}",
+                          "Everything that is open is a wait, so the work that all wait for is not recorded.", severity,
+                          lanes=[oldest.lane_id])  # fmt: skip
+        has_spans = model.has_span_steps
+        paused: Severity = "info" if has_spans and waited_s < self["paused_s"] else "warning"
+        return Signal({"role": model.lead or ""}, f"{title}, and nothing is running",
+                      "All processes are alive, but none of them records any work: a debugger may be open, or the "
+                      "script waits for input.", paused)  # fmt: skip
+
+    @staticmethod
+    def _name_work(model: RunModel, suspects: list[SpanRow], title: str, severity: Severity) -> Signal:
+        oldest = suspects[0]
+        same = [row for row in suspects if row.name == oldest.name]
+        process = model.process_of_lane(oldest.lane_id)
+        usual_s = model.usual_s(process.role, oldest.name, 0.5)
+        age_s = model.age_s(oldest.start_ns)
+        what = oldest.name if oldest.tool is None else f"{oldest.name} {oldest.tool}"
+        usually = f", which usually takes {seconds_text(usual_s)}" if usual_s is not None else ""
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        tasks = {row.session_id: row.task_id for row in model.open_sessions}
+        sessions = [row.session_id for row in same if row.session_id is not None]
+        culprit = culprit_of(process, phase=oldest.name, tool=oldest.tool, session_id=oldest.session_id,
+                             task_id=tasks.get(oldest.session_id or ""))  # fmt: skip
+        return Signal(
+            culprit,
+            f"{title}: {where(process)}{others} stuck in {what} for {seconds_text(age_s)}",
+            f"Of everything that is open and not a wait, {what} on {where(process)} is the oldest{usually}.",
+            severity,
+            lanes=[row.lane_id for row in same],
+            sessions=sessions,
+            evidence=[fact(f"age of {what}", age_s, "s", usually.strip(", ")), fact("stuck", len(same))],
+        )
+
+
+def open_work(model: RunModel) -> list[SpanRow]:
+    """Return what is open, is not a wait and runs longer than usual, innermost and the oldest first."""
+    found = []
+    for row in model.open_spans:
+        if state_kind(row.name) == "wait" or (row.depth == 0 and not row.is_state and row.segment != "phase"):
+            continue
+        process = model.process_of_lane(row.lane_id)
+        if model.state_of(process) == "ended":
+            continue
+        usual_s = model.usual_s(process.role, row.name)
+        if usual_s is None or model.age_s(row.start_ns) > max(10.0, 2 * usual_s):
+            found.append(row)
+    return sorted(found, key=lambda row: row.start_ns)
+
+
+class CollectiveHang(MomentRule):
+    """All ranks of a role are in one state, and one is not."""
+
+    name = "collective_hang"
+    pathology = "A collective hangs: all ranks of a role are in the same state for too long, and one is missing."
+    threshold = (
+        "At least {ranks} ranks of a role, all but at most {missing} of them, have been in one state for "
+        "max({shortest_s} s, {factor} × p99)."
+    )
+    needs = "states of at least three ranks of a role"
+    remedy = "Look at the stack and the flight-recorder dump of the missing rank; the NCCL timeout comes much later."
+    parameters = (
+        Parameter("ranks", 3, "Fewest ranks that must wait"),
+        Parameter("missing", 1, "Most ranks that may be missing"),
+        Parameter("shortest_s", 60, "Shortest wait, in seconds"),
+        Parameter("factor", 5, "Multiple of the 99th percentile of the state"),
+    )
+    rank = 25
+    explains = frozenset({"stalled_run", "straggler", "step_regression", "rollout_bound", "trainer_bound"})
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        roles = [process.role for process in model.workers()]
+        if any(roles.count(role) >= self["ranks"] for role in set(roles)):
+            return None
+        return f"no role with at least {self['ranks']:.0f} processes"
+
+    def look(self, model: RunModel) -> list[Signal]:
+        """Return the ranks that others wait for."""
+        waiting: dict[tuple[str, str], dict[int, SpanRow]] = {}
+        for row in model.open_spans:
+            if row.is_state and state_kind(row.name) != "wait":
+                process = model.process_of_lane(row.lane_id)
+                waiting.setdefault((process.role, row.name), {}).setdefault(process.number, row)
+        found = []
+        for (role, name), rows in waiting.items():
+            alive = [one for one in model.workers() if one.role == role and model.state_of(one) != "ended"]
+            absent = [process for process in alive if process.number not in rows]
+            usual_s = model.usual_s(role, name) or 0.0
+            youngest_s = min(model.age_s(row.start_ns) for row in rows.values())
+            limit_s = max(self["shortest_s"], self["factor"] * usual_s)
+            if len(rows) >= self["ranks"] and 1 <= len(absent) <= self["missing"] and youngest_s > limit_s:
+                found.append(self._signal(model, absent[0], name, list(rows.values()), youngest_s))
+        return found
+
+    @staticmethod
+    def _signal(model: RunModel, absent: ProcessRow, name: str, rows: list[SpanRow], age_s: float) -> Signal:
+        inside = [row for row in model.open_spans if model.process_of_lane(row.lane_id) is absent]
+        doing = f"; it is in {inside[-1].name}" if inside else ""
+        return Signal(
+            culprit_of(absent, phase=inside[-1].name if inside else None),
+            f"{where(absent)} keeps {counted(len(rows), 'rank')} waiting in {name} for {seconds_text(age_s)}{doing}",
+            f"Every other rank of the role entered {name}; this one did not.",
+            "critical",
+            key=(absent.process_id, name),
+            anchor=f"{name} after step {model.steps.current}",
+            start_ns=min(row.start_ns for row in rows),
+            lanes=[*model.lanes_of(absent.number)[:2], *(row.lane_id for row in rows[:4])],
+            evidence=[fact("ranks waiting", len(rows)), fact("shortest wait", age_s, "s")],
+        )

@@ -1,0 +1,292 @@
+"""Who is slower than the others, again and again; and work that is spread unevenly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import log
+
+from rl_insight.diagnosis.model import Call, RunModel
+from rl_insight.diagnosis.names import state_kind
+from rl_insight.diagnosis.robust import mad, median
+from rl_insight.diagnosis.role_steps import RoleStep
+from rl_insight.diagnosis.rows import ProcessRow
+from rl_insight.diagnosis.rule import (
+    PERSISTENT,
+    Observation,
+    Parameter,
+    Rule,
+    Signal,
+    culprit_of,
+    fact,
+    where,
+)
+from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
+from rl_insight.diagnosis.words import ratio_text, seconds_text
+
+_OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
+_SCALE = 1.4826
+"""Turns a median absolute deviation into a standard deviation."""
+_WINDOW_STEPS = 10
+_MIN_CALLS = 8
+
+
+@dataclass(slots=True)
+class _Slow:
+    """A unit that took longer than its peers."""
+
+    unit: int
+    name: str
+    seconds: float
+    usual_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / max(self.usual_s, 1e-9)
+
+    @property
+    def excess_s(self) -> float:
+        return self.seconds - self.usual_s
+
+
+def step_seconds(model: RunModel) -> float | None:
+    """Return how long steps take at the moment."""
+    known = [step.seconds for step in model.steps.closed[-10:] if not step.is_warm_up]
+    return median(known) if known else None
+
+
+class Straggler(Rule):
+    """One process is slower than its peers in step after step."""
+
+    name = "straggler"
+    pathology = "One rank is slower than its peers in step after step."
+    threshold = (
+        "The same process takes {ratio} times the median of its role in a state or phase (or {clear_ratio} times, "
+        "when that is {deviations} standard deviations of its peers) and at least {share} of the step longer, in 4 of "
+        "5 steps."
+    )
+    needs = "states or phases of at least two processes of a role"
+    remedy = "Look at the GPU clock, temperature and CPU of its host; move the process or replace the machine."
+    parameters = (
+        Parameter("ratio", 1.33, "Time compared with the median of the peers"),
+        Parameter("clear_ratio", 1.1, "Enough when it stands out clearly from the spread of the peers"),
+        Parameter("deviations", 5, "Standard deviations that stand out clearly"),
+        Parameter("share", 0.04, "Excess as a share of the step"),
+        Parameter("pair_ratio", 2.0, "Time compared with the only other process of a role"),
+    )
+    confirmation = PERSISTENT
+    rank = 45
+    explains = frozenset({
+        "step_regression", "rollout_bound", "trainer_bound", "long_tail", "data_imbalance", "sync_overhead",
+        "slow_reward", "slow_weight_sync",
+    })  # fmt: skip
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._seen: dict[str, int] = {}
+        self._by_state: dict[int, int] = {}
+        """Process to how many settled steps ago a state of it was slow, counted down."""
+
+    def missing(self, model: RunModel) -> str | None:
+        """Return what the run lacks for this rule."""
+        roles = [process.role for process in model.workers()]
+        if any(roles.count(role) > 1 for role in set(roles)) or any(role.by_lane for role in model.roles.settled):
+            return None
+        return "no role with several processes"
+
+    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+        """Compare the processes of each role in each step that is over."""
+        step_s = step_seconds(model)
+        for role_step in model.roles.settled:
+            self._seen[role_step.role] = self._seen.get(role_step.role, 0) + 1
+            if self._seen[role_step.role] <= WARM_UP_STEPS or step_s is None:
+                continue
+            slow = self._slow_units(role_step, step_s)
+            signals = self._signals(model, role_step, slow, step_s)
+            yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, f"states {role_step.role}")
+        for step in model.new_steps[-5:]:
+            if not step.is_warm_up and step_s is not None:
+                yield from self._phases(model, step, step_s)
+
+    def _slow_units(self, role_step: RoleStep, step_s: float) -> list[_Slow]:
+        found: dict[int, _Slow] = {}
+        for name, seconds in role_step.seconds.items():
+            if state_kind(name) not in _OWN_WORK or len(seconds) < 2:
+                continue
+            for slow in self._outliers(name, seconds, step_s):
+                if slow.unit not in found or slow.excess_s > found[slow.unit].excess_s:
+                    found[slow.unit] = slow
+        return sorted(found.values(), key=lambda slow: slow.usual_s - slow.seconds)
+
+    def _outliers(self, name: str, seconds: dict[int, float], step_s: float) -> list[_Slow]:
+        values = list(seconds.values())
+        usual_s = median(values)
+        if len(values) == 2:
+            usual_s, needed = min(values), self["pair_ratio"]
+            clear_s = float("inf")
+        else:
+            needed = self["ratio"]
+            spread_s = max(_SCALE * mad(values, usual_s), 0.005 * usual_s)
+            clear_s = max(usual_s * self["clear_ratio"], usual_s + self["deviations"] * spread_s)
+        found = []
+        for unit, value in seconds.items():
+            is_slow = value >= min(needed * usual_s, clear_s)
+            if is_slow and value - usual_s >= self["share"] * step_s:
+                found.append(_Slow(unit, name, value, usual_s))
+        # Many slow ones are no stragglers: the role has two kinds of work.
+        return found if 4 * len(found) <= max(len(values), 4) or len(values) == 2 else []
+
+    def _signals(self, model: RunModel, role_step: RoleStep, slow: list[_Slow], step_s: float) -> list[Signal]:
+        if role_step.by_lane:
+            return [self._lane_signal(model, one, step_s) for one in slow[:2]]
+        for process in list(self._by_state):
+            self._by_state[process] -= 1
+            if self._by_state[process] <= 0:
+                del self._by_state[process]
+        for one in slow:
+            self._by_state[one.unit] = 12
+        peers = Counter(process.host for process in model.workers() if process.role == role_step.role)
+        by_host: dict[str, list[_Slow]] = {}
+        for one in slow:
+            by_host.setdefault(model.processes[one.unit].host, []).append(one)
+        whole = {host for host, found in by_host.items() if len(found) > 1 and 4 * len(found) >= 3 * peers[host]}
+        if len(whole) >= len(peers):
+            whole = set()
+        signals = [self._host_signal(model, by_host[host], host, step_s) for host in sorted(whole)]
+        alone = [one for one in slow if model.processes[one.unit].host not in whole]
+        return signals + [self._process_signal(model, one, role_step, step_s) for one in alone[:3]]
+
+    def _process_signal(self, model: RunModel, slow: _Slow, role_step: RoleStep, step_s: float) -> Signal:
+        process = model.processes[slow.unit]
+        recent = [
+            one.seconds[slow.name][slow.unit]
+            for one in model.roles.recent.get(role_step.role, [])[-5:]
+            if slow.unit in one.seconds.get(slow.name, {})
+        ]
+        usual = [
+            median(one.seconds[slow.name].values())
+            for one in model.roles.recent.get(role_step.role, [])[-5:]
+            if slow.unit in one.seconds.get(slow.name, {})
+        ]
+        now_s, usual_s = median(recent), median(usual)
+        saved_s = saved_by(model, process, max(0.0, now_s - usual_s))
+        return _signal(model, process, slow.name, now_s, usual_s, saved_s, step_s)
+
+    @staticmethod
+    def _lane_signal(model: RunModel, slow: _Slow, step_s: float) -> Signal:
+        process, lane = model.process_of_lane(slow.unit), model.lanes[slow.unit][1]
+        saved_s = slow.seconds - slow.usual_s
+        return Signal(
+            culprit_of(process, lane=lane, phase=slow.name),
+            f"{lane or where(process)} takes {ratio_text(slow.ratio)} as long as its peers in {slow.name}"
+            f"{_what_if(step_s, saved_s)}",
+            f"{slow.name} took {seconds_text(slow.seconds)} there, and {seconds_text(slow.usual_s)} on a usual lane.",
+            key=(process.process_id, str(lane)),
+            seconds_per_step=saved_s,
+            share_of_step=saved_s / step_s,
+            lanes=[slow.unit],
+            evidence=[fact(slow.name, slow.seconds, "s", f"median of the lanes {seconds_text(slow.usual_s)}")],
+        )
+
+    @staticmethod
+    def _host_signal(model: RunModel, slow: list[_Slow], host: str, step_s: float) -> Signal:
+        worst = slow[0]
+        process = model.processes[worst.unit]
+        saved_s = saved_by(model, process, worst.seconds - worst.usual_s)
+        return Signal(
+            {"host": host, "role": process.role, "phase": worst.name},
+            f"{host} is slow: {len(slow)} of its {process.role} processes take up to {ratio_text(worst.ratio)} as long "
+            f"as their peers in {worst.name}{_what_if(step_s, saved_s)}",
+            "Processes of the same role on other hosts are not slow, so the machine is.",
+            key=("host", host),
+            seconds_per_step=saved_s,
+            share_of_step=saved_s / step_s,
+            lanes=[lane for one in slow for lane in model.lanes_of(one.unit)[:1]],
+            evidence=[fact(worst.name, worst.seconds, "s", f"median of the role {seconds_text(worst.usual_s)}")],
+        )
+
+    def _phases(self, model: RunModel, step: Step, step_s: float) -> Iterator[Observation]:
+        """Compare the phases of sessions by process, over the last steps."""
+        window = model.steps.closed[-_WINDOW_STEPS:]
+        since = window[0].start_ns
+        roles: dict[str, list[Signal]] = {}
+        for name, tool in list(model.calls):
+            if state_kind(name) != "generate":
+                continue
+            by_role: dict[str, dict[int, list[Call]]] = {}
+            for call in model.calls_between((name, tool), since, step.end_ns):
+                role = model.processes[call.process].role
+                by_role.setdefault(role, {}).setdefault(call.process, []).append(call)
+            for role, by_process in by_role.items():
+                signals = roles.setdefault(role, [])
+                signals += self._slow_callers(model, name, by_process, len(window), step_s)
+        for role, signals in roles.items():
+            yield Observation(step.end_ns, step.number, signals, step.start_ns, f"phases {role}")
+
+    def _slow_callers(
+        self, model: RunModel, name: str, by_process: dict[int, list[Call]], steps: int, step_s: float
+    ) -> list[Signal]:
+        usual = {process: _pace(calls) for process, calls in by_process.items() if len(calls) >= _MIN_CALLS}
+        if len(usual) < 2:
+            return []
+        middle = median(usual.values())
+        needed = self["ratio"]
+        deviations = 0.0
+        if len(usual) == 2:
+            middle, needed = min(usual.values()), self["pair_ratio"]
+        else:
+            logs = [log(value) for value in usual.values()]
+            deviations = max(_SCALE * mad(logs), 0.02)
+        found = []
+        for process, value in usual.items():
+            stands_out = len(usual) == 2 or log(value / middle) >= self["deviations"] * deviations
+            if value < needed * middle or not stands_out or process in self._by_state:
+                continue
+            calls = by_process[process]
+            lanes = max(1, len({call.session_id for call in calls[-64:]}) // max(1, steps))
+            excess_s = sum(call.seconds for call in calls) * (1 - middle / value) / steps / lanes
+            if excess_s >= self["share"] * step_s:
+                owner = model.processes[process]
+                mean_s = median([call.seconds for call in calls])
+                saved_s = saved_by(model, owner, excess_s)
+                found.append(_signal(model, owner, name, mean_s, mean_s * middle / value, saved_s, step_s))
+        return found if 4 * len(found) <= max(len(usual), 4) else []
+
+
+def _pace(calls: list[Call]) -> float:
+    """Return how long calls take: per token where the tokens are known."""
+    if all(call.tokens for call in calls):
+        return max(1e-9, median([call.seconds / (call.tokens or 1.0) for call in calls]))
+    return max(1e-9, median([call.seconds for call in calls]))
+
+
+def saved_by(model: RunModel, process: ProcessRow, excess_s: float) -> float:
+    """Return how much shorter steps would be without an excess of a process: what it delays, others must wait for."""
+    if process.role == model.lead:
+        return excess_s
+    waits = [step.seconds_of("wait", "generate") for step in model.steps.closed[-5:]]
+    return min(excess_s, median(waits)) if waits else excess_s
+
+
+def _what_if(step_s: float, saved_s: float) -> str:
+    if saved_s < 0.02 * step_s:
+        return ""
+    return f"; steps would take {seconds_text(step_s - saved_s)} instead of {seconds_text(step_s)}"
+
+
+def _signal(
+    model: RunModel, process: ProcessRow, name: str, now_s: float, usual_s: float, saved_s: float, step_s: float
+) -> Signal:
+    return Signal(
+        culprit_of(process, phase=name),
+        f"{where(process)} takes {ratio_text(now_s / max(usual_s, 1e-9))} as long as its peers in {name}"
+        f"{_what_if(step_s, saved_s)}",
+        f"{name} takes {seconds_text(now_s)} there, and {seconds_text(usual_s)} on the median process of its role; "
+        "the same process was slow in at least 4 of 5 steps, so it is the machine and not the data.",
+        key=(process.process_id,),
+        seconds_per_step=saved_s,
+        share_of_step=saved_s / step_s,
+        lanes=model.lanes_of(process.number),
+        evidence=[fact(name, now_s, "s", f"median of the role {seconds_text(usual_s)}"), fact("step", step_s, "s")],
+    )

@@ -1,0 +1,156 @@
+"""Diagnoses a run: a stored one from its beginning to its end, or one that is being recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rl_insight.diagnosis.engine import Coverage, Engine
+from rl_insight.diagnosis.feed import Feed, LiveFeed, ReplayFeed
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.rows import SECOND
+from rl_insight.diagnosis.rules import make_rules
+from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.findings import Finding
+
+TICK_NS = 5 * SECOND
+"""Runs are looked at every five seconds of their own time, at multiples of it."""
+LAG_NS = 2 * SECOND
+"""How long records take to arrive; a live evaluation looks at the moment before."""
+WATCH_NS = 600 * SECOND
+"""How long a run is watched after the last sign of life."""
+_BACKFILL_NS = 30 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which rules are evaluated, and with which thresholds."""
+
+    values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Rule to parameter to value."""
+    off: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+    """Names of rules whose findings are reported; the others still serve to tell causes from symptoms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found in a run."""
+
+    findings: list[Finding]
+    coverage: list[Coverage]
+    as_of_ns: int
+
+
+class Diagnosis:
+    """A run and its rules, moved forward in ticks."""
+
+    def __init__(self, feed: Feed, settings: Settings | None = None) -> None:
+        chosen = settings or Settings()
+        self.feed = feed
+        self.model = RunModel(feed)
+        self.engine = Engine(list(make_rules(chosen.values, off=chosen.off)))
+        self._tick_ns = 0
+
+    @property
+    def as_of_ns(self) -> int:
+        """The moment of the last evaluation."""
+        return self._tick_ns
+
+    def advance(self, first_ns: int, until_ns: int, budget_s: float | None = None) -> bool:
+        """Evaluate every tick up to a moment; False when the budget was spent before it was reached."""
+        began = time.perf_counter()
+        tick = self._tick_ns or first_ns // TICK_NS * TICK_NS
+        while tick + TICK_NS <= until_ns:
+            tick += TICK_NS
+            self.model.apply(self.feed.moment(tick))
+            self.engine.evaluate(self.model)
+            self._tick_ns = tick
+            if budget_s is not None and time.perf_counter() - began > budget_s:
+                return tick + TICK_NS > until_ns
+        return True
+
+
+def end_of_watch(feed: ReplayFeed, now_ns: int) -> int:
+    """Return up to when a stored run is looked at: as long as a server would have watched it."""
+    last = feed.frontier.last_ns
+    workers = [process for process in feed.processes.values() if not process.is_target]
+    if all(process.ended for process in workers) or not any(process.is_live for process in workers):
+        return last + 2 * TICK_NS
+    seen = max(process.last_seen_ns for process in workers if process.is_live)
+    return min(now_ns, max(last, seen) + WATCH_NS)
+
+
+def replay(
+    cursor: Cursor, settings: Settings | None = None, *, at_ns: int | None = None, at_step: int | None = None
+) -> Report:
+    """Diagnose a stored run as it would have been diagnosed while it ran, up to a moment or a step."""
+    feed = ReplayFeed(cursor)
+    diagnosis = Diagnosis(feed, settings)
+    if not feed.frontier.last_ns:
+        return Report([], diagnosis.engine.coverage(diagnosis.model), 0)
+    until = end_of_watch(feed, time.time_ns())
+    if at_ns is not None:
+        until = min(until, at_ns)
+    first = feed.frontier.first_ns
+    if at_step is None:
+        diagnosis.advance(first, until + TICK_NS)
+    else:
+        moment = first
+        while moment < until and not _has_reached(diagnosis.model, at_step):
+            moment += TICK_NS
+            diagnosis.advance(first, moment)
+    findings = list(diagnosis.engine.run_findings.values())
+    only = settings.only if settings else None
+    if only is not None:
+        findings = [finding for finding in findings if finding.rule in only]
+    return Report(findings, diagnosis.engine.coverage(diagnosis.model), diagnosis.as_of_ns)
+
+
+def _has_reached(model: RunModel, step: int) -> bool:
+    return any(one.number >= step for one in model.new_steps)
+
+
+class LiveDiagnosis:
+    """A run that is being recorded."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._diagnosis: Diagnosis | None = None
+        self._feed: LiveFeed | None = None
+        self._newest_ns = 0
+        self._first_ns = 0
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine; None before the first evaluation."""
+        return None if self._diagnosis is None else self._diagnosis.engine
+
+    def is_current(self, now_ns: int) -> bool:
+        """Return whether everything up to a moment was evaluated."""
+        return self._diagnosis is not None and self._diagnosis.as_of_ns + TICK_NS > now_ns - LAG_NS
+
+    def coverage(self) -> Iterable[Coverage]:
+        """Return the rules that lack their inputs."""
+        if self._diagnosis is None:
+            return []
+        return self._diagnosis.engine.coverage(self._diagnosis.model)
+
+    def evaluate(self, cursor: Cursor, now_ns: int, budget_s: float = 0.2) -> bool:
+        """Read what arrived and evaluate what is due; False when there is more to do than the budget allows."""
+        if self._feed is None or self._diagnosis is None:
+            self._feed = LiveFeed(cursor)
+            self._diagnosis = Diagnosis(self._feed, self._settings)
+        feed, diagnosis = self._feed, self._diagnosis
+        feed.poll(cursor)
+        self._first_ns = self._first_ns or feed.first_ns
+        if not self._first_ns:
+            return True
+        until = now_ns - LAG_NS
+        is_moving, self._newest_ns = feed.newest_ns > self._newest_ns, feed.newest_ns
+        if feed.has_more or (is_moving and feed.newest_ns < until - _BACKFILL_NS):
+            # Records of the past are still arriving: what is not there yet must not look like a stall.
+            until = min(until, feed.newest_ns)
+        is_done = diagnosis.advance(self._first_ns, until, budget_s)
+        return is_done and not feed.has_more

@@ -1,0 +1,14 @@
+"""The examples in the docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from rl_insight.diagnosis import names, robust, words
+
+
+@pytest.mark.parametrize("module", [names, robust, words], ids=lambda module: module.__name__)
+def test_examples(module):
+    assert doctest.testmod(module).failed == 0

@@ -1,0 +1,119 @@
+"""How the engine confirms, closes and orders what rules see."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from rl_insight.diagnosis.engine import Engine, finding_id, top_findings
+from rl_insight.diagnosis.rule import Observation, Rule, Signal
+
+
+class _Told(Rule):
+    """Says what a test tells it to."""
+
+    name = "told"
+    pathology = threshold = needs = remedy = "test"
+
+    def __init__(self):
+        super().__init__()
+        self.next: list[Observation] = []
+
+    def missing(self, model):
+        return None
+
+    def evaluate(self, model):
+        observations, self.next = self.next, []
+        return observations
+
+
+class _Symptom(_Told):
+    name = "symptom"
+    rank = 90
+
+
+class _Cause(_Told):
+    name = "cause"
+    rank = 10
+    explains = frozenset({"symptom"})
+
+
+def _see(engine, rule, step, *ranks):
+    signals = [Signal({"rank": rank}, f"rank {rank}", "because") for rank in ranks]
+    rule.next = [Observation(step * 10**9, step, signals)]
+    engine.evaluate(SimpleNamespace(as_of_ns=step * 10**9))
+
+
+def test_three_of_five_steps_open_a_finding_and_its_id_stays():
+    rule = _Told()
+    engine = Engine([rule])
+    for step, ranks in enumerate([(1,), (), (1,)]):
+        _see(engine, rule, step, *ranks)
+    assert not engine.run_findings
+    _see(engine, rule, 3, 1)
+    (finding,) = engine.open_findings()
+    assert (finding.first_step, finding.last_step) == (0, 3)
+    assert finding.finding_id == finding_id("told", ("rank=1",), "step 0")
+    _see(engine, rule, 4, 1)
+    assert [one.finding_id for one in engine.open_findings()] == [finding.finding_id]
+
+
+def test_single_spikes_stay_quiet():
+    rule = _Told()
+    engine = Engine([rule])
+    for step in range(40):
+        _see(engine, rule, step, *([1] if step % 3 == 0 else []))
+    assert not engine.run_findings
+
+
+def test_a_fault_that_comes_back_soon_is_the_same_finding():
+    rule = _Told()
+    engine = Engine([rule])
+    told = []
+    engine.on_change = lambda finding, what: told.append((finding.finding_id, what))
+    for step in range(4):
+        _see(engine, rule, step, 1)
+    for step in range(4, 8):
+        _see(engine, rule, step)
+    assert not engine.open_findings()
+    for step in range(8, 12):
+        _see(engine, rule, step, 1)
+    assert len(engine.run_findings) == 1
+    assert [what for _, what in told] == ["opened", "resolved", "opened"]
+
+
+def test_symptom_of_an_open_cause_is_listed_under_it():
+    cause, symptom = _Cause(), _Symptom()
+    engine = Engine([cause, symptom])
+    for step in range(5):
+        symptom.next = [Observation(step * 10**9, step, [Signal({"rank": 7}, "slow", "")])]
+        _see(engine, cause, step, 1)
+    top = top_findings(engine.run_findings.values())
+    assert [one.rule for one in top] == ["cause"]
+    assert len(top[0].explains) == 1
+
+
+def test_a_rule_that_fails_does_not_silence_the_others(caplog):
+    class Broken(_Told):
+        name = "broken"
+
+        def evaluate(self, model):
+            raise ZeroDivisionError
+
+    rule = _Told()
+    engine = Engine([Broken(), rule])
+    for step in range(3):
+        _see(engine, rule, step, 1)
+    assert len(engine.open_findings()) == 1
+    assert sum("broken" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("steps", [3, 10])
+def test_changed_findings_are_taken_once(steps):
+    rule = _Told()
+    engine = Engine([rule])
+    for step in range(steps):
+        _see(engine, rule, step, 1)
+    assert len(engine.take_changed()) == 1
+    assert engine.take_changed() == []

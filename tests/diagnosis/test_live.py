@@ -1,0 +1,46 @@
+"""A run that is recorded live is diagnosed exactly as its file is afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.diagnosis_runs import SHAPES
+from benchmarks.diagnosis_script import BEGIN_S, SECOND, Script
+from rl_insight.diagnosis.run import LiveDiagnosis, replay
+from rl_insight.store.run_store import RunStore
+
+
+def _told(findings):
+    return {(one.finding_id, one.rule, one.status, one.first_step, one.last_step, one.start_ns) for one in findings}
+
+
+@pytest.mark.parametrize(("shape", "fault"), [("async", "slow_tool"), ("sft", "straggler"), ("verl", "kl_blowup")])
+def test_live_and_offline_find_the_same(tmp_path, shape, fault):
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+        planted = SHAPES[shape](Script(5), store, fault)
+        live = LiveDiagnosis()
+        now_ns = int((BEGIN_S + planted.end_s + 60) * SECOND)
+        for _ in range(1000):
+            with store.reader() as cursor:
+                done = live.evaluate(cursor, now_ns, budget_s=0.05)
+            if done and live.is_current(now_ns):
+                break
+        with store.reader() as cursor:
+            offline = replay(cursor).findings
+    assert offline
+    assert _told(live.engine.run_findings.values()) == _told(offline)
+
+
+def test_records_of_the_past_are_no_stall_while_they_arrive(tmp_path):
+    """A run that is sent long after it was recorded must not look stalled between two of its batches."""
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+        script = Script(5)
+        trainer = script.actor("trainer", 0, "node-0")
+        live = LiveDiagnosis()
+        for step in range(60):
+            script.span(trainer, "update", 2.0 * step, 1.9, step=step)
+            if step % 10 == 9:
+                script.write(store, 7200.0 + step, goodbye=False)
+                with store.reader() as cursor:
+                    live.evaluate(cursor, int((BEGIN_S + 7200 + step) * SECOND))
+    assert not live.engine.run_findings
