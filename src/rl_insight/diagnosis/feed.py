@@ -24,7 +24,8 @@ from rl_insight.diagnosis.rows import (
     SessionRow,
     SpanRow,
 )
-from rl_insight.store.queries.base import Cursor, attributes_of
+from rl_insight.schema.records import read_object
+from rl_insight.store.queries.base import Cursor
 
 _SLICE_NS: Final = 300 * SECOND
 _MAX_ROWS: Final = 200_000
@@ -146,7 +147,7 @@ class Feed:
         self._names.update(run(sql, {"known": known}).fetchall())
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
         for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
-            self._note_series(SeriesRow(number, process, name, kind, attributes_of(labels)))
+            self._note_series(SeriesRow(number, process, name, kind, read_object(labels)))
         losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
         self._losses = [LossRow(*row) for row in losses]
 
@@ -157,7 +158,7 @@ class Feed:
             known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
             return
         before = [one for one in self.processes.values() if (one.role, one.rank) == (role, rank)]
-        gpu = attributes_of(labels).get("gpu")
+        gpu = read_object(labels).get("gpu")
         self.processes[number] = ProcessRow(
             number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
             offset, len(before) if rank is not None else 0,

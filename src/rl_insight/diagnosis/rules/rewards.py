@@ -209,7 +209,8 @@ class ConstantReward(MetricRule):
     )
     metrics = ("reward",)
     warm_up = 4
-    rank = 56
+    rank = 51
+    explains = frozenset({"reward_drop", "dead_groups", "no_update"})
 
     def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
         """Compare a point with those before it."""
