@@ -9,7 +9,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
 
-.PHONY: help setup web demo originals test soak lint format dashboards screenshots bench clean
+.PHONY: help setup web demo originals test integrations soak lint format dashboards screenshots bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,10 +50,12 @@ $(STAMPS)/frameworks: pyproject.toml
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
-		accelerate datasets lightning pytest tensorboard transformers trl
+		accelerate datasets lightning pytest tensorboard transformers trl \
+		aiohttp cachetools codetiming fastapi hydra-core orjson ray tensordict uvicorn
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1
 	@touch $@
 
-integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning
+integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning, verl
 	$(FRAMEWORKS)/bin/python -m pytest -W ignore tests/frameworks $(ARGS)
 
 soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests

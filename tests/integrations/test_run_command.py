@@ -218,7 +218,7 @@ def test_a_mirror_that_fails_never_reaches_the_program(tmp_path, launch):
 
 
 def test_switched_off_nothing_is_patched(tmp_path, launch):
-    text = "import tensorboardX.writer as w\nprint(hasattr(w.SummaryWriter.add_scalar, '_rl_insight_observer'))\n"
+    text = "import tensorboardX.writer as w\nprint(hasattr(w.SummaryWriter.add_scalar, '_rl_insight_manager'))\n"
     for switch, expected in (("0", "False"), ("1", "True")):
         program = launch(sys.executable, script(tmp_path, text), RL_INSIGHT_AUTO=switch)
         output, errors = program.communicate(timeout=60)

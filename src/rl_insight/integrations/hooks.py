@@ -12,8 +12,8 @@ import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -61,41 +61,34 @@ def before(owner: Any, name: str, observe: Observer) -> None:
     Raises:
         AttributeError: there is no such function.
     """
-    original = getattr(owner, name)
-    if hasattr(original, "_rl_insight_observer"):
+
+    @contextmanager
+    def observed(call: Mapping[str, Any]) -> Iterator[None]:
+        observe(call)
+        yield
+
+    around(owner, name, observed)
+
+
+def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], AbstractContextManager[Any]]) -> None:
+    """Run every call of a function or method of `owner` inside a context manager made from the call's arguments.
+
+    What goes wrong while the manager is made, entered or left is reported once; the function's own result and
+    exceptions pass unchanged. Functions, methods, class methods and static methods can be wrapped, each once.
+
+    Raises:
+        AttributeError: there is no such function.
+    """
+    found = inspect.getattr_static(owner, name)
+    binding = type(found) if isinstance(found, (classmethod, staticmethod)) else None
+    original = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    if hasattr(original, "_rl_insight_manager"):
         return
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def observed(*args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            observe(bound.arguments)
-        except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
-            report_once(f"the observer of {name}", error)
-        return original(*args, **kwargs)
-
-    observed._rl_insight_observer = observe  # type: ignore[attr-defined]
-    setattr(owner, name, observed)
-
-
-def around(owner: Any, name: str, manager: Callable[..., AbstractContextManager[Any]]) -> None:
-    """Run every call of a method of `owner` inside a context manager made from the call's arguments.
-
-    What goes wrong while the manager is made, entered or left is reported once; the method's own result and exceptions
-    pass unchanged.
-
-    Raises:
-        AttributeError: there is no such method.
-    """
-    original = getattr(owner, name)
-    if hasattr(original, "_rl_insight_around"):
-        return
-
-    @functools.wraps(original)
     def surrounded(*args: Any, **kwargs: Any) -> Any:
-        opened = _entered(name, manager, args, kwargs)
+        opened = _entered(name, manager, signature, args, kwargs)
         try:
             result = original(*args, **kwargs)
         except BaseException:
@@ -104,16 +97,18 @@ def around(owner: Any, name: str, manager: Callable[..., AbstractContextManager[
         _left(name, opened, (None, None, None))
         return result
 
-    surrounded._rl_insight_around = manager  # type: ignore[attr-defined]
-    setattr(owner, name, surrounded)
+    surrounded._rl_insight_manager = manager  # type: ignore[attr-defined]
+    setattr(owner, name, surrounded if binding is None else binding(surrounded))
 
 
-def _entered(name: str, manager: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _entered(name: str, manager: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
     try:
-        opened = manager(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        opened = manager(bound.arguments)
         opened.__enter__()
-    except Exception as error:  # noqa: BLE001
-        report_once(f"the state of {name}", error)
+    except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
+        report_once(f"the observer of {name}", error)
         return None
     return opened
 
@@ -124,7 +119,8 @@ def _left(name: str, opened: Any, outcome: Any) -> None:
     try:
         opened.__exit__(*outcome)
     except Exception as error:  # noqa: BLE001
-        report_once(f"the state of {name}", error)
+        if error is not outcome[1]:
+            report_once(f"the observer of {name}", error)
 
 
 def _apply(module: ModuleType, patch: Patch) -> None:

@@ -115,12 +115,12 @@ def instrument() -> None:
 
 
 def _patch_accelerator(module: ModuleType) -> None:
-    around(module.Accelerator, "backward", lambda *_args, **_kwargs: monitor.trace_state("backward"))
+    around(module.Accelerator, "backward", lambda _call: monitor.trace_state("backward"))
 
 
 def _patch_trainer(module: ModuleType) -> None:
-    around(module.Trainer, "evaluate", lambda *_args, **_kwargs: monitor.trace_state("evaluate"))
-    around(module.Trainer, "_save_checkpoint", lambda *_args, **_kwargs: monitor.trace_state("save_checkpoint"))
+    around(module.Trainer, "evaluate", lambda _call: monitor.trace_state("evaluate"))
+    around(module.Trainer, "_save_checkpoint", lambda _call: monitor.trace_state("save_checkpoint"))
 
 
 def _register_when_loaded() -> None:

@@ -88,7 +88,7 @@ def _state_of_samples(state: str) -> Iterator[None]:
 
 def _patch_grpo(module: ModuleType) -> None:
     around(module.GRPOTrainer, "_generate_and_score_completions", _samples_of_batch)
-    around(module.GRPOTrainer, "evaluate", lambda *_args, **_kwargs: monitor.trace_state("evaluate"))
+    around(module.GRPOTrainer, "evaluate", lambda _call: monitor.trace_state("evaluate"))
     calculate = module.GRPOTrainer._calculate_rewards
     if hasattr(calculate, "_rl_insight"):
         return
@@ -108,8 +108,9 @@ def _patch_grpo(module: ModuleType) -> None:
 
 
 @contextmanager
-def _samples_of_batch(trainer: Any, inputs: Sequence[Mapping[str, Any]], *_args: Any, **_kwargs: Any) -> Iterator[None]:
+def _samples_of_batch(call: Mapping[str, Any]) -> Iterator[None]:
     """One session per completion of the batch; validation batches are not samples of a step."""
+    trainer, inputs = call["self"], call["inputs"]
     model = getattr(trainer, "model", None)
     if model is not None and not model.training:
         yield

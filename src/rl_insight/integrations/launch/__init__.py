@@ -27,12 +27,13 @@ def prepare_environment(environ: MutableMapping[str, str]) -> None:
 
 def activate() -> None:
     """Activate the integrations in this process; imports none of the libraries that they wait for."""
-    from rl_insight.integrations import trl
+    from rl_insight.integrations import trl, verl
     from rl_insight.integrations.hooks import on_import
     from rl_insight.integrations.mirrors import mirror_trackers
 
     mirror_trackers()
     trl.instrument()
+    verl.instrument()
     on_import("transformers.integrations.integration_utils", _register_with_transformers)
 
 

@@ -1,0 +1,156 @@
+"""verl: what its own `rl_insight` logger leaves out, through the entry point `verl.plugins` (verl 0.9.0 or newer).
+
+verl loads this module on `import verl`, in the driver, the workers and the rollout servers. Where no server is known it
+does nothing. With it, the driver's phases (`gen`, `reward`, `update_actor`, ...) are open states, every metric has its
+step, and every agent loop is a session with its generations and tool calls as phases.
+
+Older releases load it with `VERL_USE_EXTERNAL_MODULES=rl_insight.integrations.verl`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from rl_insight.integrations.hooks import around, before, on_import, report_once
+from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
+
+STEP = "step"
+"""verl's timer around a whole step: a span, so that the phases inside stay the states of the driver."""
+
+PHASES = {"generate": "generate", "execute": "toolcall"}
+"""The traced methods of verl that are phases of a session; others are spans inside it."""
+
+_logger = InsightLogger()
+
+
+def instrument() -> None:
+    """Record what verl does, in the modules that it imports from now on; calling it again changes nothing."""
+    on_import("verl.utils.profiler", _patch_timers)
+    on_import("verl.utils.debug", _patch_timers)
+    on_import("verl.utils.tracking", _patch_tracking)
+    on_import("verl.utils.rollout_trace", _patch_rollout_trace)
+    on_import("verl.experimental.agent_loop.agent_loop", _patch_agent_loop)
+
+
+def _patch_timers(module: Any) -> None:
+    timer = module.marked_timer
+    if hasattr(timer, "_rl_insight"):
+        return
+
+    @functools.wraps(timer)
+    @contextmanager
+    def marked_timer(name: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        state = monitor.trace_span(name) if name == STEP else monitor.trace_state(name)
+        with state, timer(name, *args, **kwargs) as value:
+            yield value
+
+    marked_timer._rl_insight = True  # type: ignore[attr-defined]
+    module.marked_timer = marked_timer
+
+
+def _patch_tracking(module: ModuleType) -> None:
+    def start(call: Any) -> None:
+        backends = call["default_backend"]
+        if "rl_insight" not in ([backends] if isinstance(backends, str) else list(backends)):
+            ensure_started(str(call["project_name"]), str(call["experiment_name"]), role="trainer")
+
+    def log(call: Any) -> None:
+        step = int(call["step"])
+        if "rl_insight" not in call["self"].logger:
+            _logger.log(call["data"], step)
+        # What follows belongs to the next step: verl logs a step when it is over.
+        monitor.set_step(step + 1)
+
+    before(module.Tracking, "__init__", start)
+    before(module.Tracking, "log", log)
+    if hasattr(module, "RLInsightLogger"):
+        # verl drops the step there.
+        around(module.RLInsightLogger, "log", lambda call: monitor.step(int(call["step"])))
+
+
+def _patch_rollout_trace(module: Any) -> None:
+    original_attributes, original_operation = module.rollout_trace_attr, module.rollout_trace_op
+    if hasattr(original_operation, "_rl_insight"):
+        return
+
+    @functools.wraps(original_attributes)
+    @contextmanager
+    def rollout_trace_attr(
+        sample_index: Any = None, step: Any = None, rollout_n: Any = None, *args: Any, **kwargs: Any
+    ) -> Iterator[Any]:
+        whole = step if isinstance(step, int) else None
+        facts = {"rollout_n": rollout_n} | ({"validate": True} if kwargs.get("validate") else {})
+        with (
+            monitor.session(task_id=sample_index, step=whole, **facts),
+            original_attributes(sample_index, step, rollout_n, *args, **kwargs) as value,
+        ):
+            yield value
+
+    def rollout_trace_op(function: Callable[..., Any]) -> Callable[..., Any]:
+        return _recorded(original_operation(function), function)
+
+    rollout_trace_op._rl_insight = True  # type: ignore[attr-defined]
+    module.rollout_trace_attr, module.rollout_trace_op = rollout_trace_attr, rollout_trace_op
+
+
+def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Record the calls of a method that verl traces: as a phase of the current session, or as a span."""
+    phase = PHASES.get(function.__name__)
+
+    def manager(owner: Any) -> Any:
+        if phase is None:
+            return monitor.trace_span(function.__qualname__)
+        return monitor.phase(phase, tool=str(owner.name)) if hasattr(owner, "name") else monitor.phase(phase)
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(decorated)
+        async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with manager(self):
+                return await decorated(self, *args, **kwargs)
+
+        return asynchronous
+
+    @functools.wraps(decorated)
+    def synchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with manager(self):
+            return decorated(self, *args, **kwargs)
+
+    return synchronous
+
+
+def _patch_agent_loop(module: ModuleType) -> None:
+    finish = module.AgentLoopWorker._agent_loop_postprocess
+
+    @functools.wraps(finish)
+    async def postprocess(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = await finish(self, *args, **kwargs)
+        try:
+            _note_result(result)
+        except Exception as error:  # noqa: BLE001  # verl's sample is what counts
+            report_once("the reward of verl's agent loops", error)
+        return result
+
+    module.AgentLoopWorker._agent_loop_postprocess = postprocess
+
+
+def _note_result(result: Any) -> None:
+    session = monitor.current_session()
+    if session is None:
+        return
+    reward, turns = getattr(result, "reward_score", None), getattr(result, "num_turns", None)
+    if reward is not None:
+        session.update(reward=float(reward))
+    if turns:
+        session.count("turns", turns)
+
+
+if is_wanted():
+    instrument()
