@@ -8,6 +8,12 @@ from typing import Any, Final
 
 from rl_insight.schema import Process
 
+SERVICES: Final = {
+    "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
+    "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
+    "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
+}
+"""The gRPC service of each signal; its only method is `Export`."""
 RUN_KEYS: Final = ("rl.run.id", "run_id", "run.id")
 """Resource attributes that name the run; the first one present counts. `run.id` is what XTuner sends."""
 SEMANTIC_LABELS: Final = {"algorithm": "rl.algorithm", "model": "rl.model.name", "model_name": "rl.model.name"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-VARINT, FIXED64, BYTES = 0, 1, 2
+from rl_insight.errors import SchemaError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 
 _pack_double = struct.Struct("<d").pack
@@ -66,36 +68,48 @@ def fixed64(number: int) -> bytes:
     return _pack_fixed64(number)
 
 
+def walk(message: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number, wire type, and first and last position of the value, of the fields in a part of a message.
+
+    Raises:
+        SchemaError: the bytes are not a message.
+    """
+    while position < end:
+        key, position = read_varint(message, position)
+        wire_type = key & 7
+        if wire_type == VARINT:
+            begin, position = position, read_varint(message, position)[1]
+        elif wire_type == BYTES:
+            length, begin = read_varint(message, position)
+            position = begin + length
+        elif wire_type in {FIXED64, FIXED32}:
+            begin, position = position, position + (8 if wire_type == FIXED64 else 4)
+        else:
+            raise SchemaError(f"not a protobuf message: wire type {wire_type}.")
+        if position > end:
+            raise SchemaError("not a protobuf message: it is cut off.")
+        yield key >> 3, wire_type, begin, position
+
+
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of a message's fields; doubles and fixed integers as raw bytes.
 
     Raises:
-        ValueError: the bytes are no message.
+        SchemaError: the bytes are not a message.
 
     >>> list(fields(tag(1, VARINT) + varint(300) + tag(2, BYTES) + text("x")))
     [(1, 300), (2, b'x')]
     """
-    position = 0
-    while position < len(message):
-        key, position = _read_varint(message, position)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == VARINT:
-            value, position = _read_varint(message, position)
-            yield number, value
-            continue
-        if wire_type == BYTES:
-            length, position = _read_varint(message, position)
-        elif wire_type in {FIXED64, 5}:
-            length = 8 if wire_type == FIXED64 else 4
-        else:
-            raise ValueError(f"not a protobuf message: wire type {wire_type}.")
-        if position + length > len(message):
-            raise ValueError("not a protobuf message: it is cut off.")
-        yield number, message[position : position + length]
-        position += length
+    for number, wire_type, begin, end in walk(message, 0, len(message)):
+        yield number, read_varint(message, begin)[0] if wire_type == VARINT else message[begin:end]
 
 
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+def read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return a number and the position behind it.
+
+    Raises:
+        SchemaError: it does not end within the message, or within 64 bits.
+    """
     number = 0
     for shift in range(0, 70, 7):
         if position >= len(message):
@@ -105,4 +119,4 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, position
-    raise ValueError("not a protobuf message: a number is cut off.")
+    raise SchemaError("not a protobuf message: a number is cut off.")

@@ -48,7 +48,7 @@ class OtlpReader(Reader):
             except SchemaError as error:
                 self.context.counts.note_bad(str(error))
                 continue
-            for entry in resources_of(signal, request):
+            for entry in resources_of(request):
                 yield from self._resource(signal, entry)
 
     def _resource(self, signal: Signal, entry: Any) -> Iterator[Batch]:

@@ -17,8 +17,6 @@ _SPAN = struct.Struct(">Q").unpack
 class LogRows(Rows):
     """Writes log records; the scope is the logger."""
 
-    scopes = "scope_logs"
-
     def add_scope(self, scope: Any) -> None:
         """Add all log records of one instrumentation scope."""
         now_ns = time.time_ns()

@@ -25,8 +25,6 @@ _encode = msgspec.json.Encoder().encode
 class MetricRows(Rows):
     """Writes metrics; totals are added up over the requests of a process."""
 
-    scopes = "scope_metrics"
-
     def __init__(self, process: Process, totals: TotalsTable) -> None:
         super().__init__(process)
         self._totals = totals

@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.limits import check_json, check_protobuf
+from rl_insight.otlp.wire import BYTES, VARINT, tag, text, varint
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -36,26 +37,12 @@ class Signal(enum.Enum):
     LOGS = "logs"
 
 
-_REQUESTS: dict[Signal, type[Message]] = {
-    Signal.TRACES: ExportTraceServiceRequest,
-    Signal.METRICS: ExportMetricsServiceRequest,
-    Signal.LOGS: ExportLogsServiceRequest,
+_MESSAGES: dict[Signal, tuple[type[Message], type[Message]]] = {
+    Signal.TRACES: (ExportTraceServiceRequest, ExportTraceServiceResponse),
+    Signal.METRICS: (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
+    Signal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse),
 }
-_RESPONSES: dict[Signal, type[Message]] = {
-    Signal.TRACES: ExportTraceServiceResponse,
-    Signal.METRICS: ExportMetricsServiceResponse,
-    Signal.LOGS: ExportLogsServiceResponse,
-}
-_REJECTED = {
-    Signal.TRACES: "rejected_spans",
-    Signal.METRICS: "rejected_data_points",
-    Signal.LOGS: "rejected_log_records",
-}
-_RESOURCES = {
-    Signal.TRACES: "resource_spans",
-    Signal.METRICS: "resource_metrics",
-    Signal.LOGS: "resource_logs",
-}
+"""The request and the answer of each signal."""
 _MAX_RESOURCES = 10_000
 """Each becomes a batch, which takes a few kilobytes however little is in it."""
 _ID_KEYS = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
@@ -73,10 +60,10 @@ def read_request(signal: Signal, body: bytes, *, is_json: bool, max_items: int =
         check_json(body, max_items)
         request = _read_json(signal, body)
     else:
-        request = _REQUESTS[signal]()
+        request = _MESSAGES[signal][0]()
         check_protobuf(body, request.DESCRIPTOR, max_items)
         _parse(signal, body, request)
-    resources = len(resources_of(signal, request))
+    resources = len(resources_of(request))
     if resources > _MAX_RESOURCES:
         raise TooLargeError(
             f"the request holds {resources} resources: at most {_MAX_RESOURCES} are taken. Send fewer at a time."
@@ -84,9 +71,9 @@ def read_request(signal: Signal, body: bytes, *, is_json: bool, max_items: int =
     return request
 
 
-def resources_of(signal: Signal, request: Any) -> Any:
-    """Return the `Resource*` messages of a request."""
-    return getattr(request, _RESOURCES[signal])
+def resources_of(request: Any) -> Any:
+    """Return the `Resource*` messages of a request: its only field."""
+    return getattr(request, request.DESCRIPTOR.fields[0].name)
 
 
 def _parse(signal: Signal, body: bytes, request: Message) -> None:
@@ -97,7 +84,7 @@ def _parse(signal: Signal, body: bytes, request: Message) -> None:
 
 
 def _read_json(signal: Signal, body: bytes) -> Any:
-    request = _REQUESTS[signal]()
+    request = _MESSAGES[signal][0]()
     try:
         decoded = msgspec.json.decode(body, type=dict[str, Any])
         _convert_ids(decoded)
@@ -138,10 +125,10 @@ def _base64_of(text: str) -> str:
 
 def answer(signal: Signal, rejected: int, problem: str) -> Message:
     """Return the answer to a request: with a partial success when something was rejected."""
-    response = _RESPONSES[signal]()
+    response = _MESSAGES[signal][1]()
     if rejected or problem:
         partial = response.partial_success  # type: ignore[attr-defined]  # all three answers have it
-        setattr(partial, _REJECTED[signal], rejected)
+        setattr(partial, partial.DESCRIPTOR.fields[0].name, rejected)
         partial.error_message = problem
     return response
 
@@ -154,17 +141,7 @@ def encoded_answer(response: Message, *, is_json: bool) -> bytes:
 
 
 def encoded_error(code: int, message: str, *, is_json: bool) -> bytes:
-    """Return a `google.rpc.Status`, which tells an OTLP client what went wrong."""
+    """Return a `google.rpc.Status`, which says what went wrong."""
     if is_json:
         return msgspec.json.encode({"code": code, "message": message})
-    text = message.encode("utf-8", "replace")
-    return b"\x08" + _varint(code) + b"\x12" + _varint(len(text)) + text
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+    return tag(1, VARINT) + varint(code) + tag(2, BYTES) + text(message)

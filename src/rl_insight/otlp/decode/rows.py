@@ -15,9 +15,6 @@ LAST_NS = 2**62
 class Rows(ABC):
     """Writes one signal of one process into a builder, and counts what cannot be taken."""
 
-    scopes: str
-    """The field of a `Resource*` message that holds the scopes."""
-
     def __init__(self, process: Process) -> None:
         self.process = process
         self.builder = BatchBuilder()
@@ -25,8 +22,8 @@ class Rows(ABC):
         self.problem = ""
 
     def add_resource(self, entry: Any) -> None:
-        """Add everything of a `ResourceSpans`, `ResourceMetrics` or `ResourceLogs`."""
-        for scope in getattr(entry, self.scopes):
+        """Add everything of a `ResourceSpans`, `ResourceMetrics` or `ResourceLogs`, whose second field are scopes."""
+        for scope in getattr(entry, entry.DESCRIPTOR.fields_by_number[2].name):
             self.add_scope(scope)
 
     @abstractmethod

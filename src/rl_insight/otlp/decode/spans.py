@@ -32,8 +32,6 @@ _KNOWN = frozenset(
 class SpanRows(Rows):
     """Writes spans, their events as instants, and instants that were sent as spans."""
 
-    scopes = "scope_spans"
-
     def __init__(self, process: Process) -> None:
         super().__init__(process)
         text = self.builder.text

@@ -12,6 +12,7 @@ import grpc  # type: ignore[import-untyped]  # it has no types of its own
 
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import Signal, answer
+from rl_insight.otlp.mapping import SERVICES
 from rl_insight.server.bodies import OVERLOADED
 from rl_insight.server.otlp.receiver import OtlpOutcome
 from rl_insight.server.security import bearer_matches
@@ -19,11 +20,6 @@ from rl_insight.server.security import bearer_matches
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
 
-_SERVICES = {
-    Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
-    Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
-    Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
-}
 _ROUTE = "otlp_grpc"
 _THREADS = 8
 _MAX_CALLS = 64
@@ -55,12 +51,14 @@ class OtlpGrpcServer:
             options=options,
             maximum_concurrent_rpcs=_MAX_CALLS,
         )
-        for signal, name in _SERVICES.items():
+        for signal in Signal:
             # Without a deserializer the raw bytes come through: they are hashed and checked by the receiver.
             handler = grpc.unary_unary_rpc_method_handler(
                 self._export(signal), response_serializer=lambda message: message.SerializeToString()
             )
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"Export": handler}),))
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(SERVICES[signal.value], {"Export": handler}),)
+            )
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             self.port = self._bind(address)

@@ -161,7 +161,7 @@ class OtlpReceiver:
     def _convert(self, signal: Signal, request: Any, size: int, peer: str, route: str) -> OtlpSubmission:
         batches: list[tuple[Batch, int]] = []
         taken: list[tuple[_Sender, Rows]] = []
-        resources = resources_of(signal, request)
+        resources = resources_of(request)
         share = size // max(len(resources), 1)
         for entry in resources:
             process = self._book.process_of(entry.resource, peer)

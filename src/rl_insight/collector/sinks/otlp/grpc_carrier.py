@@ -9,14 +9,10 @@ from urllib.parse import urlsplit
 import grpc  # type: ignore[import-untyped]  # it has no types of its own
 
 from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
+from rl_insight.otlp.mapping import SERVICES
 from rl_insight.otlp.wire import fields
 from rl_insight.urls import without_credentials
 
-_METHODS = {
-    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-}
 _PASSING_CODES = frozenset(
     {
         grpc.StatusCode.ABORTED,
@@ -44,7 +40,7 @@ class OtlpGrpcCarrier:
         self.address = without_credentials(url)
         self._target = f"{host}:{parts.port or 4317}"
         self._is_secure = parts.scheme == "https"
-        self._method = _METHODS[signal]
+        self._method = f"/{SERVICES[signal]}/Export"
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
         self._timeout_s = timeout_s
         self._channel: Any = None
