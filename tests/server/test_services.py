@@ -11,6 +11,8 @@ from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.server.config import load_settings
 from rl_insight.server.services import Services
+from rl_insight.store import queries
+from rl_insight.store.errors import StoreError
 
 
 def test_old_runs_are_deleted_and_open_ones_kept(make_services, make_batch):
@@ -54,6 +56,94 @@ def test_metrics_of_a_deleted_run_leave_the_page(make_services, client_of, wait_
     assert 'spans_total{run_id="new"' in page()
 
 
+def session_batch(process_id, run_id, sequence=1, session_id="s", **fields):
+    builder = BatchBuilder()
+    builder.add_session(session_id=session_id, status="pending", time_ns=time.time_ns(), record="{}")
+    process = Process(process_id=process_id, run_id=run_id, host="h", pid=1, heartbeat_s=0.1)
+    return builder.build(process, sequence=sequence, sent_ns=time.time_ns(), **fields)
+
+
+def test_a_deleted_run_does_not_keep_sessions_of_other_runs_from_being_closed(services, query, monkeypatch, caplog):
+    now_ns = time.time_ns()
+    for run_id in ("deleted", "kept"):
+        services.ingest.submit_batches([(session_batch("p", run_id), 100)], "native").settle()
+    services.delete_run("deleted")
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + 120_000_000_000)
+    services.close_lost_sessions()
+    services.close_lost_sessions()
+    assert query(services, "kept", "SELECT status FROM sessions") == [("lost",)]
+    assert "Traceback" not in caplog.text
+    assert not services.runs.file_of("deleted").exists()
+
+
+def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_looked_after(services, query, monkeypatch):
+    now_ns = time.time_ns()
+    for run_id in ("a", "b", "c"):
+        services.ingest.submit_batches([(session_batch("p", run_id), 100)], "native").settle()
+    close = queries.close_lost_sessions
+
+    def fail_for_b(store, *rest, **options):
+        if store.path.name == "b.duckdb":
+            raise StoreError("broken")
+        return close(store, *rest, **options)
+
+    monkeypatch.setattr(queries, "close_lost_sessions", fail_for_b)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + 120_000_000_000)
+    services.close_lost_sessions()
+    assert [query(services, run_id, "SELECT status FROM sessions")[0][0] for run_id in "abc"] == [
+        "lost",
+        "pending",
+        "lost",
+    ]
+
+
+def test_a_server_that_was_away_gives_live_processes_time_to_be_heard(make_services, query, monkeypatch):
+    services = make_services()
+    services.ingest.submit_batches([(session_batch("p", "r1"), 100)], "native").settle()
+    services.close()
+    away_until_ns = time.time_ns() + 60_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: away_until_ns)
+    again = make_services()
+    again._remember_runs()
+    again.close_lost_sessions()
+    assert query(again, "r1", "SELECT status FROM sessions") == [("pending",)]
+    monkeypatch.setattr(time, "time_ns", lambda: away_until_ns + 40_000_000_000)
+    again.close_lost_sessions()
+    assert query(again, "r1", "SELECT status FROM sessions") == [("lost",)]
+    heartbeat = BatchBuilder().build(
+        Process(process_id="p", run_id="r1", host="h", pid=1, heartbeat_s=0.1), sequence=2, sent_ns=time.time_ns()
+    )
+    again.ingest.submit_batches([(heartbeat, 100)], "native").settle()
+    assert query(again, "r1", "SELECT status FROM sessions") == [("pending",)]
+
+
+def test_sixteen_runs_stay_open_while_they_are_written(services, make_batch):
+    opened = []
+    open_file = services.runs._open_file
+    services.runs._open_file = lambda run_id, **options: opened.append(run_id) or open_file(run_id, **options)
+    for sequence in range(1, 4):
+        batches = [
+            (make_batch(sequence, process_id=f"p{number}", run_id=f"run{run}"), 100)
+            for run in range(16)
+            for number in range(4)
+        ]
+        assert services.ingest.submit_batches(batches, "native").settle().accepted == 64
+    assert sorted(opened) == sorted(f"run{run}" for run in range(16))
+
+
+def test_open_runs_beyond_the_memory_budget_are_closed_the_longest_idle_first(make_services, make_batch, query):
+    services = make_services("store.max_open_bytes=1048576")
+    for run in range(6):
+        services.ingest.submit_batches([(make_batch(1, run_id=f"run{run}", spans=20_000), 100)], "native").settle()
+    assert len(services.runs.open_runs()) == 6
+    with services.runs.open("run0"):
+        assert services.runs.trim() > 0
+        assert services.runs.open_runs()[-1] == "run0"
+    assert len(services.runs.open_runs()) < 6
+    for run in range(6):
+        assert query(services, f"run{run}", "SELECT count(*) FROM spans") == [(20_000,)]
+
+
 def test_without_retention_nothing_is_deleted(services, make_batch):
     services.ingest.submit_batches([(make_batch(1), 100)], "native").settle()
     assert services.apply_retention() == []
@@ -79,7 +169,10 @@ def test_after_closing_batches_are_refused_as_not_written(make_services, make_ba
 
 @pytest.mark.parametrize(
     "name",
-    ["bodies", "config", "counters", "security", "targets", "otlp.logs", "otlp.resources"],
+    [
+        *(f"server.{name}" for name in ("bodies", "config", "counters", "security", "targets")),
+        *(f"otlp.decode.{name}" for name in ("logs", "resources")),
+    ],
 )
 def test_the_examples_in_the_docstrings_hold(name):
-    assert doctest.testmod(importlib.import_module(f"rl_insight.server.{name}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"rl_insight.{name}")).failed == 0

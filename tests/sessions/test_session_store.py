@@ -17,7 +17,8 @@ class Sender:
 
     def __init__(self, store, process_id="p1", **fields):
         self.store = store
-        self.process = Process(process_id=process_id, run_id="r", host="h", pid=1, heartbeat_s=5.0, **fields)
+        known = {"run_id": "r", "host": "h", "pid": 1, "heartbeat_s": 5.0}
+        self.process = Process(process_id=process_id, **known | fields)
         self.sequence = 0
         self.builder = BatchBuilder()
 
@@ -200,6 +201,44 @@ class TestLost:
         assert self.close(store, 60) == ["s"]
         owner.snapshot(status="accepted", at=2).send(NOW + 70 * SECOND)
         assert record(store)["status"] == "accepted"
+
+    def test_silence_counts_from_when_the_server_listens(self, store):
+        Sender(store).snapshot().send()
+        back = NOW + 60 * SECOND
+        close = queries.close_lost_sessions
+        assert close(store, back + 44 * SECOND, listening_since_ns=back) == []
+        assert close(store, back + 46 * SECOND, listening_since_ns=back) == ["s"]
+
+    @pytest.mark.parametrize("restarted", [False, True])
+    def test_any_later_report_of_its_process_takes_it_back(self, store, tmp_path, restarted):
+        owner, other = Sender(store), Sender(store, "p2")
+        owner.snapshot(record=f'{{"submit_ts":{NOW_S}}}', task_id="t").phase("generate", 1, duration_s=1).send()
+        owner.phase("reward", 2, session_id="only a phase").send()
+        other.snapshot("of another").send()
+        before = record(store), record(store, "only a phase")
+        assert sorted(self.close(store, 60)) == ["of another", "only a phase", "s"]
+        if restarted:
+            store.close()
+            store = RunStore(tmp_path / "run.duckdb", min_free_bytes=0)
+            owner.store = store
+        owner.send(NOW + 70 * SECOND)
+        assert (record(store), record(store, "only a phase")) == before
+        assert record(store, "of another")["status"] == "lost"
+        owner.snapshot(status="accepted", at=71).send(NOW + 71 * SECOND)
+        assert record(store)["status"] == "accepted"
+        store.close()
+
+    def test_a_session_that_its_owner_calls_lost_stays_lost(self, store):
+        owner = Sender(store)
+        owner.snapshot(status="lost", record='{"reason":"gone"}').send()
+        owner.send(NOW + 70 * SECOND)
+        assert (record(store)["status"], record(store)["reason"]) == ("lost", "gone")
+
+    @pytest.mark.parametrize("heartbeat_s", [1e308, float("inf"), 0.0])
+    def test_an_absurd_heartbeat_does_not_stop_the_others_from_being_closed(self, store, heartbeat_s):
+        Sender(store, "absurd", heartbeat_s=heartbeat_s).snapshot("a").send()
+        Sender(store).snapshot().send()
+        assert "s" in self.close(store, 60)
 
     def test_an_open_phase_without_an_owner_is_lost_with_its_process(self, store):
         Sender(store).phase("generate", 1).send()
