@@ -64,8 +64,8 @@ class PushedSeries:
 
     def _changed(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
         """Yield recorded metrics that changed; gauges with every value and its time."""
-        for family in families:
-            for items, points in _by_series(family):
+        for family in map(self._prepared, families):
+            for items, points in family.by_series():
                 known = self._find(family, items)
                 if family.kind.is_cumulative:
                     yield from known.write(family, points[-1].value, known.next_ms(now_ms))
@@ -76,8 +76,8 @@ class PushedSeries:
     def _repeated(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
         """Yield recorded metrics that did not change for a while, and end those that are gone."""
         present = set()
-        for family in families:
-            for point in family.points:
+        for family in map(self._prepared, families):
+            for point in family.family.points:
                 known = self._find(family, point.labels)
                 present.add(known.key)
                 due_ms = now_ms
@@ -93,8 +93,8 @@ class PushedSeries:
     def _derived(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
         """Yield derived metrics that changed or are due again, and end those that are gone."""
         present = set()
-        for family in families:
-            for point in family.points:
+        for family in map(self._prepared, families):
+            for point in family.family.points:
                 known = self._find(family, point.labels)
                 known.is_derived = True
                 present.add(known.key)
@@ -104,8 +104,11 @@ class PushedSeries:
                     yield from known.write(family, point.value, known.next_ms(now_ms))
         yield from self._end(present, now_ms, is_derived=True)
 
-    def _find(self, family: Family, items: LabelItems) -> _Known:
-        key = (family.exposed_name(self._context.namespace), items)
+    def _prepared(self, family: Family) -> _Prepared:
+        return _Prepared(family, self._context.namespace)
+
+    def _find(self, family: _Prepared, items: LabelItems) -> _Known:
+        key = (family.name, items)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = _Known(key)
@@ -126,6 +129,25 @@ class PushedSeries:
             yield from known.end(now_ms)
 
 
+class _Prepared:
+    """A metric, with what all its series need worked out once."""
+
+    __slots__ = ("bounds", "family", "kind", "name")
+
+    def __init__(self, family: Family, namespace: str) -> None:
+        self.family = family
+        self.name = family.exposed_name(namespace)
+        self.kind = family.kind
+        found = family.cumulative_bounds() if family.kind.is_distribution else []
+        self.bounds = [(bound_label(bound), buckets) for bound, buckets in (*found, (inf, [len(found)]))]
+
+    def by_series(self) -> Iterable[tuple[LabelItems, list[Point]]]:
+        found: dict[LabelItems, list[Point]] = {}
+        for point in self.family.points:
+            found.setdefault(point.labels, []).append(point)
+        return found.items()
+
+
 class _Known:
     """A series that was sent before; a histogram counts as one."""
 
@@ -143,21 +165,21 @@ class _Known:
         self.exemplar_ns = 0
         """The time of the newest exemplar sent."""
         self._encoded: tuple[bytes, ...] = ()
-        self._bounds: list[float] | None = None
-        """Of a histogram, as last sent."""
+        self._bounds: list[tuple[bytes, list[int]]] = []
+        """The labels of a histogram's buckets, as last sent."""
 
     def next_ms(self, now_ms: int) -> int:
         """Return a time that is later than the last one sent, whatever the clock does."""
         return max(now_ms, self.sent_ms + 1)
 
-    def write(self, family: Family, value: float | Distribution, time_ms: int) -> Iterator[TimeSeries]:
+    def write(self, family: _Prepared, value: float | Distribution, time_ms: int) -> Iterator[TimeSeries]:
         """Yield one value."""
         if not isinstance(value, Distribution):
             return self.write_all(family, [(time_ms, value)])
         self.sent_ms = time_ms
         return self._write_distribution(family, value, stamp(time_ms))
 
-    def write_all(self, family: Family, points: list[tuple[int, float]]) -> Iterator[TimeSeries]:
+    def write_all(self, family: _Prepared, points: list[tuple[int, float]]) -> Iterator[TimeSeries]:
         """Yield values with their times, ascending."""
         if not points:
             return
@@ -165,44 +187,40 @@ class _Known:
             self._encoded = (labels(_pairs(self.key[0], self.key[1])),)
         self.sent_ms = points[-1][0]
         samples = b"".join([sample(value, stamp(time_ms)) for time_ms, value in points])
-        yield TimeSeries(self._encoded[0] + samples, len(points), family)
+        yield TimeSeries(self._encoded[0] + samples, len(points), family.family)
 
     def end(self, now_ms: int) -> Iterator[TimeSeries]:
         """Yield the marker that the series has ended."""
         marker = stale_marker(stamp(self.next_ms(now_ms)))
-        if self._bounds is None:
-            return (TimeSeries(encoded + marker, 1, None) for encoded in self._encoded)
-        before, after, *others = self._encoded
-        buckets = [before + bound_label(bound) + after for bound in (*self._bounds, inf)]
-        return (TimeSeries(encoded + marker, 1, None) for encoded in (*buckets, *others))
+        ended = list(self._encoded)
+        if self._bounds:
+            before, after, *others = self._encoded
+            ended = [*(before + bound + after for bound, _ in self._bounds), *others]
+        return (TimeSeries(encoded + marker, 1, None) for encoded in ended)
 
-    def _write_distribution(self, family: Family, value: Distribution, time: bytes) -> Iterator[TimeSeries]:
+    def _write_distribution(self, family: _Prepared, value: Distribution, time: bytes) -> Iterator[TimeSeries]:
         if not self._encoded:
             self._encoded = _distribution_labels(*self.key)
         before, after, sum_labels, count_labels = self._encoded
-        bounds = family.cumulative_bounds()
-        self._bounds = [bound for bound, _ in bounds]
-        newest_ns, running = self.exemplar_ns, 0
-        count = sample(float(value.total_count), time)
-        for bound, buckets in (*bounds, (inf, [len(bounds)])):
+        self._bounds = family.bounds
+        running, count_of = 0, value.buckets.get
+        for bound, buckets in family.bounds[:-1]:
             for bucket in buckets:
-                running += value.buckets.get(bucket, 0)
-            encoded = before + bound_label(bound) + after + (count if bound == inf else sample(float(running), time))
-            found = value.exemplars.get(buckets[0]) if value.exemplars and buckets else None
-            if found is not None and found.time_ns > self.exemplar_ns:
-                encoded += exemplar(found.trace_id, found.value, found.time_ns // 1_000_000)
-                newest_ns = max(newest_ns, found.time_ns)
-            yield TimeSeries(encoded, 1, family)
-        self.exemplar_ns = newest_ns
-        yield TimeSeries(sum_labels + sample(value.sum, time), 1, family)
-        yield TimeSeries(count_labels + count, 1, family)
+                running += count_of(bucket, 0)
+            encoded = before + bound + after + sample(float(running), time)
+            yield TimeSeries(encoded + self._new_exemplar(value, buckets), 1, family.family)
+        bound, buckets = family.bounds[-1]
+        count = sample(float(value.total_count), time)
+        yield TimeSeries(before + bound + after + count + self._new_exemplar(value, buckets), 1, family.family)
+        self.exemplar_ns = max([self.exemplar_ns, *(found.time_ns for found in value.exemplars.values())])
+        yield TimeSeries(sum_labels + sample(value.sum, time), 1, family.family)
+        yield TimeSeries(count_labels + count, 1, family.family)
 
-
-def _by_series(family: Family) -> Iterable[tuple[LabelItems, list[Point]]]:
-    found: dict[LabelItems, list[Point]] = {}
-    for point in family.points:
-        found.setdefault(point.labels, []).append(point)
-    return found.items()
+    def _new_exemplar(self, value: Distribution, buckets: list[int]) -> bytes:
+        found = value.exemplars.get(buckets[0]) if value.exemplars and buckets else None
+        if found is None or found.time_ns <= self.exemplar_ns:
+            return b""
+        return exemplar(found.trace_id, found.value, found.time_ns // 1_000_000)
 
 
 def _distribution_labels(name: str, items: LabelItems) -> tuple[bytes, ...]:

@@ -132,8 +132,8 @@ class RemoteWriteSink(Sink):
         if now_ms - self._described_ms >= _METADATA_EVERY_MS:
             self._described.clear()
             self._described_ms = now_ms
-        families = [one.family for one in encoded if one.family is not None]
-        new = {family.exposed_name(self._namespace): family for family in families}
+        families = {id(one.family): one.family for one in encoded if one.family is not None}
+        new = {family.exposed_name(self._namespace): family for family in families.values()}
         for name in self._described & new.keys():
             del new[name]
         self._described.update(new)

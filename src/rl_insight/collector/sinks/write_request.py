@@ -53,6 +53,7 @@ def bound_label(bound: float) -> bytes:
     return _label("le", number(bound))
 
 
+@lru_cache(maxsize=1024)
 def stamp(time_ms: int) -> bytes:
     """Return a sample's time, to be used for several."""
     return _TIMESTAMP + varint(time_ms)
