@@ -156,9 +156,9 @@ def test_state_of_an_ended_process_is_freed_once_all_its_batches_are_here(fake_p
     last = process.count("steps", 3).payload(final=True)
     collector.ingest(first)
     collector.ingest(last)
-    assert collector.series.tracked_processes == 1
+    assert len(collector.series._processes) == 1
     collector.ingest(late)
-    assert collector.series.tracked_processes == 0
+    assert len(collector.series._processes) == 0
     assert (total(collector, "steps"), total(collector, "other")) == (6, 4)
     assert collector.status().processes["p1"].state == "ended"
 

@@ -126,12 +126,6 @@ class SeriesTable:
         with self._lock:
             return dict(self._refused)
 
-    @property
-    def tracked_processes(self) -> int:
-        """Processes whose last totals are kept."""
-        with self._lock:
-            return len(self._processes)
-
     def __len__(self) -> int:
         return self._count
 

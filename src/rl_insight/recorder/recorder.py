@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from rl_insight.metrics import kinds
 from rl_insight.recorder.clock import Clock
 from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step
 from rl_insight.recorder.ids import IdSource
@@ -18,7 +19,7 @@ from rl_insight.recorder.spans import Span
 if TYPE_CHECKING:
     from rl_insight.config.model import RecorderConfig
 
-COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+COUNTER, GAUGE, HISTOGRAM = kinds.COUNTER.name, kinds.GAUGE.name, kinds.HISTOGRAM.name
 EVENT, LOG = "event", "log"
 
 MetricEvent = tuple[str, str, float, dict[str, Any], str, "int | None", int]

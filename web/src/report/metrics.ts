@@ -9,6 +9,7 @@ import {
   type RangeQuery,
   lineValue,
 } from "../api";
+import { kindOf } from "../metricKinds";
 import type { MetricLines } from "./document";
 
 const ONE_LINE =
@@ -40,7 +41,7 @@ export class Metrics {
       if (group === undefined) groups.set(key, { labels, lines: [line] });
       else group.lines.push(line);
     }
-    const isRate = metric.kind === "counter";
+    const { isRate } = kindOf(metric.kind);
     return [...groups.values()].flatMap(({ labels, lines }) => {
       const sums = summed(lines, query, width);
       const x = [...sums.keys()].sort((one, other) => one - other);

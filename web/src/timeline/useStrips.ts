@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import { type JsonLine, type Metric, api, lineValue } from "../api";
 import { colourOfIndex } from "../colours";
+import { kindOf } from "../metricKinds";
 import { metricFormatter } from "../units";
 import { useQuery } from "../useQuery";
 import { type Window, width, withMargins } from "./geometry";
@@ -66,16 +67,17 @@ function load(
   origin: number,
   signal: AbortSignal,
 ): Promise<JsonLine[]> {
+  const { isRate, isDistribution } = kindOf(kind);
   const query = {
     run,
     metric,
     start_ns: BigInt(origin) + BigInt(Math.round(part.start)),
     end_ns: BigInt(origin) + BigInt(Math.round(part.end)),
     // Counters are sent every half second or so: a rate over less than some of those would only show the sending.
-    width: Math.max(kind === "counter" ? LEAST_RATE_NS : 1, Math.round(width(part) / POINTS)),
+    width: Math.max(isRate ? LEAST_RATE_NS : 1, Math.round(width(part) / POINTS)),
   };
-  if (kind === "histogram") return api.metricQuantiles({ ...query, share: [0.5, 0.95] }, signal);
-  return api.metricRange({ ...query, aggregation: kind === "counter" ? "rate" : "avg" }, signal);
+  if (isDistribution) return api.metricQuantiles({ ...query, share: [0.5, 0.95] }, signal);
+  return api.metricRange({ ...query, aggregation: isRate ? "rate" : "avg" }, signal);
 }
 
 function strip({ metric, kind, lines }: Asked, origin: number): Strip {
@@ -98,6 +100,6 @@ function strip({ metric, kind, lines }: Asked, origin: number): Strip {
   });
   const isEmpty = low > high;
   const plain = metricFormatter(metric);
-  const format = kind === "counter" ? (value: number | null | undefined) => `${plain(value)}/s` : plain;
+  const format = kindOf(kind).isRate ? (value: number | null | undefined) => `${plain(value)}/s` : plain;
   return { title: metric, format, lines: shown, low: isEmpty ? 0 : Math.min(low, 0), high: isEmpty ? 1 : high };
 }

@@ -8,6 +8,7 @@ import { Select } from "../components/Select";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfIndex } from "../colours";
 import { align } from "../lines";
+import { kindOf } from "../metricKinds";
 import { formatBytes, formatClock, metricFormatter } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
@@ -219,7 +220,7 @@ function DeviceChart({ run, metric, title, range }: { run: string; metric: Metri
     [aligned],
   );
   const format = metricFormatter(metric.name);
-  const isRate = metric.kind === "counter";
+  const { isRate } = kindOf(metric.kind);
   return (
     <Panel
       className="span-6"

@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { type Metric, type MetricQuery, type RangeQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Choice, Select } from "../components/Select";
+import { kindOf } from "../metricKinds";
 import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
 import { useUrlState } from "../url";
@@ -107,7 +108,7 @@ function useSettings(run: string, metrics: readonly Metric[]) {
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
   const range = rangeOf(summary.data, { recent, from, to }, POINTS);
   const labels = [...new Set([...metrics.flatMap((metric) => metric.labels), ...PROCESS_LABELS])];
-  const hasHistogram = metrics.some((metric) => metric.kind === "histogram");
+  const hasHistogram = metrics.some((metric) => kindOf(metric.kind).isDistribution);
   const query: Omit<MetricQuery, "metric"> | null =
     range === null
       ? null

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rl_insight.exchange.report.model import MetricLines
+from rl_insight.metrics import HISTOGRAM
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor, HeatMap, Line, Metric, RunSummary
 from rl_insight.store.queries.metrics import PROCESS_LABELS, Axis
@@ -53,7 +54,7 @@ def _lines(
     width = round_width(end_ns - start_ns)
     step_width = max(1, -(-((run.last_step or 0) - (run.first_step or 0) + 1) // (2 * _POINTS)))
     window = (start_ns // width * width, (end_ns // width + 1) * width)
-    if metric.kind == "histogram":
+    if metric.kind == HISTOGRAM.name:
         return MetricLines(
             name=metric.name,
             width_ns=width,

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import duckdb
 import msgspec
 
+from rl_insight.metrics import GAUGE, KINDS
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, json_path
@@ -240,7 +241,7 @@ def range_query(
     """
     check_range(start_ns, end_ns, width, axis)
     chosen = choose(cursor, metric, matchers, group_by)
-    how = aggregation or ("rate" if chosen.kind == "counter" else "avg")
+    how = aggregation or KINDS.get(chosen.kind, GAUGE).aggregation
     if how not in get_args(Aggregation):
         raise QueryError(f"aggregation {how!r} is unknown: it must be one of {', '.join(get_args(Aggregation))}.")
     if not chosen.series:

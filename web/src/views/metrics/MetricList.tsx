@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { Metric } from "../../api";
 import { SearchBox } from "../../components/SearchBox";
+import { kindOf } from "../../metricKinds";
 
 interface Props {
   metrics: readonly Metric[];
@@ -48,7 +49,7 @@ export function MetricList({ metrics, chosen, search, onSearch, onChange }: Prop
             <span
               className="badge"
               title={`${metric.series} series`}
-            >{`${SHORT_KINDS[metric.kind] ?? metric.kind} ${metric.series}`}</span>
+            >{`${kindOf(metric.kind).short} ${metric.series}`}</span>
           </div>
         ))}
         {shown.length === 0 && <p className="muted">No metric fits.</p>}
@@ -56,5 +57,3 @@ export function MetricList({ metrics, chosen, search, onSearch, onChange }: Prop
     </section>
   );
 }
-
-const SHORT_KINDS: Readonly<Record<string, string>> = { gauge: "gauge", counter: "count", histogram: "dist" };

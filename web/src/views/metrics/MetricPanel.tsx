@@ -8,6 +8,7 @@ import { Panel } from "../../components/Panel";
 import { colourOfIndex } from "../../colours";
 import { savePicture, saveText } from "../../download";
 import { type AlignedLines, align, toCsv } from "../../lines";
+import { kindOf } from "../../metricKinds";
 import { type Formatter, formatBytes, formatClock, formatCount, formatNumber, metricFormatter } from "../../units";
 import { useQuery } from "../../useQuery";
 
@@ -31,7 +32,7 @@ const MOST_LINES = 60;
 /** One metric: a chart of its values, or of its quantiles and their spread. */
 export function MetricPanel(props: Props) {
   const { metric } = props;
-  if (metric.kind !== "histogram") return <Lines {...props} kind="values" />;
+  if (!kindOf(metric.kind).isDistribution) return <Lines {...props} kind="values" />;
   return (
     <>
       {props.shape !== "heat" && <Lines {...props} kind="quantiles" />}
@@ -179,7 +180,7 @@ function hasPositive(aligned: AlignedLines): boolean {
 function formatterOf(metric: Metric, aggregation: RangeQuery["aggregation"]): Formatter {
   if (aggregation === "count") return formatNumber;
   const format = metricFormatter(metric.name);
-  const isRate = aggregation === "rate" || (aggregation === undefined && metric.kind === "counter");
+  const isRate = aggregation === "rate" || (aggregation === undefined && kindOf(metric.kind).isRate);
   return isRate ? (value) => `${format(value)}/s` : format;
 }
 
