@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rl_insight.producer import Producer
+from rl_insight.recorder.propagation import INHERIT_VARIABLE
 from rl_insight.recorder.recorder import Recorder
 from rl_insight.recorder.session_producer import nothing_to_join
 from rl_insight.urls import without_credentials
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rl_insight")
 
-INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
-"""Set by `init()` for child processes: what they need to join the run, as JSON."""
 _HUB_WAIT_S = 30.0
 
 
@@ -128,6 +127,8 @@ class Monitor(Producer):
         from rl_insight import startup
 
         resolved = startup.resolve(settings)
+        if resolved is None:
+            return
         recorder = Recorder(resolved.recorder)
         if resolved.server.backend == "ray" and _is_ray_worker():
             self._begin_in_background(recorder, lambda: _join_job(resolved, may_start_hub=True))
@@ -349,7 +350,14 @@ def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfi
     )
     if own is None:
         return joined
-    return replace(joined, role=own.role, rank=own.rank, labels={**settings.labels, **own.labels})
+    return replace(
+        joined,
+        project=own.project or joined.project,  # a worker without names may have made the hub
+        experiment_name=own.experiment_name or joined.experiment_name,
+        role=own.role,
+        rank=own.rank,
+        labels={**settings.labels, **own.labels},
+    )
 
 
 _monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()

@@ -59,8 +59,10 @@ class Pipeline:
         return stopped and delivered
 
 
-def resolve(config: InsightConfig) -> InsightConfig:
+def resolve(config: InsightConfig) -> InsightConfig | None:
     """Decide the backend; a Ray job also gets the address of the server on this machine, for its other nodes.
+
+    None, and one warning, where Ray is wanted and not initialized: Ray is never started here.
 
     Raises:
         ConfigError: an unknown backend.
@@ -71,6 +73,9 @@ def resolve(config: InsightConfig) -> InsightConfig:
         raise unknown_backend(backend)
     if backend == "auto":
         backend = "ray" if ray_is_initialized() else "http"
+    if backend == "ray" and not ray_is_initialized():
+        logger.warning("RL-Insight records nothing: Ray is not initialized. Call ray.init() first, then init() again.")
+        return None
     if backend == "ray" and not server.url and (local := find_local_server()) is not None:
         server = replace(server, url=local.url, token=server.token or local.token)
     return replace(config, server=replace(server, backend=backend))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import logging
+import os
 import ssl
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,22 +17,26 @@ import msgspec
 from rl_insight.config import InsightConfig, load_config
 from rl_insight.config.paths import find_local_server
 from rl_insight.errors import ConfigError
+from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
 logger = logging.getLogger("rl_insight")
 
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 5
 _FIRST_PAUSE_S = 0.5
+_INIT_WAIT_S = 10.0
+_LEASE_S = 600.0
+"""The server forgets a target that it could not read for so long: an engine that ended does not take itself back."""
 
 
 def update_prometheus_config(
     *arguments: Any,
     server_addresses: Sequence[str] | str | None = None,
     job_name: str | None = None,
-    labels: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+    labels: Mapping[str, str] | Sequence[Mapping[str, str] | None] | None = None,
     config: Any = None,
     run_id: str | None = None,
-) -> threading.Thread:
+) -> threading.Thread | None:
     """Have the server read the metrics of these endpoints, such as those of inference engines, from now on.
 
     Returns at once; a thread of its own talks to the server, and a server that is away is one line in the log.
@@ -43,15 +49,16 @@ def update_prometheus_config(
             older versions had it.
         server_addresses: each ``host:port`` or a URL.
         job_name: what they are; stands on their metrics as `job`.
-        labels: one set for all, or a list with one for each address.
+        labels: one set for all, or a list with one, or None, for each address.
         config: as for `init`; it says where the server is.
-        run_id: the run that the metrics belong to; by default the configured one, else `targets`.
+        run_id: the run that the metrics belong to; by default that of `init`, which may be called a little later.
 
     Returns:
-        The thread, for those who want to wait for it.
+        The thread, for those who want to wait for it; None without an address, which is a warning.
 
     Raises:
-        ValueError: no address, or a list of labels of another length, or a configuration that cannot be used.
+        ValueError: addresses that are not text, a list of labels of another length, or a configuration that cannot be
+            used.
         TypeError: arguments that fit neither form.
     """
     given = list(arguments)
@@ -66,6 +73,9 @@ def update_prometheus_config(
         if named[name] is not None:
             raise TypeError(f"update_prometheus_config() got {name} twice.")
         named[name] = value
+    if not named["server_addresses"]:
+        logger.warning("update_prometheus_config() got no address: nothing is registered.")
+        return None
     settings = load_config(config)
     registration = _registration(**named)
     registration["run_id"] = run_id or settings.run_id
@@ -82,12 +92,12 @@ def _are_addresses(value: Any) -> bool:
 
 def _registration(server_addresses: Any, job_name: Any, labels: Any) -> dict[str, Any]:
     addresses = [server_addresses] if isinstance(server_addresses, str) else list(server_addresses or ())
-    if not addresses or not all(isinstance(address, str) and address for address in addresses):
+    if not all(isinstance(address, str) and address for address in addresses):
         raise ValueError("server_addresses must be a list of texts such as 'host:port' or 'http://host:port/metrics'.")
     if labels is None or isinstance(labels, Mapping):
         plain: Any = _texts(labels or {})
     else:
-        plain = [_texts(own) for own in labels]
+        plain = [_texts(own or {}) for own in labels]
         if len(plain) != len(addresses):
             raise ValueError(
                 f"labels has {len(plain)} entries for {len(addresses)} addresses: give one mapping, or a list of the "
@@ -102,6 +112,9 @@ def _texts(labels: Mapping[Any, Any]) -> dict[str, str]:
 
 def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
     """Send a registration, patiently: training often starts together with its server."""
+    if registration["run_id"] is None:
+        registration |= _run_of_this_process()
+    registration["lease_s"] = _LEASE_S
     pause_s = _FIRST_PAUSE_S
     shown = ", ".join(registration["addresses"][:3])
     for attempt in range(_ATTEMPTS):
@@ -122,6 +135,18 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
             threading.Event().wait(pause_s)
             pause_s *= 2
     logger.warning("RL-Insight does not read the metrics of %s: %s.", shown, problem.rstrip("."))
+
+
+def _run_of_this_process() -> dict[str, Any]:
+    """Return the run that `init` began here, or begins within a while: frameworks register their engines first."""
+    deadline = time.monotonic() + _INIT_WAIT_S
+    while not (inherited := os.environ.get(INHERIT_VARIABLE)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if not inherited:
+        return {}
+    run = msgspec.json.decode(inherited)
+    known = {name: run.get(name) for name in ("run_id", "project", "experiment_name")}
+    return {name: value for name, value in known.items() if value}
 
 
 def _server(settings: InsightConfig) -> tuple[str | None, str | None]:

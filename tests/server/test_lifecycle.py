@@ -55,7 +55,7 @@ def test_a_second_server_on_the_same_data_says_who_is_there(start_server):
     assert second.process.wait(20) == 1
     assert f"in use by the server with pid {first.process.pid} at {first.url}" in second.text
     assert "Traceback" not in second.text
-    assert get(f"{first.url}/healthz") == "ok\n"
+    assert get(f"{first.url}/healthz") == '{"status":"ok"}'
 
 
 def test_the_state_of_a_killed_server_is_no_obstacle(start_server):

@@ -1,5 +1,7 @@
 """`update_prometheus_config` from a training process: both forms, off the caller's thread, never an error of I/O."""
 
+import json
+
 import pytest
 
 import rl_insight.targets as subject
@@ -11,6 +13,8 @@ def no_server_here(monkeypatch, tmp_path):
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "nothing"))
     for name in ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_TOKEN", "RL_INSIGHT_CONFIG", "RL_INSIGHT_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("RL_INSIGHT_INHERIT", raising=False)
+    monkeypatch.setattr(subject, "_INIT_WAIT_S", 0.0)
 
 
 @pytest.fixture
@@ -47,6 +51,7 @@ def test_both_forms_register_the_same(sent, arguments, named):
         "run_id": "r1",
         "project": "p",
         "experiment_name": "e",
+        "lease_s": 600.0,
     }
     assert sent == [("http://node:1", "secret", expected)]
 
@@ -56,12 +61,39 @@ def test_a_list_of_labels_goes_with_the_addresses(sent):
     assert sent[0][2]["labels"] == [{"x": "1"}, {"x": "2"}]
 
 
+def test_an_address_without_labels_may_say_none(sent):
+    update_prometheus_config(["a:1", "b:2"], "vllm", [{"replica": 0}, None], config=CONFIG).join(5)
+    assert sent[0][2]["labels"] == [{"replica": "0"}, {}]
+
+
+@pytest.mark.parametrize("addresses", [[], (), None])
+def test_no_address_is_a_warning(sent, caplog, addresses):
+    assert update_prometheus_config(addresses, "vllm") is None
+    assert "got no address" in caplog.text
+    assert sent == []
+
+
+def test_engines_that_are_registered_before_init_belong_to_its_run(sent, monkeypatch):
+    monkeypatch.setattr(subject, "_INIT_WAIT_S", 10.0)
+    config = {"server": CONFIG["server"]}
+    registering = update_prometheus_config(["a:1"], "vllm", config=config)
+    assert registering.is_alive()
+    run = {"run_id": "grpo-1", "project": "math", "experiment_name": "grpo", "role": None}
+    monkeypatch.setenv("RL_INSIGHT_INHERIT", json.dumps(run))
+    registering.join(10)
+    posted = sent[0][2]
+    assert (posted["run_id"], posted["project"], posted["experiment_name"]) == ("grpo-1", "math", "grpo")
+
+
+def test_without_a_run_they_are_registered_after_a_while(sent):
+    update_prometheus_config(["a:1"], "vllm", config={"server": CONFIG["server"]}).join(10)
+    assert sent[0][2]["run_id"] is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "named", "error"),
     [
         ((["a:1", "b:2"],), {"labels": [{"x": 1}]}, ValueError),
-        (([],), {}, ValueError),
-        ((), {}, ValueError),
         (([""],), {}, ValueError),
         (([3],), {}, ValueError),
         (({}, ["a:1"]), {"config": {}}, TypeError),

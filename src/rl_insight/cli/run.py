@@ -65,7 +65,7 @@ def run(
 
 def _join_run(environ: dict[str, str]) -> None:
     """Have the command's processes join the run that this process records, each in a role of its choice."""
-    from rl_insight.monitor import INHERIT_VARIABLE
+    from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
     if inherited := environ.get(INHERIT_VARIABLE):
         settings = json.loads(inherited)

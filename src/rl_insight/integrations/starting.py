@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from rl_insight.config.paths import find_local_server
-from rl_insight.monitor import INHERIT_VARIABLE, default_monitor
+from rl_insight.monitor import default_monitor
+from rl_insight.recorder.propagation import INHERIT_VARIABLE
 
 _CONFIGURED = ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_CONFIG", INHERIT_VARIABLE)
 

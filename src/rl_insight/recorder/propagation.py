@@ -12,6 +12,8 @@ from urllib.parse import quote, unquote
 from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
 from rl_insight.recorder.losses import safe_text
 
+INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
+"""Set by `init()` for child processes: what they need to join the run, as JSON."""
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STEP_KEY = "rl_insight.step"
 _SESSION_KEY = "rl_insight.session"

@@ -59,6 +59,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
             sinks = stack.enter_context(_external_stack(settings, directory.path, main_url, token))
             services = _open(settings, token, sinks)
             stack.callback(services.close)
+            services.otlp_port = listeners[-1].getsockname()[1]
             grpc_server = _start_grpc(services, settings)
             if grpc_server is not None:
                 stack.callback(grpc_server.close)

@@ -59,6 +59,7 @@ class Scraper:
         self._targets = targets
         self._ingest = ingest
         self._settings = settings
+        self._namespace = namespace
         self._hub_names = _hub_names(namespace)
         self._health: dict[str, TargetHealth] = {}
         self._feeds: dict[tuple[str, str], _Feed] = {}
@@ -114,8 +115,10 @@ class Scraper:
         try:
             page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
             feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
-            name_of = self._hub_names.get if target.forwards else None
-            await asyncio.to_thread(PageReader(builder, target, feed.totals, now_ns, name_of).read, page)
+            name_of = self._hub_names.get if target.forwards else self._client_name if target.is_client else None
+            reader = PageReader(builder, target, feed.totals, now_ns, name_of)
+            await asyncio.to_thread(reader.read, page)
+            feed.names |= reader.run_names
         except (FetchError, ValueError) as error:
             problem = str(error) or type(error).__name__
             builder = BatchBuilder()
@@ -130,9 +133,14 @@ class Scraper:
         await self._ingest.submit_batches([feed.batch(builder, target, now_ns)], "scrape").settled()
         return health
 
+    def _client_name(self, name: str) -> str:
+        return name.removeprefix(f"{self._namespace}_")
+
     def _note(self, target: Target, health: TargetHealth) -> None:
         before = self._health.get(target.url)
         self._health[target.url] = health
+        if health.is_up and not target.owner:  # owners renew their leases themselves
+            self._targets.renew(target.url)
         if health.problem and (before is None or before.problem != health.problem):
             logger.warning("the target %s cannot be read: %s. It is tried again.", target.url, health.problem)
         elif before is not None and before.problem and health.is_up:
@@ -148,6 +156,8 @@ class _Feed:
         # As for OTLP: numbers of our own.
         self._sequence = itertools.count(first_assigned_sequence())
         self._target: Target | None = None
+        self.names: dict[str, str] = {}
+        """The run's project and experiment, as a client's metrics name them."""
 
     def last_batch(self) -> tuple[Batch, int] | None:
         """Return the goodbye of a target that had a lease; others may come back."""
@@ -163,8 +173,8 @@ class _Feed:
             run_id=target.run_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            project=target.project,
-            experiment_name=target.experiment_name,
+            project=target.project or self.names.get("project", ""),
+            experiment_name=target.experiment_name or self.names.get("experiment_name", ""),
             role=target.job_name,
             labels=target.labels,
             started_ns=self._started_ns,
@@ -207,6 +217,9 @@ class PageReader:
         self._own = _own_labels(target)
         self._totals = totals
         self._now_ns = now_ns
+        self._is_client = target.is_client
+        self.run_names: dict[str, str] = {}
+        """What a client's metrics say about the run."""
 
     def read(self, page: Page) -> None:
         """Add everything that a page shows.
@@ -220,6 +233,10 @@ class PageReader:
             families: list[Metric] = list((parse_openmetrics if is_openmetrics else parse_text)(text))
         except Exception as error:  # the parsers raise ValueError, and IndexError or KeyError on some nonsense
             raise ValueError(f"its page is not in Prometheus' format ({str(error)[:100]})") from error
+        if self._is_client:
+            samples = (sample.labels for family in families for sample in family.samples)
+            named = next((labels for labels in samples if "experiment_name" in labels), {})
+            self.run_names = {name: named[name] for name in ("project", "experiment_name") if name in named}
         for family in self._kept(families):
             if family.type in {"histogram", "gaugehistogram"}:
                 self._add_histogram(family)

@@ -57,6 +57,8 @@ class Services:
         self.settings = settings
         self.token = token
         self.started_ns = time.time_ns()
+        self.otlp_port: int | None = None
+        """Where OTLP over HTTP is taken, once the server listens."""
         self.counters = ServerCounters()
         self.inflight = ByteBudget(settings.max_inflight_bytes)
         self.unpack_limits = UnpackLimits(settings.max_decompressed_bytes, settings.max_decompression_ratio)

@@ -45,6 +45,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Forgotten when its owner has not registered it again for so long; 0 keeps it."""
     forwards: bool = False
     """It sends its metrics here as batches too: only its own health is read, so that nothing is stored twice."""
+    is_client: bool = False
+    """A hub of rl-insight 0.3.0: its metrics have our namespace in front, and the run's names as labels."""
     added_ns: int = 0
 
     @property
@@ -99,7 +101,7 @@ class TargetBook:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
+        self.path = path
         self._clock = clock
         self._lock = Lock()
         self._targets: dict[str, Target] = {}
@@ -110,13 +112,13 @@ class TargetBook:
 
     def _load(self) -> list[Target]:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_File).targets
+            return msgspec.json.decode(self.path.read_bytes(), type=_File).targets
         except FileNotFoundError:
             return []
         except (OSError, msgspec.DecodeError) as error:
-            aside = self._path.with_name(f"{self._path.name}.unreadable-{time.time_ns()}")
+            aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
             with contextlib.suppress(OSError):
-                self._path.rename(aside)
+                self.path.rename(aside)
             logger.warning("the list of scrape targets cannot be read: %s. It is kept as %s.", error, aside)
             return []
 
@@ -152,6 +154,12 @@ class TargetBook:
             self._renewed_s.update(dict.fromkeys(stays, self._clock()))
             return new
 
+    def renew(self, url: str) -> None:
+        """Let a target's lease begin again: it answered."""
+        with self._lock:
+            if url in self._renewed_s:
+                self._renewed_s[url] = self._clock()
+
     def remove(self, urls: Sequence[str]) -> int:
         """Forget targets; returns how many there were."""
         with self._lock:
@@ -185,13 +193,13 @@ class TargetBook:
 
     def _save(self, targets: Mapping[str, Target]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_File(targets=list(targets.values()))), indent=2)
-        partial = self._path.with_name(self._path.name + ".partial")
+        partial = self.path.with_name(self.path.name + ".partial")
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(self._path)
+        partial.replace(self.path)
 
 
 def make_targets(
@@ -204,6 +212,7 @@ def make_targets(
     experiment_name: str = "",
     lease_s: float = 0.0,
     forwards: bool = False,
+    is_client: bool = False,
 ) -> list[Target]:
     """Return the targets of one registration.
 
@@ -228,6 +237,7 @@ def make_targets(
             experiment_name=experiment_name[:_MAX_TEXT],
             lease_s=lease_s,
             forwards=forwards,
+            is_client=is_client,
         )
         for address, own in zip(addresses, sets, strict=True)
     ]

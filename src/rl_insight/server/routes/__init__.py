@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from rl_insight.server.routes import (
     analysis,
+    clients,
     hardware,
     health,
     ingest,
@@ -19,6 +20,20 @@ from rl_insight.server.routes import (
 
 ROUTERS: tuple[APIRouter, ...] = tuple(
     module.router
-    for module in (health, runs, timeline, trace, analysis, metrics, hardware, logs, live, sql, targets, ingest)
+    for module in (
+        health,
+        runs,
+        timeline,
+        trace,
+        analysis,
+        metrics,
+        hardware,
+        logs,
+        live,
+        sql,
+        targets,
+        clients,
+        ingest,
+    )
 )
 """Every group of the main port, in the order of the documentation."""

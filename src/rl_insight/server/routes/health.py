@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", response_class=PlainTextResponse)
-async def healthz() -> PlainTextResponse:
+@router.get("/healthz")
+async def healthz() -> JSONResponse:
     """Answer as long as the process lives."""
-    return PlainTextResponse("ok\n")
+    return JSONResponse({"status": "ok"})
 
 
 @router.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "Not ready."}})

@@ -1,0 +1,84 @@
+"""What clients of rl-insight 0.3.0 ask a server: its ports, and to read their metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from rl_insight.errors import ConfigError
+from rl_insight.server.targets import Target, make_targets
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(prefix="/api/v1", tags=["clients of 0.3.0"])
+
+_DEFAULT_JOB = "trainer_metrics"
+_LEASE_S = 86_400.0
+"""These clients register once: what could not be read for a day is forgotten."""
+_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "`targets` or `labels` cannot be used."}}
+
+
+class ClientTargets(BaseModel):
+    """Targets as 0.3.0 registers them."""
+
+    job_name: str | None = Field(default=None, description="Default `trainer_metrics`.")
+    labels: Any = Field(default=None, description="An object: labels of all targets.")
+    targets: Any = Field(default=None, description="`host:port`, or objects with `target` and their own `labels`.")
+    project: str | None = None
+    experiment_name: str | None = None
+
+
+@router.get("/services")
+def list_services(request: Request) -> JSONResponse:
+    """Return the ports of what belongs to this server; null where it does not run here."""
+    services: Services = request.app.state.services
+    port = services.otlp_port or request.url.port
+    return JSONResponse({"status": "ok", "otlp_port": port, "prometheus_port": None, "grafana_port": None})
+
+
+@router.post("/prometheus/targets", responses=_BAD)
+def add_client_targets(request: Request, registration: ClientTargets) -> JSONResponse:
+    """Register targets; they are read from now on, in the run that their client's spans are in."""
+    services: Services = request.app.state.services
+    try:
+        targets = _targets(registration, f"otlp-{services.settings.namespace}-{time.strftime('%Y%m%d', time.gmtime())}")
+    except ConfigError as error:
+        return JSONResponse({"detail": str(error)}, status_code=400)
+    services.targets.add(targets)
+    return JSONResponse(
+        {
+            "status": "ok",
+            "prometheus_reloaded": True,
+            "job_name": targets[0].job_name,
+            "target_count": len(targets),
+            "config_file": "",
+            "targets_file": str(services.targets.path),
+        }
+    )
+
+
+def _targets(registration: ClientTargets, run_id: str) -> list[Target]:
+    given, common = registration.targets, registration.labels
+    if not isinstance(given, list) or not given:
+        raise ConfigError("targets must be a list with at least one entry.")
+    if common is not None and not isinstance(common, dict):
+        raise ConfigError("labels must be an object.")
+    found = [entry if isinstance(entry, dict) else {"target": entry} for entry in given]
+    labels = [entry.get("labels") or {} for entry in found]
+    if not all(isinstance(own, dict) for own in labels):
+        raise ConfigError("the labels of a target must be an object.")
+    return make_targets(
+        [str(entry.get("target", "")) for entry in found],
+        job_name=registration.job_name or _DEFAULT_JOB,
+        labels=[{**(common or {}), **own} for own in labels],
+        run_id=run_id,
+        project=registration.project or "",
+        experiment_name=registration.experiment_name or "",
+        lease_s=_LEASE_S,
+        is_client=True,
+    )

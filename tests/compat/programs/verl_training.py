@@ -1,0 +1,31 @@
+"""verl's own logger, as its trainer and workers use it, with our rl_insight."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import stubs
+
+url, engine = sys.argv[1:]
+os.environ["RL_INSIGHT_SERVER_URL"] = url
+os.environ["VERL_RL_INSIGHT_ENABLE"] = "1"
+for name in ("verl", "verl.utils"):
+    stubs.package(name)
+RLInsightLogger = stubs.load("verl.utils.tracking").RLInsightLogger
+
+RLInsightLogger.register_rollout_metrics([engine, engine], "vllm", [{"replica": 0}, None])
+logger = RLInsightLogger("math", "grpo", {"trainer": {"rl_insight": {}}})
+for step in (1, 2):
+    with RLInsightLogger.trace_state("vllm_generate", state_lane_id="replica_0"):
+        pass
+    with RLInsightLogger.trace_state("actor_update", state_lane_id="rank_3"):
+        pass
+    logger.log({"critic/score/mean": 0.5 * step, "training/global_step": step, "text": "left out"}, step)
+import rl_insight  # noqa: E402
+
+status = rl_insight.get_status()
+logger.finish()
+logger.finish()
+print(json.dumps({"run_id": status["run_id"], "losses": status["losses"]}))

@@ -1,0 +1,158 @@
+"""Programs of others, as they are on the package index: rl-insight 0.3.0 against our server, verl with our client."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ORIGINALS = ROOT / ".originals"
+PROGRAMS = ROOT / "tests" / "compat" / "programs"
+
+TRAINER = """
+import sys, time
+import ray
+address, url, port, original = sys.argv[1:]
+environment = {"env_vars": {"PYTHONPATH": original}}
+ray.init(address=address, runtime_env=environment, logging_level="ERROR", log_to_driver=False)
+import rl_insight as insight
+assert insight.__version__ == "0.3.0", insight.__file__
+insight.init(
+    project="math",
+    experiment_name="grpo",
+    config={"server": {"url": url}, "prometheus": {"metrics_report_port": int(port)}},
+)
+insight.metric_count("steps", 3)
+insight.metric_gauge("reward_mean", 0.5)
+with insight.trace_state("rollout", state_lane_id="rank_0", step=1):
+    time.sleep(0.01)
+session = insight.agent_loop_session(experiment_name="grpo", sample=3, session=0, global_steps=7)
+turn = {**session.identity, "monitor.trace_source": "gateway", "turn": 0, "completion_tokens": 512}
+insight.trace_span(
+    name="gateway_generation", start_time_ns=session.start_ns, end_time_ns=time.time_ns(), attributes=turn
+)
+session.finish(trajectories=[], status="success")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def original(name: str) -> Path:
+    folder = ORIGINALS / name
+    if not folder.exists():
+        reason = ORIGINALS / f"{name}.reason"
+        pytest.skip(f"{name}: {reason.read_text() if reason.exists() else 'not installed: run `make originals`'}")
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def eventually(read, expected, timeout_s=60.0):
+    deadline = time.monotonic() + timeout_s
+    found = None
+    while time.monotonic() < deadline:
+        try:
+            found = read()
+        except OSError as error:  # the run has not arrived yet
+            found = error
+        if found == expected:
+            return
+        time.sleep(0.2)
+    assert found == expected
+
+
+def names_of(server, run):
+    found = next(one for one in server.get("/api/v1/runs") if one["run_id"] == run)
+    return found["project"], found["experiment_name"]
+
+
+def test_a_trainer_with_rl_insight_0_3_0_delivers_to_our_server(cluster, server):
+    folder = original("rl-insight")
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, cluster, server.url, str(free_port()), str(folder)],
+        env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert trainer.stdout.readline() == "ready\n", trainer.stderr.read()
+        run = f"otlp-rl_insight_monitor-{time.strftime('%Y%m%d', time.gmtime())}"
+        jobs = lambda: [(target["job_name"], target["run_id"]) for target in server.targets()]
+        eventually(jobs, [("trainer_metrics", run)])
+
+        def latest(metric):
+            return server.sql(run, f"SELECT value FROM samples WHERE name = '{metric}' ORDER BY time_ns DESC LIMIT 1")
+
+        eventually(lambda: latest("reward_mean"), [[0.5]])
+        eventually(lambda: latest("steps"), [[3.0]])
+        spans = "SELECT name, lane, step FROM spans ORDER BY name"
+        lane = "experiment=grpo/sample=3/session=0/traj=0"
+        eventually(
+            lambda: server.sql(run, spans),
+            [["agent_session", lane, 7], ["gateway_generation", lane, 7], ["rollout", "rank_0", 1]],
+        )
+        eventually(lambda: names_of(server, run), ("math", "grpo"))
+        session = server.get(f"/api/v1/sessions?run={run}")["sessions"]
+        assert [(one["status"], one["step"]) for one in session] == [("accepted", 7)]
+    finally:
+        trainer.stdin.close()
+        trainer.wait(60)
+        trainer.stdout.close()
+        trainer.stderr.close()
+
+
+@pytest.fixture
+def engine():
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"vllm_num_requests_running 3\n")
+
+        def log_message(self, *_args):
+            pass
+
+    page = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=page.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{page.server_address[1]}"
+    page.shutdown()
+    page.server_close()
+
+
+def test_verls_logger_works_unmodified_with_ours(server, engine, tmp_path):
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / "verl_training.py", server.url, engine],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(original("verl")), str(PROGRAMS)))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert answers["losses"] == {}
+    run = answers["run_id"]
+    rows = "SELECT name, value FROM samples WHERE name LIKE '%mean' ORDER BY time_ns"
+    eventually(lambda: server.sql(run, rows), [["critic_score_mean", 0.5], ["critic_score_mean", 1.0]])
+    lanes = server.sql(run, "SELECT DISTINCT name, lane FROM spans ORDER BY name")
+    assert lanes == [["actor_update", "rank_3"], ["vllm_generate", "replica_0"]]
+    assert names_of(server, run) == ("math", "grpo")
+    eventually(lambda: {target["run_id"] for target in server.targets()}, {run})
+    engines = "SELECT DISTINCT value FROM samples WHERE name = 'vllm_num_requests_running'"
+    eventually(lambda: server.sql(run, engines), [[3.0]])
