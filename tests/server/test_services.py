@@ -171,7 +171,7 @@ def test_after_closing_batches_are_refused_as_not_written(make_services, make_ba
     "name",
     [
         *(f"server.{name}" for name in ("bodies", "config", "counters", "security", "targets")),
-        *(f"otlp.decode.{name}" for name in ("logs", "resources")),
+        *(f"otlp.decode.{name}" for name in ("logs", "processes")),
     ],
 )
 def test_the_examples_in_the_docstrings_hold(name):

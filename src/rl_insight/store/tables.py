@@ -13,6 +13,7 @@ from typing import Final
 
 import duckdb
 
+from rl_insight.intake.admission import MAX_LOSS_COUNT, MAX_TIME_NS
 from rl_insight.schema.tables import Column, Events, Histograms, Logs, Samples, Spans, Table
 from rl_insight.store.errors import StoreCorruptError, StoreVersionError
 
@@ -188,6 +189,39 @@ def _create(table: str, columns: Mapping[str, str]) -> str:
     return f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
 
 
+_OUT_OF_RANGE: Final = f"NOT BETWEEN {-(2**56)} AND {MAX_TIME_NS - 1}"
+
+
+def _update(table: str, values: str, where: str) -> str:
+    return f"UPDATE {table} SET {values} WHERE {where}"  # noqa: S608  (names from this module)
+
+
+def _bounded_times(table: str, key: str, via: str) -> str:
+    """Return the statement that sets impossible times to the moment when their process was first seen."""
+    time = "start_ns" if "start_ns" in TABLES[table] else "time_ns"
+    first_seen = f"first_seen_ns FROM {via} JOIN processes USING (process)"
+    return _update(table, f"{time} = {first_seen}", f"{via}.{key} = {table}.{key} AND {table}.{time} {_OUT_OF_RANGE}")
+
+
+# Values that are refused on arrival today, and on which queries failed.
+_BOUNDED: Final[tuple[str, ...]] = (
+    _update("processes", "clock_offset_ns = 0, delay_ns = NULL, delay_hits = 0", f"abs(clock_offset_ns) > {2**61}"),
+    _update("processes", "heartbeat_s = 5.0", "NOT coalesce(heartbeat_s BETWEEN 0.0 AND 86400.0, false)"),
+    _update("processes", "started_ns = 0", f"started_ns {_OUT_OF_RANGE}"),
+    _update("processes", "last_sent_ns = last_seen_ns", f"last_sent_ns {_OUT_OF_RANGE}"),
+    _update("losses", f"count = {MAX_LOSS_COUNT}", f"count > {MAX_LOSS_COUNT}"),
+    *(
+        _bounded_times(table, "lane_id", "lanes")
+        for table in ("span_data", "open_span_data", "long_spans", "event_data", "log_data")
+    ),
+    *(_bounded_times(table, "series_id", "series") for table in ("sample_data", "histogram_data")),
+    *(_update(table, "duration_ns = 0", f"duration_ns >= {5 << 56}") for table in ("span_data", "long_spans")),
+    *(
+        f"DELETE FROM {table} WHERE start_ns {_OUT_OF_RANGE} OR end_ns {_OUT_OF_RANGE}"  # noqa: S608  (as above)
+        for table in ROLLUPS
+    ),
+)
+
 UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
     _TYPED_PHASES,
     # Long texts had no compression named. Nothing wrote findings of the first shape.
@@ -198,6 +232,7 @@ UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
         *_rebuilt("log_data"),
         "DROP TABLE findings",
     ),
+    _BOUNDED,
 )
 """Step n brings a file from version n + 1 to n + 2: what is more than an added table or column."""
 
