@@ -279,13 +279,15 @@ def test_too_many_names_share_one_series_and_are_counted(clock, fake_process):
 def test_a_recorded_metric_cannot_take_the_name_of_a_derived_one(fake_process):
     derived = DerivedMetrics()
     collector = Collector([derived])
-    collector.ingest(fake_process("a").gauge("current_step", 17.0).span("work", 1, SECOND, step=4).payload())
+    process = fake_process("a").gauge("current_step", 17.0).gauge("span_duration_seconds_sum", 1.0)
+    collector.ingest(process.span("work", 1, SECOND, step=4).payload())
     assert collector.wait_idle(10.0)
     body = collector.metrics_page()[0].decode()
     collector.close()
     assert body.count("# TYPE rl_insight_monitor_current_step ") == 1
     assert 'rl_insight_monitor_current_step{experiment_name="grpo",project="demo",run_id="r1"} 4' in body
-    assert collector.series.refused == {"name": 1}
+    assert body.count("span_duration_seconds_sum{") == 1
+    assert collector.series.refused == {"name": 2}
 
 
 def test_the_page_is_valid_openmetrics_with_exemplars(fake_process):

@@ -220,7 +220,7 @@ def test_option_that_cannot_be_used_is_refused(options, said):
 
 @pytest.mark.parametrize("endpoint", ["", "http://", "ftp://host:1", "host:port"])
 def test_grpc_endpoint_that_is_no_address_is_refused(endpoint):
-    with pytest.raises(ConfigError, match="no OTLP endpoint"):
+    with pytest.raises(ConfigError, match="cannot be the OTLP endpoint"):
         OtlpTraceSink(endpoint, protocol="grpc")
 
 

@@ -240,6 +240,24 @@ def test_series_without_change_are_not_sent_but_repeated_while_the_run_lives(mak
     assert sink.get_status()["late_samples"] == 0
 
 
+def test_series_of_a_run_that_left_the_page_are_marked_as_ended(make_sink, received, fake_process):
+    clock = Clock()
+    sink = make_sink(clock=clock)
+    gone, other = fake_process("p1", run_id="gone"), fake_process("p2", run_id="other")
+    gone.count("steps").gauge("reward", 0.5, time_ns=clock.now_ns).observe("latency", 1.0)
+    send(sink, gone.batch(), other.count("steps").batch())
+    sink.table.drop_run("gone")
+    clock.now_ns += MINUTE_NS
+    send(sink, other.batch())
+    last = {key: points[-1][1] for key, points in received().items()}
+    ended = {key for key, value in last.items() if math.isnan(value)}
+    assert ended == {key for key in last if "run_id=gone" in key}
+    assert any("le=" in key for key in ended)
+    clock.now_ns += MINUTE_NS
+    send(sink, other.batch())
+    assert sum(math.isnan(value) for points in received().values() for _, value in points) == len(ended)
+
+
 def test_new_bucket_appears_in_every_series_of_the_histogram(make_sink, received, fake_process):
     sink = make_sink()
     process = fake_process()

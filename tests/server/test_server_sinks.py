@@ -44,8 +44,11 @@ def test_headers_may_stand_in_a_file_and_do_not_show(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["sinks.remote_write.url=localhost"], "sinks.remote_write cannot be used: 'localhost' is no remote-write"),
-        (["sinks.otlp.endpoint=ftp://h"], "sinks.otlp cannot be used: 'ftp://h' is no OTLP endpoint"),
+        (
+            ["sinks.remote_write.url=localhost"],
+            "sinks.remote_write cannot be used: 'localhost' cannot be the remote-write",
+        ),
+        (["sinks.otlp.endpoint=ftp://h"], "sinks.otlp cannot be used: 'ftp://h' cannot be the OTLP endpoint"),
         (["sinks.otlp.endpoint=h:1", "sinks.otlp.protocol=thrift"], "unknown OTLP protocol 'thrift'"),
         (["sinks.otlp.endpoint=http://h", "sinks.otlp.signals=[spans]"], "unknown OTLP signal 'spans'"),
         (["sinks.otlp.endpont=http://h"], "did you mean 'sinks.otlp.endpoint'?"),

@@ -39,7 +39,7 @@ class Sink(ABC):
     - A sink that gathers several batches sends them in `flush`, which the same thread calls at the latest
       `flush_interval_s` after a write, and before `close`. It MAY raise; the sink counts what it then drops.
     - `attach` is called once, before the first `write`, by a collector that has metrics to share.
-    - A sink MAY yield metrics of its own making: it declares them in `declarations` and returns them from `families`.
+    - A sink MAY yield metrics: it declares them in `declarations` and returns them from `families`.
     - `close` MUST be idempotent; nothing is written after it.
     - `get_status` MAY be called from any thread at any time.
     """

@@ -111,7 +111,7 @@ class SeriesTable:
                 yield copy
 
     def follow(self, max_points: int = 100_000) -> SeriesChanges:
-        """Return what tells from now on which series have changed.
+        """Start to follow which series change.
 
         Args:
             max_points: values of gauges kept until they are taken; past it only the latest value of each is kept.

@@ -26,8 +26,8 @@ _POLL_S = 0.2
 class MetricsEndpoint:
     """Serves `/metrics` and `/healthz` on a daemon thread until it is closed.
 
-    Where the wanted port is taken, another free one is used: `port` tells which. Beyond sixteen connections at a time
-    a further one is closed at once.
+    If the wanted port is taken, another free one is used: see `port`. Beyond sixteen connections at a time, a further
+    one is closed at once.
 
     Args:
         render: makes the page, usually `Collector.metrics_page`.

@@ -1,4 +1,4 @@
-"""Buckets of others as codes of our own (see `rl_insight.schema.histogram`)."""
+"""Buckets of other systems as our codes (see `rl_insight.schema.histogram`)."""
 
 from __future__ import annotations
 

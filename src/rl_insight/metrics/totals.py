@@ -20,7 +20,7 @@ _MAX_COUNT = 2**63 - 1
 
 @dataclass(slots=True)
 class _Source:
-    """The last totals of one source, which its start time tells apart from others of the same series."""
+    """The last totals of one source; sources of one series differ by their start time."""
 
     value: float = 0.0
     count: int = 0

@@ -51,7 +51,7 @@ class TargetHealth(msgspec.Struct, frozen=True):
 
 
 class Scraper:
-    """One task a target. A target that hangs or answers nonsense costs nobody else anything."""
+    """One task per target. A target that hangs or answers nonsense delays no other."""
 
     def __init__(
         self, targets: TargetBook, ingest: Ingest, settings: ScrapeSettings, namespace: str = DEFAULT_NAMESPACE
@@ -89,7 +89,7 @@ class Scraper:
     def _forget(self, url: str) -> None:
         self._health.pop(url, None)
         ended = [self._feeds.pop(key) for key in [key for key in self._feeds if key[0] == url]]
-        # Whoever registered itself and is gone has ended, as a process that says goodbye.
+        # A target that registered itself and is gone has ended, like a process that sent its last batch.
         self._ingest.submit_batches([last for feed in ended if (last := feed.last_batch())], "scrape")
 
     async def _follow(self, url: str) -> None:
@@ -148,12 +148,12 @@ class Scraper:
 
 
 class _Feed:
-    """The process that a target stands for in its run."""
+    """The process that represents a target in its run."""
 
     def __init__(self) -> None:
         self._started_ns = time.time_ns()
         self.totals = TotalsTable()
-        # As for OTLP: numbers of our own.
+        # As for OTLP, the sender has no sequence numbers: they are assigned here.
         self._sequence = itertools.count(first_assigned_sequence())
         self._target: Target | None = None
         self.names: dict[str, str] = {}
@@ -191,7 +191,7 @@ def _own_labels(target: Target) -> dict[str, str]:
 def _hub_names(namespace: str) -> dict[str, str]:
     """Return what is read of a hub that forwards its batches, its own health, and the names under which it is kept.
 
-    Its page names it as ours does: kept so, it would stand for the server's own.
+    Its page uses the names of our page: unchanged, they would be mistaken for the server's health.
     """
     prefix = f"{namespace}_" if namespace else ""
     stems = {declared.name for declared in HEALTH.declarations} - _NOT_OF_THE_HUB
@@ -199,7 +199,7 @@ def _hub_names(namespace: str) -> dict[str, str]:
 
 
 class PageReader:
-    """Turns a page of metrics into rows; counters of a target that started again go on where they were.
+    """Turns a page of metrics into rows; counters of a target that restarted continue where they were.
 
     With `name_of`, metrics are kept under the names that it returns, and left out where it returns None.
     """
@@ -324,6 +324,6 @@ def _whole(value: float) -> int:
 
 
 def _labels(labels: dict[str, str], own: dict[str, str]) -> str:
-    """Return labels as JSON; where the target has one of our own names, its own is kept as Prometheus keeps it."""
+    """Return labels as JSON; a target's label with one of our names gets the prefix `exported_`, as in Prometheus."""
     merged = {f"exported_{name}" if name in own else name: value for name, value in labels.items()}
     return _encode(merged | own).decode()

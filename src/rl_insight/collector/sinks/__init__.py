@@ -1,1 +1,1 @@
-"""Where a collector hands batches on to; each sink is a module of its own."""
+"""Sinks: where a collector sends batches. One module per sink."""

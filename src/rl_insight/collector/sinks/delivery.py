@@ -61,7 +61,7 @@ class HttpCarrier:
         url: where to post to.
         headers: sent with each request.
         timeout_s: how long one request may wait for the receiver.
-        is_passing: tells by the HTTP status whether a request that failed is worth sending again.
+        is_passing: returns for an HTTP status whether the request is worth sending again.
     """
 
     def __init__(
@@ -159,5 +159,7 @@ def checked_url(url: str, what: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(f"{without_credentials(url)!r} is no {what}: it must be an http or https URL with a host.")
+        raise ConfigError(
+            f"{without_credentials(url)!r} cannot be the {what}: it must be an http or https URL with a host."
+        )
     return url

@@ -18,7 +18,7 @@ _MAX_REMEMBERED_PROCESSES = 100_000
 class JsonlSink(Sink):
     """Appends records to one file, or to one file for each run.
 
-    A record of its process stands before the first record of each process in every file. A file that has reached
+    In every file, a record that describes a process comes before the first of its records. A file that has reached
     `max_bytes` is renamed to ``<file>.1``, the one before to ``<file>.2``, and so on; of these `max_backups` are kept.
     Each batch is flushed to the operating system before the next is taken.
 
@@ -67,7 +67,7 @@ class JsonlSink(Sink):
             self._files.popitem()[1].stream.close()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what was written where."""
+        """Return what was written where."""
         return {"path": str(self._path), "lines": self._lines, "rotations": self._rotations}
 
     def _file(self, path: Path) -> _File:
@@ -105,11 +105,11 @@ class _File:
         self.stream: BinaryIO = self.path.open("ab")
         self.size = self.stream.tell()
         if self.size and not self._ends_with_newline():
-            # Whoever wrote here before died within a line: it must not swallow our first one.
+            # An earlier writer died within a line: it must not swallow our first one.
             self.append(b"\n")
 
     def introduce(self, process_id: str) -> bool:
-        """Tell whether the file lacks the record of this process, which the caller then writes."""
+        """Return whether the file lacks the record of this process, which the caller then writes."""
         if process_id in self.introduced:
             self.introduced.move_to_end(process_id)
             return False

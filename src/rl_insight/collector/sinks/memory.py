@@ -37,5 +37,5 @@ class MemorySink(Sink):
             yield from records(batch)
 
     def get_status(self) -> dict[str, Any]:
-        """Tell how many batches are kept."""
+        """Return how many batches are kept."""
         return {"batches": len(self._batches)}

@@ -75,7 +75,7 @@ def send_to_trackers(
     True
 
     Args:
-        trackers: Each is fed by a thread of its own, through a bounded queue.
+        trackers: Each is fed by its own thread, through a bounded queue.
         metrics: Shell-style patterns of the metrics to write.
         monitor: The default one when left out.
     """
