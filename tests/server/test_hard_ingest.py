@@ -150,7 +150,7 @@ def test_a_body_that_drips_in_is_given_up_and_others_are_served(start_server, ma
         done.set()
     head, _, body = answers[0].partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 ")
-    assert "did not come in time" in json.loads(body)["error"]
+    assert "did not arrive in time" in json.loads(body)["error"]
     refused = httpx.get(f"{server.url}/api/v1/status", timeout=20).json()["refused"]
     assert {"route": "http", "reason": "slow", "count": 1} in refused
 

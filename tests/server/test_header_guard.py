@@ -68,7 +68,7 @@ def test_headers_that_drip_in_are_given_up_and_others_are_served(server, connect
         connection.sendall(before)
         read_answer(connection)
     answer = drip_until_closed(connection, dripped)
-    assert "did not come in time" in error_of(answer, 408)
+    assert "did not arrive in time" in error_of(answer, 408)
     refused = httpx.get(f"{server.url}/api/v1/status").json()["refused"]
     assert {"route": "http", "reason": "slow", "count": 1} in refused
     assert httpx.get(f"{server.url}/healthz").status_code == 200

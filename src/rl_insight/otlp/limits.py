@@ -77,7 +77,7 @@ class _Count:
 
 
 def check_json(body: bytes, max_items: int) -> None:
-    """Refuse JSON with so many objects, arrays and values that they would not fit; texts are not told apart.
+    """Refuse JSON with so many objects, arrays and values that they would not fit; brackets in texts count too.
 
     An OTLP attribute takes two objects, so two of them count as one item, and so do eight commas.
 

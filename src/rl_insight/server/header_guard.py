@@ -1,4 +1,4 @@
-"""Request headers that come too slowly, or never end."""
+"""Request headers that arrive too slowly, or never end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_HEADER_BYTES = 64 * 1024
 
 
 class HeaderGuard(HttpToolsProtocol):
-    """A connection that is closed when a request's line and headers do not come in time, or are too long.
+    """A connection that is closed when a request's line and headers do not arrive in time, or are too long.
 
     uvicorn waits for them as long as the client likes, and a client that sends a byte now and then holds a connection
     for ever. Between two requests its own `timeout_keep_alive` holds; `BodyGuard` watches over bodies.
@@ -45,12 +45,12 @@ class HeaderGuard(HttpToolsProtocol):
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock: nobody is there any more."""
+        """Stop the clock: the client is gone."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def _is_idle(self) -> bool:
-        """Tell whether bytes came that belong to no request yet: they have stopped uvicorn's own clock."""
+        """Return whether bytes arrived that belong to no request yet: they have stopped uvicorn's own clock."""
         is_answered = self.cycle is None or self.cycle.response_complete
         return is_answered and self.timeout_keep_alive_task is None
 
@@ -68,7 +68,7 @@ class HeaderGuard(HttpToolsProtocol):
             self.transport.close()  # a connection opened ahead, as browsers do
             return
         self.on_slow()
-        self._refuse(408, "the headers did not come in time: send them at once.")
+        self._refuse(408, "the headers did not arrive in time: send them at once.")
 
     def _refuse(self, status: int, sentence: str) -> None:
         self._stop_waiting()

@@ -1,4 +1,4 @@
-"""Who may ask: the token, the names a loopback server goes by, and what browsers are told."""
+"""Access control: the token, the host names of a loopback server, and the security headers of every answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def bearer_matches(authorization: str, token: str) -> bool:
-    """Tell whether an `Authorization` header shows the token, in a time that says nothing about it.
+    """Return whether an `Authorization` header holds the token, in a time that does not depend on it.
 
     >>> bearer_matches("Bearer s3cret", "s3cret"), bearer_matches("s3cret", "s3cret")
     (True, False)

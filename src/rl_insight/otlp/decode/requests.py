@@ -80,7 +80,9 @@ def _parse(signal: Signal, body: bytes, request: Message) -> None:
     try:
         request.ParseFromString(body)
     except (DecodeError, RecursionError) as error:
-        raise SchemaError(f"not an OTLP request for {signal.value}: the bytes are no such protobuf message.") from error
+        raise SchemaError(
+            f"not an OTLP request for {signal.value}: the bytes are not that protobuf message."
+        ) from error
 
 
 def _read_json(signal: Signal, body: bytes) -> Any:
@@ -120,7 +122,7 @@ def _base64_of(text: str) -> str:
     try:
         return base64.b64encode(binascii.unhexlify(text)).decode()
     except ValueError as error:
-        raise SchemaError(f"not an OTLP request: {text[:40]!r} is no hexadecimal id.") from error
+        raise SchemaError(f"not an OTLP request: {text[:40]!r} is not a hexadecimal id.") from error
 
 
 def answer(signal: Signal, rejected: int, problem: str) -> Message:

@@ -67,7 +67,7 @@ def as_text(value: Any) -> str:
 
 
 def as_whole_number(value: Any) -> int | None:
-    """Return a step or a rank, however the sender spelled it; None when it is no whole number of 64 bits."""
+    """Return a step or a rank, however the sender spelled it; None when it is not a whole number of 64 bits."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):

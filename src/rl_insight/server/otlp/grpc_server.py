@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
-import grpc  # type: ignore[import-untyped]  # it has no types of its own
+import grpc  # type: ignore[import-untyped]  # it ships no types
 
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import Signal, answer
@@ -111,7 +111,7 @@ class OtlpGrpcServer:
             _abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong.")
 
     def close(self, grace_s: float = 1.0) -> None:
-        """Finish the calls in work, then stop; idempotent."""
+        """Finish the calls in flight, then stop; idempotent."""
         self._server.stop(grace_s).wait(grace_s + 1.0)
 
 

@@ -89,7 +89,7 @@ class OtlpOutcome(msgspec.Struct, frozen=True):
 class _Sender:
     """What is kept about one process that speaks OTLP.
 
-    OTLP numbers nothing, so the numbers are ours: after a restart of the server they go on above those in the store.
+    OTLP does not number its requests, so the server does: after a restart it continues above the numbers in the store.
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ _OPENAPI: dict[str, Any] = {
     "/api/v1/ingest",
     openapi_extra=_OPENAPI,
     responses={
-        400: {"description": "Something in the body is no batch; the rest is kept."},
+        400: {"description": "Something in the body is not a batch; the rest is kept."},
         401: {"description": "The token is missing or wrong."},
         403: {"description": "The request comes from a page of another origin."},
         413: {"description": "The body is too large."},

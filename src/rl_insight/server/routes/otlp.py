@@ -31,7 +31,7 @@ _DOCUMENTED: dict[str, Any] = {
         "requestBody": {"required": True, "content": {PROTOBUF: _BINARY, JSON: {"schema": {"type": "object"}}}}
     },
     "responses": {
-        400: {"description": "The body is no such request."},
+        400: {"description": "The body is not such a request."},
         401: {"description": "The token is missing or wrong."},
         403: {"description": "The request comes from a page of another origin."},
         413: {"description": "The body is too large."},

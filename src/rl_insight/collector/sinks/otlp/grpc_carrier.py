@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import grpc  # type: ignore[import-untyped]  # it has no types of its own
+import grpc  # type: ignore[import-untyped]  # it ships no types
 
 from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
 from rl_insight.otlp.mapping import SERVICES
@@ -77,7 +77,7 @@ class OtlpGrpcCarrier:
         code, sentence = error.code(), " ".join((error.details() or "").split())[:300]
         delay_s = _retry_delay(error)
         if code is grpc.StatusCode.UNAVAILABLE:
-            # A channel keeps growing pauses of its own between attempts to connect; a fresh one connects at once.
+            # A channel waits longer and longer between attempts to connect; a fresh one connects at once.
             self.close()
         if code in _PASSING_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
             return TryAgainError(f"{self.address} answered {code.name} {sentence}.", retry_after_s=delay_s)

@@ -134,7 +134,7 @@ class OtlpSink(Sink):
         self._carrier.close()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what was sent, rejected and lost."""
+        """Return what was sent, rejected and lost."""
         return {
             "endpoint": self._carrier.address,
             "requests": self._attempts.requests,
@@ -243,7 +243,7 @@ def otlp_sinks(
     signals: Collection[str] = SIGNALS,
     **options: Any,
 ) -> list[OtlpSink]:
-    """Return a sink for each signal to one receiver; each has a thread and a queue of its own behind a collector.
+    """Return a sink for each signal to one receiver; each has its own thread and queue behind a collector.
 
     Over HTTP `endpoint` is the base, as in `OTEL_EXPORTER_OTLP_ENDPOINT`: ``/v1/traces`` and so on are appended.
 
@@ -270,7 +270,7 @@ def otlp_sinks(
 
 
 def _signal_url(endpoint: str, signal: str) -> str:
-    """Return the URL for a signal; an endpoint that was given for one signal stands for the base of all."""
+    """Return the URL for a signal; an endpoint that names one signal is taken as the base of all."""
     parts = urlsplit(checked_url(endpoint, "OTLP endpoint"))
     path = parts.path.rstrip("/")
     for other in SIGNALS:
