@@ -34,7 +34,7 @@ from rl_insight.schema.records import (
     SpanRecord,
     records,
 )
-from rl_insight.schema.sessions import SessionBook, SessionRecord
+from rl_insight.sessions.records import SessionBook, SessionRecord
 
 if TYPE_CHECKING:
     from rl_insight.config import InsightConfig

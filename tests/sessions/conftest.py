@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rl_insight.schema.sessions import SessionRecord
+from rl_insight.sessions.records import SessionRecord
 
 
 @pytest.fixture

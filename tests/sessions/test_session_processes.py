@@ -7,7 +7,7 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 import rl_insight as insight
-from rl_insight.schema.sessions import SessionBook
+from rl_insight.sessions.records import SessionBook
 from rl_insight.store import RunStore, queries
 from rl_insight.transport.file import read_batches
 

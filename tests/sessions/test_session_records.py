@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_insight.schema import BatchBuilder, Process
-from rl_insight.schema.sessions import (
-    STATUSES,
+from rl_insight.sessions.model import STATUSES, Snapshot
+from rl_insight.sessions.records import (
     Phase,
     SessionBook,
     SessionEntry,
     SessionRecord,
-    Snapshot,
     Update,
     build_record,
     record_line,
@@ -161,7 +160,7 @@ def test_a_snapshot_that_cannot_be_read_leaves_id_status_and_process(text):
 @settings(deadline=None)
 @given(st.integers(-(10**12), 10**12))
 def test_times_are_aligned_by_the_clock_offset_of_their_process(offset_ns):
-    from rl_insight.schema.sessions import session_updates
+    from rl_insight.sessions.records import session_updates
 
     builder = BatchBuilder()
     builder.add_span(

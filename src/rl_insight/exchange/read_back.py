@@ -9,17 +9,13 @@ import msgspec
 from rl_insight.exchange import rows
 from rl_insight.exchange.rows import ProcessRow, Selection, SeriesRow
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.sessions.model import REPORTED, Session
 from rl_insight.store import queries
 from rl_insight.store.columns import LAST_TIME_NS
 from rl_insight.store.queries import Cursor
-from rl_insight.store.session_rows import Session
 
 _BATCH_ROWS = 5_000
 _PAGE = 10_000
-_SNAPSHOT_FIELDS = (
-    "task_id", "reason", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts", "step", "model_version",
-    "reward", "tokens",
-)  # fmt: skip
 
 
 def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Batch]:
@@ -166,13 +162,8 @@ def _latest_ns(session: Session) -> int:
 
 def _snapshot(session: Session) -> dict[str, object]:
     """Return a session's row as its owner would tell it; what follows from the phases is left out."""
-    found: dict[str, object] = {"session_id": session.session_id}
-    found |= {name: value for name in _SNAPSHOT_FIELDS if (value := getattr(session, name)) is not None}
-    if session.rollout_stats:
-        found["rollout_stats"] = session.rollout_stats
-    if session.counters:
-        found["counters"] = session.counters
-    return found
+    told = ((name, getattr(session, name)) for name in REPORTED if name not in {"rank", "role"})
+    return {"session_id": session.session_id} | {name: value for name, value in told if value not in (None, {})}
 
 
 def _process(row: ProcessRow) -> Process:

@@ -24,7 +24,7 @@ from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
-from rl_insight.schema.sessions import PENDING
+from rl_insight.sessions.model import PENDING
 
 logger = logging.getLogger("rl_insight")
 

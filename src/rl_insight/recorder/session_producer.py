@@ -9,7 +9,7 @@ from rl_insight.recorder import context
 from rl_insight.recorder.decorators import NoSession
 from rl_insight.recorder.losses import shown
 from rl_insight.recorder.sessions import LANE, Phase, Session, Task
-from rl_insight.schema.sessions import PHASE_SEGMENT, SESSION_SEGMENT, TASK_SEGMENT
+from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT, TASK_SEGMENT
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder

@@ -25,7 +25,9 @@ from rl_insight.recorder.context import (
 from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.losses import safe_text, short_text
 from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
-from rl_insight.schema.sessions import ACCEPTED, EXECUTION, LOST, PENDING, PHASE_SEGMENT, STATUSES, seconds_of
+from rl_insight.schema.names import PHASE_SEGMENT
+from rl_insight.schema.tables import seconds_of
+from rl_insight.sessions.model import ACCEPTED, EXECUTION, LOST, PENDING, STATUSES
 
 if TYPE_CHECKING:
     from rl_insight.recorder.session_producer import SessionProducer

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from rl_insight.schema.sessions import PHASE_SEGMENT, SESSION_SEGMENT, seconds_of
+from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
+from rl_insight.schema.tables import seconds_of
 
 TRACE_SOURCE: Final = "monitor.trace_source"
 SESSION_SOURCE: Final = "session"

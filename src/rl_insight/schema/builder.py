@@ -141,7 +141,7 @@ class BatchBuilder:
     def add_session(
         self, *, session_id: str, status: str, time_ns: int, record: str, task_id: str | None = None
     ) -> None:
-        """Add a session's snapshot; `record` is the text of a JSON object, see `rl_insight.schema.sessions`."""
+        """Add a session's snapshot; `record` is the text of a JSON object, see `rl_insight.sessions.records`."""
         text = self.text
         self.sessions.extend((text(session_id), text(task_id), text(status), time_ns, text(record)))
 

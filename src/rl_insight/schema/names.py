@@ -1,4 +1,4 @@
-"""Metric and label names as Prometheus wants them, the same everywhere in RL-Insight."""
+"""Names that are the same everywhere: of metrics and labels as Prometheus wants them, and of kinds of spans."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import Final
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
 OVERFLOW_LABEL: Final = "__overflow__"
+
+SESSION_SEGMENT: Final = "session"
+PHASE_SEGMENT: Final = "phase"
+TASK_SEGMENT: Final = "task"
+"""Segments of the spans of sessions, their phases, and tasks."""
 
 _NOT_IN_METRIC = re.compile(r"[^a-zA-Z0-9_:]")
 _NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")

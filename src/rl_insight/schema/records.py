@@ -88,7 +88,7 @@ class SessionSnapshot(Record, kw_only=True, tag="session"):
     time_ns: int
     """When the snapshot was taken: of several, the newest counts."""
     record: dict[str, Any] = {}
-    """See `rl_insight.schema.sessions.Snapshot`."""
+    """See `rl_insight.sessions.model.Snapshot`."""
 
 
 class SampleRecord(Record, kw_only=True, tag="sample"):

@@ -207,6 +207,15 @@ TABLES: Final[dict[str, type[Table]]] = {
 }
 
 
+def seconds_of(time_ns: int) -> float:
+    """Return nanoseconds as seconds, to the microsecond: a double is exact to a quarter of one.
+
+    >>> seconds_of(1767225600750000000)
+    1767225600.75
+    """
+    return round(time_ns / 1e9, 6)
+
+
 def pack(code: str, values: Iterable[Any]) -> bytes:
     """Return numbers as a raw little-endian column."""
     column = array(code, values)

@@ -3,55 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import isfinite
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from rl_insight.schema.records import read_object
-from rl_insight.schema.sessions import KNOWN_PHASES
-
-
-class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One sample of one task; `_ts` are aligned seconds since 1970, `_s` durations in seconds."""
-
-    session_id: str
-    task_id: str | None = None
-    process_id: str | None = None
-    rank: int | None = None
-    role: str | None = None
-    status: str = "pending"
-    """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
-    reason: str | None = None
-    step: int | None = None
-    model_version: str | None = None
-    reward: float | None = None
-    tokens: int | None = None
-    submit_ts: float | None = None
-    enqueue_ts: float | None = None
-    wait_return_ts: float | None = None
-    finalized_ts: float | None = None
-    queue_wait_s: float | None = None
-    runner_wait_s: float | None = None
-    execution_s: float | None = None
-    post_wait_s: float | None = None
-    total_s: float | None = None
-    generate_s: float | None = None
-    reward_s: float | None = None
-    toolcall_s: float | None = None
-    rollout_stats: dict[str, Any] = {}
-    phase_seconds: dict[str, float] = {}
-    """Every phase by name, the ones above too."""
-    phases: dict[str, list[dict[str, Any]]] = {}
-    """Phase name to its intervals: `start_ts`, `end_ts`, `outcome`, `payload`, and the `span_id` in the timeline."""
-    counters: dict[str, float] = {}
-
-
-NAMES: Final = Session.__struct_fields__
-DURATIONS: Final = tuple(name for name in NAMES if name.endswith("_s"))
-JSON_FIELDS: Final = frozenset({"rollout_stats", "phase_seconds", "phases", "counters"})
-"""Fields that are no single value; nothing can be sorted by them."""
+from rl_insight.sessions.model import COLUMNS, FIELDS, KNOWN_PHASES, OBJECTS, Session
 
 PHASES_TYPE: Final = pa.list_(
     pa.struct(
@@ -66,25 +24,14 @@ PHASES_TYPE: Final = pa.list_(
     )
 )
 """A session's phases in the order in which they began; the payload is the text of a JSON object."""
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "rank": pa.int64(),
-    "step": pa.int64(),
-    "tokens": pa.int64(),
-    "reward": pa.float64(),
-    "phases": PHASES_TYPE,
-}
+ARROW: Final = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64()}
 _encode = msgspec.json.Encoder().encode
-
-
-def column_type(name: str) -> pa.DataType:
-    """Return the type of a column of the table."""
-    return pa.float64() if name.endswith(("_ts", "_s")) else _TYPES.get(name, pa.string())
 
 
 def session_table(sessions: list[Session], snapshot_ns: list[int | None] | None = None) -> pa.Table:
     """Return sessions in the columns of the table."""
     columns: dict[str, pa.Array] = {}
-    for name in NAMES:
+    for name in FIELDS:
         values = [getattr(session, name) for session in sessions]
         if name == "phases":
             columns[name] = _phase_lists(values)
@@ -93,9 +40,9 @@ def session_table(sessions: list[Session], snapshot_ns: list[int | None] | None 
             values = [
                 {name: value for name, value in seconds.items() if name not in KNOWN_PHASES} for seconds in values
             ]
-        if name in JSON_FIELDS:
+        if name in OBJECTS:
             values = list(map(json_of, values))
-        columns[name] = pa.array(values, column_type(name))
+        columns[name] = pa.array(values, ARROW[COLUMNS[name]])
     columns["snapshot_ns"] = pa.array(snapshot_ns or [0] * len(sessions), pa.int64())
     return pa.table(columns)
 
@@ -127,8 +74,8 @@ def _phase_rows(phases: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[Any, 
 
 def session_of_row(values: Iterable[Any]) -> Session:
     """Return the struct of one row of the table."""
-    fields = dict(zip(NAMES, values, strict=True))
-    for name in ("rollout_stats", "phase_seconds", "counters"):
+    fields = dict(zip(FIELDS, values, strict=True))
+    for name in OBJECTS - {"phases"}:
         fields[name] = read_object(fields[name])
     fields["phases"] = _phases_by_name(fields["phases"] or ())
     fields["phase_seconds"] = _every_phase(fields)
@@ -161,22 +108,3 @@ def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
 def json_of(value: dict[str, Any] | None) -> str | None:
     """Return an object as the text of JSON; None where there is nothing in it."""
     return _encode(value).decode() if value else None
-
-
-def text_of(value: Any) -> str | None:
-    """Return what a user gave as text."""
-    return None if value is None else str(value)
-
-
-def number_of(value: Any) -> float | None:
-    """Return a number, also one that JSON spells as text, such as `NaN`."""
-    try:
-        return None if value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def whole_of(value: Any) -> int | None:
-    """Return a whole number that the store can hold."""
-    number = number_of(value)
-    return None if number is None or not isfinite(number) or abs(number) >= 2**62 else int(number)

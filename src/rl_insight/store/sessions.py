@@ -1,6 +1,6 @@
 """Sessions in the store: one row each, rewritten with everything that a commit says about them.
 
-The row is the session's record (see `rl_insight.schema.sessions`) in columns. Snapshots come from the session's owner,
+The row is the session's record (see `rl_insight.sessions.records`) in columns. Snapshots come from the session's owner,
 phases from any process, in any order; both are merged with the row that is there, so nothing is kept in memory.
 """
 
@@ -14,21 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rl_insight.schema import Batch
-from rl_insight.schema.sessions import PENDING, Phase, SessionEntry, SessionRecord, Snapshot, Update, session_updates
+from rl_insight.sessions.model import DEFAULTS, DURATIONS, FIELDS, PENDING, REPORTED, Session, Snapshot, clean
+from rl_insight.sessions.records import Phase, SessionEntry, SessionRecord, Update, session_updates
 from rl_insight.store.catalog import ProcessState, arriving
-from rl_insight.store.session_rows import (
-    DURATIONS,
-    NAMES,
-    Session,
-    number_of,
-    session_of_row,
-    session_table,
-    text_of,
-    whole_of,
-)
+from rl_insight.store.session_rows import session_of_row, session_table
 from rl_insight.store.whole_sessions import SessionBatch, plain
 
-_PLAIN = ("rank", "role", "reason", "step", "submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
 FELL_SILENT: Final = "its process fell silent"
 """The reason of a session that the server closed as lost; taken back when the process is heard of again."""
 
@@ -43,9 +34,9 @@ _FIND_KNOWN = """
     UNION ALL
     SELECT session_id FROM arriving GROUP BY session_id HAVING count(*) > 1
 """
-_READ_ROWS = f"SELECT {', '.join(NAMES)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
+_READ_ROWS = f"SELECT {', '.join(FIELDS)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
 _DELETE_ROWS = "DELETE FROM sessions WHERE rowid IN (SELECT unnest($rows))"
-_INSERT_ROWS = f"INSERT INTO sessions ({', '.join(NAMES)}, snapshot_ns) SELECT * FROM arriving"  # noqa: S608  (constants)
+_INSERT_ROWS = f"INSERT INTO sessions ({', '.join(FIELDS)}, snapshot_ns) SELECT * FROM arriving"  # noqa: S608  (constants)
 
 
 class SessionWriter:
@@ -169,33 +160,19 @@ def session_of(entry: SessionEntry, process_id: str | None) -> Session:
         session_id=str(record["session_id"]),
         process_id=process_id,
         status=record["status"],
-        task_id=text_of(record.get("task_id")),
-        model_version=text_of(record.get("model_version")),
-        reward=number_of(record.get("reward")),
-        tokens=whole_of(record.get("tokens")),
-        rollout_stats=_mapping(record.get("rollout_stats")),
-        counters=_mapping(record.get("counters")),
         phase_seconds={name: record[field] for field, name in seconds.items() if field in record},
         phases=phases,
-        **{name: record.get(name) for name in _PLAIN if name != "reason"},
-        reason=text_of(record.get("reason")),
+        **{name: clean(name, record.get(name, record.get(DEFAULTS.get(name, "")))) for name in REPORTED},
         **{name: record.get(name) for name in DURATIONS},
     )
 
 
 def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
     """Return a row as something that updates can be added to."""
-    known = {name: getattr(session, name) for name in _PLAIN}
     snapshot = Snapshot(
         session_id=session.session_id,
-        task_id=session.task_id,
         status=None if snapshot_ns is None else session.status,
-        model_version=session.model_version,
-        reward=session.reward,
-        tokens=session.tokens,
-        rollout_stats=session.rollout_stats or None,
-        counters=session.counters or None,
-        **known,
+        **{name: _reported(session, name) for name in REPORTED},
     )
     entry = SessionEntry(session.session_id, snapshot, snapshot_ns)
     for name, intervals in session.phases.items():
@@ -205,11 +182,14 @@ def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
     return entry
 
 
+def _reported(session: Session, name: str) -> Any:
+    """Return a field as its owner reported it: what is empty or a default was absent."""
+    value = getattr(session, name)
+    is_default = name in DEFAULTS and value == getattr(session, DEFAULTS[name])
+    return None if value == {} or is_default else value
+
+
 def record_of(session: Session) -> SessionRecord:
     """Return a row as the session's record, as files hold it."""
     entry = entry_of(session, 0)
     return entry.record()
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

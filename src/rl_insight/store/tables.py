@@ -15,6 +15,7 @@ import duckdb
 
 from rl_insight.intake.admission import MAX_LOSS_COUNT, MAX_TIME_NS
 from rl_insight.schema.tables import Column, Events, Histograms, Logs, Samples, Spans, Table
+from rl_insight.sessions.model import COLUMNS as SESSION_COLUMNS
 from rl_insight.store.errors import StoreCorruptError, StoreVersionError
 
 SECOND: Final = 1_000_000_000
@@ -120,18 +121,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "long_spans": {name: DATA_TABLES["span_data"][name] for name in LONG_SPAN_COLUMNS},
     **dict.fromkeys(ROLLUPS, _ROLLUP),
     # One row for each session; snapshot_ns is the time of its owner's latest report, NULL where only phases are known.
-    "sessions": {
-        **_columns(
-            "session_id VARCHAR, task_id VARCHAR, process_id VARCHAR, rank BIGINT, role VARCHAR, status VARCHAR, "
-            "reason VARCHAR, step BIGINT, model_version VARCHAR, reward DOUBLE, tokens BIGINT, submit_ts DOUBLE, "
-            "enqueue_ts DOUBLE, wait_return_ts DOUBLE, finalized_ts DOUBLE, queue_wait_s DOUBLE, runner_wait_s DOUBLE, "
-            "execution_s DOUBLE, post_wait_s DOUBLE, total_s DOUBLE, generate_s DOUBLE, reward_s DOUBLE, "
-            "toolcall_s DOUBLE, rollout_stats VARCHAR, phase_seconds VARCHAR, counters VARCHAR, snapshot_ns BIGINT"
-        ),
-        "phases": (
-            "STRUCT(start_ts DOUBLE, end_ts DOUBLE, span_id UBIGINT, name VARCHAR, outcome VARCHAR, payload VARCHAR)[]"
-        ),
-    },
+    "sessions": SESSION_COLUMNS | {"snapshot_ns": "BIGINT"},
     # The fields of `queries.Finding`; objects and lists are JSON.
     "findings": _columns(
         "finding_id VARCHAR, rule VARCHAR, severity VARCHAR, status VARCHAR, title VARCHAR, explanation VARCHAR, "

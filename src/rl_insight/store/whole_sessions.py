@@ -8,7 +8,7 @@ The rows are the same either way.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, Final
@@ -20,12 +20,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rl_insight.schema import Batch, Process
-from rl_insight.schema.sessions import EXECUTION, KNOWN_PHASES, union_length
 from rl_insight.schema.tables import Sessions
+from rl_insight.sessions.model import (
+    COLUMNS,
+    DEFAULTS,
+    EXECUTION,
+    FIELDS,
+    KNOWN_PHASES,
+    MARKS,
+    OBJECTS,
+    REPORTED,
+    clean,
+)
+from rl_insight.sessions.records import union_length
 from rl_insight.store.columns import Texts
-from rl_insight.store.session_rows import NAMES, PHASES_TYPE, json_of, number_of, whole_of
+from rl_insight.store.session_rows import ARROW, PHASES_TYPE, json_of
 
-_STEP_LIMIT = 2**62
 _LIFECYCLE = ("queue_wait", "runner_wait", "post_wait", "total")
 _NO_TEXT = pa.scalar(None, pa.string())
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +44,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-MARKS: Final = ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
+VALUES: Final = tuple(name for name in REPORTED if name not in {"rank", "role", *MARKS})
+"""What the owner of a session reports beside its marks."""
 
 
 @dataclass(slots=True)
@@ -46,15 +57,8 @@ class WholeSessions:
     time_ns: Integers
     marks: dict[str, Floats]
     """All of `MARKS`; one that is absent is NaN."""
-    task_id: Sequence[Any]
-    reason: Sequence[Any]
-    rollout_stats: Sequence[msgspec.Raw]
-    """JSON; what is no object does not count."""
-    counters: Sequence[msgspec.Raw]
-    step: Sequence[int | None]
-    model_version: Sequence[Any]
-    reward: Sequence[Any]
-    tokens: Sequence[Any]
+    reported: dict[str, Sequence[Any]]
+    """All of `VALUES`; those that are objects are `msgspec.Raw`, and what is not an object does not count."""
 
 
 @dataclass(slots=True)
@@ -89,15 +93,15 @@ class SessionBatch(Batch, kw_only=True):
     """The sessions in the columns of the table."""
 
 
-_VALUES = ("task_id", "reason", "step", "model_version", "reward", "tokens")
-_TEXTS = ("rollout_stats", "counters")
+_TEXTS = tuple(name for name in VALUES if name in OBJECTS)
+_SCALARS = tuple(name for name in VALUES if name not in OBJECTS)
 
 
 def plain(batch: Batch) -> Batch:
     """Return a batch as one that can be sent: each whole session becomes a snapshot."""
     if not isinstance(batch, SessionBatch):
         return batch
-    rows = batch.rows.select(["session_id", "status", *_VALUES, *MARKS, *_TEXTS]).to_pylist()
+    rows = batch.rows.select(["session_id", "status", *_SCALARS, *MARKS, *_TEXTS]).to_pylist()
     strings = list(batch.strings)
 
     def positions(texts: Iterable[str | None]) -> bytes:
@@ -121,8 +125,8 @@ def plain(batch: Batch) -> Batch:
 
 
 def _snapshot_text(row: dict[str, Any]) -> str:
-    """Return the JSON of a snapshot, see `rl_insight.schema.sessions.Snapshot`."""
-    told = {name: row[name] for name in ("session_id", *_VALUES, *MARKS) if row[name] is not None}
+    """Return the JSON of a snapshot, see `rl_insight.sessions.model.Snapshot`."""
+    told = {name: row[name] for name in ("session_id", *_SCALARS, *MARKS) if row[name] is not None}
     told |= {name: msgspec.Raw(row[name].encode()) for name in _TEXTS if row[name] is not None}
     if not isfinite(told.get("reward", 0.0)):
         told["reward"] = str(told["reward"])  # JSON has no number for it
@@ -138,24 +142,17 @@ def whole_session_table(process: Process, whole: WholeSessions, phases: WholePha
     durations |= {f"{name}_s": intervals.seconds() for name, intervals in known.items()}
     columns: dict[str, Any] = {
         "session_id": whole.session_id,
-        "task_id": _texts(whole.task_id),
         "process_id": _repeated(process.process_id, pa.string(), count),
         "rank": _repeated(process.rank, pa.int64(), count),
         "role": _repeated(process.role or None, pa.string(), count),
         "status": pa.array(whole.status, pa.string()),
-        "reason": _values(whole.reason, str, pa.string()),
-        "step": _values(whole.step, _step, pa.int64()),
-        "model_version": _values(whole.model_version, str, pa.string()),
-        "reward": _values(whole.reward, number_of, pa.float64()),
-        "tokens": _values(whole.tokens, whole_of, pa.int64()),
-        "rollout_stats": _objects(whole.rollout_stats),
-        "counters": _objects(whole.counters),
+        **{name: _column(name, values) for name, values in _with_defaults(whole.reported).items()},
         "phases": named.lists(),
         "phase_seconds": _other_seconds(named, durations, count),
     }
     for name, values in (whole.marks | durations).items():
         columns[name] = pa.array(values, mask=np.isnan(values))
-    table = pa.table({name: columns[name] for name in NAMES})
+    table = pa.table({name: columns[name] for name in FIELDS})
     return table.append_column("snapshot_ns", pa.array(whole.time_ns))
 
 
@@ -288,24 +285,28 @@ def _microseconds(time_ns: Integers) -> Integers:
     return whole
 
 
-def _values(values: Sequence[Any], convert: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
+def _with_defaults(reported: dict[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    found = dict(reported)
+    for name, other in DEFAULTS.items():
+        pairs = zip(reported[name], reported[other], strict=True)
+        found[name] = [default if value is None else value for value, default in pairs]
+    return found
+
+
+def _column(name: str, values: Sequence[Any]) -> pa.Array:
     """Return what users gave, made fit for a column; mostly nothing was given."""
+    if name in OBJECTS:
+        return _objects(values)
+    kind = ARROW[COLUMNS[name]]
     absent = values.count(None)
     if absent == len(values):
-        return pa.nulls(len(values), kind)
-    if absent:
-        return pa.array([None if value is None else convert(value) for value in values], kind)
-    return pa.array(list(map(convert, values)), kind)
-
-
-def _texts(values: Sequence[Any]) -> pa.Array:
-    """Return what users gave as text; whole numbers, as ids are, all at once."""
-    if set(map(type, values)) == {int}:
+        return pa.nulls(absent, kind)
+    if kind == pa.string() and set(map(type, values)) == {int}:
         try:
-            return pa.array(values, pa.int64()).cast(pa.string())
+            return pa.array(values, pa.int64()).cast(kind)  # ids as whole numbers, all at once
         except OverflowError:
             pass  # one of them has more than 64 bits
-    return _values(values, str, pa.string())
+    return pa.array([clean(name, value) for value in values], kind)
 
 
 def _objects(values: Sequence[msgspec.Raw]) -> pa.Array:
@@ -324,7 +325,3 @@ def _objects(values: Sequence[msgspec.Raw]) -> pa.Array:
 
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
-
-
-def _step(step: int) -> int | None:
-    return step if abs(step) < _STEP_LIMIT else None

@@ -155,7 +155,7 @@ def exported_spans(batches):
 
 
 def sessions(batches):
-    from rl_insight.schema.sessions import SessionBook
+    from rl_insight.sessions.records import SessionBook
 
     book = SessionBook()
     for batch in batches:

@@ -18,7 +18,7 @@ from rl_insight.collector.derived.tables import SECOND, Distributions, Source, S
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, Run, RunActivity
 from rl_insight.metrics import Family, LabelItems
 from rl_insight.schema import Batch, Process
-from rl_insight.schema.sessions import SESSION_SEGMENT
+from rl_insight.schema.names import SESSION_SEGMENT
 
 
 class DerivedMetrics(Sink):

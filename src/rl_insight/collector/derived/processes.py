@@ -11,7 +11,8 @@ from rl_insight.collector.derived.tables import OVERFLOW_KEY, SECOND, Source, la
 from rl_insight.collector.run_activity import run_of
 from rl_insight.metrics import Declaration, Family, LabelItems
 from rl_insight.schema import NO_STEP, Batch, Process
-from rl_insight.schema.sessions import EXECUTION, PENDING, PHASE_SEGMENT
+from rl_insight.schema.names import PHASE_SEGMENT
+from rl_insight.sessions.model import EXECUTION, PENDING
 
 STATE_SEGMENT = "state_interval"
 

@@ -13,16 +13,10 @@ import msgspec
 from rl_insight.compat._recording import BatchFiles
 from rl_insight.compat.areal.scopes import THREAD, thread_names
 from rl_insight.schema import Batch
+from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT, TASK_SEGMENT
 from rl_insight.schema.records import EventRecord, SpanRecord, records
-from rl_insight.schema.sessions import (
-    PENDING,
-    PHASE_SEGMENT,
-    SESSION_SEGMENT,
-    TASK_SEGMENT,
-    SessionBook,
-    SessionRecord,
-    record_line,
-)
+from rl_insight.sessions.model import PENDING
+from rl_insight.sessions.records import SessionBook, SessionRecord, record_line
 
 if TYPE_CHECKING:
     from rl_insight.recorder.flusher import Flusher

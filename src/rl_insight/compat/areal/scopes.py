@@ -18,7 +18,7 @@ from rl_insight.monitor import default_monitor
 from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step, reset, step_of
 from rl_insight.recorder.sessions import Phase
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
-from rl_insight.schema.sessions import PHASE_SEGMENT
+from rl_insight.schema.names import PHASE_SEGMENT
 
 if TYPE_CHECKING:
     from rl_insight.compat.areal.sessions import SessionTracer

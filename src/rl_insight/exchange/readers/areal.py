@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -16,11 +16,12 @@ from msgspec.structs import astuple
 
 from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
-from rl_insight.schema.sessions import PENDING, PHASE_SEGMENT, SESSION_SEGMENT
+from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans
+from rl_insight.sessions.model import MARKS, OBJECTS, PENDING, REPORTED, Snapshot
 from rl_insight.store.columns import Texts
 from rl_insight.store.whole_sessions import (
-    MARKS,
+    VALUES,
     Floats,
     Integers,
     SessionBatch,
@@ -47,26 +48,22 @@ class _Phase(msgspec.Struct, gc=False):
 _PhasesByName = dict[str, list[_Phase] | None]
 
 
-class _Line(msgspec.Struct, gc=False):
-    """What is read of a line; durations are left out, because they follow from the rest."""
-
-    session_id: int | str
-    task_id: Any = None
-    rank: int | None = None
-    role: str | None = None
-    status: str = PENDING
-    reason: Any = None
-    submit_ts: float | None = _NO_TIME
-    enqueue_ts: float | None = _NO_TIME
-    wait_return_ts: float | None = _NO_TIME
-    finalized_ts: float | None = _NO_TIME
-    rollout_stats: msgspec.Raw = _NOTHING
-    phases: _PhasesByName | None = None
-    counters: msgspec.Raw = _NOTHING
-    step: int | None = None
-    model_version: Any = None
-    reward: Any = None
-    tokens: Any = None
+_KINDS: dict[str, tuple[Any, Any]] = {
+    name: (msgspec.Raw, _NOTHING) if name in OBJECTS else (float | None, _NO_TIME) if name in MARKS else (kind, None)
+    for name, kind in get_type_hints(Snapshot).items()
+    if name in REPORTED
+}
+# What is read of a line; durations are left out, because they follow from the rest.
+_Line: Any = msgspec.defstruct(
+    "_Line",
+    [
+        ("session_id", int | str),
+        ("status", str, PENDING),
+        *((name, kind, default) for name, (kind, default) in _KINDS.items()),
+        ("phases", _PhasesByName | None, None),
+    ],
+    gc=False,
+)
 
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
@@ -103,7 +100,7 @@ class ArealSessionReader(Reader):
             self._processes[rank, role] = found
         return found
 
-    def _batch(self, process: Process, lines: list[_Line]) -> SessionBatch:
+    def _batch(self, process: Process, lines: list[Any]) -> SessionBatch:
         sessions = _SessionColumns(process, lines, self.context.origin_ns / 1e9, self._trace, self._spans)
         self._spans += len(sessions.span_id)
         texts = Texts(sessions.strings)
@@ -119,10 +116,10 @@ class ArealSessionReader(Reader):
         )
 
 
-def _by_owner(lines: list[_Line]) -> dict[tuple[int | None, str | None], list[_Line]]:
+def _by_owner(lines: list[Any]) -> dict[tuple[int | None, str | None], list[Any]]:
     if len({line.rank for line in lines}) == 1 and len({line.role for line in lines}) == 1:
         return {(lines[0].rank, lines[0].role): lines}
-    owners: dict[tuple[int | None, str | None], list[_Line]] = {}
+    owners: dict[tuple[int | None, str | None], list[Any]] = {}
     for line in lines:
         owners.setdefault((line.rank, line.role), []).append(line)
     return owners
@@ -139,7 +136,7 @@ class _SessionColumns:
         first: how many spans of this file came before.
     """
 
-    def __init__(self, process: Process, lines: list[_Line], origin_s: float, trace: int, first: int) -> None:
+    def __init__(self, process: Process, lines: list[Any], origin_s: float, trace: int, first: int) -> None:
         self._count = count = len(lines)
         # Columns from tuples: half the time of a comprehension for each field.
         columns = zip(*map(astuple, lines), strict=True)
@@ -211,14 +208,7 @@ class _SessionColumns:
             status=self._statuses,
             time_ns=self._time_ns,
             marks=self._marks,
-            task_id=given["task_id"],
-            reason=given["reason"],
-            rollout_stats=given["rollout_stats"],
-            counters=given["counters"],
-            step=given["step"],
-            model_version=given["model_version"],
-            reward=given["reward"],
-            tokens=given["tokens"],
+            reported={name: given[name] for name in VALUES},
         )
 
     def whole_phases(self) -> WholePhases:

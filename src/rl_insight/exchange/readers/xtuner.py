@@ -9,7 +9,7 @@ import msgspec
 
 from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Process
-from rl_insight.schema.sessions import PHASE_SEGMENT
+from rl_insight.schema.names import PHASE_SEGMENT
 
 _STEP_LIMIT = 2**62
 _CANCELLED = frozenset({"cancelled", "canceled", "aborted"})

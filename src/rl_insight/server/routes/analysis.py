@@ -9,7 +9,6 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.schema.sessions import record_line
 from rl_insight.server.answers import (
     LimitParameter,
     RunParameter,
@@ -21,6 +20,7 @@ from rl_insight.server.answers import (
     reading,
 )
 from rl_insight.server.routes.timeline import LaneIds
+from rl_insight.sessions.records import record_line
 from rl_insight.store import queries
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.sessions import SessionDetail

@@ -4,6 +4,7 @@
 ...     queries.hotspots(cursor, queries.Scope(last_steps=1))
 """
 
+from rl_insight.sessions.model import Session
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.breakdown import Breakdown, RoleIdle, breakdown, idle_by_role
 from rl_insight.store.queries.findings import Finding, read_findings, write_findings
@@ -34,7 +35,6 @@ from rl_insight.store.queries.sql import SqlResult, run_sql
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
-from rl_insight.store.session_rows import Session
 
 __all__ = [
     "Breakdown",

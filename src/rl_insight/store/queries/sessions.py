@@ -7,11 +7,12 @@ from typing import Any, Literal
 import msgspec
 
 from rl_insight.intake import silence_ns
-from rl_insight.schema.sessions import LOST, SessionRecord
+from rl_insight.sessions.model import FIELDS, LOST, OBJECTS, Session
+from rl_insight.sessions.records import SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
 from rl_insight.store.run_store import RunStore
-from rl_insight.store.session_rows import JSON_FIELDS, Session, session_of_row
+from rl_insight.store.session_rows import session_of_row
 from rl_insight.store.sessions import FELL_SILENT, read_entries, record_of, write_entries
 from rl_insight.store.tables import SECOND
 
@@ -36,7 +37,7 @@ class SessionInFlight(msgspec.Struct, frozen=True, kw_only=True):
     open_phases: int
 
 
-_COLUMNS = ", ".join(Session.__struct_fields__)
+_COLUMNS = ", ".join(FIELDS)
 _SESSIONS = f"""
     SELECT {_COLUMNS} FROM sessions WHERE {{where}}
     ORDER BY {{order}} {{direction}} NULLS LAST, session_id LIMIT $limit OFFSET $offset
@@ -54,7 +55,7 @@ _FRAGMENTS = {
     "phase": "list_contains(list_transform(phases, lambda phase: phase.name), $phase)",
     "text": "(session_id ILIKE $text ESCAPE '!' OR task_id ILIKE $text ESCAPE '!' OR reason ILIKE $text ESCAPE '!')",
 }
-SORTABLE = tuple(name for name in Session.__struct_fields__ if name not in JSON_FIELDS)
+SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
 
 _IN_FLIGHT = """
     WITH open_phases AS (

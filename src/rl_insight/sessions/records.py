@@ -1,4 +1,4 @@
-"""Session records: what the owner of a session knows, plus the phases that any process recorded for it.
+"""Session records: what the owner of a session reports, plus the phases that any process recorded for it.
 
 The owner sends snapshots; phases are spans that carry the session's id, from whichever process they ran in.
 `build_record` puts both together. Files, the store and importers all use it, so a record means the same everywhere.
@@ -13,47 +13,20 @@ from typing import Any, Final
 import msgspec
 
 from rl_insight.schema.batch import Batch
+from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.records import read_object
-from rl_insight.schema.tables import NO_STEP
+from rl_insight.schema.tables import NO_STEP, seconds_of
+from rl_insight.sessions.model import (
+    ACCEPTED,
+    EXECUTION,
+    KNOWN_PHASES,
+    MARKS,
+    OBJECTS,
+    PENDING,
+    Snapshot,
+)
 
-SESSION_SEGMENT: Final = "session"
-PHASE_SEGMENT: Final = "phase"
-TASK_SEGMENT: Final = "task"
-
-PENDING: Final = "pending"
-ACCEPTED: Final = "accepted"
-LOST: Final = "lost"
-STATUSES: Final = (PENDING, ACCEPTED, "rejected", "failed", "dropped", "cancelled", LOST)
-
-OPEN_PHASE: Final = "open"
 _STATUS_OF_OUTCOME = {"ok": ACCEPTED, "error": "failed", "cancelled": "cancelled"}
-EXECUTION: Final = "execution"
-
-
-class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A session as its owner last told; times are seconds since 1970.
-
-    What users give is of any type that JSON has: one odd value must not cost the rest.
-    """
-
-    session_id: int | str = ""
-    """The id as its owner gave it; in a batch, text stands in the column alone."""
-    task_id: Any = None
-    rank: int | None = None
-    role: str | None = None
-    status: str | None = None
-    """None: no owner has told yet; the record's status then follows from the phases."""
-    reason: Any = None
-    submit_ts: float | None = None
-    enqueue_ts: float | None = None
-    wait_return_ts: float | None = None
-    finalized_ts: float | None = None
-    rollout_stats: Any = None
-    counters: Any = None
-    step: int | None = None
-    model_version: Any = None
-    reward: Any = None
-    tokens: Any = None
 
 
 class Phase(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -103,10 +76,8 @@ class SessionRecord(dict[str, Any]):
             return default
 
 
-_FIELDS_BEFORE = ("task_id", "session_id", "rank", "role")
-_MARKS = ("submit_ts", "enqueue_ts", "wait_return_ts", "finalized_ts")
-_FIELDS_AFTER = ("step", "model_version", "reward", "tokens")
-KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")
+_FIELDS = Snapshot.__struct_fields__
+_BEFORE_DURATIONS, _AFTER_DURATIONS = _FIELDS[: _FIELDS.index("counters")], _FIELDS[_FIELDS.index("counters") :]
 
 
 def build_record(snapshot: Snapshot, phases: Iterable[Phase] = ()) -> SessionRecord:
@@ -125,20 +96,15 @@ def build_record(snapshot: Snapshot, phases: Iterable[Phase] = ()) -> SessionRec
     for phase in ordered:
         by_name.setdefault(phase.name, []).append(phase)
     record = SessionRecord()
-    _copy(record, snapshot, _FIELDS_BEFORE)
+    _copy(record, snapshot, _BEFORE_DURATIONS)
     record["status"] = snapshot.status or _status_of_phases(ordered)
-    _copy(record, snapshot, ("reason", *_MARKS))
-    if snapshot.rollout_stats:
-        record["rollout_stats"] = snapshot.rollout_stats
     durations = _lifecycle(snapshot, by_name.get(EXECUTION, []))
     for name in sorted(by_name, key=_known_first):
         durations.setdefault(f"{name}_s", phase_seconds(by_name[name]))
     record.update({name: value for name, value in durations.items() if value is not None})
     if by_name:
         record["phases"] = {name: [_phase_fields(phase) for phase in same] for name, same in by_name.items()}
-    if snapshot.counters:
-        record["counters"] = snapshot.counters
-    _copy(record, snapshot, _FIELDS_AFTER)
+    _copy(record, snapshot, _AFTER_DURATIONS)
     return record
 
 
@@ -166,7 +132,7 @@ def phase_seconds(phases: Iterable[Phase]) -> float | None:
 def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(snapshot, name)
-        if value is not None:
+        if name == "status" or not (value is None or (name in OBJECTS and not value)):
             record[name] = value
 
 
@@ -188,15 +154,6 @@ def _known_first(name: str) -> int:
 
 def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else _rounded(max(0.0, end - start))
-
-
-def seconds_of(time_ns: int) -> float:
-    """Return nanoseconds as seconds, to the microsecond.
-
-    >>> seconds_of(1767225600750000000)
-    1767225600.75
-    """
-    return _rounded(time_ns / 1e9)
 
 
 def _rounded(seconds: float) -> float:
@@ -263,7 +220,7 @@ def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
             snapshot.task_id = text(task_id)
         snapshot.rank = batch.process.rank
         snapshot.role = batch.process.role or None
-        for mark in _MARKS:
+        for mark in MARKS:
             moment = getattr(snapshot, mark)
             if moment is not None and offset_ns:
                 setattr(snapshot, mark, _rounded(moment + offset_ns / 1e9))
@@ -306,7 +263,7 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
 
 
 class SessionBook:
-    """Sessions in the making, from batches in any order; for whoever has no store.
+    """Sessions in the making, from batches in any order; for programs without a store.
 
     >>> SessionBook().record("unknown") is None
     True

@@ -1,0 +1,136 @@
+"""The fields of a session, listed once.
+
+`Session` is a session as the store keeps it and the API answers it; `Snapshot` is what its owner reports. The store's
+columns, the order of a record, imports and exports follow from these two classes. A new field goes into both.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+PENDING: Final = "pending"
+ACCEPTED: Final = "accepted"
+LOST: Final = "lost"
+STATUSES: Final = (PENDING, ACCEPTED, "rejected", "failed", "dropped", "cancelled", LOST)
+
+EXECUTION: Final = "execution"
+KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")
+"""Phases whose seconds have a field; those of others are in `phase_seconds`."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One sample of one task; `_ts` are aligned seconds since 1970, `_s` durations in seconds."""
+
+    session_id: str
+    task_id: str | None = None
+    process_id: str | None = None
+    rank: int | None = None
+    role: str | None = None
+    status: str = PENDING
+    """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
+    reason: str | None = None
+    step: int | None = None
+    model_version: str | None = None
+    reward: float | None = None
+    tokens: int | None = None
+    submit_ts: float | None = None
+    enqueue_ts: float | None = None
+    wait_return_ts: float | None = None
+    finalized_ts: float | None = None
+    queue_wait_s: float | None = None
+    runner_wait_s: float | None = None
+    execution_s: float | None = None
+    post_wait_s: float | None = None
+    total_s: float | None = None
+    generate_s: float | None = None
+    reward_s: float | None = None
+    toolcall_s: float | None = None
+    rollout_stats: dict[str, Any] = {}
+    phase_seconds: dict[str, float] = {}
+    """Every phase by name, the ones above too."""
+    phases: dict[str, list[dict[str, Any]]] = {}
+    """Phase name to its intervals: `start_ts`, `end_ts`, `outcome`, `payload`, and the `span_id` in the timeline."""
+    counters: dict[str, float] = {}
+
+
+class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The owner's latest report of a session; times are seconds since 1970. A record has the fields in this order.
+
+    What users give is of any type that JSON has: one odd value must not cost the rest.
+    """
+
+    task_id: Any = None
+    session_id: int | str = ""
+    """The id as its owner gave it; in a batch, text is in the column alone."""
+    rank: int | None = None
+    role: str | None = None
+    status: str | None = None
+    """None: the owner has not reported yet; the record's status then follows from the phases."""
+    reason: Any = None
+    submit_ts: float | None = None
+    enqueue_ts: float | None = None
+    wait_return_ts: float | None = None
+    finalized_ts: float | None = None
+    rollout_stats: Any = None
+    counters: Any = None
+    step: int | None = None
+    model_version: Any = None
+    reward: Any = None
+    tokens: Any = None
+
+
+FIELDS: Final = Session.__struct_fields__
+REPORTED: Final = tuple(name for name in Snapshot.__struct_fields__ if name not in {"session_id", "status"})
+"""The fields of a snapshot that can be absent."""
+DEFAULTS: Final[dict[str, str]] = {}
+"""Fields that take the value of another one in the store where they are absent."""
+MARKS: Final = tuple(name for name in REPORTED if name.endswith("_ts"))
+DURATIONS: Final = tuple(name for name in FIELDS if name.endswith("_s"))
+
+_KINDS: Final = {name: str(kind) for name, kind in get_type_hints(Session).items()}
+OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))
+"""Compound fields; not sortable."""
+_PHASES = "STRUCT(start_ts DOUBLE, end_ts DOUBLE, span_id UBIGINT, name VARCHAR, outcome VARCHAR, payload VARCHAR)[]"
+
+
+def _store_type(name: str) -> str:
+    if name in OBJECTS:
+        return _PHASES if name == "phases" else "VARCHAR"
+    return "DOUBLE" if "float" in _KINDS[name] else "BIGINT" if "int" in _KINDS[name] else "VARCHAR"
+
+
+COLUMNS: Final = {name: _store_type(name) for name in FIELDS}
+"""The fields as columns of the store."""
+
+
+def clean(name: str, value: Any) -> Any:
+    """Return what a user reported as a value of a session's field; None where it cannot be one.
+
+    >>> clean("task_id", 17), clean("reward", "NaN"), clean("tokens", "many"), clean("counters", None)
+    ('17', nan, None, {})
+    """
+    if name in OBJECTS:
+        return value if isinstance(value, dict) else {}
+    if value is None:
+        return None
+    kind = COLUMNS[name]
+    return str(value) if kind == "VARCHAR" else number_of(value) if kind == "DOUBLE" else whole_of(value)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number, also one that JSON spells as text, such as `NaN`."""
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def whole_of(value: Any) -> int | None:
+    """Return an integer that the store can hold."""
+    if value.__class__ is int:
+        return value if abs(value) < 2**62 else None
+    number = number_of(value)
+    return None if number is None or not isfinite(number) or abs(number) >= 2**62 else int(number)
