@@ -42,6 +42,7 @@ class SessionProducer:
         *,
         session_id: Any = None,
         step: int | None = None,
+        group_id: int | str | None = None,
         model_version: int | str | None = None,
         rollout_stats: Mapping[str, float] | None = None,
         lane: str | None = None,
@@ -61,14 +62,15 @@ class SessionProducer:
             task_id: The dataset item; that of the enclosing `task` when left out.
             session_id: An id of your own, unique in the run; one is made when it is left out.
             step: The training step of everything inside.
+            group_id: The group that its reward is compared in, as GRPO does; the task's id when left out.
             model_version: The weights that the sample is made with.
             rollout_stats: The counts of the executor: accepted, enqueued, rejected, running.
             lane: Where the timeline shows it; a lane of all sessions when left out.
             attributes: Anything else to keep with the session's span.
         """
         facts = None
-        if model_version is not None or rollout_stats is not None:
-            facts = {"model_version": model_version, "rollout_stats": rollout_stats}
+        if model_version is not None or rollout_stats is not None or group_id is not None:
+            facts = {"group_id": group_id, "model_version": model_version, "rollout_stats": rollout_stats}
         made = self.new_session(task_id, session_id, step, facts, attributes, lane)
         if made is None:
             return NoSession("session", self.new_session, task_id, session_id, step, facts, attributes, lane)

@@ -33,6 +33,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
     reason: str | None = None
     step: int | None = None
+    group_id: str | None = None
+    """The group that the sample's reward is compared in, as GRPO does; by default its task."""
     model_version: str | None = None
     reward: float | None = None
     tokens: int | None = None
@@ -77,6 +79,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
     rollout_stats: Any = None
     counters: Any = None
     step: int | None = None
+    group_id: Any = None
     model_version: Any = None
     reward: Any = None
     tokens: Any = None
@@ -85,7 +88,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
 FIELDS: Final = Session.__struct_fields__
 REPORTED: Final = tuple(name for name in Snapshot.__struct_fields__ if name not in {"session_id", "status"})
 """The fields of a snapshot that can be absent."""
-DEFAULTS: Final[dict[str, str]] = {}
+DEFAULTS: Final[dict[str, str]] = {"group_id": "task_id"}
 """Fields that take the value of another one in the store where they are absent."""
 MARKS: Final = tuple(name for name in REPORTED if name.endswith("_ts"))
 DURATIONS: Final = tuple(name for name in FIELDS if name.endswith("_s"))

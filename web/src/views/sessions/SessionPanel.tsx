@@ -125,6 +125,7 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
     ["Reward", session.reward == null ? null : formatNumber(session.reward)],
     ["Tokens", session.tokens == null ? null : formatTokens(session.tokens)],
     ["Model version", session.model_version],
+    ["Group", session.group_id === session.task_id ? null : session.group_id],
   ];
   return (
     <section>
