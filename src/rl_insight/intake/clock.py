@@ -10,6 +10,8 @@ _SMALL_NS: Final = 10_000_000
 _LARGE_NS: Final = 200_000_000
 _STEADY_NS: Final = 100_000_000
 _STEADY_HITS: Final = 3
+_LONGEST_NS = 2**60
+"""36 years: an offset beyond this would make sums of times overflow."""
 
 
 class ClockOffset:
@@ -64,7 +66,7 @@ class ClockOffset:
 
     def observe(self, *, sent_ns: int, received_ns: int) -> None:
         """Take note of one batch: when it was made, by its process's clock, and when it arrived, by ours."""
-        difference = received_ns - sent_ns
+        difference = max(-_LONGEST_NS, min(received_ns - sent_ns, _LONGEST_NS))
         minima = self._minima
         while minima and minima[-1][1] >= difference:
             minima.pop()

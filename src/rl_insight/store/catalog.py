@@ -192,7 +192,7 @@ def _clean_labels(labels: str) -> str:
     """Return labels as the text of a JSON object with sorted keys and text values."""
     try:
         found = msgspec.json.decode(labels) if labels else {}
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         found = {}
     if not isinstance(found, dict):
         found = {}

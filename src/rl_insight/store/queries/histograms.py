@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rl_insight.schema.histogram import BUCKETS_PER_OCTAVE, lower_bound, quantile, upper_bound
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.metrics import _CHOSEN, Axis, Chosen, Line, Matcher, check_range, choose
+from rl_insight.store.queries.metrics import _CHOSEN, AXES, Axis, Chosen, Line, Matcher, check_range, choose
 
 
 class HeatMap(msgspec.Struct, frozen=True):
@@ -51,10 +51,6 @@ _STATES = """
         unnest(codes) AS code, unnest(counts) AS value
     FROM numbered
 """
-_AXES = {
-    "time": ("(time_ns + offset_ns) // $width * $width", "true"),
-    "step": ("step // $width * $width", "step IS NOT NULL"),
-}
 Buckets = dict[int, int]
 
 
@@ -150,7 +146,7 @@ def _merged(
     merged: dict[tuple[int, int], Buckets] = {}
     if not chosen.series:
         return merged
-    x_sql, has_x = _AXES[axis]
+    x_sql, has_x = AXES[axis]
     sql = _CHOSEN + _STATES.format(x=x_sql, has_x=has_x)
     parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
     found = cursor.execute(sql, parameters).fetchnumpy()

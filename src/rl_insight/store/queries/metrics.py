@@ -131,7 +131,7 @@ _INCREASE = """
     SELECT line, x, sum(CASE WHEN value >= before THEN value - before ELSE value END)
     FROM changes WHERE wanted GROUP BY line, x ORDER BY line, x
 """
-_AXES = {
+AXES = {
     "time": ("(time_ns + offset_ns) // $width * $width", "true"),
     "step": ("step // $width * $width", "step IS NOT NULL"),
 }
@@ -246,7 +246,7 @@ def range_query(
         raise QueryError(f"aggregation {how!r} is unknown: it must be one of {', '.join(get_args(Aggregation))}.")
     if not chosen.series:
         return []
-    x, has_x = _AXES[axis]
+    x, has_x = AXES[axis]
     template = _INCREASE if how in {"rate", "increase"} else _VALUES + _GAUGE[how]
     parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
     rows = cursor.execute(_CHOSEN + template.format(x=x, has_x=has_x), parameters).fetchall()
@@ -260,7 +260,7 @@ def check_range(start_ns: int, end_ns: int, width: int, axis: str) -> None:
     Raises:
         QueryError: what is wrong.
     """
-    if axis not in _AXES:
+    if axis not in AXES:
         raise QueryError(f"axis {axis!r} is unknown: it must be time or step.")
     if not -(2**62) < start_ns < end_ns < 2**62:
         raise QueryError(f"the range from {start_ns} to {end_ns} is empty or out of range.")

@@ -104,14 +104,16 @@ _SUMMARY = """
         (SELECT count(*) FROM event_data), (SELECT count(*) FROM log_data),
         (SELECT count(*) FROM series), (SELECT count(*) FROM sample_data), (SELECT count(*) FROM histogram_data),
         (SELECT count(*) FROM sessions), (SELECT count(*) FROM findings),
-        (SELECT coalesce(sum(count), 0)::BIGINT FROM losses)
+        (SELECT least(coalesce(sum(count), 0), 9223372036854775807)::BIGINT FROM losses)
 """
 
 _PROCESSES = """
     WITH open_counts AS (
         SELECT process, count(*) AS spans FROM open_span_data JOIN lanes USING (lane_id) GROUP BY process
     ),
-    lost AS (SELECT process, sum(count)::BIGINT AS count FROM losses GROUP BY process)
+    lost AS (
+        SELECT process, least(sum(count), 9223372036854775807)::BIGINT AS count FROM losses GROUP BY process
+    )
     SELECT process_id, host, pid, role, rank, labels, started_ns, first_seen_ns, last_seen_ns, heartbeat_s, final,
         clock_offset_ns, low_water, above, coalesce(open_counts.spans, 0), coalesce(lost.count, 0)
     FROM processes JOIN ledger USING (process) LEFT JOIN open_counts USING (process) LEFT JOIN lost USING (process)
