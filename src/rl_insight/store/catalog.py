@@ -14,7 +14,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from rl_insight.intake import ClockOffset, Intake, Ledger
+from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
 
 
@@ -43,6 +43,8 @@ class Catalog:
         self._new_names: list[tuple[int, str]] = []
         self._new_series: list[tuple[int, int, str, str, str, str]] = []
         self._new_losses: list[tuple[int, str, str, int]] = []
+        self._new_states: list[tuple[int, int, str]] = []
+        self._new_history: list[tuple[int, int, str, str, int]] = []
         self._changed_losses: dict[tuple[int, str, str], int] = {}
 
     @classmethod
@@ -75,21 +77,39 @@ class Catalog:
 
     def take(self, batch: Batch, state: ProcessState, now_ns: int, *, live: bool) -> bool:
         """Take a batch; False if it had been taken before."""
-        if not state.intake.take(batch, now_ns, live=live):
+        intake = state.intake
+        was_seen_ns, before = intake.last_seen_ns, intake.liveness(now_ns)
+        if not intake.take(batch, now_ns, live=live):
             return False
         self._changed_processes[state.number] = state
+        if live:
+            self._note_liveness(state, was_seen_ns, before, now_ns)
         for loss in batch.losses:
-            self._note_loss((state.number, loss.kind, loss.reason), loss.count)
+            if self._note_loss((state.number, loss.kind, loss.reason), loss.count) and live:
+                self._new_history.append((state.number, now_ns, loss.kind, loss.reason, loss.count))
         return True
 
-    def _note_loss(self, key: tuple[int, str, str], count: int) -> None:
+    def _note_liveness(self, state: ProcessState, was_seen_ns: int, before: Liveness, now_ns: int) -> None:
+        """Write down how a process changed; that it fell silent is known when it is heard of again."""
+        intake = state.intake
+        if not was_seen_ns:
+            self._new_states.append((state.number, now_ns, "live"))
+        elif before == "silent":
+            self._new_states.append((state.number, was_seen_ns + silence_ns(intake.process.heartbeat_s), "silent"))
+            self._new_states.append((state.number, now_ns, "live"))
+        if intake.final and before != "ended":
+            self._new_states.append((state.number, now_ns, "ended"))
+
+    def _note_loss(self, key: tuple[int, str, str], count: int) -> bool:
+        """Take note of a total; False if nothing was lost since the last one."""
         known = self.losses.get(key)
         if known is not None and known >= count:
-            return
+            return False
         self.losses[key] = count
         if known is None:
             self._new_losses.append((*key, count))
         self._changed_losses[key] = count
+        return True
 
     def lane_id(self, process: int, lane: str | None) -> int:
         """Return the number of a lane; None is the process's own."""
@@ -128,13 +148,23 @@ class Catalog:
         insert(connection, "names", {"a": pa.int32(), "b": pa.string()}, self._new_names)
         insert(connection, "series", _SERIES_TYPES, self._new_series)
         insert(connection, "losses", _LOSS_TYPES, self._new_losses)
+        insert(connection, "process_states", _STATE_TYPES, self._new_states)
+        insert(connection, "loss_history", _HISTORY_TYPES, self._new_history)
         fresh = {state.number for state in self._new_processes}
         changed = [state for number, state in self._changed_processes.items() if number not in fresh]
         self._update(connection, changed)
 
     def saved(self) -> None:
         """Forget what was pending: the transaction is through."""
-        for pending in (self._new_processes, self._new_lanes, self._new_names, self._new_series, self._new_losses):
+        for pending in (
+            self._new_processes,
+            self._new_lanes,
+            self._new_names,
+            self._new_series,
+            self._new_losses,
+            self._new_states,
+            self._new_history,
+        ):
             pending.clear()
         self._changed_processes.clear()
         self._changed_losses.clear()
@@ -264,6 +294,14 @@ _PROCESS_TYPES = {
 }
 _LEDGER_TYPES = {"process": pa.int32(), "low_water": pa.int64(), "above": pa.string()}
 _LOSS_TYPES = {"process": pa.int32(), "kind": pa.string(), "reason": pa.string(), "count": pa.int64()}
+_STATE_TYPES = {"process": pa.int32(), "time_ns": pa.int64(), "state": pa.string()}
+_HISTORY_TYPES = {
+    "process": pa.int32(),
+    "time_ns": pa.int64(),
+    "kind": pa.string(),
+    "reason": pa.string(),
+    "count": pa.int64(),
+}
 _SERIES_TYPES = {
     "series_id": pa.int32(),
     "process": pa.int32(),
