@@ -230,3 +230,39 @@ def test_waiting_for_a_hub_that_hangs_costs_the_recording_thread_nothing(run_dri
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: value("rl_insight_monitor_calls_total") == 5001)
     """)
+
+
+def test_the_hub_outlives_its_maker_and_each_process_has_its_own_names(run_driver):
+    out = run_driver("""
+    @ray.remote(num_cpus=0)
+    class Worker:
+        def start(self, *names):
+            insight.init(*names, config={"server": {"backend": "ray"}, "prometheus": {"metrics_report_port": 0}})
+            insight.metric_gauge("reward", 1.0, of=names[1] if names else "nameless")
+            return insight.flush(30)
+
+        def record(self, value):
+            insight.metric_gauge("later", value)
+            return insight.flush(60)
+
+    nameless, trainer = Worker.remote(), Worker.remote()
+    assert ray.get(nameless.start.remote())
+    assert ray.get(trainer.start.remote("math", "grpo"))
+    lines = wait_until(lambda: len(found := [l for l in metrics().splitlines() if "_reward{" in l]) == 2 and found)
+    named = [line for line in lines if 'project="math"' in line and 'experiment_name="grpo"' in line]
+    print([line.split('of="')[1].split('"')[0] for line in named])
+    found = status()
+    print(found["actor_name"], found["namespace"], found["prometheus_metrics_enabled"], found["events_applied"] > 0)
+    print(found["metrics_endpoint"] == found["metrics_url"], bool(found["node_ip"]), found["otel_traces_enabled"])
+    ray.kill(nameless)
+    wait_until(lambda: not hubs())
+    assert ray.get(trainer.record.remote(2.0))
+    wait_until(lambda: value("rl_insight_monitor_later{") == 2.0)
+    print(value('rl_insight_monitor_reward{of="grpo"'))
+    """)
+    assert out.splitlines() == [
+        "['grpo']",
+        "RLInsightMonitorHub rl-insight-monitor True True",
+        "True True False",
+        "1.0",
+    ]

@@ -48,6 +48,7 @@ class MonitorHub:
     def __init__(self, config: dict[str, Any], run: dict[str, str], hub_id: str) -> None:
         self._config = config_from_dict(config)
         self._run = run
+        self._batches = 0
         settings = self._config
         process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
         relay = create_transport("http", settings, process) if settings.server.url else None
@@ -64,6 +65,7 @@ class MonitorHub:
 
     def ingest(self, payload: bytes) -> None:
         """Take one encoded batch."""
+        self._batches += 1
         self._road.send(payload)
 
     def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -74,6 +76,15 @@ class MonitorHub:
         """Tell what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
         status = self._road.get_status()
         status["metrics_url"] = self._endpoint.url if self._endpoint else None
+        status |= {  # as rl-insight 0.3.0 names them
+            "actor_name": NAME_PREFIX.rstrip("_"),
+            "namespace": NAMESPACE,
+            "node_ip": _node_address(),
+            "metrics_endpoint": status["metrics_url"],
+            "prometheus_metrics_enabled": self._endpoint is not None,
+            "otel_traces_enabled": bool(self._config.otlp.traces_endpoint or self._config.server.url),
+            "events_applied": self._batches,
+        }
         status["registration"] = (
             self._registration.get_status() if self._registration else {"not_registered": self._not_registered}
         )
@@ -251,10 +262,24 @@ def wait_for_hub(timeout_s: float) -> Any:
 
 
 def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
-    """Make the transport of a process that has Ray: to the job's hub, which is started if there is none."""
+    """Make the transport of a process that has Ray: to the job's hub, which is started if there is none.
+
+    A hub ends with the process that started it; the next process that misses it starts another, and all send their
+    metrics again.
+    """
+    run = RunIdentity(process.run_id, process.project, process.experiment_name)
+
+    def find_or_start() -> Any:
+        found = find_hub()
+        if found is None:
+            found = start_hub(config, run)
+            transport.flush_hub = True
+        return found
+
     hub = find_hub()
     if hub is not None:
         hub.stay.remote()
-        return RayTransport(hub, find_hub)
-    hub = start_hub(config, RunIdentity(process.run_id, process.project, process.experiment_name))
-    return RayTransport(hub, find_hub, flush_hub=True)
+        transport = RayTransport(hub, find_or_start)
+    else:
+        transport = RayTransport(start_hub(config, run), find_or_start, flush_hub=True)
+    return transport

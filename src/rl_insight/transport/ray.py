@@ -31,7 +31,7 @@ class RayTransport(Transport):
 
     def __init__(self, hub: Any, find_hub: Callable[[], Any], *, flush_hub: bool = False) -> None:
         self._hub = hub
-        self._flush_hub = flush_hub
+        self.flush_hub = flush_hub
         """True in the process whose end is the hub's end: what the hub still holds must leave before."""
         self._find_hub = find_hub
         self._waiting: deque[bytes] = deque()
@@ -130,7 +130,7 @@ class RayTransport(Transport):
             delivered = self._changed.wait_for(
                 lambda: not self._waiting and not self._in_flight, max(0.0, deadline - time.monotonic())
             )
-        if not delivered or not self._flush_hub:
+        if not delivered or not self.flush_hub:
             return delivered
         return self._wait_for_hub(deadline - time.monotonic())
 
@@ -154,7 +154,7 @@ class RayTransport(Transport):
             self._waiting_bytes = 0
         if lost:
             self.on_loss("batches", "closed", lost)
-        if self._flush_hub:
+        if self.flush_hub:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
