@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import os
-import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from rl_insight.backoff import Backoff
 from rl_insight.config import InsightConfig, load_config
 from rl_insight.config.paths import find_local_server
-from rl_insight.errors import ConfigError
+from rl_insight.http_client import request
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
+from rl_insight.transport._http_client import TARGETS_PATH
+from rl_insight.urls import without_credentials
 
 logger = logging.getLogger("rl_insight")
 
-_TIMEOUT_S = 10.0
 _ATTEMPTS = 5
 _FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
 _INIT_WAIT_S = 10.0
 _LEASE_S = 600.0
-"""The server forgets a target that it could not read for so long: an engine that ended does not take itself back."""
+"""The server drops a target that it could not read for this long, because an engine that ended cannot deregister."""
+_JSON = {"Content-Type": "application/json"}
 
 
 def update_prometheus_config(
@@ -39,16 +40,16 @@ def update_prometheus_config(
 ) -> threading.Thread | None:
     """Have the server read the metrics of these endpoints, such as those of inference engines, from now on.
 
-    Returns at once; a thread of its own talks to the server, and a server that is away is one line in the log.
+    Returns at once; a separate thread talks to the server, and a server that is away is one line in the log.
 
     >>> import rl_insight as insight
     >>> insight.update_prometheus_config(["node7:8000", "node8:8000"], "vllm", {"role": "rollout"})  # doctest: +SKIP
 
     Args:
-        *arguments: `server_addresses`, `job_name` and `labels` by position; a configuration may stand before them, as
+        *arguments: `server_addresses`, `job_name` and `labels` by position; a configuration may come before them, as
             older versions had it.
         server_addresses: each ``host:port`` or a URL.
-        job_name: what they are; stands on their metrics as `job`.
+        job_name: what they are; attached to their metrics as `job`.
         labels: one set for all, or a list with one, or None, for each address.
         config: as for `init`; it says where the server is.
         run_id: the run that the metrics belong to; by default that of `init`, which may be called a little later.
@@ -115,7 +116,7 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
     if registration["run_id"] is None:
         registration |= _run_of_this_process()
     registration["lease_s"] = _LEASE_S
-    pause_s = _FIRST_PAUSE_S
+    backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     shown = ", ".join(registration["addresses"][:3])
     for attempt in range(_ATTEMPTS):
         url, token = _server(settings)
@@ -123,17 +124,17 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
             if url is None:
                 problem = "no server is known. Start one with `rl-insight server start`, or set RL_INSIGHT_SERVER_URL"
             else:
-                status, sentence = _post(url, token, registration)
-                if 200 <= status < 300:
+                body = msgspec.json.encode(registration)
+                reply = request("POST", url.rstrip("/") + TARGETS_PATH, body, headers=_JSON, token=token)
+                if reply.is_success:
                     return
-                problem = f"{url} answered {status}: {sentence}"
-                if 400 <= status < 500 and status not in {408, 429}:
+                problem = f"{without_credentials(url)} answered {reply.status}: {reply.sentence}"
+                if 400 <= reply.status < 500 and reply.status not in {408, 429}:
                     break
-        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, training goes on
-            problem = f"{url} cannot be reached: {error or type(error).__name__}"
+        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, training continues
+            problem = str(error) or type(error).__name__
         if attempt + 1 < _ATTEMPTS:
-            threading.Event().wait(pause_s)
-            pause_s *= 2
+            time.sleep(backoff.next_s())
     logger.warning("RL-Insight does not read the metrics of %s: %s.", shown, problem.rstrip("."))
 
 
@@ -154,23 +155,3 @@ def _server(settings: InsightConfig) -> tuple[str | None, str | None]:
         return settings.server.url, settings.server.token
     local = find_local_server()
     return (None, None) if local is None else (local.url, settings.server.token or local.token)
-
-
-def _post(url: str, token: str | None, registration: dict[str, Any]) -> tuple[int, str]:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"server.url {url!r} is not the address of a server.")
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=context)
-    else:
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    try:
-        path = parts.path.rstrip("/") + "/api/v1/targets"
-        connection.request("POST", path, body=msgspec.json.encode(registration), headers=headers)
-        response = connection.getresponse()
-        return response.status, " ".join(response.read(2000).decode("utf-8", "replace").split())
-    finally:
-        connection.close()

@@ -2,9 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
 
 import rl_insight.targets as subject
+from rl_insight.http_client import Reply
 from rl_insight.targets import update_prometheus_config
 
 
@@ -22,11 +24,12 @@ def sent(monkeypatch):
     """What would be posted, instead of posting it."""
     posts = []
 
-    def post(url, token, registration):
-        posts.append((url, token, registration))
-        return 200, ""
+    def post(method, url, body, *, headers, token):
+        assert (method, headers) == ("POST", {"Content-Type": "application/json"})
+        posts.append((url.removesuffix("/api/v1/targets"), token, msgspec.json.decode(body)))
+        return Reply(200, b"", {})
 
-    monkeypatch.setattr(subject, "_post", post)
+    monkeypatch.setattr(subject, "request", post)
     return posts
 
 
@@ -114,7 +117,7 @@ def test_a_server_that_is_away_is_one_line_in_the_log(caplog, monkeypatch):
     update_prometheus_config("a:1").join(10)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
-    assert "cannot be reached" in lines[0]
+    assert "does not answer" in lines[0]
     assert "no server is known" in lines[1]
 
 

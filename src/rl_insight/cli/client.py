@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import InsightError
+from rl_insight.http_client import Connection
 
 if TYPE_CHECKING:
     from rl_insight.server.state import ServerRecord
@@ -63,31 +61,16 @@ def request(
     Raises:
         InsightError: the server cannot be reached.
     """
-    url = urlsplit(record.url)
-    headers = {"Authorization": f"Bearer {record.token}"} if record.token else {}
-    body = None
-    if content is not None:
-        body = msgspec.json.encode(content)
-        headers["Content-Type"] = "application/json"
-    connection: http.client.HTTPConnection
-    if url.scheme == "https":
-        connection = http.client.HTTPSConnection(
-            url.hostname or "", url.port, timeout=timeout_s, context=_tls(record.tls_cert)
-        )
-    else:
-        connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=timeout_s)
+    body = None if content is None else msgspec.json.encode(content)
+    headers = {} if content is None else {"Content-Type": "application/json"}
+    connection = connect(record, timeout_s)
     try:
-        connection.request(method, path, body=body, headers=headers)
-        response = connection.getresponse()
-        return response.status, response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise InsightError(f"the server at {record.url} does not answer: {error or type(error).__name__}.") from error
+        reply = connection.request(method, path, body, headers)
     finally:
         connection.close()
+    return reply.status, reply.body
 
 
-def _tls(certificate: str | None) -> ssl.SSLContext:
-    """Trust exactly the certificate that the server on this machine was started with, whatever name it is for."""
-    context = ssl.create_default_context(cafile=certificate)
-    context.check_hostname = False
-    return context
+def connect(record: ServerRecord, timeout_s: float = _TIMEOUT_S) -> Connection:
+    """Return a connection to the server; with TLS, exactly the certificate it was started with is trusted."""
+    return Connection(record.url, token=record.token, timeout_s=timeout_s, trust=record.tls_cert)

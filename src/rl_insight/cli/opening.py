@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.client import call, directory_of
-from rl_insight.cli.transfer import Connection
+from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def destination(data_dir: str | None) -> Iterator[Destination]:
         with local_runs(data_dir, threads=1) as runs:
             yield StoreDestination(runs)
         return
-    connection = Connection(record)
+    connection = RunTransfer(record)
     try:
         yield ServerDestination(connection.post_frames)
     finally:
@@ -87,7 +87,7 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
             with local_runs(data_dir) as runs, runs.open(run or _latest(runs.list_runs(), data_dir)) as store:
                 yield store
             return
-        connection = Connection(record)
+        connection = RunTransfer(record)
         try:
             run_id = run
             if run_id is None:

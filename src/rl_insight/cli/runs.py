@@ -13,7 +13,7 @@ import typer
 from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json, say_table
 from rl_insight.cli.opening import AsJson, DataDir, local_runs, running_record
-from rl_insight.cli.transfer import Connection
+from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import InsightError
 
 app = typer.Typer(help="List, show, delete, copy out and take in runs.", no_args_is_help=True)
@@ -125,7 +125,7 @@ def export(
 
 def _download(record: Any, run: str, target: Path) -> None:
     partial = target.with_name(f".{target.name}.partial")
-    connection = Connection(record)
+    connection = RunTransfer(record)
     try:
         connection.download_run(run, partial)
         partial.rename(target)
@@ -149,7 +149,7 @@ def import_(
     else:
         if not file.is_file():
             raise InsightError(f"cannot import {file}: there is no such file.")
-        connection = Connection(record)
+        connection = RunTransfer(record)
         try:
             run_id = connection.upload_run(file)["run_id"]
         finally:

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
-import urllib.request
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from math import isfinite
 from urllib.parse import urlsplit
 
@@ -17,8 +16,10 @@ import msgspec
 
 from rl_insight.hardware.base import Kind, Reading, Source
 from rl_insight.hardware.exposition import Sample, SeriesReader
-from rl_insight.hardware.fetch import MAX_PAGE_BYTES, FetchError, Target, fetch_all
+from rl_insight.hardware.fetch import FetchError, Target, fetch_all
 from rl_insight.hardware.quantities import QUANTITIES
+from rl_insight.http_client import HttpError, request
+from rl_insight.urls import split_http_url
 
 _MIB = 1024.0**2
 
@@ -195,8 +196,8 @@ def _merged(readings: list[Reading]) -> list[Reading]:
 
 def _target(url: str) -> Target | None:
     """Return where to fetch a plain HTTP page; None for one that needs TLS."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = split_http_url(url)
+    if parts is None or not parts.hostname:
         raise ValueError(f"{url!r} is not the address of an exporter. Write it like 'http://10.0.0.7:9400/metrics'.")
     if parts.scheme == "https":
         return None
@@ -206,8 +207,7 @@ def _target(url: str) -> Target | None:
 
 def _fetch_tls(url: str, timeout_s: float) -> bytes | FetchError:
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s, context=ssl.create_default_context()) as answer:
-            page: bytes = answer.read(MAX_PAGE_BYTES)
-            return page
-    except OSError as error:
+        reply = request("GET", url, timeout_s=timeout_s)
+    except HttpError as error:
         return FetchError(str(error))
+    return reply.body if reply.status == HTTPStatus.OK else FetchError(f"it answered with status {reply.status}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.backoff import Backoff
 from rl_insight.transport._http_client import TARGETS_PATH, IngestClient
 
 logger = logging.getLogger("rl_insight")
@@ -56,7 +57,7 @@ class TargetRegistration:
         self._is_registered: bool | None = None
         """As the server has it; None while that is not known."""
         self._renewals = self._failures = 0
-        self._failures_in_a_row = 0
+        self._backoff = Backoff(min(_FIRST_RETRY_S, renew_s), renew_s)
         self._last_error: str | None = None
         self._thread = threading.Thread(target=self._run, name="rl-insight-registration", daemon=True)
         self._thread.start()
@@ -116,12 +117,11 @@ class TargetRegistration:
             first = problem is not None and self._last_error is None
             self._last_error = problem
             if problem is None:
-                self._failures_in_a_row = 0
+                self._backoff.reset()
                 self._is_registered = wanted
                 self._renewals += wanted
             else:
                 self._failures += 1
-                self._failures_in_a_row += 1
                 # What was registered may or may not be there still: the next answer tells.
                 self._is_registered = None
             self._changed.notify_all()
@@ -133,8 +133,8 @@ class TargetRegistration:
             )
 
     def _pause_s(self, *, wanted: bool) -> float | None:
-        if self._failures_in_a_row:
-            return min(self._renew_s, _FIRST_RETRY_S * 2.0 ** min(self._failures_in_a_row - 1, 10))
+        if self._last_error is not None:
+            return self._backoff.next_s()
         return self._renew_s if wanted else None
 
 

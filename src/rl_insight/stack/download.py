@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_insight._version import __version__
+from rl_insight.backoff import Backoff
 from rl_insight.stack.errors import StackError
 
 Progress = Callable[[int, int | None], None]
@@ -22,6 +23,7 @@ _CHUNK = 256 * 1024
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 5
 _FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
 _MAX_TEXT_BYTES = 4 * 1024 * 1024
 
 
@@ -43,6 +45,7 @@ def fetch(
     partial = target.with_name(target.name + ".partial")
     stamp = target.with_name(target.name + ".etag")
     target.parent.mkdir(parents=True, exist_ok=True)
+    backoff = Backoff(pause_s, _LONGEST_PAUSE_S)
     for attempt in range(1, attempts + 1):
         try:
             _fetch_rest(url, partial, stamp, progress)
@@ -57,7 +60,7 @@ def fetch(
             partial.replace(target)
             stamp.unlink(missing_ok=True)
             return
-        time.sleep(pause_s * 2 ** (attempt - 1))
+        time.sleep(backoff.next_s())
 
 
 def fetch_text(url: str) -> str:

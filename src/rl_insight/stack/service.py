@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import logging
 import os
 import signal
@@ -14,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
+
+from rl_insight.http_client import HttpError, request
 
 logger = logging.getLogger(__name__)
 
@@ -67,15 +67,10 @@ def launch(spec: ServiceSpec) -> subprocess.Popen[bytes]:
 
 def is_ready(url: str, path: str) -> bool:
     """Ask a service once whether it can be used; never through a proxy."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PROBE_TIMEOUT_S)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
+        return request("GET", url.rstrip("/") + path, timeout_s=_PROBE_TIMEOUT_S).status == HTTPStatus.OK
+    except HttpError:
         return False
-    finally:
-        connection.close()
 
 
 def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rl_insight.backoff import Backoff
 from rl_insight.stack.errors import StackError
 from rl_insight.stack.service import ServiceSpec, describe_exit, end_group, is_ready, last_lines, launch, signal_group
 from rl_insight.stack.settings import StackSettings
@@ -149,7 +150,7 @@ class _Child:
         self._started_at = 0.0
         self._restart_at: float | None = None
         self._restarts = 0
-        self._crashes = 0
+        self._backoff: Backoff | None = None
         self._last_exit = ""
 
     def launch(self) -> None:
@@ -191,9 +192,10 @@ class _Child:
         return False
 
     def _note_crash(self, code: int, settings: StackSettings) -> None:
-        self._crashes = 1 if time.monotonic() - self._started_at > _STEADY_S else self._crashes + 1
+        if self._backoff is None or time.monotonic() - self._started_at > _STEADY_S:
+            self._backoff = Backoff(settings.restart_delay_s, settings.restart_delay_max_s)
         self._last_exit = describe_exit(code)
-        pause_s = min(settings.restart_delay_s * 2 ** (self._crashes - 1), settings.restart_delay_max_s)
+        pause_s = self._backoff.next_s()
         self._restart_at = time.monotonic() + pause_s
         self._process = None
         self.state = "restarting"

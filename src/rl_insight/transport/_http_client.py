@@ -226,12 +226,12 @@ def _answer(response: http.client.HTTPResponse, content: bytes) -> Answer:
     return Answer(
         status=response.status,
         sentence=" ".join(said.split())[:300] or response.reason,
-        retry_after_s=_retry_after(response.headers.get("Retry-After")),
+        retry_after_s=retry_after(response.headers.get("Retry-After")),
         is_receipt=is_object,
     )
 
 
-def _retry_after(value: str | None) -> float | None:
+def retry_after(value: str | None) -> float | None:
     """Read a Retry-After header, which holds seconds or a date."""
     if value is None:
         return None

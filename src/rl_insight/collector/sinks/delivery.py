@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rl_insight._version import __version__
+from rl_insight.backoff import Backoff
 from rl_insight.errors import BatchRefusedError, ConfigError, TransportError
-from rl_insight.transport._http_client import _retry_after
-from rl_insight.urls import without_credentials
+from rl_insight.http_client import Connection, HttpError
+from rl_insight.transport._http_client import retry_after
+from rl_insight.urls import split_http_url, without_credentials
 
 USER_AGENT = f"rl-insight/{__version__}"
 
 _FIRST_PAUSE_S = 0.25
 _MAX_PAUSE_S = 5.0
 _MAX_ANSWER_BYTES = 64 * 1024
-_MAX_SENTENCE = 300
 
 Answer = TypeVar("Answer")
 
@@ -67,51 +67,34 @@ class HttpCarrier:
     def __init__(
         self, url: str, *, headers: Mapping[str, str], timeout_s: float, is_passing: Callable[[int], bool]
     ) -> None:
-        self.address = without_credentials(url)
-        self._url = urlsplit(url)
-        self._target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-        self._headers = {"User-Agent": USER_AGENT, **headers}
-        if self._url.username is not None:
-            credentials = f"{unquote(self._url.username)}:{unquote(self._url.password or '')}"
-            self._headers.setdefault("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
-        self._timeout_s = timeout_s
         self._is_passing = is_passing
-        self._connection: http.client.HTTPConnection | None = None
+        parts = urlsplit(url)
+        self._query = f"?{parts.query}" if parts.query else ""
+        own = {"User-Agent": USER_AGENT, **headers}
+        if parts.username is not None:
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            own.setdefault("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
+        self._connection = Connection(url, headers=own, timeout_s=timeout_s)
+        self.address = self._connection.address
 
     def send(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
         """Post one body and return the answer's."""
         try:
-            connection = self._connect()
-            connection.request("POST", self._target, body=body, headers={**self._headers, **(headers or {})})
-            response = connection.getresponse()
-            answer = response.read(_MAX_ANSWER_BYTES)
-            if not response.isclosed():
-                self.close()
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise TryAgainError(f"{self.address} cannot be reached: {type(error).__name__}: {error}.") from error
-        if 200 <= response.status < 300:
-            return answer
-        sentence = " ".join(answer.decode("utf-8", "replace").split())[:_MAX_SENTENCE] or response.reason
-        if self._is_passing(response.status):
+            reply = self._connection.request("POST", self._query, body, headers, _MAX_ANSWER_BYTES)
+        except HttpError as error:
+            raise TryAgainError(str(error)) from error
+        if reply.is_success:
+            return reply.body
+        if self._is_passing(reply.status):
             raise TryAgainError(
-                f"{self.address} answered {response.status} {sentence}.",
-                retry_after_s=_retry_after(response.headers.get("Retry-After")),
+                f"{self.address} answered {reply.status} {reply.sentence}.",
+                retry_after_s=retry_after(reply.headers.get("Retry-After")),
             )
-        raise RefusedError(f"{self.address} refused the request: {response.status} {sentence}.", response.status)
+        raise RefusedError(f"{self.address} refused the request: {reply.status} {reply.sentence}.", reply.status)
 
     def close(self) -> None:
         """Close the connection; the next `send` opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._connection is None:
-            kind: Callable[..., http.client.HTTPConnection]
-            kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(self._url.hostname or "", self._url.port, timeout=self._timeout_s)
-        return self._connection
+        self._connection.close()
 
 
 class Retries:
@@ -133,18 +116,17 @@ class Retries:
             TransportError: the time is up.
         """
         deadline = time.monotonic() + self._retry_for_s
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while True:
             self.requests += 1
             try:
                 return attempt()
             except TryAgainError as error:
-                wait_s = max(pause_s, error.retry_after_s or 0.0)
+                wait_s = max(backoff.next_s(), error.retry_after_s or 0.0)
                 if time.monotonic() + wait_s > deadline:
                     raise TransportError(str(error)) from error
             self.retries += 1
             time.sleep(wait_s)
-            pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
 
 def checked_url(url: str, what: str) -> str:
@@ -153,12 +135,7 @@ def checked_url(url: str, what: str) -> str:
     Raises:
         ConfigError: it has another scheme, or no host.
     """
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if split_http_url(url) is None:
         raise ConfigError(
             f"{without_credentials(url)!r} cannot be the {what}: it must be an http or https URL with a host."
         )
