@@ -20,9 +20,8 @@ from typing import Any
 from benchmarks.diagnosis_runs import SHAPES
 from benchmarks.diagnosis_script import BEGIN_S, SECOND, Script
 from benchmarks.harness import Figure, Options
-from rl_insight.diagnosis.engine import top_findings
 from rl_insight.diagnosis.run import replay
-from rl_insight.store.queries.findings import Finding
+from rl_insight.store.queries.findings import Finding, top_findings
 from rl_insight.store.run_store import RunStore
 
 NAME = "diagnosis"

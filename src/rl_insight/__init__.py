@@ -34,6 +34,7 @@ trace_state = _monitor.trace_state
 trace_op = _monitor.trace_op
 trace_span = _monitor.trace_span
 trace_event = _monitor.trace_event
+alert = _monitor.alert
 log = _monitor.log
 
 session = _monitor.session
@@ -50,6 +51,7 @@ __all__ = [
     "InsightHandler",
     "__version__",
     "agent_loop_session",
+    "alert",
     "attach",
     "call_remote",
     "close",

@@ -285,6 +285,18 @@ class Producer(SessionProducer):
             return
         recorder.record_point(EVENT, 0, name, attributes)
 
+    def alert(self, title: str, text: str = "", level: str = "warning") -> None:
+        """Raise a finding of the run, and tell whoever the server's `alerts` name.
+
+        >>> alert("reward service is down", "no answer for a minute", "critical")
+
+        Args:
+            title: One sentence.
+            text: What there is to know about it.
+            level: `info`, `warning` or `critical`.
+        """
+        self.trace_event("alert", title=title, text=text, level=level)
+
     def log(self, level: int | str, message: str, /, **fields: Any) -> None:
         """Record a log line with the current span, session, step and lane.
 

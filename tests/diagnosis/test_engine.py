@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_insight.diagnosis.engine import Engine, finding_id, top_findings
+from rl_insight.diagnosis.engine import Engine, finding_id
 from rl_insight.diagnosis.rule import Observation, Rule, Signal
+from rl_insight.store.queries import top_findings
 
 
 class _Told(Rule):

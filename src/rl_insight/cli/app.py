@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from rl_insight.cli import exporting, hotspots, importing, report, run, runs, server, sessions, version
+from rl_insight.cli import diagnose, exporting, hotspots, importing, report, run, runs, server, sessions, version
 from rl_insight.cli.console import fail
 from rl_insight.errors import ConfigError, InsightError
 
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "report": report.report,
     "hotspots": hotspots.hotspots,
     "sessions": sessions.sessions,
+    "diagnose": diagnose.diagnose,
     "run": run.run,
     "version": version.version,
 }

@@ -242,12 +242,3 @@ def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:
     """Return the id of a fault: the same for the same rule, culprit and beginning, live and offline."""
     text = "\0".join((rule, *identity, anchor))
     return f"{rule}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
-
-
-def top_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that no other one explains, the most severe and latest first."""
-    every = list(findings)
-    redundant = {finding_id for finding in every for finding_id in finding.explains}
-    order = {"critical": 0, "warning": 1, "info": 2}
-    kept = [finding for finding in every if finding.finding_id not in redundant]
-    return sorted(kept, key=lambda one: (one.status != "open", order.get(one.severity, 3), -one.start_ns))

@@ -88,6 +88,8 @@ class RunModel:
         self.last_activity_ns = 0
         """When training code last recorded the end of anything."""
         self.first_ns = 0
+        self.listening_since_ns = 0
+        """When the server began to listen: silence before that is the server's."""
         self._unlabeled: dict[int, list[SampleRow]] = {}
         self._counter: dict[int, int] = {}
         self._marked: list[Step] = []
@@ -255,7 +257,8 @@ class RunModel:
 
     def silent_s(self, process: ProcessRow) -> float:
         """Return for how long nothing was heard of a process."""
-        return max(0, self.as_of_ns - process.last_seen_ns) / SECOND if process.is_live else 0.0
+        heard_ns = max(process.last_seen_ns, self.listening_since_ns)
+        return max(0, self.as_of_ns - heard_ns) / SECOND if process.is_live else 0.0
 
     def workers(self) -> list[ProcessRow]:
         """Return the processes of the training itself, without scrape targets."""

@@ -115,8 +115,9 @@ def _has_reached(model: RunModel, step: int) -> bool:
 class LiveDiagnosis:
     """A run that is being recorded."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, listening_since_ns: int = 0) -> None:
         self._settings = settings
+        self._listening_since_ns = listening_since_ns
         self._diagnosis: Diagnosis | None = None
         self._feed: LiveFeed | None = None
         self._newest_ns = 0
@@ -142,6 +143,7 @@ class LiveDiagnosis:
         if self._feed is None or self._diagnosis is None:
             self._feed = LiveFeed(cursor)
             self._diagnosis = Diagnosis(self._feed, self._settings)
+            self._diagnosis.model.listening_since_ns = self._listening_since_ns
         feed, diagnosis = self._feed, self._diagnosis
         feed.poll(cursor)
         self._first_ns = self._first_ns or feed.first_ns

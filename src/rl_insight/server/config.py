@@ -81,6 +81,36 @@ class StoreSettings:
 
 
 @dataclass(slots=True)
+class DiagnosisSettings:
+    """How runs are diagnosed while they are recorded."""
+
+    enabled: bool = True
+    """Whether runs are diagnosed while they are recorded."""
+    interval_s: Interval = 5.0
+    """Between two evaluations."""
+    rules: dict[str, Any] = field(default_factory=dict)
+    """Rule to parameter to value, such as `straggler.ratio`; `enabled: false` switches a rule off."""
+
+
+@dataclass(slots=True)
+class AlertSettings:
+    """Who is told when a finding opens and when it is resolved."""
+
+    webhook: str | None = None
+    """A URL that gets the finding as JSON."""
+    slack: str | None = field(default=None, repr=False)
+    """A Slack-compatible incoming webhook that gets one line of text."""
+    command: str | None = None
+    """A shell command that gets the finding as JSON on its standard input."""
+    severity: Literal["info", "warning", "critical"] = "warning"
+    """The least severity that is told."""
+    rules: list[str] = field(default_factory=list)
+    """Only findings of these rules; empty means all."""
+    link: str | None = None
+    """The address of the page in links; null means the address the server listens on."""
+
+
+@dataclass(slots=True)
 class ServerSettings:
     """All settings of the server."""
 
@@ -126,6 +156,8 @@ class ServerSettings:
     sql: SqlSettings = field(default_factory=SqlSettings)
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    diagnosis: DiagnosisSettings = field(default_factory=DiagnosisSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     sinks: dict[str, Any] = field(default_factory=dict, repr=False)
     """Other systems that get what the server stored: by name of a sink, its options."""
     stack: StackSettings = field(default_factory=StackSettings)
@@ -193,6 +225,19 @@ def _check(settings: ServerSettings) -> None:
         raise ConfigError(f"page_dir cannot be {settings.page_dir!r}: there is no such folder.")
     _check_tls(settings)
     make_sinks(settings.sinks)  # says what is wrong with them
+    _check_diagnosis(settings)
+
+
+def _check_diagnosis(settings: ServerSettings) -> None:
+    from rl_insight.diagnosis.settings import check_rule, make_settings
+
+    make_settings(settings.diagnosis.rules)
+    for name in settings.alerts.rules:
+        check_rule(name)
+    for key in ("webhook", "slack"):
+        url = getattr(settings.alerts, key)
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ConfigError(f"alerts.{key} cannot be {url!r}: it must be a URL with http or https.")
 
 
 def _is_plain(token: str) -> bool:

@@ -27,6 +27,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: int = 0
     histograms: int = 0
     sessions: int = 0
+    findings: int = 0
+    """Findings that were opened, changed or resolved."""
     step: int | None = None
     """The highest training step among the new spans and samples."""
     latest_ns: int = 0
@@ -50,7 +52,10 @@ class LiveFeed:
 
     def note(self, run_id: str, batches: Sequence[Batch]) -> None:
         """Record a commit."""
-        change = _describe(run_id, batches)
+        self._add(_describe(run_id, batches))
+
+    def _add(self, change: Change) -> None:
+        run_id = change.run_id
         with self._lock:
             self._version += 1
             notes = self._notes.pop(run_id, None) or deque(maxlen=_KEPT_NOTES)
@@ -58,6 +63,10 @@ class LiveFeed:
             notes.append(msgspec.structs.replace(change, version=self._version))
             if len(self._notes) > _KEPT_RUNS:
                 del self._notes[next(iter(self._notes))]
+
+    def note_findings(self, run_id: str, count: int) -> None:
+        """Take note of findings that were written."""
+        self._add(Change(version=0, run_id=run_id, findings=count))
 
     def since(self, version: int, run_id: str | None = None) -> list[Change]:
         """Return what happened after a version: one merged change for each run, or for the one asked for.
@@ -114,6 +123,7 @@ def _merge(changes: list[Change], *, is_gap: bool) -> Change:
         samples=sum(change.samples for change in changes),
         histograms=sum(change.histograms for change in changes),
         sessions=sum(change.sessions for change in changes),
+        findings=sum(change.findings for change in changes),
         step=max(steps) if steps else None,
         latest_ns=max(change.latest_ns for change in changes),
         resync=is_gap,

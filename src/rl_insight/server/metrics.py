@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
@@ -29,6 +30,8 @@ class ServerState(NamedTuple):
     open_runs: int
     targets: int
     targets_up: int
+    findings: Mapping[tuple[str, str, str], int]
+    """Open findings by run, rule and severity."""
 
 
 SERVER: Readings[ServerState] = Readings(
@@ -93,6 +96,15 @@ SERVER: Readings[ServerState] = Readings(
         "Registered scrape targets.",
         lambda state: [("up", state.targets_up), ("down", state.targets - state.targets_up)],
     ),
+    several(
+        "open_findings",
+        GAUGE,
+        "Open findings of diagnosis, without those that another one explains.",
+        lambda state: [
+            ((("run_id", run_id), ("rule", rule), ("severity", severity)), count)
+            for (run_id, rule, severity), count in state.findings.items()
+        ],
+    ),
 )
 """The names are reserved: recorded metrics cannot use them."""
 
@@ -108,6 +120,7 @@ def render(services: Services, accept: str = "") -> tuple[bytes, str]:
         open_runs=len(services.runs.open_runs()),
         targets=len(targets),
         targets_up=sum(target.is_up for target in targets),
+        findings=services.diagnosis.open_findings(),
     )
     families = [*services.collector.families(), *SERVER.families(state)]
     return render_families(families, services.collector.namespace, accept)

@@ -13,9 +13,11 @@ from rl_insight.collector import Collector, Sink
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.metrics import reserved_names
+from rl_insight.server.alerts import Alerts
 from rl_insight.server.bodies import UnpackLimits
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
+from rl_insight.server.diagnosis import DiagnosisService
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.live import LiveFeed
 from rl_insight.server.metrics import SERVER
@@ -85,6 +87,8 @@ class Services:
         self.otlp = OtlpReceiver(self.ingest, self.counters, max_items=settings.max_request_items)
         self.targets = TargetBook(settings.directory / "targets.json")
         self.scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
+        self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
+        self.diagnosis = DiagnosisService(self.runs, settings.diagnosis, self.live, self.alerts, self.started_ns)
         self.is_ready = False
         """Set by whoever listens, once everything can be reached."""
         self._stop = threading.Event()
@@ -94,6 +98,7 @@ class Services:
     def _publish(self, run_id: str, committed: Sequence[Committed]) -> None:
         """Show what was committed to everything that follows the runs; on the writer's thread, so nothing may wait."""
         self._written[run_id] = time.monotonic()
+        self.diagnosis.note(run_id)
         for one in committed:
             if one.new:
                 self.collector.publish(one.batch, one.size, one.intake)
@@ -130,6 +135,7 @@ class Services:
         for info in self.runs.list_runs()[:_REMEMBERED_RUNS]:
             if not info.problem:
                 self._written.setdefault(info.run_id, time.monotonic())
+                self.diagnosis.note(info.run_id)
 
     def close_lost_sessions(self) -> None:
         """Close the sessions of recently written runs whose processes are gone."""
@@ -173,6 +179,8 @@ class Services:
         """Store what was accepted, then release everything; True when all of it was stored. Idempotent."""
         self.is_ready = False
         self._stop.set()
+        self.diagnosis.close()
+        self.alerts.close()
         self.workers.shutdown(wait=False, cancel_futures=True)
         stored = self.writer.close(_CLOSE_S)
         self.collector.close(_CLOSE_S)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from rl_insight.diagnosis.rule import Rule
+from rl_insight.diagnosis.rules.alerts import UserAlert
 from rl_insight.diagnosis.rules.balance import RolloutBound, SerialAsync, SyncOverhead, TrainerBound
 from rl_insight.diagnosis.rules.calls import SlowReward, SlowTool, ToolErrors
 from rl_insight.diagnosis.rules.engines import CacheThrash, DeadEngine, EngineQueue, StuckEngine
@@ -31,7 +32,7 @@ RULES: tuple[type[Rule], ...] = (
     Straggler, DataImbalance, ReplicaImbalance, SlowTool, ToolErrors, SlowReward, LongTail, WastedSamples,
     StepRegression, RolloutBound, TrainerBound, SyncOverhead, SerialAsync,
     SlowWeightSync, SlowCheckpoint, SlowValidation, DataStarvation, SwitchOverhead, UnattributedTime,
-    CacheThrash, EngineQueue, *MACHINE_RULES, TelemetryGap, *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES,
+    CacheThrash, EngineQueue, *MACHINE_RULES, TelemetryGap, UserAlert, *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES,
 )  # fmt: skip
 """Every rule, in the order of the documentation."""
 

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from rl_insight.server.routes import (
     analysis,
     clients,
+    findings,
     hardware,
     health,
     ingest,
@@ -26,6 +27,7 @@ ROUTERS: tuple[APIRouter, ...] = tuple(
         timeline,
         trace,
         analysis,
+        findings,
         metrics,
         hardware,
         logs,

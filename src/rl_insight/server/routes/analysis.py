@@ -1,4 +1,4 @@
-"""Where the time goes: hotspots and steps; sessions and findings."""
+"""Where the time goes: hotspots and steps; sessions."""
 
 from __future__ import annotations
 
@@ -190,10 +190,3 @@ def session_record(
     if found is None:
         raise HTTPException(404, f"there is no session {session_id[:80]!r} in this run.")
     return Response(record_line(found), media_type="application/json")
-
-
-@router.get("/findings", responses=answers(list[queries.Finding]))
-def findings(request: Request, run: RunParameter = None) -> Response:
-    """List what the analysis found, the latest first."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.read_findings(cursor))

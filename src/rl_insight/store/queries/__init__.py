@@ -7,7 +7,14 @@
 from rl_insight.sessions.model import Session
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.breakdown import Breakdown, RoleIdle, breakdown, idle_by_role
-from rl_insight.store.queries.findings import Finding, read_findings, write_findings
+from rl_insight.store.queries.findings import (
+    Finding,
+    mute_rule,
+    muted_rules,
+    read_findings,
+    top_findings,
+    write_findings,
+)
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
@@ -75,6 +82,8 @@ __all__ = [
     "lanes",
     "losses",
     "metrics",
+    "mute_rule",
+    "muted_rules",
     "open_spans",
     "open_work",
     "processes",
@@ -94,5 +103,6 @@ __all__ = [
     "steps",
     "summary",
     "timeline",
+    "top_findings",
     "write_findings",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -69,6 +70,34 @@ def write_findings(store: RunStore, findings: list[Finding]) -> None:
 def read_findings(cursor: Cursor) -> list[Finding]:
     """Return all findings, the latest first."""
     return [_finding(row) for row in cursor.execute(_READ).fetchall()]
+
+
+_MUTED = "muted_rules"
+
+
+def muted_rules(cursor: Cursor) -> list[str]:
+    """Return the rules that are muted for this run."""
+    rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": _MUTED}).fetchall()
+    return sorted(msgspec.json.decode(rows[0][0], type=list[str])) if rows else []
+
+
+def mute_rule(store: RunStore, rule: str, *, muted: bool = True) -> list[str]:
+    """Mute a rule for this run, or unmute it; returns the rules that are muted now."""
+    with store.writing() as connection:
+        kept = {*muted_rules(connection), rule} if muted else set(muted_rules(connection)) - {rule}
+        connection.execute("DELETE FROM meta WHERE key = $key", {"key": _MUTED})
+        value = msgspec.json.encode(sorted(kept)).decode()
+        connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": _MUTED, "value": value})
+    return sorted(kept)
+
+
+def top_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that no other one explains: open ones first, the most severe and latest first."""
+    every = list(findings)
+    redundant = {finding_id for finding in every for finding_id in finding.explains}
+    order = {"critical": 0, "warning": 1, "info": 2}
+    kept = [finding for finding in every if finding.finding_id not in redundant]
+    return sorted(kept, key=lambda one: (one.status != "open", order.get(one.severity, 3), -one.start_ns))
 
 
 def _finding(row: tuple[Any, ...]) -> Finding:

@@ -1,0 +1,107 @@
+"""`rl-insight diagnose`: what is wrong with a run, who causes it, and what it costs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from rl_insight.cli.client import call
+from rl_insight.cli.console import say, say_json
+from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, running_record
+from rl_insight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_insight.diagnosis.run import Report
+    from rl_insight.store.queries import Finding
+
+_ORDER = ("info", "warning", "critical")
+_SECOND = 1_000_000_000
+
+
+def diagnose(
+    run: Annotated[str | None, typer.Argument(help="The run, or files of one; default the run written last.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Look at the run as of a step, or of a time such as 2026-05-01T12:00.")
+    ] = None,
+    rules: Annotated[str | None, typer.Option(help="Only findings of these rules, separated by commas.")] = None,
+    fail_on: Annotated[str | None, typer.Option(help="Exit with 1 for a finding of this severity or above.")] = None,
+    explained: Annotated[bool, typer.Option(help="Also show findings that another one explains.")] = False,
+    mute: Annotated[str | None, typer.Option(help="Mute a rule for this run, and do nothing else.")] = None,
+    unmute: Annotated[str | None, typer.Option(help="Unmute a rule for this run, and do nothing else.")] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say what is wrong with a run, as it would have been said while it ran."""
+    from rl_insight.diagnosis.run import replay
+    from rl_insight.diagnosis.settings import check_rule, make_settings
+    from rl_insight.store import queries
+
+    if fail_on is not None and fail_on not in _ORDER:
+        raise ConfigError(f"--fail-on cannot be {fail_on!r}: choose one of {', '.join(_ORDER)}.")
+    if mute is not None or unmute is not None:
+        check_rule(mute or unmute or "")
+        _mute(run, mute or unmute or "", data_dir, muted=mute is not None)
+        return 0
+    chosen = frozenset(name.strip() for name in rules.split(",") if name.strip()) if rules else None
+    for name in chosen or ():
+        check_rule(name)
+    step, moment = _moment(at)
+    is_path = run is not None and Path(run).exists()
+    paths = [Path(run)] if is_path and run is not None else []
+    with opened_run(data_dir, None if is_path else run, paths) as store, store.reader() as cursor:
+        report = replay(cursor, make_settings({}, chosen), at_ns=moment, at_step=step)
+        muted = set(queries.muted_rules(cursor))
+    heard = [finding for finding in report.findings if finding.rule not in muted]
+    shown = heard if explained else queries.top_findings(heard)
+    if as_json:
+        say_json({"as_of_ns": report.as_of_ns, "findings": shown, "coverage": report.coverage})
+    else:
+        _say(report, shown)
+    worst = max((_ORDER.index(finding.severity) for finding in shown), default=-1)
+    return int(fail_on is not None and worst >= _ORDER.index(fail_on))
+
+
+def _moment(at: str | None) -> tuple[int | None, int | None]:
+    """Return the step or the time that is asked for."""
+    if at is None:
+        return None, None
+    if at.lstrip("-").isdecimal():
+        return int(at), None
+    try:
+        return None, int(datetime.fromisoformat(at).astimezone().timestamp() * _SECOND)
+    except ValueError as error:
+        raise ConfigError(f"cannot parse {at!r} as a step or a time: write 120, or 2026-05-01T12:00:00.") from error
+
+
+def _mute(run: str | None, rule: str, data_dir: str | None, *, muted: bool) -> None:
+    from rl_insight.store import queries
+
+    record = running_record(data_dir)
+    if record is not None:
+        chosen = "" if run is None else f"&run={quote(run, safe='')}"
+        call(record, "POST", f"/api/v1/findings/mute?rule={quote(rule)}&muted={str(muted).lower()}{chosen}")
+    else:
+        with local_runs(data_dir) as runs:
+            run_id = run if run is not None else runs.list_runs()[0].run_id
+            with runs.open(run_id) as store:
+                queries.mute_rule(store, rule, muted=muted)
+    say(f"{'Muted' if muted else 'Unmuted'} {rule} for this run.")
+
+
+def _say(report: Report, shown: list[Finding]) -> None:
+    if not shown:
+        say("Nothing is wrong, as far as can be seen.")
+    for finding in shown:
+        resolved = "" if finding.status == "open" else ", resolved"
+        steps = "" if finding.first_step is None else f", steps {finding.first_step} to {finding.last_step}"
+        say(f"{finding.severity.upper()}  {finding.title}")
+        say(f"    {finding.rule}{steps}{resolved}. {finding.explanation}")
+        say(f"    What to do: {finding.remedy}")
+        if finding.explains:
+            say(f"    Explains {len(finding.explains)} other findings; --explained shows them.")
+    if report.coverage:
+        say(f"{len(report.coverage)} rules could not be judged; --json lists what they would need.")

@@ -1,0 +1,131 @@
+"""Tells people about findings: once when they open, once when they are resolved; retried, and never in the way."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import queue
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from rl_insight.server.config import AlertSettings
+from rl_insight.store.queries import Finding
+
+logger = logging.getLogger(__name__)
+
+_WAITING = 1_000
+_TIMEOUT_S = 10.0
+_ATTEMPTS = 4
+_FIRST_PAUSE_S = 1.0
+_ORDER = ("info", "warning", "critical")
+_ICONS = {"opened": ":red_circle:", "resolved": ":large_green_circle:"}
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """What a webhook or a command gets."""
+
+    event: str
+    """`opened` or `resolved`."""
+    run_id: str
+    link: str
+    finding: Finding
+
+
+class Alerts:
+    """A bounded queue of alerts, and the thread that delivers them."""
+
+    def __init__(self, settings: AlertSettings, link: str = "", pause_s: float = _FIRST_PAUSE_S) -> None:
+        self._settings = settings
+        self._pause_s = pause_s
+        self._link = settings.link or link
+        self._waiting: queue.Queue[Alert | None] = queue.Queue(_WAITING)
+        self._stop = threading.Event()
+        self.delivered = 0
+        self.failed = 0
+        """Alerts that could not be delivered, or did not fit into the queue."""
+        self._thread: threading.Thread | None = None
+        if settings.webhook or settings.slack or settings.command:
+            self._thread = threading.Thread(target=self._deliver_all, name="rl-insight-alerts", daemon=True)
+            self._thread.start()
+
+    def send(self, run_id: str, finding: Finding, event: str) -> None:
+        """Queue an alert if it is wanted; never waits."""
+        if self._thread is None or not self._is_wanted(finding):
+            return
+        base = self._link.rstrip("/")
+        link = f"{base}/?run={quote(run_id, safe='')}#/findings?finding={quote(finding.finding_id, safe='')}"
+        try:
+            self._waiting.put_nowait(Alert(event, run_id, link if base else "", finding))
+        except queue.Full:
+            self.failed += 1
+
+    def _is_wanted(self, finding: Finding) -> bool:
+        settings = self._settings
+        if settings.rules and finding.rule not in settings.rules:
+            return False
+        return _ORDER.index(finding.severity) >= _ORDER.index(settings.severity)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Deliver what is queued, for a while; idempotent."""
+        if self._thread is None or self._stop.is_set():
+            return
+        self._stop.set()
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:
+            logger.debug("the queue of alerts is full: its end is noticed by the flag")
+        self._thread.join(timeout_s)
+
+    def _deliver_all(self) -> None:
+        while (alert := self._waiting.get()) is not None:
+            settings = self._settings
+            body = msgspec.json.encode(alert)
+            if settings.webhook:
+                self._try(partial(_post, settings.webhook, body))
+            if settings.slack:
+                self._try(partial(_post, settings.slack, _slack_body(alert)))
+            if settings.command:
+                self._try(partial(_run, settings.command, body))
+
+    def _try(self, deliver: Callable[[], None]) -> None:
+        pause_s = self._pause_s
+        for attempt in range(_ATTEMPTS):
+            try:
+                deliver()
+            except (OSError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
+                if attempt == _ATTEMPTS - 1 or self._stop.wait(pause_s):
+                    self.failed += 1
+                    logger.warning("an alert could not be delivered: %s", error)
+                    return
+                pause_s *= 4
+            else:
+                self.delivered += 1
+                return
+
+
+def _post(url: str, body: bytes) -> None:
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+        response.read()
+
+
+def _slack_body(alert: Alert) -> bytes:
+    finding = alert.finding
+    text: dict[str, Any] = {
+        "text": f"{_ICONS[alert.event]} *{alert.run_id}* {finding.severity} {alert.event}: {finding.title}"
+        + (f"\n{finding.remedy}" if alert.event == "opened" else "")
+        + (f"\n<{alert.link}|Open the finding>" if alert.link else "")
+    }
+    return msgspec.json.encode(text)
+
+
+def _run(command: str, body: bytes) -> None:
+    # The command is the administrator's, from the server's configuration.
+    subprocess.run(command, shell=True, input=body, timeout=_TIMEOUT_S, check=True, capture_output=True)  # noqa: S602

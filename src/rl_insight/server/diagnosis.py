@@ -1,0 +1,174 @@
+"""Diagnoses runs while they are recorded, on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+
+import msgspec
+
+from rl_insight.diagnosis.run import LiveDiagnosis, replay
+from rl_insight.diagnosis.settings import make_settings
+from rl_insight.server.alerts import Alerts
+from rl_insight.server.config import DiagnosisSettings
+from rl_insight.server.live import LiveFeed
+from rl_insight.store import queries
+from rl_insight.store.errors import RunNotFoundError
+from rl_insight.store.queries import Finding
+from rl_insight.store.run_store import RunStore
+from rl_insight.store.runs import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+_WATCH_S = 600.0
+"""How long after its last batch a run is looked at."""
+_QUIET_S = 10.0
+"""An import is diagnosed when nothing more has arrived for this long."""
+_REWRITE_S = 30.0
+"""Findings whose numbers alone have changed are written this often."""
+_CATCH_UP_S = 0.5
+_IS_LIVE = "SELECT count(*) FROM processes WHERE delay_ns IS NOT NULL"
+
+
+class Watched:
+    """A run that is being diagnosed."""
+
+    def __init__(self, diagnosis: LiveDiagnosis) -> None:
+        self.diagnosis = diagnosis
+        self.written_s = 0.0
+        """When a batch of the run was last written, by the monotonic clock."""
+        self.imported_s = 0.0
+        """Up to which batch an import was diagnosed."""
+        self.kept: dict[str, tuple[Finding, float]] = {}
+        """Findings as they are in the store, and when they were written."""
+        self.told: dict[str, str] = {}
+        """Findings that were announced, and what was said last."""
+        self.coverage: list[str] = []
+
+
+class DiagnosisService:
+    """Evaluates every run that was written lately, every few seconds."""
+
+    def __init__(
+        self, runs: RunDirectory, settings: DiagnosisSettings, live: LiveFeed, alerts: Alerts, started_ns: int
+    ) -> None:
+        self._runs = runs
+        self._settings = settings
+        self._rules = make_settings(settings.rules)
+        self._live = live
+        self._alerts = alerts
+        self._started_ns = started_ns
+        self._watched: dict[str, Watched] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self.last_s = 0.0
+        """How long the last evaluation of a run took."""
+        self._thread = threading.Thread(target=self._run, name="rl-insight-diagnosis", daemon=True)
+        if settings.enabled:
+            self._thread.start()
+
+    def note(self, run_id: str) -> None:
+        """Take note that a run was written; from the writer's thread."""
+        with self._lock:
+            watched = self._watched.get(run_id)
+            if watched is None:
+                watched = self._watched[run_id] = Watched(LiveDiagnosis(self._rules, self._started_ns))
+            watched.written_s = time.monotonic()
+
+    def open_findings(self) -> dict[tuple[str, str, str], int]:
+        """Return how many findings are open, by run, rule and severity; without those that another one explains."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        with self._lock:
+            watched = dict(self._watched)
+        for run_id, one in watched.items():
+            findings = [finding for finding, _ in list(one.kept.values())]
+            for finding in queries.top_findings(findings):
+                if finding.status == "open":
+                    counts[run_id, finding.rule, finding.severity] += 1
+        return dict(counts)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Stop evaluating; idempotent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        pause_s = self._settings.interval_s
+        while not self._stop.wait(pause_s):
+            with self._lock:
+                watched = list(self._watched.items())
+            is_behind = False
+            for run_id, one in watched:
+                try:
+                    is_behind = not self._evaluate(run_id, one) or is_behind
+                except RunNotFoundError:
+                    self._forget(run_id)
+                except Exception:
+                    logger.exception("the diagnosis of run %s failed: it is tried again later", run_id)
+                if self._stop.is_set():
+                    return
+            pause_s = _CATCH_UP_S if is_behind else self._settings.interval_s
+
+    def _forget(self, run_id: str) -> None:
+        with self._lock:
+            self._watched.pop(run_id, None)
+
+    def _evaluate(self, run_id: str, watched: Watched) -> bool:
+        """Evaluate a run; False when there is more to do."""
+        age_s = time.monotonic() - watched.written_s
+        if age_s > _WATCH_S:
+            self._forget(run_id)
+            return True
+        began = time.perf_counter()
+        with self._runs.open(run_id) as store:
+            with store.reader() as cursor:
+                ((live_processes,),) = cursor.execute(_IS_LIVE).fetchall()
+                muted = frozenset(queries.muted_rules(cursor))
+                is_done = True
+                if live_processes:
+                    is_done = watched.diagnosis.evaluate(cursor, time.time_ns())
+                    engine = watched.diagnosis.engine
+                    found = [] if engine is None else list(engine.run_findings.values())
+                elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
+                    watched.imported_s = watched.written_s
+                    found = replay(cursor, self._rules).findings
+                else:
+                    return True
+            self._keep(run_id, watched, store, found)
+        self._announce(run_id, watched, found, muted)
+        self.last_s = time.perf_counter() - began
+        return is_done
+
+    def _keep(self, run_id: str, watched: Watched, store: RunStore, found: list[Finding]) -> None:
+        now_s = time.monotonic()
+        changed = [finding for finding in found if _is_due(watched.kept.get(finding.finding_id), finding, now_s)]
+        if changed:
+            queries.write_findings(store, changed)
+            watched.kept.update({finding.finding_id: (finding, now_s) for finding in changed})
+            self._live.note_findings(run_id, len(changed))
+
+    def _announce(self, run_id: str, watched: Watched, found: list[Finding], muted: frozenset[str]) -> None:
+        for finding in queries.top_findings(found):
+            if finding.rule in muted:
+                continue
+            said = watched.told.get(finding.finding_id)
+            if finding.status == "open" and said != "opened":
+                watched.told[finding.finding_id] = "opened"
+                self._alerts.send(run_id, finding, "opened")
+            elif finding.status == "resolved" and said == "opened":
+                watched.told[finding.finding_id] = "resolved"
+                self._alerts.send(run_id, finding, "resolved")
+
+
+def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float) -> bool:
+    if kept is None:
+        return True
+    known, written_s = kept
+    if (known.status, known.severity, known.explains) != (finding.status, finding.severity, finding.explains):
+        return True
+    return now_s - written_s > _REWRITE_S and msgspec.structs.replace(known, updated_ns=0) != msgspec.structs.replace(
+        finding, updated_ns=0
+    )
