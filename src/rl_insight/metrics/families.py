@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from rl_insight.metrics.kinds import KINDS, MetricKind
+from rl_insight.metrics.kinds import GAUGE, KINDS, MetricKind
 from rl_insight.schema import Batch
 from rl_insight.schema.histogram import lower_bound, upper_bound
 from rl_insight.schema.records import read_object
@@ -124,34 +124,29 @@ def batch_families(batch: Batch) -> list[Family]:
     text = batch.text
     columns = [batch.series.column(name) for name in ("name", "kind", "labels", "documentation")]
     families: dict[tuple[str, str], Family] = {}
-    places: list[tuple[Family, LabelItems] | None] = []
+    places: list[tuple[Family, LabelItems]] = []
+    unknown = Family("", GAUGE, "", [])
     for name_at, kind_at, labels_at, documentation_at in zip(*columns, strict=True):
         name, kind = text(name_at) or "", KINDS.get(text(kind_at) or "")
         if kind is None:
-            places.append(None)
+            places.append((unknown, ()))
             continue
         family = families.get((name, kind.name))
         if family is None:
             family = families[name, kind.name] = Family(name, kind, text(documentation_at) or "", [])
         places.append((family, _labels(text(labels_at) or "")))
-    for position, point in _batch_points(batch):
-        place = places[position]
-        if place is None or isinstance(point.value, Distribution) is not place[0].kind.is_distribution:
-            continue
-        if place[0].kind.is_cumulative and point.value != point.value:
-            continue
-        place[0].points.append(point._replace(labels=place[1]))
-    return [family for family in families.values() if family.points]
-
-
-def _batch_points(batch: Batch) -> Iterator[tuple[int, Point]]:
-    """Yield every row with the position of its series; labels are left empty."""
     samples = batch.samples
     rows = zip(samples.column("series"), samples.column("time_ns"), samples.column("value"), strict=True)
     for position, time_ns, value in rows:
-        yield position, Point((), value, time_ns)
+        family, labels = places[position]
+        is_number = value == value  # noqa: PLR0124 -- the quickest test for NaN
+        if not family.kind.is_distribution and (is_number or not family.kind.is_cumulative):
+            family.points.append(Point(labels, value, time_ns))
     for position, time_ns, distribution in batch_distributions(batch):
-        yield position, Point((), distribution, time_ns)
+        family, labels = places[position]
+        if family.kind.is_distribution:
+            family.points.append(Point(labels, distribution, time_ns))
+    return [family for family in families.values() if family.points]
 
 
 def batch_distributions(batch: Batch) -> Iterator[tuple[int, int, Distribution]]:
