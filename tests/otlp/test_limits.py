@@ -44,7 +44,7 @@ def test_what_holds_no_more_than_the_limit_passes_and_what_holds_far_more_does_n
     items, body = repeated_elements(request), request.SerializeToString()
     if items <= limit:
         check_protobuf(body, TRACES, limit)
-    elif items > 4 * limit:
+    elif items > 2 * limit:
         with pytest.raises(TooLargeError, match=f"more than {limit} spans"):
             check_protobuf(body, TRACES, limit)
 
