@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -83,8 +84,8 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     assert done.returncode == 0, done.stderr
     assert "runs in the background" in done.stdout
     again = run("server", "start", "--detach", *FREE_PORTS, "--data-dir", str(data_dir))
-    assert again.returncode == 1
-    assert "in use by the server with pid" in again.stderr
+    assert again.returncode == 0
+    assert "A server already runs at http" in again.stdout
 
     where = ["--data-dir", str(data_dir)]
     assert main(["server", "status", "--json", *where]) == 0
@@ -103,12 +104,25 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     assert "no scrape target" in capsys.readouterr().err
     assert main(["server", "targets", "add", "c:1", "--label", "nonsense", *where]) == 2
     capsys.readouterr()
+    jobs = data_dir / "jobs.yaml"
+    jobs.write_text("jobs:\n- {job_name: vllm, labels: {a: 1}, targets: ['e:1', {target: 'f:2', labels: {a: 2}}]}\n")
+    assert main(["server", "targets", "add", str(jobs), *where]) == 0
+    assert "vllm: 2 registered." in capsys.readouterr().out
+    jobs.write_text("jobs:\n- {job_name: broken, targets: []}\n- {job_name: good, targets: ['g:1']}\n")
+    assert main(["server", "targets", "add", str(jobs), *where]) == 1
+    assert "broken is not registered" in capsys.readouterr().err
+    jobs.write_text("targets: []\n")
+    assert main(["server", "targets", "add", str(jobs), *where]) == 2
+    assert main(["server", "targets", "add", str(data_dir / "away.yaml"), *where]) == 2
+    capsys.readouterr()
     assert main(["server", "targets", "remove", "a:1", *where]) == 0
     assert "1 removed." in capsys.readouterr().out
 
     assert main(["server", "logs", *where]) == 0
     assert "the server is ready at" in capsys.readouterr().out
-    assert main(["server", "stop", *where]) == 0
+    config = data_dir / "server.yaml"
+    config.write_text(f"data_dir: {data_dir}\n")
+    assert main(["server", "stop", "--config", str(config)]) == 0
     assert "Stopped the server with pid" in capsys.readouterr().out
     assert main(["server", "status", "--json", *where]) == 1
     assert json.loads(capsys.readouterr().out) == {"running": False}
@@ -129,3 +143,15 @@ def test_every_command_is_documented():
         inner = getattr(command, "commands", None)
         for words in [f"{name} {sub}" for sub in inner] if inner else [name]:
             assert re.search(rf"rl-insight server {words}\b", text), words
+
+
+def test_auto_port_takes_free_ports_in_place_of_taken_ones(data_dir, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["--port", str(port), "otlp_http_port=null", "otlp_grpc_port=null", "--log-dir", str(data_dir)]
+        done = run("server", "start", "--detach", "--auto-port", *words)
+        assert done.returncode == 0, done.stderr
+    assert main(["server", "status", "--json", "--data-dir", str(data_dir)]) == 0
+    assert not json.loads(capsys.readouterr().out)["url"].endswith(f":{port}")
+    assert main(["server", "stop", "--data-dir", str(data_dir)]) == 0
+    assert run("server", "start", "--detach", "--attach-logs", "--data-dir", str(data_dir)).returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from rl_insight.cli import targets
 from rl_insight.cli.client import call, directory_of, request
 from rl_insight.cli.console import say, say_json, say_table, warn
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_rows, stack_words
-from rl_insight.errors import InsightError
+from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
     from rl_insight.server.config import ServerSettings
@@ -44,23 +45,52 @@ def start(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     host: Annotated[str | None, typer.Option(help="The address to listen on; default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; default 18080, 0 takes a free one.")] = None,
-    data_dir: DataDir = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option("--data-dir", "--log-dir", help="Where the server keeps its data; default ~/.rl-insight."),
+    ] = None,
     config: Annotated[str | None, typer.Option(help="A YAML file with settings.")] = None,
+    auto_port: Annotated[bool, typer.Option("--auto-port", help="Take free ports in place of taken ones.")] = False,
+    attach_logs: Annotated[bool, typer.Option("--attach-logs", help="Stay in the foreground, as without it.")] = False,
     stack: Annotated[
         bool, typer.Option("--stack", help="Add Prometheus, Tempo and Grafana; `--stack local|compose` says how.")
     ] = False,
 ) -> int:
     """Start the server; it runs until Ctrl+C, or until `server stop` with --detach."""
     from rl_insight.server.config import load_settings
+    from rl_insight.server.state import read_record
 
+    if detach and attach_logs:
+        raise ConfigError("--detach and --attach-logs exclude each other. Choose one.")
     options = {"host": host, "port": port, "data_dir": data_dir}
     words = stack_words(overrides or [], stack=stack)
     settings = load_settings(config, words, options)
+    running = read_record(settings.directory)
+    if running is not None:
+        say(f"A server already runs at {running.url} (pid {running.pid}), with its data in {settings.directory}.")
+        return 0
+    if auto_port:
+        words = [*words, *_words_for_free_ports(settings)]
+        options["port"] = None if "port=0" in words else port
+        settings = load_settings(config, words, options)
     if detach:
         return _start_detached(settings, words, options, config)
     from rl_insight.server.lifecycle import serve
 
     return serve(settings, _announce)
+
+
+def _words_for_free_ports(settings: ServerSettings) -> list[str]:
+    """Return the settings that replace ports which other programs have taken."""
+    words = []
+    for key in ("port", "otlp_http_port", "otlp_grpc_port"):
+        port = getattr(settings, key)
+        try:
+            with socket.create_server((settings.host, port or 0)):
+                pass
+        except OSError:
+            words.append(f"{key}=0")
+    return words
 
 
 def _announce(record: ServerRecord) -> None:
@@ -130,11 +160,17 @@ def _is_ready(record: ServerRecord) -> bool:
 
 
 @app.command()
-def stop(data_dir: DataDir = None) -> None:
+def stop(
+    data_dir: DataDir = None,
+    config: Annotated[str | None, typer.Option(help="The YAML file that the server was started with.")] = None,
+) -> None:
     """Stop the server; everything it accepted is stored."""
+    from rl_insight.server.config import load_settings
     from rl_insight.server.state import is_running, read_record
     from rl_insight.stack import stop_stack
 
+    if config is not None:
+        data_dir = str(load_settings(config, options={"data_dir": data_dir}).directory)
     directory = directory_of(data_dir)
     record = read_record(directory)
     if record is None:

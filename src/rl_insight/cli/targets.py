@@ -8,27 +8,61 @@ from urllib.parse import urlencode
 import typer
 
 from rl_insight.cli.client import call, running_server
-from rl_insight.cli.console import say, say_json, say_table
-from rl_insight.errors import ConfigError
+from rl_insight.cli.console import fail, say, say_json, say_table
+from rl_insight.config.loading import read_yaml
+from rl_insight.errors import ConfigError, InsightError
 
 app = typer.Typer(help="Prometheus endpoints that the server reads by itself.", no_args_is_help=True)
 
 DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 Addresses = Annotated[list[str], typer.Argument(help="host:port, or whole URLs.")]
+Listed = Annotated[list[str], typer.Argument(help="host:port, whole URLs, or a YAML file with `jobs`.")]
+_FILE_ENDINGS = (".yaml", ".yml", ".json")
+_BAD_JOB, _BAD_FILE = 1, 2
 
 
 @app.command("add")
 def add(
-    addresses: Addresses,
+    addresses: Listed,
     job: Annotated[str | None, typer.Option(help="What they are, such as vllm.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A label as name=value; may be repeated.")] = None,
     run: Annotated[str | None, typer.Option(help="The run that their metrics belong to; default `targets`.")] = None,
     data_dir: DataDir = None,
-) -> None:
-    """Register targets; they are kept across restarts."""
+    config: Annotated[str | None, typer.Option(help="The server's YAML file; its data_dir says which server.")] = None,
+) -> int:
+    """Register targets; they are kept across restarts.
+
+    A YAML file lists `jobs`, each with `job_name`, `labels` and `targets`: `host:port`, or `target` with `labels`.
+    """
+    if config is not None and data_dir is None:
+        from rl_insight.server.config import load_settings
+
+        data_dir = str(load_settings(config).directory)
+    if len(addresses) == 1 and addresses[0].lower().endswith(_FILE_ENDINGS):
+        return _add_jobs(addresses[0], data_dir)
     registration = {"addresses": addresses, "job_name": job, "labels": _labels(label or []), "run_id": run}
     answer = call(running_server(data_dir), "POST", "/api/v1/targets", registration)
     say(f"{answer['added']} added, {answer['targets']} in all.")
+    return 0
+
+
+def _add_jobs(path: str, data_dir: str | None) -> int:
+    """Register the jobs of a file; returns 2 for a file that cannot be used, 1 for a job."""
+    try:
+        jobs = read_yaml(path).get("jobs")
+    except (OSError, ConfigError) as error:
+        return fail(str(error), _BAD_FILE)
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        return fail(f"{path} has no list of `jobs`.", _BAD_FILE)
+    server, code = running_server(data_dir), 0
+    for job in jobs:
+        try:
+            answer = call(server, "POST", "/api/v1/prometheus/targets", job)
+        except InsightError as error:
+            code = fail(f"{job.get('job_name') or 'a job'} is not registered: {error}", _BAD_JOB)
+        else:
+            say(f"{answer['job_name']}: {answer['target_count']} registered.")
+    return code
 
 
 @app.command("list")

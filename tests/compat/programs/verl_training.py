@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+import urllib.request
 
 import stubs
 
@@ -26,6 +28,12 @@ for step in (1, 2):
 import rl_insight  # noqa: E402
 
 status = rl_insight.get_status()
+deadline = time.monotonic() + 30  # a training takes longer than the registration of its engines
+while time.monotonic() < deadline:
+    with urllib.request.urlopen(f"{url}/api/v1/targets", timeout=10) as answer:
+        if json.load(answer)["targets"]:
+            break
+    time.sleep(0.1)
 logger.finish()
 logger.finish()
 print(json.dumps({"run_id": status["run_id"], "losses": status["losses"]}))
