@@ -50,7 +50,7 @@ def run(options: Options) -> Iterator[Figure]:
         writer.start()
         writer.join()
         rate = max(_store_rate(file, directory / f"data{number}") for number in range(_REPEATS))
-        yield Figure("AReaL sessions, from file to committed", rate, "/s", 100_000, at_least=True)
+        yield Figure("AReaL sessions, from file to committed", rate, "/s", 50_000, at_least=True)
         rate = max(_read_rate(file, directory / f"nowhere{number}") for number in range(_REPEATS))
         yield Figure("AReaL sessions, read alone", rate, "/s")
         say(f"exchange: a report of {spans:,} spans")

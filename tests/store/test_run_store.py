@@ -542,3 +542,11 @@ def test_everything_acknowledged_survives_kill_minus_9_exactly_once(tmp_path, fe
             found = fetch(store, "SELECT count(*), count(DISTINCT span_id) FROM span_data")
             assert found == [(500 * low, 500 * low)]
             acknowledged = low
+
+
+def test_statements_draw_no_progress_bar(store, fetch):
+    """DuckDB would draw one on the standard output of the server or the command."""
+    setting = "SELECT current_setting('enable_progress_bar')"
+    assert fetch(store, setting) == [(False,)]
+    with store.writing() as connection:
+        assert connection.execute(setting).fetchall() == [(False,)]

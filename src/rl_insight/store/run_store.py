@@ -44,6 +44,8 @@ _DELETE_OPEN_SPANS = """
     WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
         SELECT lane_id FROM lanes WHERE lanes.process = arriving.process)
 """
+_NO_PROGRESS_BAR = "SET enable_progress_bar = false"
+"""DuckDB draws one on the standard output when a statement takes two seconds; each connection has its own setting."""
 _COUNT_ROWS = """
     SELECT (SELECT count(*) FROM span_data),
         (SELECT count(*) FROM event_data) + (SELECT count(*) FROM log_data) + (SELECT count(*) FROM sessions)
@@ -96,7 +98,7 @@ class RunStore:
             "threads": str(threads),
             "async_threads": "1",  # for remote files; the default of 8 would be 250 idle threads in a server of 32 runs
             "checkpoint_threshold": f"{checkpoint_bytes}B",
-            "allowed_configs": ["max_vacuum_tasks"],
+            "allowed_configs": ["max_vacuum_tasks", "enable_progress_bar"],
             "enable_external_access": "false",
             "autoload_known_extensions": "false",
             "autoinstall_known_extensions": "false",
@@ -115,6 +117,7 @@ class RunStore:
         connection = self._connection
         # A name in SQL must never mean a Python variable, and nobody may take the settings back.
         connection.execute("SET python_enable_replacements = false")
+        connection.execute(_NO_PROGRESS_BAR)
         connection.execute("SET lock_configuration = true")
         ((blocks, size),) = connection.execute("SELECT used_blocks, block_size FROM pragma_database_size()").fetchall()
         if self.path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
@@ -344,6 +347,7 @@ class RunStore:
         with _translated(self.path):
             cursor = self._connection.cursor()
             try:
+                cursor.execute(_NO_PROGRESS_BAR)
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 yield cursor
             finally:

@@ -9,7 +9,7 @@ import msgspec
 
 from rl_insight.errors import SchemaError
 from rl_insight.exchange.readers.base import HEARTBEAT_S, FileContext, Reader, decoded_lines, json_text, number_of
-from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.schema import OPEN, Batch, BatchBuilder, Loss, Process
 from rl_insight.schema.records import (
     EventRecord,
     HistogramRecord,
@@ -21,12 +21,20 @@ from rl_insight.schema.records import (
     SessionSnapshot,
     SpanRecord,
 )
+from rl_insight.schema.tables import TABLES, Table
 
 AnyRecord = (
     SpanRecord | EventRecord | LogRecord | SessionSnapshot | SampleRecord | HistogramRecord | LossRecord | ProcessRecord
 )
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyRecord, strict=False)
 
+_TABLES: dict[type[Record], str] = {
+    SpanRecord: "spans",
+    EventRecord: "events",
+    LogRecord: "logs",
+    SessionSnapshot: "sessions",
+}
+"""Records that are rows of one table."""
 
 _EARLIEST_S = 1_500_000_000
 _SECOND_BITS, _FILE_BITS = 32, 14
@@ -116,18 +124,9 @@ class _Rows:
         self._series: dict[tuple[str, str, str], int] = {}
 
     def add(self, record: Record) -> None:
-        if isinstance(record, SpanRecord):
-            self._add_span(record)
-        elif isinstance(record, (EventRecord, LogRecord)):
-            self._add_instant(record)
-        elif isinstance(record, SessionSnapshot):
-            self.builder.add_session(
-                session_id=record.session_id,
-                task_id=record.task_id,
-                status=record.status,
-                time_ns=_int64(record.time_ns),
-                record=json_text(record.record) or "{}",
-            )
+        table = _TABLES.get(type(record))
+        if table is not None:
+            self.builder.add_row(table, list(_row(record, TABLES[table])))
         elif isinstance(record, SampleRecord):
             series = self._series_of(record.metric, record.kind, record.documentation, record.labels)
             value = float(record.value)
@@ -144,38 +143,6 @@ class _Rows:
                 step=_step(record.step),
             )
 
-    def _add_span(self, record: SpanRecord) -> None:
-        self.builder.add_span(
-            span_id=_id(record.span_id),
-            trace=_trace(record.trace_id),
-            parent_id=_id(record.parent_id),
-            name=record.name,
-            start_ns=_int64(record.start_ns),
-            duration_ns=-1 if record.duration_ns is None else _int64(record.duration_ns),
-            segment=record.segment,
-            lane=record.lane,
-            status=record.status,
-            error=record.error,
-            step=_step(record.step),
-            session_id=record.session_id,
-            attributes=json_text(record.attributes),
-        )
-
-    def _add_instant(self, record: EventRecord | LogRecord) -> None:
-        where: dict[str, Any] = {
-            "time_ns": _int64(record.time_ns),
-            "span_id": _id(record.span_id),
-            "trace": _trace(record.trace_id),
-            "lane": record.lane,
-            "step": _step(record.step),
-            "session_id": record.session_id,
-            "attributes": json_text(record.attributes),
-        }
-        if isinstance(record, EventRecord):
-            self.builder.add_event(name=record.name, **where)
-        else:
-            self.builder.add_log(level=_int64(record.level), message=record.message, logger=record.logger, **where)
-
     def _series_of(self, name: str, kind: str, documentation: str, labels: dict[str, str]) -> int:
         text = json_text(labels) or "{}"
         key = (name, kind, text)
@@ -184,12 +151,26 @@ class _Rows:
         return self._series[key]
 
 
+def _row(record: Any, table: type[Table]) -> Iterator[Any]:
+    """Yield a record's fields in the order of a table's columns."""
+    trace_id = getattr(record, "trace_id", None) or ""
+    for name, column in table.COLUMNS.items():
+        if name in {"trace_high", "trace_low"}:
+            yield _id(trace_id[:-16] if name == "trace_high" else trace_id[-16:])
+            continue
+        value = getattr(record, name)
+        if column.kind == "id":
+            yield _id(value)
+        elif isinstance(value, dict):
+            yield json_text(value)
+        elif value is None:
+            yield OPEN if column.kind == "duration" else None
+        else:
+            yield _int64(value) if isinstance(value, int) else value
+
+
 def _id(text: str | None) -> int:
     return _unsigned(int(text, 16)) if text else 0
-
-
-def _trace(text: str | None) -> tuple[int, int]:
-    return (_id(text[:-16]), _id(text[-16:])) if text else (0, 0)
 
 
 def _int64(number: int) -> int:
