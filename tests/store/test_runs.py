@@ -15,7 +15,7 @@ from rl_insight.store import (
     StoreCorruptError,
     StoreError,
 )
-from rl_insight.store.runs import file_name
+from rl_insight.store.run_files import file_name
 
 HOSTILE = [
     "../../etc/passwd",

@@ -8,7 +8,15 @@ import threading
 import pytest
 
 from rl_insight.errors import SchemaError
-from rl_insight.store import RunDirectory, RunStore, StoreError, StoreFullError, StoreOverloadedError, StoreWriter
+from rl_insight.store import (
+    RunDirectory,
+    RunStore,
+    StoreError,
+    StoreFullError,
+    StoreOverloadedError,
+    StoreWriter,
+    columns,
+)
 from rl_insight.store.tables import UPGRADES
 
 
@@ -24,6 +32,20 @@ def writer(directory):
     started = StoreWriter(directory)
     yield started
     started.close()
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """The name of a span that cannot be stored."""
+    convert = columns.span_table
+
+    def fail_on_poison(batch, *rest):
+        if "poison" in batch.strings:
+            raise RuntimeError("cannot be converted")
+        return convert(batch, *rest)
+
+    monkeypatch.setattr(columns, "span_table", fail_on_poison)
+    return "poison"
 
 
 @pytest.fixture
@@ -127,20 +149,10 @@ def test_close_writes_what_waits_and_then_refuses(directory, make):
         writer.submit(maker.build(), 10)
 
 
-def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, make, monkeypatch):
+def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, make, poison):
     writer = StoreWriter(directory)
     good, bad = make("good"), make("bad")
-    bad.span("poison")
-    from rl_insight.store import columns
-
-    span_table = columns.span_table
-
-    def fail_on_poison(batch, *args):
-        if "poison" in batch.strings:
-            raise RuntimeError("cannot be converted")
-        return span_table(batch, *args)
-
-    monkeypatch.setattr(columns, "span_table", fail_on_poison)
+    bad.span(poison)
     good.span()
     futures = [writer.submit(good.build(), 10), writer.submit(bad.build(), 10)]
     good.span()
@@ -155,13 +167,11 @@ def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, mak
     writer.close()
 
 
-def test_many_bad_batches_among_many_good_ones_are_all_found(directory, held, make):
+def test_many_bad_batches_among_many_good_ones_are_all_found(directory, held, make, poison):
     writer = StoreWriter(directory)
     makers = [make(f"p{number}") for number in range(20)]
     for number, maker in enumerate(makers):
-        maker.span()
-        if number % 7 == 3:
-            maker.builder.add_series("metric", "gauge", "", "[" * 100_000)
+        maker.span(poison if number % 7 == 3 else "good")
     futures = [writer.submit(maker.build(), 10) for maker in makers]
     held.set()
     refused = [number for number, future in enumerate(futures) if future.exception(30) is not None]

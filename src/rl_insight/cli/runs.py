@@ -109,7 +109,7 @@ def export(
     data_dir: DataDir = None,
 ) -> None:
     """Write a copy of a run's file, also while the run goes on; `runs import` takes it in elsewhere."""
-    from rl_insight.store.runs import file_name
+    from rl_insight.store.run_files import file_name
 
     target = output or Path(file_name(run))
     if target.exists():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from rl_insight.store.runs import file_name
+from rl_insight.store.run_files import file_name
 
 
 class _Line(msgspec.Struct):

@@ -13,8 +13,9 @@ from rl_insight.store.errors import (
     StoreOverloadedError,
     StoreVersionError,
 )
+from rl_insight.store.run_files import RunInfo
 from rl_insight.store.run_store import RunStore
-from rl_insight.store.runs import RunDirectory, RunInfo
+from rl_insight.store.runs import RunDirectory
 from rl_insight.store.writer import CommitHook, StoreWriter, WriterStatus
 
 __all__ = [

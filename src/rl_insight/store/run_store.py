@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import threading
 import time
@@ -20,7 +19,8 @@ from rl_insight.intake import Intake
 from rl_insight.schema import Batch
 from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog, ProcessState, arriving
-from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
+from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
+from rl_insight.store.file_errors import check_descriptors, translated
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.sessions import SessionWriter
 from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
@@ -104,8 +104,8 @@ class RunStore:
             "autoinstall_known_extensions": "false",
             "allow_community_extensions": "false",
         }
-        _check_descriptors(self.path)
-        with _translated(self.path, opening=True):
+        check_descriptors(self.path)
+        with translated(self.path, opening=True):
             self._connection = duckdb.connect(str(self.path), config=settings)
             try:
                 self._prepare()
@@ -168,7 +168,7 @@ class RunStore:
             self._check_usable()
             connection = self._connection
             try:
-                with _translated(self.path):
+                with translated(self.path):
                     connection.execute("BEGIN")
                     yield connection
                     self._limit_merging()
@@ -344,7 +344,7 @@ class RunStore:
         """
         if self._closed:
             raise StoreError(f"{self.path} is closed.")
-        with _translated(self.path):
+        with translated(self.path):
             cursor = self._connection.cursor()
             try:
                 cursor.execute(_NO_PROGRESS_BAR)
@@ -385,61 +385,3 @@ class RunStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _check_descriptors(path: Path) -> None:
-    """Refuse to open a file when the process is out of file descriptors: DuckDB would abort the process.
-
-    Raises:
-        StoreBusyError: too few are left.
-    """
-    held: list[int] = []
-    try:
-        for _ in range(_SPARE_DESCRIPTORS):
-            held.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401 -- those opened so far have to be closed
-    except OSError as error:
-        raise StoreBusyError(_TOO_MANY_FILES.format(path=path)) from error
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-
-
-@contextmanager
-def _translated(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn DuckDB's errors about the file into the store's own."""
-    try:
-        yield
-    except duckdb.Error as error:
-        raise translate(error, path, opening=opening) from error
-
-
-_SPARE_DESCRIPTORS = 8
-_TOO_MANY_FILES = (
-    "cannot open {path}: this process has too many files and connections open. "
-    "Raise its limit of open files (ulimit -n), or close connections."
-)
-_DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
-
-
-def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exception:
-    """Return the store's own error for one of DuckDB's; errors that are not about the file stay as they are.
-
-    A file that cannot even be opened, for no reason outside of it, counts as damaged.
-    """
-    text = str(error)
-    if "No space left" in text or "File too large" in text or "Disk quota" in text:
-        return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
-    if "lock on file" in text:
-        return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
-    if "Too many open files" in text:
-        return StoreBusyError(_TOO_MANY_FILES.format(path=path))
-    if "Permission denied" in text or "Read-only file system" in text:
-        return StoreError(f"cannot open {path}: permission denied. Check the owner of the data directory.")
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return StoreError(f"cannot use {path}: the memory limit is too low ({text.splitlines()[0]}).")
-    about_file = isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException))
-    if opening or (about_file and any(sign in text for sign in _DAMAGED)):
-        return StoreCorruptError(f"cannot read {path}: the file is damaged or no run file ({text.splitlines()[0]}).")
-    if about_file:
-        return StoreError(f"cannot use {path}: {text.splitlines()[0]}")
-    return error

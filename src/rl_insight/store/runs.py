@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 import shutil
 import threading
 import time
@@ -25,29 +23,10 @@ from rl_insight.store.errors import (
     StoreError,
     StoreVersionError,
 )
+from rl_insight.store.run_files import SUFFIX, RunInfo, file_name, measure, read_info, wal_of
 from rl_insight.store.run_store import RunStore
 
 logger = logging.getLogger(__name__)
-
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
-_SUFFIX = ".duckdb"
-
-
-class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the list of runs shows it."""
-
-    run_id: str
-    file: str
-    """The file's name in the directory of runs."""
-    size_bytes: int
-    modified_s: float
-    project: str = ""
-    experiment_name: str = ""
-    processes: int = 0
-    started_ns: int | None = None
-    last_seen_ns: int | None = None
-    problem: str = ""
-    """Why the file cannot be read, for one that another process has open or that a newer version wrote."""
 
 
 class _Handle:
@@ -59,20 +38,6 @@ class _Handle:
         self.store = store
         self.leases = 0
         self.used_s = time.monotonic()
-
-
-def file_name(run_id: str) -> str:
-    """Return the file name for a run id: itself where it is harmless, else a readable part and a digest.
-
-    >>> file_name("grpo-7b"), file_name("../../etc/passwd")
-    ('grpo-7b.duckdb', 'etc-passwd~3754d6cb3a38e118.duckdb')
-    """
-    if _PLAIN_NAME.fullmatch(run_id):
-        return run_id + _SUFFIX
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", run_id, flags=re.ASCII).strip("-")[:40] or "run"
-    digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    # No harmless run id contains "~", so the two kinds of names never meet.
-    return f"{readable}~{digest}{_SUFFIX}"
 
 
 class RunDirectory:
@@ -240,14 +205,14 @@ class RunDirectory:
             target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
         path.rename(target)
         with suppress(FileNotFoundError):
-            _wal(path).rename(_wal(target))
+            wal_of(path).rename(wal_of(target))
         logger.error("set the run file %s aside as %s: %s", path, target.name, reason)
         return target
 
     def list_runs(self) -> list[RunInfo]:
         """Return all runs, the most recently written first; damaged files are set aside on the way."""
         found = []
-        for path in sorted(self.path.glob(f"*{_SUFFIX}")):
+        for path in sorted(self.path.glob(f"*{SUFFIX}")):
             info = self._info(path)
             if info is not None:
                 found.append(info)
@@ -267,7 +232,7 @@ class RunDirectory:
 
     def _info(self, path: Path) -> RunInfo | None:
         try:
-            size, modified = _measure(path)
+            size, modified = measure(path)
         except FileNotFoundError:
             return None
         stamp = (size, int(modified * 1000))
@@ -275,7 +240,7 @@ class RunDirectory:
         if known is not None and known[0] == stamp:
             return known[1]
         shown = RunInfo(
-            run_id=known[1].run_id if known else path.name.removesuffix(_SUFFIX),
+            run_id=known[1].run_id if known else path.name.removesuffix(SUFFIX),
             file=path.name,
             size_bytes=size,
             modified_s=modified,
@@ -295,9 +260,9 @@ class RunDirectory:
         with self._lock:
             for run_id, handle in self._handles.items():
                 if file_name(run_id) == path.name and not handle.store.broken:
-                    return _read_info(handle.store, shown, run_id)
+                    return read_info(handle.store, shown, run_id)
             with self._store(path) as store:
-                return _read_info(store, shown, shown.run_id)
+                return read_info(store, shown, shown.run_id)
 
     def delete(self, run_id: str) -> None:
         """Delete a run's file.
@@ -316,7 +281,7 @@ class RunDirectory:
             self._drop(run_id)
             self._known.pop(path.name, None)
             path.unlink()
-            _wal(path).unlink(missing_ok=True)
+            wal_of(path).unlink(missing_ok=True)
 
     def export(self, run_id: str, target: Path) -> Path:
         """Write a consistent copy of a run's file, while the run goes on.
@@ -335,7 +300,7 @@ class RunDirectory:
             raise StoreError(f"cannot export to {target}: {error.strerror}.") from error
         finally:
             partial.unlink(missing_ok=True)
-            _wal(partial).unlink(missing_ok=True)
+            wal_of(partial).unlink(missing_ok=True)
         return target
 
     def import_file(self, source: Path) -> RunInfo:
@@ -352,14 +317,14 @@ class RunDirectory:
         try:
             shutil.copyfile(source, partial)
             with suppress(FileNotFoundError):
-                shutil.copyfile(_wal(source), _wal(partial))
+                shutil.copyfile(wal_of(source), wal_of(partial))
             with self._store(partial) as store:
                 shown = RunInfo(run_id="", file=source.name, size_bytes=0, modified_s=0.0)
-                run_id = _read_info(store, shown, "").run_id
+                run_id = read_info(store, shown, "").run_id
             return self._adopt(partial, source, run_id)
         finally:
             partial.unlink(missing_ok=True)
-            _wal(partial).unlink(missing_ok=True)
+            wal_of(partial).unlink(missing_ok=True)
 
     def _adopt(self, partial: Path, source: Path, run_id: str) -> RunInfo:
         if not run_id:
@@ -428,38 +393,3 @@ def _memory_bytes(store: RunStore) -> int:
         return store.memory_bytes()
     except (StoreError, duckdb.Error):  # closed or broken since
         return 0
-
-
-def _wal(path: Path) -> Path:
-    return path.with_name(path.name + ".wal")
-
-
-def _measure(path: Path) -> tuple[int, float]:
-    """Return the size and time of a run file together with its log."""
-    found = path.stat()
-    size, modified = found.st_size, found.st_mtime
-    with suppress(FileNotFoundError):
-        log = _wal(path).stat()
-        size, modified = size + log.st_size, max(modified, log.st_mtime)
-    return size, modified
-
-
-_INFO = """
-    SELECT any_value(run_id), any_value(project), any_value(experiment_name), count(*),
-        min(first_seen_ns), max(last_seen_ns)
-    FROM processes
-"""
-
-
-def _read_info(store: RunStore, shown: RunInfo, run_id: str) -> RunInfo:
-    with store.reader() as cursor:
-        ((found, project, experiment, processes, started, last_seen),) = cursor.execute(_INFO).fetchall()
-    return msgspec.structs.replace(
-        shown,
-        run_id=run_id if found is None else found,
-        project=project or "",
-        experiment_name=experiment or "",
-        processes=processes,
-        started_ns=started,
-        last_seen_ns=last_seen,
-    )

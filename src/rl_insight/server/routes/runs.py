@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from rl_insight.server.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store import queries
 from rl_insight.store.errors import NoRunError, RunExistsError, StoreCorruptError, StoreFullError, StoreVersionError
-from rl_insight.store.runs import RunInfo, file_name
+from rl_insight.store.run_files import RunInfo, file_name
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

@@ -17,7 +17,7 @@ from rl_insight.exchange.exporter import export_run
 from rl_insight.exchange.rows import Selection, count_spans
 from rl_insight.server.answers import RunParameter, StepParameter, TextParameter, TimeParameter, latest_run
 from rl_insight.store.errors import QueryError, StoreFullError
-from rl_insight.store.runs import file_name
+from rl_insight.store.run_files import file_name
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

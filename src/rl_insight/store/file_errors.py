@@ -1,0 +1,69 @@
+"""DuckDB's errors about a run file as the store's own: full, busy, damaged, or none of these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
+
+_SPARE_DESCRIPTORS = 8
+_TOO_MANY_FILES = (
+    "cannot open {path}: this process has too many files and connections open. "
+    "Raise its limit of open files (ulimit -n), or close connections."
+)
+_DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
+
+
+def check_descriptors(path: Path) -> None:
+    """Refuse to open a file when the process is out of file descriptors: DuckDB would abort the process.
+
+    Raises:
+        StoreBusyError: too few are left.
+    """
+    held: list[int] = []
+    try:
+        for _ in range(_SPARE_DESCRIPTORS):
+            held.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401 -- those opened so far have to be closed
+    except OSError as error:
+        raise StoreBusyError(_TOO_MANY_FILES.format(path=path)) from error
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+@contextmanager
+def translated(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turn DuckDB's errors about the file into the store's own."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise translate(error, path, opening=opening) from error
+
+
+def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exception:
+    """Return the store's own error for one of DuckDB's; errors that are not about the file stay as they are.
+
+    A file that cannot even be opened, for no reason outside of it, counts as damaged.
+    """
+    text = str(error)
+    if "No space left" in text or "File too large" in text or "Disk quota" in text:
+        return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
+    if "lock on file" in text:
+        return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
+    if "Too many open files" in text:
+        return StoreBusyError(_TOO_MANY_FILES.format(path=path))
+    if "Permission denied" in text or "Read-only file system" in text:
+        return StoreError(f"cannot open {path}: permission denied. Check the owner of the data directory.")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(f"cannot use {path}: the memory limit is too low ({text.splitlines()[0]}).")
+    about_file = isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException))
+    if opening or (about_file and any(sign in text for sign in _DAMAGED)):
+        return StoreCorruptError(f"cannot read {path}: the file is damaged or no run file ({text.splitlines()[0]}).")
+    if about_file:
+        return StoreError(f"cannot use {path}: {text.splitlines()[0]}")
+    return error
