@@ -85,6 +85,16 @@ def test_list_tells_what_the_run_says_about_itself(directory, make):
     assert info.last_seen_ns >= info.started_ns > 0
 
 
+def test_the_names_of_a_run_are_those_of_any_process_that_has_some(directory, make):
+    for process_id, names in (("worker", {}), ("trainer", {"project": "math", "experiment_name": "grpo"})):
+        maker = make(process_id, "r1", **names)
+        maker.span()
+        with directory.open("r1", create=True) as store:
+            assert store.commit([maker.build()]) == [True]
+    (info,) = directory.list_runs()
+    assert (info.project, info.experiment_name, info.processes) == ("math", "grpo", 2)
+
+
 def test_idle_files_are_closed_and_opened_again_when_needed(tmp_path, make):
     directory = RunDirectory(tmp_path, max_open=2, min_free_bytes=0)
     for run_id in "abcd":

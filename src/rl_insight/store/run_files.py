@@ -62,7 +62,7 @@ def measure(path: Path) -> tuple[int, float]:
 
 
 _INFO = """
-    SELECT any_value(run_id), any_value(project), any_value(experiment_name), count(*),
+    SELECT any_value(run_id), any_value(nullif(project, '')), any_value(nullif(experiment_name, '')), count(*),
         min(first_seen_ns), max(last_seen_ns)
     FROM processes
 """

@@ -36,7 +36,8 @@ _LONG_SPELLINGS = {
     "scheduling": "scheduler",
     "instrumentation": "instr",
 }
-_CATEGORIES = {category.value for category in PerfTraceCategory}
+_CATEGORIES = {category.value: category.value for category in PerfTraceCategory}
+"""By itself: a member is found by its value, too."""
 
 
 def category_name(category: Any) -> str:
@@ -47,6 +48,9 @@ def category_name(category: Any) -> str:
     """
     if not isinstance(category, str) or not category:
         return PerfTraceCategory.MISC.value
+    known = _CATEGORIES.get(category)  # nearly all calls end here
+    if known is not None:
+        return known
     text = category.value if isinstance(category, PerfTraceCategory) else str(category)
     name = text.strip().lower()
     name = _LONG_SPELLINGS.get(name, name)

@@ -95,8 +95,8 @@ _SUMMARY = """
     )
     SELECT
         coalesce((SELECT any_value(run_id) FROM processes), ''),
-        coalesce((SELECT any_value(project) FROM processes), ''),
-        coalesce((SELECT any_value(experiment_name) FROM processes), ''),
+        coalesce((SELECT any_value(nullif(project, '')) FROM processes), ''),
+        coalesce((SELECT any_value(nullif(experiment_name, '')) FROM processes), ''),
         (SELECT min(start_ns) FROM bounds), (SELECT max(end_ns) FROM bounds),
         (SELECT min(first_step) FROM steps), (SELECT max(last_step) FROM steps),
         (SELECT count(*) FROM processes), (SELECT count(*) FROM lanes),
