@@ -16,7 +16,7 @@ import msgspec
 
 from rl_insight.hardware.base import Kind, Reading, Source
 from rl_insight.hardware.exposition import Sample, SeriesReader
-from rl_insight.hardware.fetch import FetchError, Target, fetch_all
+from rl_insight.hardware.fetch import PageAddress, PageError, fetch_all
 from rl_insight.hardware.quantities import QUANTITIES
 from rl_insight.http_client import HttpError, request
 from rl_insight.urls import split_http_url
@@ -194,7 +194,7 @@ def _merged(readings: list[Reading]) -> list[Reading]:
     return list(merged.values())
 
 
-def _target(url: str) -> Target | None:
+def _target(url: str) -> PageAddress | None:
     """Return where to fetch a plain HTTP page; None for one that needs TLS."""
     parts = split_http_url(url)
     if parts is None or not parts.hostname:
@@ -202,12 +202,12 @@ def _target(url: str) -> Target | None:
     if parts.scheme == "https":
         return None
     path = parts.path or "/metrics"
-    return Target(parts.hostname, parts.port or 80, f"{path}?{parts.query}" if parts.query else path)
+    return PageAddress(parts.hostname, parts.port or 80, f"{path}?{parts.query}" if parts.query else path)
 
 
-def _fetch_tls(url: str, timeout_s: float) -> bytes | FetchError:
+def _fetch_tls(url: str, timeout_s: float) -> bytes | PageError:
     try:
         reply = request("GET", url, timeout_s=timeout_s)
     except HttpError as error:
-        return FetchError(str(error))
-    return reply.body if reply.status == HTTPStatus.OK else FetchError(f"it answered with status {reply.status}")
+        return PageError(str(error))
+    return reply.body if reply.status == HTTPStatus.OK else PageError(f"it answered with status {reply.status}")

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.urls import host_and_port
+
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 _MAX_OPEN = 64
 _CHECK_STOP_S = 0.05
@@ -27,7 +29,7 @@ _IN_PROGRESS = frozenset({0, 115, 36, 10035})
 """What `connect_ex` may return for a connection under way: EINPROGRESS of Linux, macOS and Windows."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class PageAddress(msgspec.Struct, frozen=True):
     """A page that is fetched over plain HTTP."""
 
     host: str
@@ -37,19 +39,19 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def address(self) -> str:
         """Host and port as a URL writes them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
-class FetchError(Exception):
+class PageError(Exception):
     """A page could not be fetched; the message says why."""
 
 
 def fetch_all(
-    targets: Iterable[Target], *, timeout_s: float, stop: threading.Event, max_open: int = _MAX_OPEN
-) -> dict[Target, bytes | FetchError]:
+    targets: Iterable[PageAddress], *, timeout_s: float, stop: threading.Event, max_open: int = _MAX_OPEN
+) -> dict[PageAddress, bytes | PageError]:
     """Fetch pages side by side, each within `timeout_s`; what is left when `stop` is set becomes an error."""
     waiting = deque(targets)
-    results: dict[Target, bytes | FetchError] = {}
+    results: dict[PageAddress, bytes | PageError] = {}
     with selectors.DefaultSelector() as selector:
         running: set[_Fetch] = set()
         try:
@@ -63,27 +65,29 @@ def fetch_all(
             for fetch in running:
                 fetch.socket.close()
     for target in (*waiting, *(fetch.target for fetch in running)):
-        results.setdefault(target, FetchError("the monitor was stopped"))
+        results.setdefault(target, PageError("the monitor was stopped"))
     return results
 
 
 def _open(
-    target: Target,
+    target: PageAddress,
     timeout_s: float,
     selector: selectors.BaseSelector,
     running: set[_Fetch],
-    results: dict[Target, bytes | FetchError],
+    results: dict[PageAddress, bytes | PageError],
 ) -> None:
     try:
         fetch = _Fetch(target, timeout_s)
     except (OSError, OverflowError, UnicodeError) as error:
-        results[target] = FetchError(str(error))
+        results[target] = PageError(str(error))
         return
     running.add(fetch)
     selector.register(fetch.socket, selectors.EVENT_WRITE, fetch)
 
 
-def _advance(selector: selectors.BaseSelector, running: set[_Fetch], results: dict[Target, bytes | FetchError]) -> None:
+def _advance(
+    selector: selectors.BaseSelector, running: set[_Fetch], results: dict[PageAddress, bytes | PageError]
+) -> None:
     for key, _events in selector.select(_CHECK_STOP_S):
         fetch: _Fetch = key.data
         try:
@@ -94,12 +98,12 @@ def _advance(selector: selectors.BaseSelector, running: set[_Fetch], results: di
             if not fetch.receive():
                 continue
             results[fetch.target] = fetch.page()
-        except (OSError, FetchError) as error:
-            results[fetch.target] = error if isinstance(error, FetchError) else FetchError(str(error))
+        except (OSError, PageError) as error:
+            results[fetch.target] = error if isinstance(error, PageError) else PageError(str(error))
         _end(fetch, selector, running)
     now = time.monotonic()
     for fetch in [fetch for fetch in running if fetch.deadline <= now]:
-        results[fetch.target] = FetchError("it did not answer in time")
+        results[fetch.target] = PageError("it did not answer in time")
         _end(fetch, selector, running)
 
 
@@ -114,7 +118,7 @@ class _Fetch:
 
     __slots__ = ("deadline", "length", "received", "socket", "target", "unsent")
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    def __init__(self, target: PageAddress, timeout_s: float) -> None:
         self.target = target
         self.deadline = time.monotonic() + timeout_s
         self.unsent = (
@@ -150,7 +154,7 @@ class _Fetch:
                 self._learn_length(data)
             self.received += data
             if len(self.received) > MAX_PAGE_BYTES:
-                raise FetchError(f"its page is longer than {MAX_PAGE_BYTES} bytes")
+                raise PageError(f"its page is longer than {MAX_PAGE_BYTES} bytes")
             if not data or len(self.received) == self.length:
                 return True
             if len(data) < _PIECE_BYTES and self.length >= 0:
@@ -171,19 +175,19 @@ class _Fetch:
             body = bytes(received[length_of_head + 4 :])
         words = head.split(b" ", 2)
         if not head.startswith(b"HTTP/1.") or len(words) < 2:
-            raise FetchError("its answer is not HTTP")
+            raise PageError("its answer is not HTTP")
         if words[1] != b"200":
-            raise FetchError(f"it answered with status {words[1].decode('latin-1')}")
+            raise PageError(f"it answered with status {words[1].decode('latin-1')}")
         headers = _headers(head)
         if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
             return _joined(body)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) != len(body):
-            raise FetchError(f"its page broke off after {len(body)} of {int(length)} bytes")
+            raise PageError(f"its page broke off after {len(body)} of {int(length)} bytes")
         return body
 
 
-def _resolve(target: Target) -> tuple[int, Any]:
+def _resolve(target: PageAddress) -> tuple[int, Any]:
     """Return the address family and the address; an IPv4 address is taken as it is, which saves a tenth of a fetch."""
     try:
         socket.inet_pton(socket.AF_INET, target.host)
@@ -209,9 +213,9 @@ def _joined(body: bytes) -> bytes:
         try:
             size = int(size_text.split(b";")[0], 16)
         except ValueError:
-            raise FetchError("its chunks cannot be read") from None
+            raise PageError("its chunks cannot be read") from None
         if not separator or len(rest) < size:
-            raise FetchError("its page broke off")
+            raise PageError("its page broke off")
         if size == 0:
             return bytes(whole)
         whole += rest[:size]

@@ -14,7 +14,7 @@ import msgspec
 
 from rl_insight.hardware.base import Reading, Source
 from rl_insight.hardware.exposition import PageReader, Sample, SeriesReader
-from rl_insight.hardware.fetch import FetchError, Target, fetch_all
+from rl_insight.hardware.fetch import PageAddress, PageError, fetch_all
 
 logger = logging.getLogger("rl_insight")
 
@@ -53,9 +53,9 @@ class RayNode(msgspec.Struct, frozen=True):
     is_head: bool = False
 
     @property
-    def target(self) -> Target:
+    def target(self) -> PageAddress:
         """Where its metrics page is."""
-        return Target(self.address, self.metrics_port)
+        return PageAddress(self.address, self.metrics_port)
 
 
 class RaySource(Source):
@@ -149,7 +149,7 @@ class RaySource(Source):
             logger.warning(_AGENT_HINT)
         return False
 
-    def _log_failure(self, node: RayNode, error: FetchError) -> None:
+    def _log_failure(self, node: RayNode, error: PageError) -> None:
         logger.debug("metrics of Ray node %s (%s) were not read: %s.", node.node_id, node.target.address, error)
 
     def _node_readings(self, node: RayNode, page: bytes) -> list[Reading]:

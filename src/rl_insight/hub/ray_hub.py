@@ -25,7 +25,7 @@ from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_c
 from rl_insight.schema import Process
 from rl_insight.transport import Transport, create_transport
 from rl_insight.transport.ray import RayTransport
-from rl_insight.urls import is_loopback
+from rl_insight.urls import host_and_port, is_loopback
 
 logger = logging.getLogger("rl_insight")
 
@@ -158,7 +158,7 @@ def _reachable_address(endpoint: Any, server_url: str) -> str:
     """
     if endpoint.host in _EVERYWHERE:
         host = _node_address()
-        return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
+        return host_and_port(host, endpoint.port)
     if is_loopback(endpoint.host) and not is_loopback(urlsplit(server_url).hostname or ""):
         raise InsightError(
             f"the server cannot reach {endpoint.url}: it is on another machine. Set prometheus.metrics_report_host."

@@ -13,6 +13,8 @@ from threading import BoundedSemaphore, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
+from rl_insight.urls import host_and_port
+
 logger = logging.getLogger(__name__)
 
 Render = Callable[[str], tuple[bytes, str]]
@@ -48,8 +50,7 @@ class MetricsEndpoint:
     @property
     def address(self) -> str:
         """The address as ``host:port``, as a list of scrape targets has it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
     @property
     def url(self) -> str:

@@ -13,7 +13,7 @@ from rl_insight.errors import InsightError
 from rl_insight.server.bodies import decompress
 
 
-class FetchError(InsightError):
+class ScrapeError(InsightError):
     """A page could not be read; the message says why."""
 
 
@@ -35,7 +35,7 @@ class Page:
         """Take a part of the body."""
         self.body += part
         if len(self.body) > self._limit:
-            raise FetchError(f"its page is longer than {self._limit} bytes")
+            raise ScrapeError(f"its page is longer than {self._limit} bytes")
 
     def on_message_complete(self) -> None:
         """Note the end."""
@@ -46,25 +46,25 @@ async def fetch(url: str, *, accept: str, timeout_s: float, limit: int) -> Page:
     """Return the page at a URL; redirects are not followed.
 
     Raises:
-        FetchError: it cannot be reached, takes too long, is too long, or speaks no HTTP.
+        ScrapeError: it cannot be reached, takes too long, is too long, or speaks no HTTP.
     """
     try:
         page = await asyncio.wait_for(_fetch(url, accept, limit), timeout_s)
         encoding = page.headers.get("content-encoding", "")
         page.body = bytearray(decompress(bytes(page.body), encoding, limit))
     except (asyncio.TimeoutError, TimeoutError) as error:
-        raise FetchError(f"it took longer than {timeout_s:g} s") from error
+        raise ScrapeError(f"it took longer than {timeout_s:g} s") from error
     except OSError as error:
-        raise FetchError(error.strerror or str(error) or type(error).__name__) from error
+        raise ScrapeError(error.strerror or str(error) or type(error).__name__) from error
     except (httptools.HttpParserError, UnicodeError, ValueError) as error:
         told = error.__context__ if isinstance(error.__context__, InsightError) else None
-        raise FetchError(str(told) if told else "it does not answer with HTTP") from error
-    except FetchError:
+        raise ScrapeError(str(told) if told else "it does not answer with HTTP") from error
+    except ScrapeError:
         raise
     except InsightError as error:
-        raise FetchError(str(error).rstrip(".")) from error
+        raise ScrapeError(str(error).rstrip(".")) from error
     if page.status != 200:
-        raise FetchError(f"it answered {page.status}")
+        raise ScrapeError(f"it answered {page.status}")
     return page
 
 

@@ -30,6 +30,7 @@ from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, Serve
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
+from rl_insight.urls import host_and_port
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +293,7 @@ def _url(settings: ServerSettings, port: int) -> str:
 
 def _address(host: str, port: int) -> str:
     reachable = _ANY.get(host, host)
-    return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
+    return host_and_port(reachable, port)
 
 
 def _log_to_file(directory: Path, level: str) -> None:

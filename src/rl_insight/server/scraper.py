@@ -25,7 +25,7 @@ from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.config import ScrapeSettings
-from rl_insight.server.http_get import FetchError, Page, fetch
+from rl_insight.server.http_get import Page, ScrapeError, fetch
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.targets import Target, TargetBook
 
@@ -119,7 +119,7 @@ class Scraper:
             reader = PageReader(builder, target, feed.totals, now_ns, name_of)
             await asyncio.to_thread(reader.read, page)
             feed.names |= reader.run_names
-        except (FetchError, ValueError) as error:
+        except (ScrapeError, ValueError) as error:
             problem = str(error) or type(error).__name__
             builder = BatchBuilder()
         duration = time.monotonic() - began

@@ -85,15 +85,6 @@ def _bind(host: str, port: int) -> socket.socket | None:
     return probe
 
 
-def address(host: str, port: int) -> str:
-    """Return a host and a port as one word.
-
-    >>> address("::1", 9090)
-    '[::1]:9090'
-    """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def reachable_host(host: str) -> str:
     """Return the address under which this machine reaches what listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 -- compared, not bound

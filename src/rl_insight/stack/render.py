@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.stack.errors import StackError
-from rl_insight.stack.ports import Ports, address, reachable_host
+from rl_insight.stack.ports import Ports, reachable_host
 from rl_insight.stack.programs import Version
 from rl_insight.stack.settings import StackSettings
-from rl_insight.urls import is_loopback
+from rl_insight.urls import host_and_port, is_loopback
 
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"
@@ -133,8 +133,8 @@ def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version:
         host=settings.host,
         port=ports.tempo,
         grpc_port=ports.tempo_grpc,
-        otlp_http=address(settings.host, ports.tempo_otlp_http),
-        otlp_grpc=address(settings.host, ports.tempo_otlp_grpc),
+        otlp_http=host_and_port(settings.host, ports.tempo_otlp_http),
+        otlp_grpc=host_and_port(settings.host, ports.tempo_otlp_grpc),
         memberlist_port=ports.tempo_memberlist,
         retention=settings.tempo.retention,
         wal_directory=str(data / "wal"),
@@ -161,8 +161,8 @@ def render_grafana(layout: Layout, settings: StackSettings, ports: Ports, *, nam
         "datasources.yml",
         provisioning / "datasources" / "rl-insight.yml",
         raw={"namespace": prefix},
-        prometheus_url=f"http://{address(reachable, ports.prometheus)}",
-        tempo_url=f"http://{address(reachable, ports.tempo)}",
+        prometheus_url=f"http://{host_and_port(reachable, ports.prometheus)}",
+        tempo_url=f"http://{host_and_port(reachable, ports.tempo)}",
         scrape_interval=duration(settings.prometheus.scrape_interval_s),
     )
     _render(

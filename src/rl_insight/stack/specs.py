@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rl_insight.stack.errors import MissingProgramError
-from rl_insight.stack.ports import Ports, address, names_of, reachable_host
+from rl_insight.stack.ports import Ports, names_of, reachable_host
 from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, ask, find_program
 from rl_insight.stack.render import (
     Layout,
@@ -18,6 +18,7 @@ from rl_insight.stack.render import (
 )
 from rl_insight.stack.service import ServiceSpec
 from rl_insight.stack.settings import StackSettings
+from rl_insight.urls import host_and_port
 
 _VAR_TEMPO = re.compile(r"""^\s+-([\w.-]+) string\s+[^\n]*\(default "/var/tempo([^"\n]*)"\)""", re.MULTILINE)
 """An option as Go programs list it, whose default is below /var/tempo."""
@@ -69,7 +70,7 @@ def service_spec(
         name=name,
         title=found.program.title,
         command=_command(found, settings, layout, ports, grafana_home),
-        url=f"http://{address(reachable_host(settings.host), getattr(ports, name))}",
+        url=f"http://{host_and_port(reachable_host(settings.host), getattr(ports, name))}",
         ready_path=READY_PATHS[name],
         log=layout.log(name),
         directory=layout.root,
@@ -88,7 +89,7 @@ def _command(
             f"--config.file={config}",
             f"--storage.tsdb.path={layout.data(name)}",
             f"--storage.tsdb.retention.time={settings.prometheus.retention}",
-            f"--web.listen-address={address(settings.host, ports.prometheus)}",
+            f"--web.listen-address={host_and_port(settings.host, ports.prometheus)}",
             "--enable-feature=exemplar-storage",
             "--log.level=warn",
         ]

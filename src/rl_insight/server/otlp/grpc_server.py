@@ -16,6 +16,7 @@ from rl_insight.otlp.mapping import SERVICES
 from rl_insight.server.bodies import OVERLOADED
 from rl_insight.server.otlp.receiver import OtlpOutcome
 from rl_insight.server.security import bearer_matches
+from rl_insight.urls import host_and_port
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -59,7 +60,7 @@ class OtlpGrpcServer:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(SERVICES[signal.value], {"Export": handler}),)
             )
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = host_and_port(host, port)
         try:
             self.port = self._bind(address)
         except RuntimeError as error:

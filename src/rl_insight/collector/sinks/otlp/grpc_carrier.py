@@ -11,7 +11,7 @@ import grpc  # type: ignore[import-untyped]  # it ships no types
 from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
 from rl_insight.otlp.mapping import SERVICES
 from rl_insight.otlp.wire import fields
-from rl_insight.urls import without_credentials
+from rl_insight.urls import host_and_port, without_credentials
 
 _PASSING_CODES = frozenset(
     {
@@ -36,9 +36,8 @@ class OtlpGrpcCarrier:
     def __init__(self, endpoint: str, signal: str, *, headers: Mapping[str, str], timeout_s: float) -> None:
         url = endpoint if "://" in endpoint else f"http://{endpoint}"
         parts = urlsplit(checked_url(url, "OTLP endpoint"))
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         self.address = without_credentials(url)
-        self._target = f"{host}:{parts.port or 4317}"
+        self._target = host_and_port(parts.hostname or "", parts.port or 4317)
         self._is_secure = parts.scheme == "https"
         self._method = f"/{SERVICES[signal]}/Export"
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
