@@ -25,8 +25,8 @@ from rl_insight.diagnosis.rows import (
 )
 from rl_insight.diagnosis.steps import Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
+from rl_insight.intake import Liveness, liveness
 
-SILENT_HEARTBEATS = 3.0
 _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
 _KEPT_CALLS = 2_000
@@ -247,13 +247,14 @@ class RunModel:
         """Return the role of the process that a lane belongs to."""
         return self.process_of_lane(lane_id).role
 
-    def state_of(self, process: ProcessRow) -> str:
-        """Return `alive`, `silent` or `ended` as of now; imports are taken for alive up to their last record."""
-        if process.ended and (not process.is_live or process.last_seen_ns <= self.as_of_ns + SECOND):
-            return "ended"
-        if process.is_live and self.silent_s(process) > SILENT_HEARTBEATS * max(process.heartbeat_s, 0.1):
-            return "silent"
-        return "alive"
+    def state_of(self, process: ProcessRow) -> Liveness:
+        """Return the state of a process as of now; an imported one counts as live up to its last record."""
+        return liveness(
+            final=process.ended and (not process.is_live or process.last_seen_ns <= self.as_of_ns + SECOND),
+            last_seen_ns=max(process.last_seen_ns, self.listening_since_ns) if process.is_live else self.as_of_ns,
+            heartbeat_s=process.heartbeat_s,
+            now_ns=self.as_of_ns,
+        )
 
     def silent_s(self, process: ProcessRow) -> float:
         """Return for how long nothing was heard of a process."""

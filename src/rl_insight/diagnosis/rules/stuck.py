@@ -32,7 +32,7 @@ class _StuckWork(MomentRule):
             process = model.process_of_lane(row.lane_id)
             usual_s = model.usual_s(process.role, row.name) or 0.0
             limit_s = max(self["shortest_s"], self["factor"] * usual_s)
-            if model.state_of(process) == "alive" and model.age_s(row.start_ns) > limit_s and self.holds_up(model, row):
+            if model.state_of(process) == "live" and model.age_s(row.start_ns) > limit_s and self.holds_up(model, row):
                 stuck.append(row)
         if not stuck:
             return []
@@ -137,7 +137,7 @@ class StuckSession(MomentRule):
             if row.segment != "phase" or row.session_id is None:
                 continue
             process = model.process_of_lane(row.lane_id)
-            if model.state_of(process) != "alive":
+            if model.state_of(process) != "live":
                 continue
             usual_s = model.usual_s(process.role, row.name) or 0.0
             if model.age_s(row.start_ns) > max(self["shortest_s"], self["factor"] * usual_s):

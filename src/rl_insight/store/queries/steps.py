@@ -24,7 +24,6 @@ MAX_STEPS = 1_000
 _OVERLAP = 0.05
 """A role whose steps overlap by more of their time than this works on several steps at once: it follows."""
 _LEADING = re.compile(r"train|learn|driver|controller|actor|main", re.IGNORECASE)
-_RUNNING = frozenset({"alive", "live"})
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -139,7 +138,7 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
         return "", []
     role = _leading_role(seen)
     now_ns = time.time_ns() if now_ns is None else now_ns
-    is_running = any(one.role == role and one.state in _RUNNING for one in processes(cursor, now_ns))
+    is_running = any(one.role == role and one.state == "live" for one in processes(cursor, now_ns))
     found = _windows([one for one in seen if one.role == role], is_running=is_running)
     return role, sorted(found, key=lambda one: (one.start_ns, one.step))
 
