@@ -111,7 +111,7 @@ class Spans(Table):
     segment: Text = b""
     lane: Lane = b""
     status: Text = b""
-    error: OptionalLongText = b""
+    error: OptionalText = b""
     step: Step = b""
     session_id: OptionalText = b""
     attributes: OptionalLongText = b""
