@@ -61,13 +61,11 @@ def test_spans_have_the_same_names_and_attributes(runs):
     theirs = [event for event in runs["original"]["events"] if event["kind"] == "trace"]
     ours = runs["ours"]["spans"]
     assert [span[0] for span in ours] == [event["name"] for event in theirs]
-    for (_, start, end, attributes, _), event in zip(ours, theirs, strict=True):
-        expected = {key: value for key, value in event["attributes"].items() if key not in ("process_id", *RUN)}
+    for (_, start, end, attributes, resource), event in zip(ours, theirs, strict=True):
+        expected = {key: value for key, value in event["attributes"].items() if key != "process_id"}
         assert {key: attributes.get(key) for key in expected} == expected
         assert end - start >= 0
-
-
-RUN = ("project", "experiment_name")
+        assert resource["service.name"] == "rl_insight_monitor"
 
 
 def test_the_agent_session_is_a_session_of_ours(runs):
