@@ -16,6 +16,7 @@ from rl_insight.exchange.report.page import load_bundle
 from rl_insight.exchange.report.sessions import session_report
 from rl_insight.exchange.report.spans import span_blocks, span_columns
 from rl_insight.schema import BatchBuilder, Process
+from rl_insight.store import queries
 from rl_insight.store.queries import Scope
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
@@ -110,11 +111,30 @@ def test_too_many_spans_leave_the_longest_and_blocks_of_all(recorded, monkeypatc
         few = span_columns(cursor, *window, most=4)
         assert few.total == len(document.spans.span_id)
         assert sorted(rows_of(few, "name")) == [("toolcall",), *[("train_step",)] * 3]
-        blocks = span_blocks(cursor, *window, document.run.end_ns)
-    assert sum(blocks.count) == few.total
-    assert min(blocks.block_start_ns) == 0
+        levels = span_blocks(cursor, *window, document.run.end_ns)
+    assert {sum(level.count) for level in levels} == {few.total}
+    assert {min(level.block_start_ns) for level in levels} == {0}
     monkeypatch.setattr(document_module, "span_columns", lambda *given: span_columns(*given, most=4))
-    assert build_document(recorded).timeline == blocks
+    assert build_document(recorded).timelines == levels
+
+
+def test_timeline_is_what_the_server_answers_at_each_resolution(runs):
+    """Spans of a tenth of a pixel are merged in the whole picture, and each has a block in the finest one."""
+    with runs.open("dense", create=True) as store:
+        process = Process(process_id="p", run_id="dense", host="h", pid=1)
+        builder = BatchBuilder()
+        for number in range(2_000):
+            start_ns = SECOND + number * 50_000_000
+            builder.add_span(span_id=number + 1, trace=(1, 1), name="op", start_ns=start_ns, duration_ns=5_000_000)
+        store.commit([builder.build(process, sequence=1, sent_ns=SECOND)])
+        document = build_document(store)
+        with store.reader() as cursor:
+            window = {"start_ns": document.start_ns, "end_ns": document.end_ns, "now_ns": document.end_ns}
+            live = queries.timeline(cursor, **window, pixels=1_024)
+    coarse, *_, fine = document.timelines
+    assert (coarse.count, coarse.pixel_ns) == (live.count, live.pixel_ns)
+    assert max(coarse.count) > 1
+    assert fine.count == [1] * 2_000
 
 
 def test_attributes_without_room_are_left_out_and_counted(recorded):

@@ -77,11 +77,13 @@ def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns
             view = queries.timeline(cursor, start_ns=start_ns, end_ns=end_ns, pixels=pixels, now_ns=now_ns)
     pixel = (end_ns - start_ns) // pixels
     expected = defaultdict(list)
-    for start, duration, name, lane in rows:
+    for number, (start, duration, name, lane) in enumerate(rows):
         begin = begin_ns + start * unit
         end = max(begin, now_ns) if duration < 0 else begin + duration * unit
         if begin < end_ns and end >= start_ns:
-            expected[lane, name, duration < 0, begin // pixel, end - begin >= pixel].append((begin, end))
+            # What can be told apart by eye is not merged.
+            apart = number if end - begin >= 4 * pixel else None
+            expected[lane, name, duration < 0, begin // pixel, end - begin >= pixel, apart].append((begin, end))
     blocks = [
         (
             lane,
@@ -92,7 +94,7 @@ def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns
             len(found),
             sum(e - b for b, e in found),
         )
-        for (lane, name, is_open, _, _), found in expected.items()
+        for (lane, name, is_open, *_), found in expected.items()
     ]
     columns = zip(
         (lanes[lane_id] for lane_id in view.lane_id),
@@ -107,6 +109,26 @@ def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns
     order = lambda block: (block[0] or "", *block[1:])
     assert sorted(columns, key=order) == sorted(blocks, key=order)
     assert view.pixel_ns == pixel
+
+
+@pytest.mark.parametrize("length", [5 * SECOND, 50 * SECOND])
+def test_spans_that_begin_together_stay_apart_and_know_their_parents(store, make, begin_ns, length):
+    """Twelve sessions begin in the same moment, as asyncio.gather begins them; each has a phase inside."""
+    maker = make()
+    for number in range(12):
+        parent = 2**63 + 2 * number + 1  # ids have all their 64 bits
+        maker.span("session", start=number, duration=length + number, lane="sessions", span_id=parent)
+        maker.span("generate", start=100 + number, duration=length - SECOND, lane="sessions", parent_id=parent)
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        view = queries.timeline(
+            cursor, start_ns=begin_ns, end_ns=begin_ns + 10_000_000_000, pixels=1_000, now_ns=begin_ns
+        )
+    assert view.count == [1] * 24
+    blocks = list(zip(view.depth, view.span_id, view.parent, strict=True))
+    assert [parent for depth, _, parent in blocks if depth == 0] == [-1] * 12
+    pairs = [(int(view.span_id[parent], 16), int(span_id, 16)) for depth, span_id, parent in blocks if depth == 1]
+    assert sorted(pairs) == [(2**63 + 2 * number + 1, 2**63 + 2 * number + 2) for number in range(12)]
 
 
 def _many(store, make, monkeypatch, spans=3_000, portion=500):

@@ -182,6 +182,16 @@ def test_states_that_overlap_on_a_lane_share_their_time(store, make):
     assert step.idle_ns == 0
 
 
+def test_child_that_arrived_before_its_parent_is_still_inside_it(store, make):
+    maker = make("p", role="main")
+    state(maker, "generate", 2, 3, step=0, segment="phase", parent_id=50)
+    commit(store, maker, final=False)
+    state(maker, "execution", 0, 10, step=0, segment="phase", span_id=50)
+    commit(store, maker)
+    (step,) = breakdown(store, 0, 0).steps
+    assert (seconds(step), inside(step, "execution")) == ({"execution": 10}, {"generate": 3})
+
+
 def test_states_count_in_the_step_whose_time_they_ran_in(store, make):
     trainer, rollout = make("t", role="trainer"), make("r", role="rollout")
     for step in range(2):

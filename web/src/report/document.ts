@@ -80,7 +80,8 @@ export interface ReportDocument {
   hotspots_by: Record<string, Hotspot[]>;
   flame: Flame;
   spans: SpanColumns;
-  timeline: Timeline | null;
+  /** The coarsest first. */
+  timelines: Timeline[];
   open_work: OpenWork[];
   sessions_in_flight: SessionInFlight[];
   sessions: { total: number; sessions: Session[]; steps: StepDuration[] };

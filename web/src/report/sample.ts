@@ -58,7 +58,7 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     hotspots: [],
     hotspots_by: {},
     flame: { spans: 0, left_out: 0, roots: [] },
-    timeline: null,
+    timelines: [],
     open_work: [],
     sessions_in_flight: [],
     spans: {

@@ -19,7 +19,7 @@ import type { ReportDocument } from "./document";
 import { Metrics } from "./metrics";
 import { Sessions } from "./sessions";
 import { Spans } from "./spans";
-import { blocksIn, columnsOf } from "./timeline";
+import { blocksIn } from "./timeline";
 
 const NO_BREAKDOWN: Breakdown = { role: "", roles: [], steps: [] };
 const MAX_BLOCKS = 40_000;
@@ -43,7 +43,6 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
   const spans = new Spans(document);
   const sessions = new Sessions(document.sessions.sessions);
   const metrics = new Metrics(document.metrics, document.lines);
-  const columns = columnsOf(document);
   const ofSteps =
     <T extends { step: number }>(rows: readonly T[]) =>
     (parameters: Parameters) => {
@@ -60,7 +59,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
       const origin = Number(query.origin_ns ?? 0);
       // The page counts from a whole second, as the report does; the two need not be the same.
       const shift = document.origin_ns - origin;
-      const found = blocksIn(columns, {
+      const found = blocksIn(document.timelines, {
         start: Number(BigInt(query.start_ns) - BigInt(document.origin_ns)),
         end: Number(BigInt(query.end_ns) - BigInt(document.origin_ns)),
         pixels: query.pixels ?? 1000,

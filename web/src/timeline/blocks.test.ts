@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Lane, Timeline } from "../api";
-import { arrange, blockAt, depths, firstAfter } from "./blocks";
-import { arrangeLanes, depthAt, laneTitle, rowAt, sortLanes } from "./layout";
+import { arrange, blockAt, firstAfter, lastLines } from "./blocks";
+import { arrangeLanes, lineAt, laneTitle, rowAt, sortLanes } from "./layout";
 import { rangeStatistics, unionLength } from "./statistics";
 
 type Row = {
@@ -14,6 +14,7 @@ type Row = {
   busy?: number;
   open?: boolean;
   errors?: number;
+  parent?: number;
 };
 
 function timeline(rows: Row[], window = { start: 0, end: 1000 }): Timeline {
@@ -33,6 +34,7 @@ function timeline(rows: Row[], window = { start: 0, end: 1000 }): Timeline {
     errors: rows.map((row) => row.errors ?? 0),
     open: rows.map((row) => row.open ?? false),
     span_id: rows.map((_, index) => `id${index}`),
+    parent: rows.map((row) => row.parent ?? -1),
   };
 }
 
@@ -62,13 +64,14 @@ describe("the block under the pointer", () => {
     timeline([
       { lane: 1, name: "long", start: 0, end: 900 },
       { lane: 1, name: "short", start: 100, end: 110 },
-      { lane: 1, depth: 1, name: "inner", start: 200, end: 300 },
+      { lane: 1, depth: 1, name: "inner", start: 200, end: 300, parent: 0 },
       { lane: 2, name: "running", start: 500, end: 600, open: true },
     ]),
     0,
   );
   test.each([
-    [1, 0, 105, "short"],
+    [1, 2, 105, "short"],
+    [1, 0, 105, "long"],
     [1, 0, 500, "long"],
     [1, 0, 950, undefined],
     [1, 1, 250, "inner"],
@@ -84,11 +87,11 @@ describe("the block under the pointer", () => {
     expect(blockAt(blocks, 2, 0, 700, 0, 150)).toMatchObject({ name: "running", end: 750, isOpen: true });
   });
   test("lines and their order are found", () => {
-    expect([...depths(blocks)]).toEqual([
-      [1, 1],
+    expect([...lastLines(blocks)]).toEqual([
+      [1, 2],
       [2, 0],
     ]);
-    expect(firstAfter(blocks.start, 0, 2, 50)).toBe(1);
+    expect(firstAfter(blocks.start, 0, 1, 50)).toBe(1);
     expect(blocks.latest).toBe(900);
   });
 });
@@ -121,7 +124,7 @@ describe("lanes", () => {
     expect(rowAt(layout, -1)).toBeNull();
     const deep = layout.rows[1]!;
     if (deep.kind !== "lane") throw new Error("the second row is a lane");
-    expect([0, 1, 2, 9].map((line) => depthAt(deep, deep.y + line * deep.lineHeight + 1))).toEqual([0, 1, 2, 2]);
+    expect([0, 1, 2, 9].map((line) => lineAt(deep, deep.y + line * deep.lineHeight + 1))).toEqual([0, 1, 2, 2]);
   });
   test("of a folded group take little room", () => {
     const open = arrangeLanes(lanes, new Map(), new Set(), "normal");

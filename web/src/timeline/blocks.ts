@@ -1,8 +1,9 @@
 // What the server sent for a window, arranged for drawing and for finding what is under the pointer.
 import type { Timeline } from "../api";
 import type { Window } from "./geometry";
+import { packLines } from "./pack";
 
-/** Blocks in columns, sorted by lane, depth and start; times count from the run's origin. */
+/** Blocks in columns, sorted by lane, line and start; times count from the run's origin. */
 export interface Blocks {
   window: Window;
   pixelNs: number;
@@ -13,6 +14,10 @@ export interface Blocks {
   names: readonly string[];
   name: Int32Array;
   depth: Int32Array;
+  /** The line of its lane that it is drawn on. */
+  line: Int32Array;
+  /** The position of the parent's block; -1 for none. */
+  parent: Int32Array;
   start: Float64Array;
   end: Float64Array;
   count: Float64Array;
@@ -25,11 +30,16 @@ export interface Blocks {
   lanes: ReadonlyMap<number, LaneBlocks>;
 }
 
-/** Where a lane's blocks stand: `rows[depth]` is the first block of that depth, up to the next row's first. */
+/** Where a lane's blocks are in the columns: each of its lines is a stretch of them. */
 export interface LaneBlocks {
   first: number;
   end: number;
-  rows: readonly { depth: number; first: number; end: number }[];
+  rows: readonly { line: number; first: number; end: number }[];
+}
+
+/** The columns of blocks before they are given their lines, sorted by lane, depth and start. */
+export interface Unpacked extends Omit<Blocks, "line" | "lanes" | "latest"> {
+  laneId: ArrayLike<number>;
 }
 
 export interface Block {
@@ -48,16 +58,15 @@ export interface Block {
 
 /** Arranges an answer whose times count from the run's origin. */
 export function arrange(answer: Timeline, fetchedAt: number): Blocks {
-  let latest = -Infinity;
-  for (const end of answer.block_end_ns) if (end > latest) latest = end;
-  return {
-    latest,
+  return packed({
     window: { start: answer.start_ns, end: answer.end_ns },
     pixelNs: answer.pixel_ns,
     fetchedAt,
     names: answer.names,
+    laneId: answer.lane_id,
     name: Int32Array.from(answer.name),
     depth: Int32Array.from(answer.depth),
+    parent: Int32Array.from(answer.parent),
     start: Float64Array.from(answer.block_start_ns),
     end: Float64Array.from(answer.block_end_ns),
     count: Float64Array.from(answer.count),
@@ -66,23 +75,58 @@ export function arrange(answer: Timeline, fetchedAt: number): Blocks {
     isOpen: Uint8Array.from(answer.open, Number),
     spanId: answer.span_id,
     step: answer.step == null ? null : Float64Array.from(answer.step, (step) => step ?? NaN),
-    lanes: laneRanges(answer.lane_id, answer.depth),
+  });
+}
+
+/** Gives each block its line, and sorts them by it. */
+export function packed({ laneId, ...blocks }: Unpacked): Blocks {
+  const lines = packLines({ lane: laneId, ...blocks });
+  const order = Int32Array.from(lines, (_, index) => index);
+  const { start } = blocks;
+  order.sort(
+    (one, other) => laneId[one]! - laneId[other]! || lines[one]! - lines[other]! || start[one]! - start[other]!,
+  );
+  const places = new Int32Array(order.length);
+  order.forEach((index, place) => (places[index] = place));
+  const moved = (column: Float64Array) => Float64Array.from(order, (index) => column[index]!);
+  const line = Int32Array.from(order, (index) => lines[index]!);
+  let latest = -Infinity;
+  for (const end of blocks.end) if (end > latest) latest = end;
+  return {
+    ...blocks,
+    latest,
+    line,
+    name: Int32Array.from(order, (index) => blocks.name[index]!),
+    depth: Int32Array.from(order, (index) => blocks.depth[index]!),
+    parent: Int32Array.from(order, (index) => (blocks.parent[index]! < 0 ? -1 : places[blocks.parent[index]!]!)),
+    start: moved(blocks.start),
+    end: moved(blocks.end),
+    count: moved(blocks.count),
+    busy: moved(blocks.busy),
+    errors: moved(blocks.errors),
+    isOpen: Uint8Array.from(order, (index) => blocks.isOpen[index]!),
+    spanId: Array.from(order, (index) => blocks.spanId[index]!),
+    step: blocks.step === null ? null : moved(blocks.step),
+    lanes: laneRanges(
+      Int32Array.from(order, (index) => laneId[index]!),
+      line,
+    ),
   };
 }
 
-/** Finds where the blocks of each lane and depth stand in columns sorted by both. */
-export function laneRanges(laneIds: ArrayLike<number>, depths: ArrayLike<number>): Map<number, LaneBlocks> {
+/** Finds where the blocks of each lane and line are in columns sorted by both. */
+export function laneRanges(laneIds: ArrayLike<number>, lines: ArrayLike<number>): Map<number, LaneBlocks> {
   const found = new Map<number, LaneBlocks>();
   let index = 0;
   while (index < laneIds.length) {
     const lane = laneIds[index]!;
     const first = index;
-    const rows: { depth: number; first: number; end: number }[] = [];
+    const rows: { line: number; first: number; end: number }[] = [];
     while (index < laneIds.length && laneIds[index] === lane) {
-      const depth = depths[index]!;
+      const line = lines[index]!;
       const rowFirst = index;
-      while (index < laneIds.length && laneIds[index] === lane && depths[index] === depth) index += 1;
-      rows.push({ depth, first: rowFirst, end: index });
+      while (index < laneIds.length && laneIds[index] === lane && lines[index] === line) index += 1;
+      rows.push({ line, first: rowFirst, end: index });
     }
     found.set(lane, { first, end: index, rows });
   }
@@ -106,16 +150,16 @@ export function endOf(blocks: Blocks, index: number, growthNs: number): number {
   return blocks.end[index]! + (blocks.isOpen[index] === 1 ? growthNs : 0);
 }
 
-/** Returns the block at a lane, depth and moment, within a tolerance for the thin ones; the latest started wins. */
+/** Returns the block at a lane, line and moment, within a tolerance for the thin ones; the latest started wins. */
 export function blockAt(
   blocks: Blocks,
   laneId: number,
-  depth: number,
+  line: number,
   moment: number,
   tolerance: number,
   growthNs = 0,
 ): Block | null {
-  const row = blocks.lanes.get(laneId)?.rows.find((one) => one.depth === depth);
+  const row = blocks.lanes.get(laneId)?.rows.find((one) => one.line === line);
   if (row === undefined) return null;
   let near: number | null = null;
   // Blocks of one row may overlap, so a longer one further left can still be the one: look back a good way.
@@ -144,9 +188,9 @@ function block(blocks: Blocks, laneId: number, index: number, growthNs: number):
   };
 }
 
-/** The deepest row of each lane. */
-export function depths(blocks: Blocks): Map<number, number> {
+/** The last line of each lane. */
+export function lastLines(blocks: Blocks): Map<number, number> {
   const found = new Map<number, number>();
-  for (const [lane, { rows }] of blocks.lanes) found.set(lane, rows[rows.length - 1]?.depth ?? 0);
+  for (const [lane, { rows }] of blocks.lanes) found.set(lane, rows[rows.length - 1]?.line ?? 0);
   return found;
 }

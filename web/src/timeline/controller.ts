@@ -1,12 +1,12 @@
 // Holds the window on show and what is under the pointer, and draws when something changed.
 // Lives outside React: sixty pictures a second need no rendering of components.
 import { api } from "../api";
-import { type Block, type Blocks, blockAt, depths } from "./blocks";
+import { type Block, type Blocks, blockAt, lastLines } from "./blocks";
 import { prepared, readColours } from "./canvas";
 import { drawMap, drawTimeline } from "./draw";
 import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
 import { Gestures, type Movable, type Pointer } from "./gestures";
-import { type Layout, type LaneRow, arrangeLanes, depthAt, rowAt } from "./layout";
+import { type Layout, type LaneRow, arrangeLanes, lineAt, rowAt } from "./layout";
 import type { Callbacks, Hover, Inputs } from "./inputs";
 import { Loader } from "./loader";
 import { spansShown } from "./measure";
@@ -26,7 +26,7 @@ export class TimelineController implements Movable {
   private scrollTop = 0;
   private wantedLane: number | null = null;
   private layout: Layout = { rows: [], height: 0 };
-  private readonly deepest = new Map<number, number>();
+  private readonly lastLines = new Map<number, number>();
   private readonly fine: Loader;
   private readonly coarse: Loader;
   private horizon = { time: 0, at: 0 };
@@ -196,14 +196,14 @@ export class TimelineController implements Movable {
 
   private onBlocks(blocks: Blocks): void {
     this.hearOf(blocks.latest, blocks.fetchedAt);
-    let isDeeper = false;
-    for (const [lane, depth] of depths(blocks)) {
-      if (depth > (this.deepest.get(lane) ?? -1)) {
-        this.deepest.set(lane, depth);
-        isDeeper = true;
+    let isHigher = false;
+    for (const [lane, line] of lastLines(blocks)) {
+      if (line > (this.lastLines.get(lane) ?? -1)) {
+        this.lastLines.set(lane, line);
+        isHigher = true;
       }
     }
-    if (isDeeper) this.relayout();
+    if (isHigher) this.relayout();
     this.isDirty = true;
   }
 
@@ -228,7 +228,7 @@ export class TimelineController implements Movable {
 
   private relayout(): void {
     const { lanes, collapsed, density } = this.inputs;
-    this.layout = arrangeLanes(lanes, this.deepest, collapsed, density);
+    this.layout = arrangeLanes(lanes, this.lastLines, collapsed, density);
     this.scrollTop = this.clampedScroll(this.scrollTop);
     this.keepWantedLane();
   }
@@ -377,7 +377,7 @@ export class TimelineController implements Movable {
     const row = this.rowUnder(y);
     if (row?.kind !== "lane" || x < GUTTER) return null;
     const moment = xToTime(x - GUTTER, this.window, this.lanePixels());
-    const depth = depthAt(row, y - lanesTop(this.inputs.strips.length) + this.scrollTop);
+    const line = lineAt(row, y - lanesTop(this.inputs.strips.length) + this.scrollTop);
     const blocks =
       this.fine.blocks !== null && covers(this.fine.blocks.window, { start: moment, end: moment })
         ? this.fine.blocks
@@ -385,7 +385,7 @@ export class TimelineController implements Movable {
     if (blocks === null) return null;
     const tolerance = (width(this.window) / this.lanePixels()) * 2;
     const growth = this.inputs.isLive ? Math.min(GROWTH_LIMIT_NS, (performance.now() - blocks.fetchedAt) * 1e6) : 0;
-    const block = blockAt(blocks, row.lane.lane_id, depth, moment, tolerance, growth);
+    const block = blockAt(blocks, row.lane.lane_id, line, moment, tolerance, growth);
     return block === null ? null : { block, row };
   }
 }

@@ -153,9 +153,9 @@ function drawBlocks(
   const right = GUTTER + (part.end - scene.window.start) * scale;
   const isSearching = scene.search !== "";
   for (const line of lane.rows) {
-    const depth = Math.min(line.depth, row.depths - 1);
-    if (line.depth >= row.depths && row.depths === 1 && row.lineHeight <= 3) continue;
-    const lineTop = y + depth * row.lineHeight + 1;
+    const place = Math.min(line.line, row.lines - 1);
+    if (line.line >= row.lines && row.lines === 1 && row.lineHeight <= 3) continue;
+    const lineTop = y + place * row.lineHeight + 1;
     const lineHeight = Math.max(2, row.lineHeight - 1);
     const last = firstAfter(blocks.start, line.first, line.end, part.end);
     for (let index = line.first; index < last; index += 1) {

@@ -17,8 +17,8 @@ export interface LaneRow {
   kind: "lane";
   lane: Lane;
   title: string;
-  /** Rows of nested spans that have room; deeper ones are drawn on the last. */
-  depths: number;
+  /** Lines of nested and concurrent spans; those past the last are drawn on it. */
+  lines: number;
   lineHeight: number;
   y: number;
   height: number;
@@ -35,7 +35,10 @@ const GROUP_HEIGHT = 22;
 const LINE_HEIGHTS: Record<Density, number> = { normal: 16, compact: 8 };
 const COLLAPSED_HEIGHT = 3;
 const PADDING = 3;
-const MAX_DEPTHS = 12;
+/** More concurrent spans than this in one lane are drawn on its last line. */
+const MAX_LINES = 2000;
+/** A lane with more lines than this has low ones. */
+const MANY_LINES = 24;
 
 /** What a lane is called beside its group: without the parts that the group's title says already. */
 export function laneTitle(lane: Lane): string {
@@ -75,14 +78,13 @@ export function sortLanes(lanes: readonly Lane[]): Lane[] {
 /** Places every lane; lanes come sorted by role, rank, process and name from the server. */
 export function arrangeLanes(
   lanes: readonly Lane[],
-  deepest: ReadonlyMap<number, number>,
+  lastLines: ReadonlyMap<number, number>,
   collapsed: ReadonlySet<string>,
   density: Density,
 ): Layout {
   const rows: Row[] = [];
   let y = 0;
   let current: string | null = null;
-  const lineHeight = LINE_HEIGHTS[density];
   for (const lane of lanes) {
     const key = groupKey(lane);
     const isCollapsed = collapsed.has(key);
@@ -92,13 +94,14 @@ export function arrangeLanes(
       rows.push({ kind: "group", key, title: groupTitle(lane), detail, isCollapsed, y, height: GROUP_HEIGHT });
       y += GROUP_HEIGHT;
     }
-    const count = isCollapsed ? 1 : Math.min(MAX_DEPTHS, (deepest.get(lane.lane_id) ?? 0) + 1);
+    const count = isCollapsed ? 1 : Math.min(MAX_LINES, (lastLines.get(lane.lane_id) ?? 0) + 1);
+    const lineHeight = LINE_HEIGHTS[count > MANY_LINES ? "compact" : density];
     const height = isCollapsed ? COLLAPSED_HEIGHT + 1 : count * lineHeight + PADDING;
     rows.push({
       kind: "lane",
       lane,
       title: laneTitle(lane),
-      depths: count,
+      lines: count,
       lineHeight: isCollapsed ? COLLAPSED_HEIGHT : lineHeight,
       y,
       height,
@@ -135,7 +138,7 @@ export function firstRowBelow(layout: Layout, y: number): number {
   return low;
 }
 
-/** Which line of nested spans of a lane is at a height. */
-export function depthAt(row: LaneRow, y: number): number {
-  return Math.min(row.depths - 1, Math.max(0, Math.floor((y - row.y) / row.lineHeight)));
+/** Which line of a lane is at a height. */
+export function lineAt(row: LaneRow, y: number): number {
+  return Math.min(row.lines - 1, Math.max(0, Math.floor((y - row.y) / row.lineHeight)));
 }

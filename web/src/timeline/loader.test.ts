@@ -27,6 +27,7 @@ function empty(window: Window): Timeline {
     errors: [],
     open: [],
     span_id: [],
+    parent: [],
   };
 }
 

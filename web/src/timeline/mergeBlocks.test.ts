@@ -22,6 +22,7 @@ function blocks(start: number, end: number, rows: readonly Row[]): Blocks {
     errors: rows.map(() => 0),
     open: rows.map((row) => row[5] ?? false),
     span_id: rows.map((row) => `${row[0]}-${row[3]}`),
+    parent: rows.map(() => -1),
   };
   return arrange(answer, 0);
 }
@@ -31,7 +32,7 @@ function shown(found: Blocks): Row[] {
   for (const [lane, { rows: lines }] of found.lanes) {
     for (const line of lines) {
       for (let index = line.first; index < line.end; index += 1) {
-        rows.push([lane, line.depth, found.names[found.name[index]!]!, found.start[index]!, found.end[index]!]);
+        rows.push([lane, line.line, found.names[found.name[index]!]!, found.start[index]!, found.end[index]!]);
       }
     }
   }

@@ -1,6 +1,6 @@
 // Joins an answer about the newest time with what is already here, so that following a run does not load it again
 // and again.
-import { type Blocks, laneRanges } from "./blocks";
+import { type Blocks, packed } from "./blocks";
 import type { Window } from "./geometry";
 
 type Place = readonly [blocks: Blocks, index: number];
@@ -26,19 +26,25 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
       chosen.push(place);
     }
   }
+  const placesIn = new Map<Blocks, Int32Array>(
+    [old, news].map((one) => [one, new Int32Array(one.start.length).fill(-1)]),
+  );
+  chosen.forEach(([blocks, index], place) => (placesIn.get(blocks)![index] = place));
+  const parentOf = ([blocks, index]: Place) =>
+    blocks.parent[index]! < 0 ? -1 : placesIn.get(blocks)![blocks.parent[index]!]!;
   const numbers = (column: "start" | "end" | "count" | "busy" | "errors") =>
     Float64Array.from(chosen, ([blocks, index]) => blocks[column][index]!);
-  const depth = Int32Array.from(chosen, ([blocks, index]) => blocks.depth[index]!);
-  return {
+  return packed({
     window,
     pixelNs: Math.max(old.pixelNs, news.pixelNs),
     fetchedAt: news.fetchedAt,
-    latest: Math.max(old.latest, news.latest),
     names,
+    laneId: lanes,
     name: Int32Array.from(chosen, ([blocks, index]) =>
       blocks === news ? renamed[blocks.name[index]!]! : blocks.name[index]!,
     ),
-    depth,
+    depth: Int32Array.from(chosen, ([blocks, index]) => blocks.depth[index]!),
+    parent: Int32Array.from(chosen, parentOf),
     start: numbers("start"),
     end: numbers("end"),
     count: numbers("count"),
@@ -50,11 +56,10 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
         ? null
         : Float64Array.from(chosen, ([blocks, index]) => blocks.step![index]!),
     spanId: chosen.map(([blocks, index]) => blocks.spanId[index]!),
-    lanes: laneRanges(lanes, depth),
-  };
+  });
 }
 
-/** A lane's blocks in the order of drawing: by depth, then by start. */
+/** A lane's blocks by depth, then by start. */
 function laneBlocks(old: Blocks, news: Blocks, lane: number, window: Window): Place[] {
   const found: Place[] = [];
   const before = old.lanes.get(lane);

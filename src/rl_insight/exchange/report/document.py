@@ -44,7 +44,6 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
     origin_ns = start_ns // _SECOND * _SECOND
     now_ns = run.end_ns or 0
     spans = span_columns(cursor, start_ns, end_ns, origin_ns)
-    is_complete = spans.total == len(spans.span_id)
     metrics = queries.metrics(cursor)
     return ReportDocument(
         version=VERSION,
@@ -67,7 +66,7 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
         hotspots_by={by: queries.hotspots(cursor, scope, by, limit=_MAX_HOTSPOTS) for by in _GROUPINGS},
         flame=queries.flame(cursor, scope, now_ns),
         spans=spans,
-        timeline=None if is_complete else span_blocks(cursor, start_ns, end_ns, origin_ns, now_ns),
+        timelines=span_blocks(cursor, start_ns, end_ns, origin_ns, now_ns),
         open_work=queries.open_work(cursor, now_ns),
         sessions_in_flight=queries.sessions_in_flight(cursor, now_ns),
         sessions=session_report(cursor, scope),

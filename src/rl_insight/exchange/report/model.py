@@ -134,8 +134,8 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     """By the other groupings of the query API."""
     flame: Flame
     spans: SpanColumns
-    timeline: Timeline | None
-    """Blocks, counted from `origin_ns`, where there are more spans than the report holds."""
+    timelines: list[Timeline]
+    """What is on the timeline, counted from `origin_ns`, at several resolutions; the coarsest first."""
     open_work: list[OpenWork]
     sessions_in_flight: list[SessionInFlight]
     sessions: SessionReport

@@ -16,7 +16,10 @@ from rl_insight.store.queries import Cursor, Timeline
 MAX_SPANS = 150_000
 MAX_TEXT = 32_000_000
 """Attributes beyond this many characters, each kept once, are left out."""
-_PIXELS = 8_192
+_PIXELS = 1_024
+"""Of the coarsest picture of the timeline: about what a screen shows."""
+_FINER = 4
+"""How much finer each further one is."""
 
 _NAMES = "SELECT name_id, name FROM names"
 _PLACES = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
@@ -110,15 +113,35 @@ def span_columns(
     )
 
 
-def span_blocks(cursor: Cursor, start_ns: int, end_ns: int, origin_ns: int, now_ns: int) -> Timeline:
-    """Return what is on the timeline where there are too many spans to hold one by one."""
-    found = queries.timeline(
-        cursor, start_ns=start_ns, end_ns=end_ns, pixels=_PIXELS, now_ns=now_ns, max_blocks=MAX_SPANS, with_steps=True
-    )
+def span_blocks(cursor: Cursor, start_ns: int, end_ns: int, origin_ns: int, now_ns: int) -> list[Timeline]:
+    """Return what is on the timeline at several resolutions, the coarsest first, as the server answers a page.
+
+    The last one has a block for every span, or as many as the report holds.
+    """
+    levels: list[Timeline] = []
+    pixels = _PIXELS
+    while True:
+        found = queries.timeline(
+            cursor,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            pixels=min(pixels, end_ns - start_ns),
+            now_ns=now_ns,
+            max_blocks=MAX_SPANS,
+            with_steps=True,
+        )
+        levels.append(_counted_from(found, origin_ns))
+        is_coarser = found.pixel_ns > max(1, (end_ns - start_ns) // pixels)
+        if is_coarser or found.pixel_ns == 1 or all(count == 1 for count in found.count):
+            return levels
+        pixels *= _FINER
+
+
+def _counted_from(found: Timeline, origin_ns: int) -> Timeline:
     return msgspec.structs.replace(
         found,
-        start_ns=start_ns - origin_ns,
-        end_ns=end_ns - origin_ns,
+        start_ns=found.start_ns - origin_ns,
+        end_ns=found.end_ns - origin_ns,
         block_start_ns=[at - origin_ns for at in found.block_start_ns],
         block_end_ns=[at - origin_ns for at in found.block_end_ns],
     )

@@ -77,7 +77,7 @@ class RoleIdle(msgspec.Struct, frozen=True):
 
 _LANES = "SELECT lane_id, process, lane, role FROM lanes JOIN processes USING (process)"
 _OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
-_STATE_COLUMNS = "lane_id, name_id, depth, start_ns + clock_offset_ns AS start_ns"
+_STATE_COLUMNS = "lane_id, name_id, depth, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
 _PLACES = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
 _IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
 # Short states are found by the order of the file, which is that of time; long ones may have begun long before.
@@ -195,7 +195,9 @@ class _Axis:
         self._end = offsets + np.minimum(columns["end_ns"][used], states.end_ns)
         self._name = columns["name_id"][used]
         is_chosen = np.isin(lanes, np.array(lane_ids, np.int64))
-        self._is_outer = is_chosen & ~self._nested(columns["depth"][used], is_chosen)
+        # A span that arrived before its parent does not know its depth, but its parent.
+        has_outer = np.isin(columns["parent_id"][used], columns["span_id"][used][is_chosen])
+        self._is_outer = is_chosen & ~has_outer & ~self._nested(columns["depth"][used], is_chosen)
         self._place = place
 
     def _nested(self, depth: Integers, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

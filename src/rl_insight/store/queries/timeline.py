@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters
@@ -24,6 +25,10 @@ MAX_PIXELS = 8192
 MAX_BLOCKS = 40_000
 MANY_SPANS = 150_000
 """With more spans in a window than this, short spans merge across names too, and rollups are used where they fit."""
+
+
+_APART = 4
+"""Spans of one name that begin in the same pixel and are shorter than this many are one block."""
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -64,6 +69,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     open: list[bool]
     span_id: list[str]
     """The span, or the longest of the merged ones."""
+    parent: list[int]
+    """Position of the block of the span's parent on the same lane; -1 where it is not known, or not in the answer."""
     step: list[int | None] | None = None
     """The training step of that span; null for the whole column where it was not asked for."""
 
@@ -96,7 +103,7 @@ _VIEW = """
 """
 
 _SPANS = """
-        SELECT lane_id, depth, name_id, span_id, start_ns + clock_offset_ns AS start_ns,
+        SELECT lane_id, depth, name_id, span_id, parent_id, start_ns + clock_offset_ns AS start_ns,
             start_ns + clock_offset_ns + duration_ns AS end_ns, duration_ns AS longest_ns, 1 AS spans,
             duration_ns::DOUBLE AS busy_ns, (status = 'error')::BIGINT AS errors, false AS is_open
         FROM span_data JOIN lane_times USING (lane_id)
@@ -110,14 +117,14 @@ _SINGLE = "duration_ns < $long AND (duration_ns >= $at_least OR rowid >= $from_r
 _TAIL = "duration_ns < $long AND rowid >= $from_row"
 
 _RESTING_SPANS = """
-        SELECT lane_id, depth, name_id, span_id, start_ns + clock_offset_ns AS start_ns,
+        SELECT lane_id, depth, name_id, span_id, 0::UBIGINT AS parent_id, start_ns + clock_offset_ns AS start_ns,
             start_ns + clock_offset_ns + duration_ns AS end_ns, duration_ns AS longest_ns, 1 AS spans,
             duration_ns::DOUBLE AS busy_ns, (status = 'error')::BIGINT AS errors, false AS is_open
         FROM long_spans JOIN lane_times USING (lane_id)
         WHERE duration_ns >= $at_least
             AND start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start
         UNION ALL
-        SELECT lane_id, depth, name_id, span_id, start_ns + clock_offset_ns,
+        SELECT lane_id, depth, name_id, span_id, parent_id, start_ns + clock_offset_ns,
             greatest(start_ns + clock_offset_ns, $now), greatest($now - start_ns - clock_offset_ns, 0), 1,
             greatest($now - start_ns - clock_offset_ns, 0)::DOUBLE, 0, true
         FROM open_span_data JOIN lane_times USING (lane_id)
@@ -126,8 +133,8 @@ _RESTING_SPANS = """
 
 _ROLLED_UP = """
         UNION ALL
-        SELECT lane_id, depth, longest_name_id, longest_id, start_ns + clock_offset_ns, end_ns + clock_offset_ns,
-            longest_ns, spans, busy_ns, errors, false
+        SELECT lane_id, depth, longest_name_id, longest_id, 0::UBIGINT, start_ns + clock_offset_ns,
+            end_ns + clock_offset_ns, longest_ns, spans, busy_ns, errors, false
         FROM {table} JOIN lane_times USING (lane_id)
         WHERE start_ns >= $from_ns AND start_ns < $until_ns
             AND start_ns + clock_offset_ns < $end AND end_ns + clock_offset_ns >= $start
@@ -137,10 +144,13 @@ _MERGE = """
     )
     SELECT lane_id, depth, arg_max(name_id, longest_ns) AS name_id, min(start_ns) AS block_start_ns,
         max(end_ns) AS block_end_ns, sum(spans)::BIGINT AS count, sum(busy_ns) AS busy_ns,
-        sum(errors)::BIGINT AS errors, is_open AS open, arg_max(span_id, longest_ns) AS span_id
+        sum(errors)::BIGINT AS errors, is_open AS open, arg_max(span_id, longest_ns) AS span_id,
+        arg_max(parent_id, longest_ns) AS parent_id
     FROM found
     GROUP BY lane_id, depth, is_open, start_ns // $pixel, longest_ns >= $pixel,
-        CASE WHEN $by_name OR longest_ns >= $pixel THEN name_id ELSE -1 END
+        CASE WHEN $by_name OR longest_ns >= $pixel THEN name_id ELSE -1 END,
+        -- Spans that begin together and can be told apart by eye stay apart: they run concurrently.
+        CASE WHEN longest_ns >= $apart THEN span_id ELSE 0 END
 """
 
 _COUNT = """
@@ -158,6 +168,11 @@ _STEPS = """
     UNION ALL
     SELECT lane_id, span_id, step FROM open_span_data SEMI JOIN shown_spans USING (lane_id, span_id)
     WHERE step IS NOT NULL
+"""
+
+_LONG_PARENTS = """
+    SELECT lane_id, span_id, parent_id FROM span_data SEMI JOIN shown_spans USING (lane_id, span_id)
+    WHERE duration_ns >= $long AND parent_id > 0
 """
 
 
@@ -191,8 +206,9 @@ def timeline(
     """
     if not 0 <= start_ns < end_ns < 2**62:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty or out of range.")
-    if not 1 <= pixels <= MAX_PIXELS:
-        raise QueryError(f"{pixels} pixels are out of range: ask for 1 to {MAX_PIXELS}.")
+    limit = max(MAX_PIXELS, end_ns - start_ns)
+    if not 1 <= pixels <= limit:
+        raise QueryError(f"{pixels} pixels are out of range: ask for 1 to {limit}.")
     ((least, most),) = cursor.execute(_OFFSETS).fetchall()
     rolled_up = rolled_up_rows(cursor)
     window = {"from_ns": start_ns - most - LONG_SPAN_NS, "until_ns": end_ns - least}
@@ -249,7 +265,7 @@ def _count(cursor: Cursor, window: Parameters, rolled_up: int) -> tuple[int, int
 
 def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, *, many: bool) -> dict[str, Any]:
     fitting = [(width, table) for table, width in ROLLUPS.items() if width <= pixel]
-    parameters = parameters | {"pixel": pixel, "by_name": not many, "at_least": 0}
+    parameters = parameters | {"pixel": pixel, "apart": _APART * pixel, "by_name": not many, "at_least": 0}
     if not many or not fitting:
         return _run(cursor, _VIEW + _SPANS.format(which=_EVERY) + _RESTING_SPANS + _MERGE, parameters)
     width, table = max(fitting)
@@ -274,6 +290,7 @@ def _run(cursor: Cursor, sql: str, parameters: Parameters) -> dict[str, Any]:
 def _timeline(cursor: Cursor, found: dict[str, Any], start_ns: int, end_ns: int, pixel: int) -> Timeline:
     order = np.lexsort((found["block_start_ns"], found["depth"], found["lane_id"]))
     columns = {name: column[order] for name, column in found.items()}
+    _look_up_parents(cursor, columns)
     used, positions = np.unique(columns["name_id"], return_inverse=True)
     texts = dict(
         cursor.execute(
@@ -295,4 +312,33 @@ def _timeline(cursor: Cursor, found: dict[str, Any], start_ns: int, end_ns: int,
         errors=columns["errors"].tolist(),
         open=columns["open"].tolist(),
         span_id=[f"{number:016x}" for number in columns["span_id"].tolist()],
+        parent=_parents(columns).tolist(),
     )
+
+
+def _look_up_parents(cursor: Cursor, columns: dict[str, Any]) -> None:
+    """Complete the parents of long spans, which `long_spans` does not know; outermost ones have none on their lane."""
+    rows = np.flatnonzero((columns["busy_ns"] >= LONG_SPAN_NS) & (columns["count"] == 1) & (columns["depth"] > 0))
+    if not len(rows):
+        return
+    shown = {"lane_id": columns["lane_id"][rows], "span_id": columns["span_id"][rows].astype(np.uint64)}
+    cursor.register("shown_spans", shown)
+    try:
+        found = cursor.execute(_LONG_PARENTS, {"long": LONG_SPAN_NS}).fetchall()
+    finally:
+        cursor.unregister("shown_spans")
+    parents = {(lane_id, span_id): parent for lane_id, span_id, parent in found}
+    for row in rows.tolist():
+        key = (int(columns["lane_id"][row]), int(columns["span_id"][row]))
+        columns["parent_id"][row] = parents.get(key, columns["parent_id"][row])
+
+
+def _parents(columns: dict[str, Any]) -> NDArray[np.int64]:
+    """Return the position of each block's parent; -1 for none on its lane."""
+    ids, parents = columns["span_id"].astype(np.uint64), columns["parent_id"].astype(np.uint64)
+    if not len(ids):
+        return np.zeros(0, np.int64)
+    order = np.argsort(ids, kind="stable")
+    place = order[np.minimum(np.searchsorted(ids[order], parents), len(ids) - 1)]
+    is_known = (parents > 0) & (ids[place] == parents) & (columns["lane_id"][place] == columns["lane_id"])
+    return np.where(is_known & (place != np.arange(len(ids))), place, -1)
