@@ -35,7 +35,7 @@ def test_every_concurrent_session_can_be_picked(page, server, recorded):
     for y in range(60, int(box["height"]) - 4, 4):
         page.mouse.click(box["x"] + 148 + 30, box["y"] + y)
         picked.add(page.evaluate("new URLSearchParams(location.search).get('span')"))
-    with urlopen(f"{server.url}/api/v1/spans?run={recorded}&name=session") as answer:  # noqa: S310  # our own server
+    with urlopen(f"{server.url}/api/v1/spans?run={recorded}&name=session") as answer:
         sessions = {span["span_id"] for span in json.load(answer)}
     assert len(sessions) == SESSIONS
     assert sessions <= picked
