@@ -64,6 +64,8 @@ def test_the_default_job_is_that_of_trainers_and_registering_again_replaces(clie
         {"targets": [{"target": "a:1", "labels": 3}]},
         {"targets": [""]},
         {"targets": [{}]},
+        {"targets": [5]},
+        {"targets": [None]},
     ],
     ids=str,
 )

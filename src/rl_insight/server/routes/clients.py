@@ -69,11 +69,14 @@ def _targets(registration: ClientTargets, run_id: str) -> list[Target]:
     if common is not None and not isinstance(common, dict):
         raise ConfigError("labels must be an object.")
     found = [entry if isinstance(entry, dict) else {"target": entry} for entry in given]
+    addresses: list[Any] = [entry.get("target") for entry in found]
+    if not all(isinstance(address, str) for address in addresses):
+        raise ConfigError("each target must be text such as 'host:port', or an object with `target`.")
     labels = [entry.get("labels") or {} for entry in found]
     if not all(isinstance(own, dict) for own in labels):
         raise ConfigError("the labels of a target must be an object.")
     return make_targets(
-        [str(entry.get("target", "")) for entry in found],
+        addresses,
         job_name=registration.job_name or _DEFAULT_JOB,
         labels=[{**(common or {}), **own} for own in labels],
         run_id=run_id,
