@@ -136,6 +136,7 @@ class Script:
                 )
             )
             times.append(_ns(last_s))
+            actor.builder = BatchBuilder()
         store.commit(batches, received_ns=times)
 
 

@@ -100,6 +100,7 @@ class Feed:
         self.processes: dict[int, ProcessRow] = {}
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
+        self._incarnations: dict[tuple[str, int | None], list[int]] = {}
         self._names: dict[int, str] = {}
         self._known: list[int] = []
         """Series that rules know."""
@@ -157,11 +158,12 @@ class Feed:
         if known is not None:
             known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
             return
-        before = [one for one in self.processes.values() if (one.role, one.rank) == (role, rank)]
+        before = self._incarnations.setdefault((role, rank), [])
+        before.append(number)
         gpu = read_object(labels).get("gpu")
         self.processes[number] = ProcessRow(
             number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
-            offset, len(before) if rank is not None else 0,
+            offset, len(before) - 1 if rank is not None else 0, process_id.startswith("scrape-"),
         )  # fmt: skip
 
     def _note_series(self, series: SeriesRow) -> None:

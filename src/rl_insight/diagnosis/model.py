@@ -29,6 +29,8 @@ from rl_insight.intake import Liveness, liveness
 
 _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
+_SURELY = 2
+"""No other role can fit better."""
 _KEPT_CALLS = 2_000
 _CLUSTER_NS = SECOND // 5
 _CLUSTER_SETTLED_NS = SECOND
@@ -40,7 +42,6 @@ class Activity:
 
     busy: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
     waiting: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
-    last_end_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -90,6 +91,8 @@ class RunModel:
         self.first_ns = 0
         self.listening_since_ns = 0
         """When the server began to listen: silence before that is the server's."""
+        self._workers: list[ProcessRow] = []
+        self._states: dict[int, Liveness] = {}
         self._unlabeled: dict[int, list[SampleRow]] = {}
         self._counter: dict[int, int] = {}
         self._marked: list[Step] = []
@@ -103,6 +106,8 @@ class RunModel:
         self.first_ns = self.first_ns or moment.as_of_ns
         self.open_spans, self.open_sessions = moment.open_spans, moment.open_sessions
         self.losses = moment.losses
+        self._workers = [process for process in self.processes.values() if not process.is_target]
+        self._states = {}
         self._choose_lead(moment.spans)
         for row in moment.spans:
             self._apply_span(row)
@@ -123,6 +128,8 @@ class RunModel:
         self.roles.settle(self.as_of_ns)
 
     def _choose_lead(self, spans: Iterable[SpanRow]) -> None:
+        if self.lead is not None and self.has_span_steps and leadership(self.lead) == _SURELY:
+            return
         for row in spans:
             if row.step is not None and (row.is_state or row.depth == 0) and row.segment != "phase":
                 role = self.role_of_lane(row.lane_id)
@@ -148,7 +155,6 @@ class RunModel:
             activity = self.activity.get(process.number)
             if activity is None:
                 activity = self.activity[process.number] = Activity()
-            activity.last_end_ns = max(activity.last_end_ns, row.end_ns)
             kept = activity.waiting if state_kind(row.name) == "wait" else activity.busy
             kept.append((row.start_ns, row.end_ns))
         if row.segment != "phase" and role == self.lead:
@@ -249,6 +255,12 @@ class RunModel:
 
     def state_of(self, process: ProcessRow) -> Liveness:
         """Return the state of a process as of now; an imported one counts as live up to its last record."""
+        state = self._states.get(process.number)
+        if state is None:
+            state = self._states[process.number] = self._state_of(process)
+        return state
+
+    def _state_of(self, process: ProcessRow) -> Liveness:
         return liveness(
             final=process.ended and (not process.is_live or process.last_seen_ns <= self.as_of_ns + SECOND),
             last_seen_ns=max(process.last_seen_ns, self.listening_since_ns) if process.is_live else self.as_of_ns,
@@ -263,7 +275,7 @@ class RunModel:
 
     def workers(self) -> list[ProcessRow]:
         """Return the processes of the training itself, without scrape targets."""
-        return [process for process in self.processes.values() if not process.is_target]
+        return self._workers
 
     def has_ended(self) -> bool:
         """Return whether every process said goodbye."""

@@ -232,6 +232,7 @@ _LEADING = re.compile(r"train|learn|driver|controller|actor|policy|main")
 _FOLLOWING = re.compile(r"rollout|generat|infer|engine|vllm|sglang|tool|sandbox|env|reward|judge|verif|scrape|default")
 
 
+@lru_cache(maxsize=1024)
 def leadership(role: str) -> int:
     """Return how well a role's name fits the one that leads the steps: 2 well, 1 maybe, 0 hardly.
 
@@ -244,6 +245,7 @@ def leadership(role: str) -> int:
     return 2 if _LEADING.search(text) else 1
 
 
+@lru_cache(maxsize=1024)
 def is_rollout(role: str) -> bool:
     """Return whether a role generates samples, by its name."""
     return re.search(r"rollout|generat|infer|engine|vllm|sglang|sampler", normalized(role)) is not None

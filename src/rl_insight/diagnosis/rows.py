@@ -178,11 +178,8 @@ class ProcessRow:
     clock_offset_ns: int
     generation: int = 0
     """How many processes of this role and rank there were before."""
-
-    @property
-    def is_target(self) -> bool:
-        """Whether it is an endpoint that the server reads."""
-        return self.process_id.startswith("scrape-")
+    is_target: bool = False
+    """It is an endpoint that the server reads."""
 
     @property
     def title(self) -> str:

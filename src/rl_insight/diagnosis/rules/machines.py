@@ -336,14 +336,17 @@ class IdleGpus(StepRule):
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Join GPUs with the generation of their hosts over the last steps."""
+        if step is not model.new_steps[-1]:
+            return None  # several steps in one moment overlap: the last one says it all
         start = model.steps.closed[-5:][0].start_ns
+        by_host: dict[str, list[Device]] = {}
+        for gpu in model.hardware.gpus.values():
+            by_host.setdefault(gpu.host, []).append(gpu)
         means: dict[str, float] = {}
-        for host in {gpu.host for gpu in model.hardware.gpus.values()}:
-            windows = self._generating(model, host, start, step.end_ns)
+        for host, windows in self._generating(model, start, step.end_ns).items():
             values = [
                 value
-                for gpu in model.hardware.gpus.values()
-                if gpu.host == host
+                for gpu in by_host.get(host, ())
                 for moment, value in gpu.points("utilization_ratio", start, step.end_ns)
                 if any(begin <= moment < end for begin, end in windows)
             ]
@@ -372,13 +375,13 @@ class IdleGpus(StepRule):
         return found if 2 * len(found) <= len(means) or len(means) == 1 else []
 
     @staticmethod
-    def _generating(model: RunModel, host: str, start_ns: int, end_ns: int) -> list[Interval]:
-        """Return when at least one process of a host was generating."""
-        intervals: list[Interval] = []
+    def _generating(model: RunModel, start_ns: int, end_ns: int) -> dict[str, list[Interval]]:
+        """Return when at least one process of each host was generating."""
+        hosts: dict[str, list[Interval]] = {}
         for process in model.workers():
-            if process.host == host and is_rollout(process.role) and process.number in model.activity:
-                intervals += recent(model.activity[process.number].busy, start_ns, end_ns)
-        return union(intervals)
+            if is_rollout(process.role) and process.number in model.activity:
+                hosts.setdefault(process.host, []).extend(recent(model.activity[process.number].busy, start_ns, end_ns))
+        return {host: union(intervals) for host, intervals in hosts.items()}
 
 
 MACHINE_RULES = (GpuFault, ThrottledGpu, OverloadedHost, DiskFull, MemoryLeak, GpuMemoryCreep, IdleGpus)
