@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import numpy as np
 
 import rl_insight as insight
+from examples.async_grpo.faults import NO_FAULT, Fault
 from examples.async_grpo.pace import Pace, thinking_tokens
 from examples.async_grpo.policy import CALL_TOOL, Choice, Context, Policy
 from examples.async_grpo.samples import Sample
@@ -25,6 +28,10 @@ class ToolError(Exception):
         self.kind = kind
 
 
+class VerifierError(Exception):
+    """The verifier failed; the sample scores 0."""
+
+
 Tool = Callable[[str], Awaitable[int]]
 """Evaluates an expression; raises `ToolError`."""
 
@@ -32,14 +39,18 @@ Tool = Callable[[str], Awaitable[int]]
 class Agent:
     """Answers prompts on one lane of the timeline."""
 
-    def __init__(self, lane: str, tool: Tool, pace: Pace, rng: np.random.Generator) -> None:
+    def __init__(self, lane: str, tool: Tool, pace: Pace, rng: np.random.Generator, fault: Fault = NO_FAULT) -> None:
         self.lane = lane
+        self._fault = fault
+        self._step = 0
+        self._calls = 0
         self._tool = tool
         self._pace = pace
         self._rng = rng
 
     async def run_sample(self, prompt: Prompt, policy: Policy) -> Sample:
         """Answer one prompt with one set of weights."""
+        self._step = policy.version + 1
         # One session a sample: its phases, its tool calls in another process and its reward become one record.
         with insight.session(prompt.expression, model_version=policy.version, lane=self.lane) as session:
             context, thinking, tokens = Context(prompt), thinking_tokens(self._rng), 0
@@ -69,12 +80,26 @@ class Agent:
         """Return the tool's result; None when it failed, which the policy then has to live with."""
         try:
             with insight.phase("toolcall", tool="calculator"):
+                self._calls += 1
+                if self._fault.is_on("slow_tool", self._step):
+                    await asyncio.sleep(1.5)
+                if self._fault.is_on("tool_errors", self._step) and self._calls % 3 == 0:
+                    raise ToolError("overloaded")  # noqa: TRY301  # as the tool itself would
                 return digits(await self._tool(prompt.expression))
         except ToolError as error:
             insight.metric_count("tool_errors", tool="calculator", type=error.kind)
             return None
 
     async def _reward(self, prompt: Prompt, answer: tuple[int, ...], tool_calls: int) -> float:
-        with insight.phase("reward"):
+        self._calls += 1
+        with contextlib.suppress(VerifierError), insight.phase("reward"):
             await self._pace.wait(REWARD_SECONDS)
-            return reward(prompt, answer, tool_calls)
+            if self._fault.is_on("slow_reward", self._step):
+                await asyncio.sleep(1.5)
+            while self._fault.is_on("blocked_reward", self._step):  # noqa: ASYNC110  # it never ends
+                await asyncio.sleep(1.0)
+            if self._fault.is_on("failing_reward", self._step) and self._calls % 3 == 0:
+                raise VerifierError
+            if not self._fault.is_on("zero_reward", self._step):
+                return reward(prompt, answer, tool_calls)
+        return 0.0

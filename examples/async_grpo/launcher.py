@@ -15,6 +15,7 @@ from typing import Any
 
 from examples.async_grpo.children import ChildFailedError, Children
 from examples.async_grpo.destination import Destination, DestinationError, open_destination
+from examples.async_grpo.faults import FAULTS, Fault
 from examples.async_grpo.rollout import run_rollout_worker
 from examples.async_grpo.settings import Links, Settings
 from examples.async_grpo.summary import Summary, SummaryError, summarise_api, summarise_files
@@ -54,6 +55,7 @@ def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destina
         straggler=options.straggler,
         hang=options.hang,
         errors=options.errors,
+        fault=Fault(options.fault, options.fault_at),
     )
     print(f"Run {run_id}: {settings.workers} rollout workers, 1 trainer, 1 tool server. Ctrl+C ends it.")
     print(f"Live page: {destination.url}" if destination.url else f"Recording to {destination.directory}", flush=True)
@@ -129,6 +131,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     trouble.add_argument("--straggler", type=int, metavar="RANK", help="this rollout worker is 3 times slower")
     trouble.add_argument("--hang", action="store_true", help="one tool call never returns")
     trouble.add_argument("--errors", action="store_true", help="the tool fails in bursts")
+    trouble.add_argument("--fault", choices=sorted(FAULTS), help="something goes wrong: see faults.py")
+    trouble.add_argument("--fault-at", type=whole_number, default=20, metavar="STEP", help="when (default: step 20)")
     options = parser.parse_args(arguments)
     if options.exit and options.steps is None:
         parser.error("--exit needs --steps: without it the training never ends.")

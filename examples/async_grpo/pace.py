@@ -11,7 +11,7 @@ import numpy as np
 SECONDS_PER_TOKEN = 0.012
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pace:
     """Turns simulated seconds into real ones; `speed=inf` waits for nothing."""
 

@@ -17,6 +17,7 @@ import numpy as np
 
 import rl_insight as insight
 from examples.async_grpo.agent import Agent, Tool
+from examples.async_grpo.faults import VICTIM
 from examples.async_grpo.pace import Pace
 from examples.async_grpo.policy import Policy
 from examples.async_grpo.samples import Group, Sample
@@ -56,9 +57,10 @@ class RolloutWorker:
         await asyncio.gather(*(self._run_slot(lane) for lane in lanes))
 
     async def _run_slot(self, lane: str) -> None:
-        agent = Agent(lane, self._tool, self._pace, self._rng)
+        agent = Agent(lane, self._tool, self._pace, self._rng, self._settings.fault)
         while True:
             policy = await self._newest_policy(lane)
+            self._suffer(policy.version)
             group = self._next_group()
             # Weights of version 6 are the outcome of step 6, so what they write is meant for step 7.
             with insight.step(policy.version + 1):
@@ -66,6 +68,14 @@ class RolloutWorker:
             group.samples.append(sample)
             if len(group.samples) == self._settings.group_size:
                 await self._deliver(group, lane)
+
+    def _suffer(self, step: int) -> None:
+        """Have the trouble of this worker, if it is the one."""
+        if self._rank != VICTIM:
+            return
+        self._settings.fault.freeze("dead_rollout", step)
+        if self._settings.fault.is_on("slow_rollout", step):
+            self._pace.slowdown = STRAGGLER_SLOWDOWN
 
     async def _run_sample(self, agent: Agent, group: Group, policy: Policy) -> Sample:
         """Run one sample and count it."""

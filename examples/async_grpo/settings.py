@@ -7,6 +7,7 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from typing import Any
 
+from examples.async_grpo.faults import NO_FAULT, Fault
 from examples.async_grpo.samples import Group
 from examples.async_grpo.weights import WeightStore
 
@@ -38,6 +39,8 @@ class Settings:
     """One tool call never returns."""
     errors: bool = False
     """The tool fails in bursts."""
+    fault: Fault = NO_FAULT
+    """What goes wrong on purpose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import time
 from collections.abc import Iterator
@@ -51,7 +52,11 @@ class Trainer:
     def _train_step(self, step: int) -> bool:
         """Do one step; False when the run was stopped meanwhile."""
         started = time.perf_counter()
+        fault = self._settings.fault
         with insight.trace_span("train_step", {"version": self._policy.version}, lane=LANE):
+            if fault.is_on("slow_data", step):
+                with timed_state("load_data"):
+                    fault.delay("slow_data", step, 2.0)
             with timed_state("wait_for_samples"):
                 groups = self._wait_for_groups()
             if groups is None:
@@ -60,12 +65,17 @@ class Trainer:
             with timed_state("compute_advantages"):
                 self._pace.sleep(ADVANTAGE_SECONDS)
                 batch = make_batch(groups)
+            fault.delay("lost_time", step, 2.0)
             with timed_state("update"):
+                fault.delay("slow_update", step, 2.0)
+                fault.hang("stuck_update", step)
                 for _ in range(EPOCHS):
                     self._pace.sleep(EPOCH_SECONDS)  # stands for forward and backward on a GPU
                     self._policy, stats = self._optimizer.update(self._policy, batch)
             self._policy = Policy(self._policy.weights, version=step)
             with timed_state("sync_weights"):
+                fault.delay("slow_sync", step, 3.0)
+                fault.hang("stuck_sync", step)
                 self._publish()
         self._report_step(step, groups, stats, time.perf_counter() - started)
         return True
@@ -107,11 +117,19 @@ class Trainer:
         insight.metric_gauge("response_length_mean", mean(sample.tokens for sample in samples))
         insight.metric_gauge("response_length_max", max(sample.tokens for sample in samples))
         lags = [self._policy.version - sample.version for sample in samples]
+        if self._settings.fault.is_on("stale", self._policy.version):
+            lags = [12 for _ in lags]
         insight.metric_gauge("staleness_mean", mean(lags), "Versions between writing and training")
         insight.metric_gauge("staleness_max", max(lags))
         same = mean(len({sample.reward for sample in group.samples}) == 1 for group in groups)
         insight.metric_gauge("uniform_group_fraction", same, "Groups with one reward, which teach nothing")
         insight.metric_gauge("queue_depth", self._queue_depth(), "Groups that wait for the trainer")
+
+    def _told(self, name: str, value: float, step: int) -> float:
+        """Return what is reported of a statistic."""
+        if name == "loss" and self._settings.fault.is_on("not_a_number", step):
+            return math.nan
+        return value * 1000 + 1 if name == "kl" and self._settings.fault.is_on("kl_blowup", step) else value
 
     def _queue_depth(self) -> int:
         try:
@@ -122,7 +140,7 @@ class Trainer:
     def _report_step(self, step: int, groups: list[Group], stats: UpdateStats, seconds: float) -> None:
         """Record how the step went, and say it in one line."""
         for name in ("loss", "kl", "entropy", "clip_fraction", "grad_norm"):
-            insight.metric_gauge(name, getattr(stats, name))
+            insight.metric_gauge(name, self._told(name, getattr(stats, name), step))
         samples = [sample for group in groups for sample in group.samples]
         tokens_per_second = sum(sample.tokens for sample in samples) / seconds
         insight.metric_gauge("step_time_seconds", seconds)

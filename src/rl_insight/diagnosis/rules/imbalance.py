@@ -143,12 +143,17 @@ class ReplicaImbalance(Rule):
             self._seen[role_step.role] = self._seen.get(role_step.role, 0) + 1
             if step_s is None or role_step.by_lane or self._seen[role_step.role] <= WARM_UP_STEPS:
                 continue
-            signals = [
-                self._signal(model, unit, name, value, median(seconds.values()))
+            usual = {
+                name: median(seconds.values())
                 for name, seconds in role_step.seconds.items()
                 if state_kind(name) == "generate" and len(seconds) >= 3
-                for unit, value in seconds.items()
-                if value < self["share"] * median(seconds.values()) and median(seconds.values()) > 0.1 * step_s
+            }
+            signals = [
+                self._signal(model, unit, name, value, usual_s)
+                for name, usual_s in usual.items()
+                if usual_s > 0.1 * step_s
+                for unit, value in role_step.seconds[name].items()
+                if value < self["share"] * usual_s
             ]
             if len(signals) * 3 > len(model.workers()):
                 signals = []

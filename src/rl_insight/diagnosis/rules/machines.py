@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar
@@ -10,7 +11,7 @@ from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout
 from rl_insight.diagnosis.robust import Interval, median, recent, theil_sen, union
-from rl_insight.diagnosis.rows import SECOND
+from rl_insight.diagnosis.rows import NEVER, SECOND
 from rl_insight.diagnosis.rule import MomentRule, Observation, Parameter, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import number_text, seconds_text, share_text
@@ -348,7 +349,7 @@ class IdleGpus(StepRule):
                 value
                 for gpu in by_host.get(host, ())
                 for moment, value in gpu.points("utilization_ratio", start, step.end_ns)
-                if any(begin <= moment < end for begin, end in windows)
+                if _is_inside(windows, moment)
             ]
             if len(values) >= self["readings"]:
                 means[host] = sum(values) / len(values)
@@ -382,6 +383,12 @@ class IdleGpus(StepRule):
             if is_rollout(process.role) and process.number in model.activity:
                 hosts.setdefault(process.host, []).extend(recent(model.activity[process.number].busy, start_ns, end_ns))
         return {host: union(intervals) for host, intervals in hosts.items()}
+
+
+def _is_inside(windows: list[Interval], moment: int) -> bool:
+    """Return whether a moment lies in one of many windows that are in order and do not overlap."""
+    place = bisect_right(windows, (moment, NEVER)) - 1
+    return place >= 0 and moment < windows[place][1]
 
 
 MACHINE_RULES = (GpuFault, ThrottledGpu, OverloadedHost, DiskFull, MemoryLeak, GpuMemoryCreep, IdleGpus)

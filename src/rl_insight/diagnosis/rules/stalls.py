@@ -63,6 +63,8 @@ class StalledRun(MomentRule):
             return []
         gone_by = began + int(max(2 * usual_s, self["suspect_s"]) * SECOND)
         signal = self._name(model, waited_s, gone_by, is_hang=is_hang)
+        if signal is None:
+            return []
         signal.anchor = f"after step {model.steps.current} number {model.steps.total}"
         signal.key = ("run",)
         signal.start_ns = began
@@ -80,7 +82,7 @@ class StalledRun(MomentRule):
             if model.role_of_lane(row.lane_id) == model.lead
         )
 
-    def _name(self, model: RunModel, waited_s: float, gone_by_ns: int, *, is_hang: bool) -> Signal:
+    def _name(self, model: RunModel, waited_s: float, gone_by_ns: int, *, is_hang: bool) -> Signal | None:
         """Name the culprit: what is gone, then what is open and not a wait, then who waits for whom."""
         title = f"No step has finished for {seconds_text(waited_s)}"
         severity: Severity = "critical" if is_hang else "warning"
@@ -107,8 +109,10 @@ class StalledRun(MomentRule):
             return Signal(culprit_of(process, phase=oldest.name), f"{title}: {where(process)} waits in {oldest.name}",
                           "Everything that is open is a wait, so the work that all wait for is not recorded.", severity,
                           lanes=[oldest.lane_id])  # fmt: skip
-        has_spans = model.has_span_steps
-        paused: Severity = "info" if has_spans and waited_s < self["paused_s"] else "warning"
+        if model.has_span_steps and not is_hang:
+            return None
+        # Where work is recorded as spans and none is open, the script is paused: by a debugger, or waiting for input.
+        paused: Severity = "info" if model.has_span_steps and waited_s < self["paused_s"] else "warning"
         return Signal({"role": model.lead or ""}, f"{title}, and nothing is running",
                       "All processes are alive, but none of them records any work: a debugger may be open, or the "
                       "script waits for input.", paused)  # fmt: skip
