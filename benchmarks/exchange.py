@@ -13,10 +13,10 @@ from pathlib import Path
 
 from benchmarks.harness import Figure, Options, say
 from benchmarks.make_store import make_store
-from rl_insight.exchange.destinations import Destination, Receipt, StoreDestination
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.exporter import export_run
-from rl_insight.exchange.importer import Importer
+from rl_insight.exchange.exporting.exporter import export_run
+from rl_insight.exchange.importing.destinations import Destination, Receipt, StoreDestination
+from rl_insight.exchange.importing.importer import Importer
 from rl_insight.exchange.report import build_document, render
 from rl_insight.exchange.report.page import Bundle, load_bundle
 from rl_insight.schema import Batch

@@ -24,7 +24,7 @@ import psutil
 from benchmarks.harness import Figure, Options, SkipBenchmark, say
 from benchmarks.make_store import RUN_ID, cached_data_dir
 from benchmarks.server_process import ServerProcess, running_server
-from rl_insight.server.pages import STATIC
+from rl_insight.server.http.pages import STATIC
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession, Page

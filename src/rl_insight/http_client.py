@@ -1,7 +1,7 @@
 """The HTTP client of everything but the training transport: one kept connection, bounded in time and in size.
 
 Three places need something else and have their own: the training transport (interruptible, fork-safe), the reading of
-hundreds of metrics pages at once (`hardware.fetch`, `server.http_get`), and downloads (proxies, redirects, resuming).
+hundreds of metrics pages at once (`hardware.fetch`, `server.scrape`), and downloads (proxies, redirects, resuming).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from rl_insight.collector.sinks.otlp import otlp_sinks
-from rl_insight.exchange.destinations import StoreDestination
-from rl_insight.exchange.exporter import export_run
+from rl_insight.exchange.exporting.exporter import export_run
+from rl_insight.exchange.importing.destinations import StoreDestination
 from rl_insight.otlp.decode.requests import Signal, read_request
 from rl_insight.store import RunDirectory
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.exchange.destinations import StoreDestination
-from rl_insight.exchange.importer import Importer
+from rl_insight.exchange.importing.destinations import StoreDestination
+from rl_insight.exchange.importing.importer import Importer
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import RunDirectory
 

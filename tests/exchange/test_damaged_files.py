@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rl_insight.errors import InsightError
-from rl_insight.exchange.exporter import export_run
+from rl_insight.exchange.exporting.exporter import export_run
 from rl_insight.store import queries
 
 ODD = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rl_insight.exchange.destinations import Answer, ServerDestination
 from rl_insight.exchange.errors import ExchangeError
+from rl_insight.exchange.importing.destinations import Answer, ServerDestination
 from rl_insight.schema import BatchBuilder, Process
 
 

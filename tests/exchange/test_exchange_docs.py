@@ -10,9 +10,9 @@ import typer
 
 import rl_insight.exchange
 from rl_insight.cli.app import COMMANDS, app
-from rl_insight.exchange.exporter import WRITERS
-from rl_insight.exchange.formats import FORMATS
-from rl_insight.exchange.writers.tables import TABLES
+from rl_insight.exchange.exporting.exporter import WRITERS
+from rl_insight.exchange.exporting.writers.tables import TABLES
+from rl_insight.exchange.importing.formats import FORMATS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

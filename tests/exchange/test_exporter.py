@@ -8,8 +8,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.exporter import WRITERS, export_run
-from rl_insight.exchange.rows import Selection
+from rl_insight.exchange.exporting.exporter import WRITERS, export_run
+from rl_insight.exchange.exporting.rows import Selection
 
 SPANS = """
     SELECT * EXCLUDE (process_id) FROM (SELECT * FROM spans UNION ALL SELECT * FROM open_spans)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_insight.exchange import files
-from rl_insight.exchange.cuts import CutBook
-from rl_insight.exchange.files import identity_of, portions
+from rl_insight.exchange.importing import _files as files
+from rl_insight.exchange.importing._cuts import CutBook
+from rl_insight.exchange.importing._files import identity_of, portions
 
 LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"") + b"\n"), max_size=60)
 

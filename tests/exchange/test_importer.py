@@ -8,8 +8,8 @@ import pytest
 
 from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.files import PORTION_BYTES
-from rl_insight.exchange.formats import FORMATS, detect
+from rl_insight.exchange.importing._files import PORTION_BYTES
+from rl_insight.exchange.importing.formats import FORMATS, detect
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import queries
 

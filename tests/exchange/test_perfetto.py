@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_insight.exchange.exporter import export_run
+from rl_insight.exchange.exporting.exporter import export_run
 
 LOAD_MS = 60_000
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rl_insight.exchange.destinations import Answer, ServerDestination
-from rl_insight.exchange.importer import Importer
-from rl_insight.exchange.readers.areal import ArealSessionReader
-from rl_insight.exchange.readers.base import FileContext
+from rl_insight.exchange.importing.destinations import Answer, ServerDestination
+from rl_insight.exchange.importing.importer import Importer
+from rl_insight.exchange.importing.readers.areal import ArealSessionReader
+from rl_insight.exchange.importing.readers.base import FileContext
 from rl_insight.schema import BatchBuilder, Process, decode, read_frames
 from rl_insight.store import RunStore, queries
 from rl_insight.store.whole_sessions import SessionBatch, plain

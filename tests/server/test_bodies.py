@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_insight.server.bodies import BodyError, decompress
+from rl_insight.server.http.bodies import BodyError, decompress
 
 MEBIBYTE = 1024 * 1024
 

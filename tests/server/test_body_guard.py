@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from rl_insight.server.body_guard import SLOWEST_BYTES_PER_S, BodyGuard
 from rl_insight.server.counters import ByteBudget
+from rl_insight.server.http.body_guard import SLOWEST_BYTES_PER_S, BodyGuard
 
 PART = bytes(SLOWEST_BYTES_PER_S)
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rl_insight.server.pages import add_page
-from rl_insight.server.security import cookie_name
+from rl_insight.server.http.pages import add_page
+from rl_insight.server.http.security import cookie_name
 from rl_insight.transport._http_client import CONTENT_TYPE
 
 TOKEN = "t0ken-for-tests-0123456789"

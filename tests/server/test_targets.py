@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from rl_insight.errors import ConfigError
-from rl_insight.server.targets import MAX_TARGETS, Target, TargetBook, make_targets, target_url
+from rl_insight.server.scrape.targets import MAX_TARGETS, Target, TargetBook, make_targets, target_url
 
 PAGE = b"""# HELP requests_total Requests.
 # TYPE requests_total counter

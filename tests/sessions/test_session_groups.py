@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import rl_insight as insight
-from rl_insight.exchange.read_back import read_back
-from rl_insight.exchange.readers.areal import ArealSessionReader
-from rl_insight.exchange.readers.base import FileContext
+from rl_insight.exchange.exporting._read_back import read_back
+from rl_insight.exchange.importing.readers.areal import ArealSessionReader
+from rl_insight.exchange.importing.readers.base import FileContext
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import RunStore, queries
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from rl_insight.server.targets import TargetBook, make_targets
+from rl_insight.server.scrape.targets import TargetBook, make_targets
 from rl_insight.stack.discovery import (
     RegisteredTarget,
     TargetMirror,

@@ -28,8 +28,8 @@ def export(
 
     Times are aligned across processes. A file name that ends in .gz is compressed.
     """
-    from rl_insight.exchange.exporter import WRITERS, export_run
-    from rl_insight.exchange.rows import Selection
+    from rl_insight.exchange.exporting.exporter import WRITERS, export_run
+    from rl_insight.exchange.exporting.rows import Selection
 
     if file_format not in WRITERS:
         raise ConfigError(f"format {file_format!r} is unknown: it must be one of {', '.join(WRITERS)}.")

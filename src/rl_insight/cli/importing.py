@@ -18,7 +18,7 @@ from rl_insight.cli.opening import AsJson, DataDir, destination
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_insight.exchange.importer import Importer, ImportSummary
+    from rl_insight.exchange.importing.importer import Importer, ImportSummary
 
 _NAMED = 5
 
@@ -44,7 +44,7 @@ def import_(
 
     A file that is imported twice is not doubled. Lines that cannot be read are counted and left out.
     """
-    from rl_insight.exchange.importer import Importer, files_of
+    from rl_insight.exchange.importing.importer import Importer, files_of
 
     total = sum(file.stat().st_size for file in files_of(path))
     with destination(data_dir) as target, _progress(total, is_shown=not follow and not as_json) as advance:

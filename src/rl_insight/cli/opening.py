@@ -15,7 +15,7 @@ from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
-    from rl_insight.exchange.destinations import Destination
+    from rl_insight.exchange.importing.destinations import Destination
     from rl_insight.store import RunDirectory, RunStore
     from rl_insight.store.queries import Scope
 
@@ -47,7 +47,7 @@ def local_runs(data_dir: str | None, *, threads: int = 2) -> Iterator[RunDirecto
 @contextmanager
 def destination(data_dir: str | None) -> Iterator[Destination]:
     """Lend the place that imported records go to: the running server, or the data directory itself."""
-    from rl_insight.exchange.destinations import ServerDestination, StoreDestination
+    from rl_insight.exchange.importing.destinations import ServerDestination, StoreDestination
 
     record = running_record(data_dir)
     if record is None:
@@ -104,8 +104,8 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
 @contextmanager
 def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
     """Import files into a run that lives as long as the block."""
-    from rl_insight.exchange.destinations import StoreDestination
-    from rl_insight.exchange.importer import Importer, default_run
+    from rl_insight.exchange.importing.destinations import StoreDestination
+    from rl_insight.exchange.importing.importer import Importer, default_run
     from rl_insight.store import RunDirectory
 
     runs = RunDirectory(work, min_free_bytes=0)

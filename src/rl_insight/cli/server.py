@@ -94,7 +94,7 @@ def _words_for_free_ports(settings: ServerSettings) -> list[str]:
 
 
 def _announce(record: ServerRecord) -> None:
-    from rl_insight.server.pages import STATIC
+    from rl_insight.server.http.pages import STATIC
 
     say(f"RL-Insight is running at {record.url}")
     if record.token:

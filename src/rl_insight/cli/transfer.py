@@ -15,7 +15,7 @@ from rl_insight.errors import InsightError
 from rl_insight.transport._http_client import CONTENT_TYPE, INGEST_PATH, retry_after
 
 if TYPE_CHECKING:
-    from rl_insight.exchange.destinations import Answer
+    from rl_insight.exchange.importing.destinations import Answer
     from rl_insight.server.state import ServerRecord
 
 _TIMEOUT_S = 120.0
@@ -35,7 +35,7 @@ class RunTransfer:
         Raises:
             InsightError: the server cannot be reached.
         """
-        from rl_insight.exchange.destinations import Answer
+        from rl_insight.exchange.importing.destinations import Answer
 
         with self._connection.ask("POST", INGEST_PATH, body, {"Content-Type": CONTENT_TYPE}) as response:
             answer = _object(response.read())

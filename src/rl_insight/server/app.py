@@ -15,14 +15,14 @@ from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
-from rl_insight.server.answers import add_components
-from rl_insight.server.body_guard import BodyGuard
-from rl_insight.server.direct import DirectRoutes, Endpoint
-from rl_insight.server.pages import STATIC, add_page, docs_page
+from rl_insight.server.http.answers import add_components
+from rl_insight.server.http.body_guard import BodyGuard
+from rl_insight.server.http.direct import DirectRoutes, Endpoint
+from rl_insight.server.http.pages import STATIC, add_page, docs_page
+from rl_insight.server.http.security import SecurityMiddleware
 from rl_insight.server.routes import ROUTERS
 from rl_insight.server.routes import ingest as ingest_route
 from rl_insight.server.routes import otlp as otlp_route
-from rl_insight.server.security import SecurityMiddleware
 from rl_insight.store.errors import (
     QueryError,
     RunNotFoundError,

@@ -23,7 +23,7 @@ from rl_insight._version import __version__
 from rl_insight.collector import Sink
 from rl_insight.server.app import create_app, create_otlp_app, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
-from rl_insight.server.header_guard import guarded_protocol
+from rl_insight.server.http.header_guard import guarded_protocol
 from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
 from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record

@@ -14,16 +14,16 @@ from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.metrics import reserved_names
 from rl_insight.server.alerts import Alerts
-from rl_insight.server.bodies import UnpackLimits
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.diagnosis import DiagnosisService
+from rl_insight.server.http.bodies import UnpackLimits
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.live import LiveFeed
 from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.receiver import OtlpReceiver
-from rl_insight.server.scraper import Scraper
-from rl_insight.server.targets import TargetBook
+from rl_insight.server.scrape.scraper import Scraper
+from rl_insight.server.scrape.targets import TargetBook
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.runs import RunDirectory

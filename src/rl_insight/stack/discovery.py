@@ -20,7 +20,7 @@ import msgspec
 logger = logging.getLogger(__name__)
 
 TARGETS_FILE = "targets.json"
-"""Below the data directory; see `rl_insight.server.targets`."""
+"""Below the data directory; see `rl_insight.server.scrape.targets`."""
 
 
 class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from rl_insight.exchange.errors import ExchangeError
+from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.exchange.report.document import build_document
 from rl_insight.exchange.report.model import ReportDocument
-from rl_insight.exchange.writers.output import output_file
 from rl_insight.store import RunStore
 from rl_insight.store.queries import Scope
 

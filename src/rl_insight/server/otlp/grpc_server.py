@@ -13,9 +13,9 @@ import grpc  # type: ignore[import-untyped]  # it ships no types
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import Signal, answer
 from rl_insight.otlp.mapping import SERVICES
-from rl_insight.server.bodies import OVERLOADED
+from rl_insight.server.http.bodies import OVERLOADED
+from rl_insight.server.http.security import bearer_matches
 from rl_insight.server.otlp.receiver import OtlpOutcome
-from rl_insight.server.security import bearer_matches
 from rl_insight.urls import host_and_port
 
 if TYPE_CHECKING:

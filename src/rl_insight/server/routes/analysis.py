@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.server.answers import (
+from rl_insight.server.http.answers import (
     LimitParameter,
     RunParameter,
     StepParameter,

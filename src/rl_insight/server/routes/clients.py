@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from rl_insight.errors import ConfigError
-from rl_insight.server.targets import Target, make_targets
+from rl_insight.server.scrape.targets import Target, make_targets
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

@@ -12,7 +12,7 @@ from rl_insight.diagnosis.engine import Coverage
 from rl_insight.diagnosis.feed import ReplayFeed
 from rl_insight.diagnosis.run import Diagnosis
 from rl_insight.diagnosis.settings import check_rule
-from rl_insight.server.answers import RunParameter, answers, json_answer, latest_run, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, latest_run, reading
 from rl_insight.store import queries
 
 if TYPE_CHECKING:

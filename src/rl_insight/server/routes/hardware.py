@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.server.answers import RunParameter, StepParameter, TimeParameter, answers, json_answer, reading
+from rl_insight.server.http.answers import RunParameter, StepParameter, TimeParameter, answers, json_answer, reading
 from rl_insight.store.queries.usage_by_state import UsageByState, usage_of_run
 
 router = APIRouter(prefix="/api/v1/hardware", tags=["hardware"])

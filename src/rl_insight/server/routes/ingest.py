@@ -10,9 +10,9 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from rl_insight.server.bodies import BodyError, decompress, read_body
-from rl_insight.server.body_guard import reservation_of
 from rl_insight.server.counters import Reservation
+from rl_insight.server.http.bodies import BodyError, decompress, read_body
+from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
 from rl_insight.transport._http_client import CONTENT_TYPE
 

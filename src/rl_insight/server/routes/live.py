@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from rl_insight.server.answers import RunParameter
+from rl_insight.server.http.answers import RunParameter
 from rl_insight.server.live import LiveFeed
 
 if TYPE_CHECKING:

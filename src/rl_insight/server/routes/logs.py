@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.server.answers import (
+from rl_insight.server.http.answers import (
     LimitParameter,
     RunParameter,
     StepParameter,

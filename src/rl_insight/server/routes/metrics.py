@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.server.answers import (
+from rl_insight.server.http.answers import (
     JsonLine,
     RunParameter,
     TextParameter,

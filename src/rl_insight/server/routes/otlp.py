@@ -11,8 +11,8 @@ from fastapi.responses import Response
 
 from rl_insight.errors import SchemaError, TooLargeError
 from rl_insight.otlp.decode.requests import JSON, PROTOBUF, Signal, answer, encoded_answer, encoded_error
-from rl_insight.server.bodies import BodyError, decompress
-from rl_insight.server.body_guard import reservation_of
+from rl_insight.server.http.bodies import BodyError, decompress
+from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S
 from rl_insight.server.otlp.receiver import OtlpSubmission
 from rl_insight.server.routes.ingest import receive

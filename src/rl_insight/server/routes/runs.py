@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 
-from rl_insight.server.answers import RunParameter, answers, json_answer, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store import queries
 from rl_insight.store.errors import NoRunError, RunExistsError, StoreCorruptError, StoreFullError, StoreVersionError
 from rl_insight.store.run_files import RunInfo, file_name

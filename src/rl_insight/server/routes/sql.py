@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.server.answers import RunParameter, answers, json_answer, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store import queries
 from rl_insight.store.queries.sql import MAX_TEXT
 

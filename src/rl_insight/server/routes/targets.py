@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rl_insight.server.targets import MAX_TARGETS, make_targets, target_url
+from rl_insight.server.scrape.targets import MAX_TARGETS, make_targets, target_url
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
-from rl_insight.exchange.exporter import export_run
-from rl_insight.exchange.rows import Selection, count_spans
-from rl_insight.server.answers import RunParameter, StepParameter, TextParameter, TimeParameter, latest_run
+from rl_insight.exchange.exporting.exporter import export_run
+from rl_insight.exchange.exporting.rows import Selection, count_spans
+from rl_insight.server.http.answers import RunParameter, StepParameter, TextParameter, TimeParameter, latest_run
 from rl_insight.store.errors import QueryError, StoreFullError
 from rl_insight.store.run_files import file_name
 

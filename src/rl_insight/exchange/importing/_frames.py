@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.readers.base import FileContext
+from rl_insight.exchange.importing.readers.base import FileContext
 from rl_insight.schema import Batch, decode, read_frames
 from rl_insight.schema.framing import MAGIC
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
-from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, number_of
+from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans

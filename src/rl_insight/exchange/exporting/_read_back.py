@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rl_insight.exchange import rows
-from rl_insight.exchange.rows import ProcessRow, Selection, SeriesRow
+from rl_insight.exchange.exporting import rows
+from rl_insight.exchange.exporting.rows import ProcessRow, Selection, SeriesRow
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.sessions.model import REPORTED, Session
 from rl_insight.store import queries

@@ -25,9 +25,9 @@ from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.config import ScrapeSettings
-from rl_insight.server.http_get import Page, ScrapeError, fetch
 from rl_insight.server.ingest import Ingest
-from rl_insight.server.targets import Target, TargetBook
+from rl_insight.server.scrape._http_get import Page, ScrapeError, fetch
+from rl_insight.server.scrape.targets import Target, TargetBook
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
-from rl_insight.exchange.rows import Selection
-from rl_insight.exchange.writers.output import output_directory
+from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.exchange.exporting.writers.output import output_directory
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.base import conditions
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.readers.base import FileContext, Reader
+from rl_insight.exchange.importing.readers.base import FileContext, Reader
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode.convert import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook, run_of

@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.frames import is_frame_file
-from rl_insight.exchange.readers.areal import ArealSessionReader
-from rl_insight.exchange.readers.base import FileContext, Reader
-from rl_insight.exchange.readers.chrome import ChromeReader
-from rl_insight.exchange.readers.native import RecordReader
-from rl_insight.exchange.readers.otlp import OtlpReader
-from rl_insight.exchange.readers.xtuner import XtunerReader
+from rl_insight.exchange.importing._frames import is_frame_file
+from rl_insight.exchange.importing.readers.areal import ArealSessionReader
+from rl_insight.exchange.importing.readers.base import FileContext, Reader
+from rl_insight.exchange.importing.readers.chrome import ChromeReader
+from rl_insight.exchange.importing.readers.native import RecordReader
+from rl_insight.exchange.importing.readers.otlp import OtlpReader
+from rl_insight.exchange.importing.readers.xtuner import XtunerReader
 from rl_insight.schema.records import RECORD_TYPES
 
 FRAMES: Final = "rli"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_insight.server.bodies import OVERLOADED, too_large
 from rl_insight.server.counters import ByteBudget, Reservation
+from rl_insight.server.http.bodies import OVERLOADED, too_large
 
 SLOWEST_BYTES_PER_S = 64 * 1024
 """A long body may take longer, at this rate: uploading a run file over a slow link is not an attack."""

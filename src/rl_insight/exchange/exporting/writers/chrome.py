@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from rl_insight.exchange import rows
-from rl_insight.exchange.rows import EventRow, LogRow, ProcessRow, Selection, SpanRow
-from rl_insight.exchange.writers.output import output_file
+from rl_insight.exchange.exporting import rows
+from rl_insight.exchange.exporting.rows import EventRow, LogRow, ProcessRow, Selection, SpanRow
+from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.schema.records import read_object
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor

@@ -1,6 +1,6 @@
 """Chrome trace events, as `chrome://tracing`, Perfetto, torch's profiler, viztracer and AReaL's perf tracer write them.
 
-AReaL writes one event a line; the others write one JSON document, which `rl_insight.exchange.chrome_files` takes apart.
+AReaL writes one event per line; the others write one JSON document, which `importing._chrome_files` takes apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
+from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import metric_name
 from rl_insight.store.columns import LAST_TIME_NS

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
+from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import PHASE_SEGMENT
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.read_back import read_back
-from rl_insight.exchange.rows import Selection
-from rl_insight.exchange.writers.output import output_file
+from rl_insight.exchange.exporting._read_back import read_back
+from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.metrics import batch_families
 from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
 from rl_insight.otlp.encode.json import log_object, metric_object, request, span_object

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from rl_insight.exchange.files import DAMAGED_GZIP, open_file
-from rl_insight.exchange.readers.base import Counts, FileContext
-from rl_insight.exchange.readers.chrome import ChromeEvent, ChromeReader, Names
+from rl_insight.exchange.importing._files import DAMAGED_GZIP, open_file
+from rl_insight.exchange.importing.readers.base import Counts, FileContext
+from rl_insight.exchange.importing.readers.chrome import ChromeEvent, ChromeReader, Names
 from rl_insight.schema import Batch
 
 _BLOCK_BYTES = 1024 * 1024

@@ -1,4 +1,4 @@
-"""RL-Insight's own records as JSON Lines; frames are read by `rl_insight.exchange.frames`."""
+"""RL-Insight's own records as JSON Lines; frames are read by `rl_insight.exchange.importing._frames`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.readers.base import HEARTBEAT_S, FileContext, Reader, decoded_lines, json_text, number_of
+from rl_insight.exchange.importing.readers.base import (
+    HEARTBEAT_S,
+    FileContext,
+    Reader,
+    decoded_lines,
+    json_text,
+    number_of,
+)
 from rl_insight.schema import OPEN, Batch, BatchBuilder, Loss, Process
 from rl_insight.schema.records import (
     EventRecord,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.rows import Selection
-from rl_insight.exchange.writers.chrome import write_chrome
-from rl_insight.exchange.writers.otlp import write_otlp
-from rl_insight.exchange.writers.records import write_frames, write_records
-from rl_insight.exchange.writers.tables import write_csv, write_parquet
+from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.exchange.exporting.writers.chrome import write_chrome
+from rl_insight.exchange.exporting.writers.otlp import write_otlp
+from rl_insight.exchange.exporting.writers.records import write_frames, write_records
+from rl_insight.exchange.exporting.writers.tables import write_csv, write_parquet
 from rl_insight.store import RunStore
 from rl_insight.store.queries import Cursor
 

@@ -11,15 +11,22 @@ from threading import Event
 
 import msgspec
 
-from rl_insight.exchange import formats
-from rl_insight.exchange.chrome_files import read_chrome_file
-from rl_insight.exchange.cuts import CutBook
-from rl_insight.exchange.destinations import Destination
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.files import DAMAGED_GZIP, identity_of, is_compressed, open_file, portions, read_head
-from rl_insight.exchange.formats import LINE_READERS
-from rl_insight.exchange.frames import read_frame_file
-from rl_insight.exchange.readers.base import Counts, FileContext, Reader
+from rl_insight.exchange.importing import formats
+from rl_insight.exchange.importing._chrome_files import read_chrome_file
+from rl_insight.exchange.importing._cuts import CutBook
+from rl_insight.exchange.importing._files import (
+    DAMAGED_GZIP,
+    identity_of,
+    is_compressed,
+    open_file,
+    portions,
+    read_head,
+)
+from rl_insight.exchange.importing._frames import read_frame_file
+from rl_insight.exchange.importing.destinations import Destination
+from rl_insight.exchange.importing.formats import LINE_READERS
+from rl_insight.exchange.importing.readers.base import Counts, FileContext, Reader
 from rl_insight.schema import Batch
 
 _MAX_DOCUMENT_BYTES = 256 * 1024 * 1024

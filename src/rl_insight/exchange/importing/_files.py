@@ -3,7 +3,7 @@
 A file is read in portions whose ends depend on its content alone, and each portion becomes batches with fixed sequence
 numbers. So the same file always gives the same batches, and a store that has seen one takes it for what it is.
 Where a file ended while it was still growing, the end of the last portion is a *cut*: it is written down (see
-`rl_insight.exchange.cuts`), and the next reading ends a portion there too.
+`rl_insight.exchange.importing._cuts`), and the next reading ends a portion there too.
 """
 
 from __future__ import annotations

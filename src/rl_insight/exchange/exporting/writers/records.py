@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl_insight.exchange.read_back import read_back
-from rl_insight.exchange.rows import Selection
-from rl_insight.exchange.writers.output import output_file
+from rl_insight.exchange.exporting._read_back import read_back
+from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.schema import encode, frame, process_record, record_json, records
 from rl_insight.store.queries import Cursor
 

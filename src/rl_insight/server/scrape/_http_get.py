@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from rl_insight.errors import InsightError
-from rl_insight.server.bodies import decompress
+from rl_insight.server.http.bodies import decompress
 
 
 class ScrapeError(InsightError):

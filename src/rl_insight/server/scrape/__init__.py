@@ -1,0 +1,1 @@
+"""Scraping: the registered targets, and the pages that are read from them."""
