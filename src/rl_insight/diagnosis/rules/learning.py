@@ -20,6 +20,7 @@ from rl_insight.diagnosis.rule import (
     culprit_of,
     fact,
 )
+from rl_insight.diagnosis.rules.rewards import is_solved
 from rl_insight.diagnosis.tracks import Point, Track
 from rl_insight.diagnosis.words import number_text, ratio_text
 
@@ -182,7 +183,10 @@ class EntropyCollapse(_Baselined):
             return []
         title = f"The entropy has collapsed from {number_text(early)} to {number_text(point.value)} and still falls"
         why = "The reward does not gain from it, so the policy loses its variety for nothing."
-        return [self.signal(track, point, early, title, why, "warning")]
+        severity: Severity = "warning"
+        if is_solved(model, point.step):
+            severity, why = "info", "The reward is near the best that a sample can get: the tasks are solved."
+        return [self.signal(track, point, early, title, why, severity)]
 
 
 class EntropyExplosion(_Baselined):
@@ -239,17 +243,24 @@ class GradientSpike(_Baselined):
 
     name = "gradient_spike"
     pathology = "The gradient norm spikes."
-    threshold = "More than {factor} times the median of the last 30 good points, 3 of 5."
+    threshold = (
+        "More than {factor} times the median of the last 30 good points and {typical} times that of the run, 3 of 5."
+    )
     needs = "a gradient norm metric"
     remedy = "Clip gradients, lower the learning rate, and check the mismatch between trainer and engine first."
-    parameters = (Parameter("factor", 10, "Compared with the baseline"),)
+    parameters = (
+        Parameter("factor", 10, "Compared with the baseline"),
+        Parameter("typical", 3, "Compared with the median of the whole run"),
+    )
     metrics = ("gradient_norm",)
     rank = 54
 
     def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
         """Return a gradient that is far above its baseline."""
         del model, number
-        if usual <= 0 or point.value <= self["factor"] * usual:
+        # Once the tasks are solved gradients are tiny, and ten times tiny is nothing.
+        typical = median([one.value for one in track.points if one.count])
+        if usual <= 0 or point.value <= self["factor"] * usual or point.value <= self["typical"] * typical:
             return None
         title = f"{track.name} spikes to {number_text(point.value)}, {ratio_text(point.value / usual)} the usual"
         return self.signal(

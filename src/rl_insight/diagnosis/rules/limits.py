@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rule import MetricRule, Parameter, Severity, Signal, fact
-from rl_insight.diagnosis.rules.rewards import changes
+from rl_insight.diagnosis.rules.rewards import changes, is_solved
 from rl_insight.diagnosis.tracks import Point, Track
 from rl_insight.diagnosis.words import number_text, share_text
 
@@ -96,7 +96,7 @@ class ClippingSaturated(_Limit):
     threshold = "More than {limit} of the tokens are clipped, 3 of 5."
     needs = "a metric such as actor/pg_clipfrac or clip_ratio/region_mean"
     remedy = "Use fewer inner epochs, a lower learning rate, or fresher samples."
-    parameters = (Parameter("limit", 0.3, "Share of clipped tokens"),)
+    parameters = (Parameter("limit", 0.5, "Share of clipped tokens"),)
     metrics = ("clip_fraction",)
     what = "The share of clipped tokens"
     explanation = "Usual values are between 0.001 and 0.05."
@@ -324,12 +324,14 @@ class NoUpdate(MetricRule):
         if point.value != 0.0 or fades:
             return []
         beside = changes(model, point.step)
+        solved = is_solved(model, point.step)
+        why = "The tasks are solved: all samples of a group get the same reward." if solved else ""
         return [
             Signal(
                 {"metric": track.name},
                 f"{track.name} is exactly 0",
-                "The weights do not change." + (f" Also: {beside[0]}." if beside else ""),
-                "warning",
+                f"The weights do not change. {why}".strip() + (f" Also: {beside[0]}." if beside else ""),
+                "info" if solved else "warning",
                 metrics=[track.name],
                 evidence=[fact(track.name, 0.0)],
             )

@@ -15,6 +15,8 @@ from rl_insight.diagnosis.tracks import Point, Track
 from rl_insight.diagnosis.words import number_text, share_text
 
 _LEAST_REWARDS = 20
+_SOLVED = 0.85
+_SOLVED_POINTS = 5
 
 
 def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
@@ -41,6 +43,22 @@ def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
             found.append(f"{track.name} went from {number_text(old)} to {number_text(new)}")
     near = [event for event in model.events if event.step is not None and abs(event.step - step) <= 2]
     return found + [f"{event.name} at step {event.step}: {event.text[:100]}" for event in near]
+
+
+def is_solved(model: RunModel, step: int | None) -> bool:
+    """Return whether the reward is near the best that a sample can get: then little is left to learn.
+
+    The best is the highest reward of a session; without sessions, 1 where the mean reward never exceeded it.
+    """
+    track = model.metrics.track("reward")
+    if track is None:
+        return False
+    values = [p.value for p in track.points if p.count and (step is None or p.step is None or p.step <= step)]
+    if len(values) < _SOLVED_POINTS:
+        return False
+    rewards = [session.reward for session in list(model.sessions)[-2_000:] if session.reward is not None]
+    best = max(rewards, default=1.0 if max(values) <= 1.0 else float("inf"))
+    return best > 0 and median(values[-_SOLVED_POINTS:]) >= _SOLVED * best
 
 
 class RewardDrop(MetricRule):
