@@ -90,6 +90,7 @@ function FindingPanel({ finding }: { finding: Finding }) {
         <p className="muted">
           {[
             finding.rule.replaceAll("_", " "),
+            finding.status === "resolved" ? "resolved" : null,
             `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
             finding.first_step == null ? null : `step ${formatCount(finding.first_step)}`,
             (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null,
@@ -97,6 +98,8 @@ function FindingPanel({ finding }: { finding: Finding }) {
             .filter((part) => part !== null)
             .join(" · ")}
         </p>
+        {finding.explanation && <p>{finding.explanation}</p>}
+        {finding.remedy && <p>What to do: {finding.remedy}</p>}
         {evidence.length > 0 && <Facts facts={evidence} isWide />}
       </div>
     </article>

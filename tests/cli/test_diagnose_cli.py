@@ -1,0 +1,76 @@
+"""`rl-insight diagnose`: what is wrong, as text and as JSON, with an exit code for scripts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.diagnosis_runs import SHAPES
+from benchmarks.diagnosis_script import RUN_ID, Script
+from rl_insight.cli import main
+from rl_insight.store import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A data directory with one run whose gradient turns into an infinity at step 150."""
+    directory = tmp_path_factory.mktemp("data")
+    runs = RunDirectory(directory, min_free_bytes=0)
+    with runs.open(RUN_ID, create=True) as store:
+        SHAPES["sft"](Script(1), store, "non_finite")
+    runs.close()
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def environment(data_dir, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(data_dir))
+
+
+def test_findings_are_said_with_what_to_do(capsys):
+    assert main(["diagnose", RUN_ID]) == 0
+    said = capsys.readouterr().out
+    assert "CRITICAL  train/grad_norm is not a number at step 150" in said
+    assert "What to do:" in said
+    assert "rules could not be judged" in said
+
+
+@pytest.mark.parametrize(("severity", "code"), [("critical", 1), ("info", 1)])
+def test_a_script_can_fail_on_a_severity(capsys, severity, code):
+    assert main(["diagnose", "--json", "--fail-on", severity]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert [finding["rule"] for finding in told["findings"]] == ["non_finite"]
+    assert told["findings"][0]["culprit"]["rank"] == 0
+    assert any(one["rule"] == "stuck_engine" for one in told["coverage"])
+
+
+def test_before_its_step_the_fault_is_not_there(capsys):
+    assert main(["diagnose", "--json", "--at", "140", "--fail-on", "info"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_only_the_rules_that_are_asked_for(capsys):
+    assert main(["diagnose", "--json", "--rules", "straggler,slow_tool"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_a_muted_rule_is_silent_until_it_is_unmuted(capsys):
+    assert main(["diagnose", RUN_ID, "--mute", "non_finite"]) == 0
+    assert main(["diagnose", "--fail-on", "info"]) == 0
+    assert "Nothing is wrong" in capsys.readouterr().out
+    assert main(["diagnose", RUN_ID, "--unmute", "non_finite"]) == 0
+    assert main(["diagnose", "--fail-on", "info"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rules", "stragler"], "did you mean 'straggler'?"),
+        (["--fail-on", "loud"], "choose one of info, warning, critical"),
+        (["--at", "yesterday"], "cannot parse 'yesterday' as a step or a time"),
+    ],
+)
+def test_what_cannot_be_used_is_named(capsys, words, said):
+    assert main(["diagnose", *words]) == 2
+    assert said in capsys.readouterr().err
