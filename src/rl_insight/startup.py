@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
@@ -14,9 +13,9 @@ from typing import Any, Protocol
 import msgspec
 
 from rl_insight.config import InsightConfig, config_from_dict, load_config
-from rl_insight.config.model import MAX_RANK
 from rl_insight.config.paths import find_local_server
 from rl_insight.errors import ConfigError
+from rl_insight.launchers import launch_name, launcher_rank
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import host_name, new_process_id
 from rl_insight.recorder.recorder import Recorder
@@ -154,39 +153,13 @@ def identify(config: InsightConfig) -> Process:
     )
 
 
-def launcher_rank(environ: Mapping[str, str]) -> int | None:
-    """Return the rank that torchrun, Slurm or MPI gave this process.
-
-    >>> launcher_rank({"RANK": "3"}), launcher_rank({})
-    (3, None)
-    """
-    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-        text = environ.get(name, "")
-        if text.isdecimal() and len(text) <= len(str(MAX_RANK)) and int(text) <= MAX_RANK:
-            return int(text)
-    return None
-
-
 def new_run_id(config: InsightConfig, environ: Mapping[str, str]) -> str:
     """Make a run id: the same in all processes that one launcher started, new for each launch.
 
     Processes that no known launcher connects share a run through `RL_INSIGHT_RUN_ID`.
     """
     name = config.experiment_name or config.project or "run"
-    launch = _launch_id(environ)
+    launch = launch_name(environ)
     if launch is not None:
         return f"{name}-{launch}"
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-
-
-def _launch_id(environ: Mapping[str, str]) -> str | None:
-    if "SLURM_JOB_ID" in environ:
-        return f"slurm-{environ['SLURM_JOB_ID']}"
-    elastic = environ.get("TORCHELASTIC_RUN_ID")
-    if elastic and elastic != "none":
-        return f"torchrun-{elastic}"
-    if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
-        # A rendezvous has no name of its own; its address and the day tell launches apart well enough.
-        seed = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}:{time.strftime('%Y%m%d')}"
-        return f"torchrun-{hashlib.blake2b(seed.encode(), digest_size=4).hexdigest()}"
-    return None

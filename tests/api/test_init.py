@@ -253,18 +253,6 @@ def test_rank_that_no_batch_can_carry_is_refused(monitor):
         monitor.init(config=MEMORY, rank=2**80)
 
 
-def test_processes_of_one_launch_share_a_run(monkeypatch):
-    from rl_insight.config import InsightConfig
-    from rl_insight.startup import new_run_id
-
-    config = InsightConfig(project="p", experiment_name="e")
-    assert new_run_id(config, {"SLURM_JOB_ID": "7"}) == "e-slurm-7"
-    assert new_run_id(config, {"TORCHELASTIC_RUN_ID": "abc"}) == "e-torchrun-abc"
-    rendezvous = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
-    assert new_run_id(config, rendezvous) == new_run_id(config, rendezvous)
-    assert new_run_id(config, {}) != new_run_id(config, {})
-
-
 def test_second_init_names_what_it_ignored(monitor):
     monitor.init("p", "e", MEMORY, run_id="first")
     with pytest.warns(RuntimeWarning) as caught:

@@ -1,0 +1,114 @@
+"""What started this process: the rank that a launcher gave it, and a name for the launch that its ranks share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_insight.config.model import MAX_RANK
+from rl_insight.recorder.ids import host_name
+from rl_insight.urls import is_loopback
+
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+_FIRST_SPECIAL_STEP = 0xFFFF_FFFA
+"""Slurm numbers the steps of `srun` from 0. The shell of `salloc` and the script of `sbatch` are steps from here on."""
+
+
+def launcher_rank(environ: Mapping[str, str]) -> int | None:
+    """Return the rank that torchrun, Slurm or MPI gave this process.
+
+    >>> launcher_rank({"RANK": "3"}), launcher_rank({})
+    (3, None)
+    """
+    for name in _RANKS:
+        rank = _number(environ, name)
+        if rank is not None and rank <= MAX_RANK:
+            return rank
+    return None
+
+
+def launch_name(environ: Mapping[str, str]) -> str | None:
+    """Return a name that all processes of one launch share and no other launch has; None for a process by itself.
+
+    On one node the launcher process names the launch, so it does not matter which port or id its user gave it. Across
+    nodes it is the Slurm step, then the rendezvous id; the address of the rendezvous alone cannot tell two launches
+    apart, and is used only where there is nothing else.
+    """
+    size = _number(environ, "WORLD_SIZE")
+    if size == 1:
+        return None
+    if size is not None and _is_one_node(environ, size):
+        return f"torchrun-{_digest(*_launcher_process(environ))}"
+    if (step := _slurm_step(environ)) is not None:
+        return step
+    rendezvous = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if rendezvous != "none":
+        return f"torchrun-{rendezvous}"
+    if {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
+        return f"torchrun-{_digest(environ['MASTER_ADDR'], environ['MASTER_PORT'])}"
+    return None
+
+
+def _is_one_node(environ: Mapping[str, str], size: int) -> bool:
+    local_size = _number(environ, "LOCAL_WORLD_SIZE")
+    if local_size is not None:
+        return local_size == size
+    # Ranks that a script starts itself, as with torch.multiprocessing.spawn.
+    return "SLURM_STEP_ID" not in environ and is_loopback(environ.get("MASTER_ADDR", ""))
+
+
+def _slurm_step(environ: Mapping[str, str]) -> str | None:
+    """Return the name of the `srun` that started this process together with others.
+
+    A job id alone is not a launch: all programs that are started in one `salloc` or `sbatch` have the same.
+    """
+    job, step = environ.get("SLURM_JOB_ID"), _number(environ, "SLURM_STEP_ID")
+    if job is None or step is None or step >= _FIRST_SPECIAL_STEP:
+        return None
+    if _number(environ, "SLURM_STEP_NUM_TASKS") == 1:  # perhaps a shell: `srun --pty bash`
+        return None
+    restarts = environ.get("SLURM_RESTART_COUNT", "0")
+    return f"slurm-{job}-{step}" + (f"-restart-{restarts}" if restarts != "0" else "")
+
+
+def _launcher_process(environ: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return host, pid and start of the process that started all ranks of this node.
+
+    That is the nearest ancestor without a rank: between it and this process there may be a shell script for each rank.
+    """
+    import psutil
+
+    mark = "LOCAL_RANK" if "LOCAL_RANK" in environ else "RANK"
+    pid, started = os.getppid(), ""
+    try:
+        parent = psutil.Process(pid)
+        for ancestor in [parent, *parent.parents()]:
+            pid, started = ancestor.pid, _started(ancestor)
+            if mark not in ancestor.environ():
+                break
+    except psutil.Error:  # of another user, or outside of this container: not one of the ranks
+        pass
+    return host_name(), str(pid), started
+
+
+def _started(process: Any) -> str:
+    """Return when a process started, in a form that does not move with the machine's clock where there is one."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+        fields = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return str(process.create_time())
+    return boot + fields[19]
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if text.isdecimal() and len(text) <= len(str(MAX_RANK)) else None
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=4).hexdigest()

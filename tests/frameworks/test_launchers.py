@@ -1,0 +1,79 @@
+"""The real torchrun and accelerate: the ranks of a launch share a run, and two launches never do."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+if importlib.util.find_spec("accelerate") is None:
+    pytest.skip("accelerate is not installed: `make integrations` runs this", allow_module_level=True)
+
+SCRIPT = """
+import json, os
+import rl_insight as insight
+from rl_insight.monitor import default_monitor
+
+insight.init("p", "e", {"server": {"backend": "memory"}})
+status = insight.get_status()
+rank = default_monitor._pipeline.process.rank
+print("RUN " + json.dumps([status["run_id"], os.environ.get("RANK"), rank]), flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def launch(*command):
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, env=environ, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line.partition("RUN ")[2]) for line in done.stdout.splitlines() if "RUN " in line]
+
+
+TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2")
+ACCELERATE = ("accelerate.commands.accelerate_cli", "launch", "--num_processes", "2")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (*TORCHRUN, "--master-port", "PORT"),
+        (*TORCHRUN, "--nnodes", "1", "--master-addr", "127.0.0.1", "--master-port", "PORT"),
+        (*TORCHRUN, "--rdzv-backend", "c10d", "--rdzv-id", "100", "--rdzv-endpoint", "127.0.0.1:PORT"),
+        (*TORCHRUN, "--standalone"),
+        (*ACCELERATE, "--multi_gpu", "--main_process_port", "PORT"),
+    ],
+    ids=lambda command: " ".join(command[1:]),
+)
+def test_ranks_share_a_run_and_the_next_launch_does_not(command, script):
+    port = free_port()
+    launched = [launch(*(word.replace("PORT", port) for word in command), str(script)) for _ in range(2)]
+    for ranks in launched:
+        assert [rank for _, rank, _ in sorted(ranks, key=lambda one: one[1])] == ["0", "1"]
+        assert all(str(recorded) == rank for _, rank, recorded in ranks)
+        assert len({run for run, _, _ in ranks}) == 1
+    assert launched[0][0][0] != launched[1][0][0]
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])  # without MPI, accelerate starts one process on CPUs in both cases
+def test_two_launches_of_a_single_process_are_two_runs(processes, script):
+    command = ("accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", processes, str(script))
+    first, second = launch(*command), launch(*command)
+    assert (len(first), len(second)) == (1, 1)
+    assert first[0][0] != second[0][0]
