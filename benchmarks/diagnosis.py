@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.diagnosis_runs import SHAPES
+from benchmarks.diagnosis_runs import SHAPES, Planted
 from benchmarks.diagnosis_script import BEGIN_S, SECOND, Script
 from benchmarks.harness import Figure, Options
-from rl_insight.diagnosis.run import replay
+from rl_insight.diagnosis.run import Report, replay
 from rl_insight.store.queries.findings import Finding, top_findings
 from rl_insight.store.run_store import RunStore
 
@@ -102,29 +102,36 @@ class Outcome:
     delay_s: float
     false_alarms: list[Finding]
     hours: float
+    within_s: float
 
 
 def diagnose(shape: str, fault: str, seed: int) -> tuple[list[Finding], float, float]:
     """Write a run and diagnose it; returns the findings, when the fault began and how long the run took, in seconds."""
+    report, planted = report_on(shape, fault, seed)
+    return report.findings, planted.onset_s, planted.end_s
+
+
+def report_on(shape: str, fault: str, seed: int) -> tuple[Report, Planted]:
+    """Write a run and diagnose it."""
     with (
         tempfile.TemporaryDirectory(prefix="rl-insight-diagnosis-") as folder,
         RunStore(Path(folder) / "run.duckdb", min_free_bytes=0) as store,
     ):
         planted = SHAPES[shape](Script(seed), store, fault)
         with store.reader() as cursor:
-            findings = replay(cursor).findings
-    return findings, planted.onset_s, planted.end_s
+            return replay(cursor), planted
 
 
 def judge(case: Case, seed: int) -> Outcome:
     """Diagnose a run with a planted fault."""
-    findings, onset_s, end_s = diagnose(case.shape, case.fault, seed)
-    top = top_findings(findings)
+    report, planted = report_on(case.shape, case.fault, seed)
+    top = top_findings(report.findings)
     found = next((one for one in top if one.rule in case.rules), None)
     right = found is not None and all(found.culprit.get(key) == value for key, value in case.culprit.items())
-    delay_s = 0.0 if found is None else max(0.0, found.start_ns / SECOND - BEGIN_S - onset_s)
+    told_ns = 0 if found is None else report.opened_ns[found.finding_id]
+    delay_s = 0.0 if found is None else max(0.0, told_ns / SECOND - BEGIN_S - planted.onset_s)
     alarms = [one for one in top if one.severity != "info" and one.rule not in case.rules]
-    return Outcome(found, right, delay_s, alarms, end_s / 3600)
+    return Outcome(found, right, delay_s, alarms, planted.end_s / 3600, case.within_s)
 
 
 def run(options: Options) -> Iterator[Figure]:
@@ -147,6 +154,11 @@ def run(options: Options) -> Iterator[Figure]:
     yield Figure("recall", len(found) / len(outcomes), "", budget=0.95, at_least=True)
     yield Figure("right culprit", sum(one.right_culprit for one in found) / max(1, len(found)), "", 0.95, at_least=True)
     yield Figure("precision", len(found) / max(1, len(found) + alarms), "", budget=0.9, at_least=True)
+    stuck = sorted(one.delay_s for one in found if one.within_s)
+    others = sorted(one.delay_s for one in found if not one.within_s)
+    yield Figure("stuck work named after, median", stuck[len(stuck) // 2], "s")
+    yield Figure("stuck work named after, slowest", stuck[-1], "s")
+    yield Figure("other faults named after, median", others[len(others) // 2], "s")
     loud, hours = 0, 0.0
     for shape in HEALTHY:
         for seed in range(10, 11 if options.quick else 12):

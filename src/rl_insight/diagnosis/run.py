@@ -41,6 +41,8 @@ class Report:
     findings: list[Finding]
     coverage: list[Coverage]
     as_of_ns: int
+    opened_ns: dict[str, int] = field(default_factory=dict)
+    """When each finding was first reported, by id."""
 
 
 class Diagnosis:
@@ -52,6 +54,13 @@ class Diagnosis:
         self.model = RunModel(feed)
         self.engine = Engine(list(make_rules(chosen.values, off=chosen.off)))
         self._tick_ns = 0
+        self.opened_ns: dict[str, int] = {}
+        """When each finding was first reported, by id."""
+        self.engine.on_change = self._note
+
+    def _note(self, finding: Finding, what: str) -> None:
+        if what == "opened":
+            self.opened_ns.setdefault(finding.finding_id, self.model.as_of_ns)
 
     @property
     def as_of_ns(self) -> int:
@@ -105,7 +114,8 @@ def replay(
     only = settings.only if settings else None
     if only is not None:
         findings = [finding for finding in findings if finding.rule in only]
-    return Report(findings, diagnosis.engine.coverage(diagnosis.model), diagnosis.as_of_ns)
+    coverage = diagnosis.engine.coverage(diagnosis.model)
+    return Report(findings, coverage, diagnosis.as_of_ns, diagnosis.opened_ns)
 
 
 def _has_reached(model: RunModel, step: int) -> bool:

@@ -249,7 +249,9 @@ class Straggler(Rule):
             if excess_s >= self["share"] * step_s:
                 owner = model.processes[process]
                 mean_s = median([call.seconds for call in calls])
-                saved_s = saved_by(model, owner, excess_s)
+                # A pool of workers: what the slow one does not do in time, the others do.
+                rate = sum(1 / pace for pace in usual.values())
+                saved_s = saved_by(model, owner, step_s) * (1 - rate / (rate - 1 / value + 1 / middle))
                 found.append(_signal(model, owner, name, mean_s, mean_s * middle / value, saved_s, step_s))
         return found if 4 * len(found) <= max(len(usual), 4) else []
 

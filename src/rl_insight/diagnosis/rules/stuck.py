@@ -55,7 +55,8 @@ class _StuckWork(MomentRule):
         others = f" and {counted(len(stuck) - 1, 'other')}" if len(stuck) > 1 else ""
         return Signal(
             culprit_of(process, phase=oldest.name, session_id=oldest.session_id, tool=oldest.tool),
-            f"{where(process)}{others} has been in {oldest.name} for {seconds_text(age_s)}{usually}",
+            f"{where(process)}{others} {'have' if others else 'has'} been in {oldest.name} for {seconds_text(age_s)}"
+            f"{usually}",
             f"{oldest.name} is open for much longer than it ever took, and the run waits for it.",
             "critical",
             key=(process.process_id, oldest.name),
