@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rl_insight.agent_loop import agent_loop_session
     from rl_insight.hardware import monitor_hardware
     from rl_insight.integrations.ray import call_remote, traced_remote
+    from rl_insight.reader import open_run, runs
     from rl_insight.targets import update_prometheus_config
 
 init = _monitor.init
@@ -69,8 +70,10 @@ __all__ = [
     "metric_histogram",
     "metric_value",
     "monitor_hardware",
+    "open_run",
     "phase",
     "run_url",
+    "runs",
     "session",
     "set_step",
     "step",
@@ -88,6 +91,8 @@ _LAZY = {
     "call_remote": "rl_insight.integrations.ray",
     "hardware": "rl_insight.hardware",
     "monitor_hardware": "rl_insight.hardware",
+    "open_run": "rl_insight.reader",
+    "runs": "rl_insight.reader",
     "traced_remote": "rl_insight.integrations.ray",
     "update_prometheus_config": "rl_insight.targets",
 }

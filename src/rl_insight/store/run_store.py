@@ -19,6 +19,7 @@ from rl_insight.intake import Intake
 from rl_insight.schema import Batch
 from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog, ProcessState, arriving
+from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
 from rl_insight.store.file_errors import check_descriptors, translated
 from rl_insight.store.rollup import roll_up, rolled_up_rows
@@ -44,8 +45,6 @@ _DELETE_OPEN_SPANS = """
     WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
         SELECT lane_id FROM lanes WHERE lanes.process = arriving.process)
 """
-_NO_PROGRESS_BAR = "SET enable_progress_bar = false"
-"""DuckDB draws one on the standard output when a statement takes two seconds; each connection has its own setting."""
 _COUNT_ROWS = """
     SELECT (SELECT count(*) FROM span_data),
         (SELECT count(*) FROM event_data) + (SELECT count(*) FROM log_data) + (SELECT count(*) FROM sessions)
@@ -93,17 +92,8 @@ class RunStore:
         self._write_lock = threading.Lock()
         self._closed = False
         self._merges = True
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": memory_limit,
-            "threads": str(threads),
-            "async_threads": "1",  # for remote files; the default of 8 would be 250 idle threads in a server of 32 runs
-            "checkpoint_threshold": f"{checkpoint_bytes}B",
-            "allowed_configs": ["max_vacuum_tasks", "enable_progress_bar"],
-            "enable_external_access": "false",
-            "autoload_known_extensions": "false",
-            "autoinstall_known_extensions": "false",
-            "allow_community_extensions": "false",
-        }
+        settings = safe_settings(memory_limit=memory_limit, threads=threads)
+        settings["checkpoint_threshold"] = f"{checkpoint_bytes}B"
         check_descriptors(self.path)
         with translated(self.path, opening=True):
             self._connection = duckdb.connect(str(self.path), config=settings)
@@ -115,10 +105,7 @@ class RunStore:
 
     def _prepare(self) -> None:
         connection = self._connection
-        # A name in SQL must never mean a Python variable, and nobody may take the settings back.
-        connection.execute("SET python_enable_replacements = false")
-        connection.execute(_NO_PROGRESS_BAR)
-        connection.execute("SET lock_configuration = true")
+        lock_settings(connection)
         ((blocks, size),) = connection.execute("SELECT used_blocks, block_size FROM pragma_database_size()").fetchall()
         if self.path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
             raise StoreCorruptError(f"cannot open {self.path}: the file was cut short, as by a copy that did not end.")
@@ -344,14 +331,8 @@ class RunStore:
         """
         if self._closed:
             raise StoreError(f"{self.path} is closed.")
-        with translated(self.path):
-            cursor = self._connection.cursor()
-            try:
-                cursor.execute(_NO_PROGRESS_BAR)
-                cursor.execute("BEGIN TRANSACTION READ ONLY")
-                yield cursor
-            finally:
-                cursor.close()
+        with cursor_of(self._connection, self.path) as cursor:
+            yield cursor
 
     def memory_bytes(self) -> int:
         """Return how much memory DuckDB holds for this file; takes about a millisecond."""

@@ -236,11 +236,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[s
     """
     newest = len(upgrades) + 1
     found = _version(connection)
-    if found > newest:
-        raise StoreVersionError(
-            f"the run file has store version {found}: this program reads up to {newest}. Use a newer rl-insight."
-        )
-    if found == newest and not _missing(connection):
+    if is_current(connection, upgrades):
         return found
     connection.execute("BEGIN")
     for step in upgrades[found - 1 :] if found else ():
@@ -256,6 +252,21 @@ def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[s
     connection.execute("INSERT INTO meta VALUES ('schema_version', $version)", {"version": str(newest)})
     connection.execute("COMMIT")
     return found
+
+
+def is_current(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[str]] = UPGRADES) -> bool:
+    """Return whether a run file needs no migration.
+
+    Raises:
+        StoreCorruptError: the file holds tables, but is not a run file.
+        StoreVersionError: the file is newer than this program.
+    """
+    found, newest = _version(connection), len(upgrades) + 1
+    if found > newest:
+        raise StoreVersionError(
+            f"the run file has store version {found}: this program reads up to {newest}. Use a newer rl-insight."
+        )
+    return found == newest and not _missing(connection)
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> int:

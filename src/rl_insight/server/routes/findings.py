@@ -38,10 +38,7 @@ def findings(
 ) -> Response:
     """List what diagnosis found: open findings first, the most severe and latest first."""
     with reading(request, run) as cursor:
-        found = queries.read_findings(cursor)
-        silenced = set() if muted else set(queries.muted_rules(cursor))
-    kept = [finding for finding in found if finding.rule not in silenced]
-    return json_answer(kept if explained else queries.top_findings(kept))
+        return json_answer(queries.visible_findings(cursor, explained=explained, muted=muted))
 
 
 @router.get("/coverage", responses=answers(list[Coverage]))

@@ -17,7 +17,6 @@ from rl_insight.server.http.answers import (
     reading,
 )
 from rl_insight.store import queries
-from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.metrics import Aggregation, Axis
 
 router = APIRouter(prefix="/api/v1/metrics", tags=["metrics"])
@@ -75,7 +74,7 @@ def metric_range(
             end_ns=end_ns,
             width=width,
             aggregation=aggregation,
-            matchers=_matchers(match),
+            matchers=queries.parse_matchers(match),
             group_by=_groups(group_by),
             axis=axis,
         )
@@ -104,7 +103,7 @@ def metric_quantiles(
             end_ns=end_ns,
             width=width,
             shares=share,
-            matchers=_matchers(match),
+            matchers=queries.parse_matchers(match),
             group_by=_groups(group_by) or [],
             axis=axis,
         )
@@ -132,21 +131,10 @@ def metric_heat_map(
             end_ns=end_ns,
             width=width,
             rows=rows,
-            matchers=_matchers(match),
+            matchers=queries.parse_matchers(match),
             axis=axis,
         )
         return json_answer(found)
-
-
-def _matchers(given: list[str] | None) -> list[queries.Matcher]:
-    found = []
-    for text in given or ():
-        label, equals, value = text.partition("=")
-        if not label or not equals:
-            raise QueryError(f"match {text[:80]!r} is no condition: write label=value or label=~regex.")
-        is_regex = value.startswith("~")
-        found.append(queries.Matcher(label, value.removeprefix("~") if is_regex else value, regex=is_regex))
-    return found
 
 
 def _groups(given: list[str] | None) -> list[str] | None:

@@ -13,13 +13,14 @@ from rl_insight.store.queries.findings import (
     muted_rules,
     read_findings,
     top_findings,
+    visible_findings,
     write_findings,
 )
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
 from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
-from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, range_query
+from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, parse_matchers, range_query
 from rl_insight.store.queries.scope import Scope, from_step
 from rl_insight.store.queries.sessions import (
     SessionInFlight,
@@ -86,6 +87,7 @@ __all__ = [
     "muted_rules",
     "open_spans",
     "open_work",
+    "parse_matchers",
     "processes",
     "quantiles",
     "range_query",
@@ -104,5 +106,6 @@ __all__ = [
     "summary",
     "timeline",
     "top_findings",
+    "visible_findings",
     "write_findings",
 ]

@@ -72,6 +72,13 @@ def read_findings(cursor: Cursor) -> list[Finding]:
     return [_finding(row) for row in cursor.execute(_READ).fetchall()]
 
 
+def visible_findings(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[Finding]:
+    """Return the findings to show; `explained` and `muted` ask for those that are left out otherwise."""
+    silenced = set() if muted else set(muted_rules(cursor))
+    kept = [finding for finding in read_findings(cursor) if finding.rule not in silenced]
+    return kept if explained else top_findings(kept)
+
+
 _MUTED = "muted_rules"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 import duckdb
@@ -38,6 +39,25 @@ class Matcher(msgspec.Struct, frozen=True):
     label: str
     value: str
     regex: bool = False
+
+
+def parse_matchers(texts: Iterable[str] | None) -> list[Matcher]:
+    """Return conditions on labels from their short form: `label=value`, or `label=~regex`.
+
+    >>> parse_matchers(["role=rollout", "rank=~1."])
+    [Matcher(label='role', value='rollout', regex=False), Matcher(label='rank', value='1.', regex=True)]
+
+    Raises:
+        QueryError: one of them cannot be parsed.
+    """
+    found = []
+    for text in texts or ():
+        label, equals, value = text.partition("=")
+        if not label or not equals:
+            raise QueryError(f"cannot parse match {text[:80]!r}: write label=value or label=~regex.")
+        is_regex = value.startswith("~")
+        found.append(Matcher(label, value.removeprefix("~") if is_regex else value, regex=is_regex))
+    return found
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -1,0 +1,99 @@
+"""Questions to a server, over one kept connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from rl_insight.errors import InsightError
+from rl_insight.http_client import MAX_ANSWER_BYTES, Connection, HttpError
+from rl_insight.reader.places import TOKEN_VARIABLE, Server
+
+_TIMEOUT_S = 60.0
+_JSON = {"Content-Type": "application/json"}
+
+
+class RefusedError(InsightError):
+    """The server refused a request; `status` is the code of its answer."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServerClient:
+    """Asks a server; threads take turns."""
+
+    def __init__(self, server: Server, timeout_s: float = _TIMEOUT_S) -> None:
+        self.server = server
+        self._connection = Connection(server.url, token=server.token, timeout_s=timeout_s, trust=server.tls_cert)
+        self._lock = threading.Lock()
+
+    def get(self, path: str, conditions: Mapping[str, Any] | None = None) -> Any:
+        """Return what the server answers to a GET; conditions that are None are left out.
+
+        Raises:
+            HttpError: it cannot be reached.
+            RefusedError: it refused; the message is the server's.
+        """
+        query = urlencode(list(_pairs(conditions or {})))
+        return self.call("GET", f"{path}?{query}" if query else path)
+
+    def call(self, method: str, path: str, content: Any = None) -> Any:
+        """Send a request with a JSON body, if any; returns the JSON of the answer.
+
+        Raises:
+            HttpError: the server cannot be reached.
+            RefusedError: it refused; the message is the server's.
+        """
+        status, body = self.request(method, path, content)
+        try:
+            answer = msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            answer = {"error": body.decode("utf-8", "replace").strip()[:500] or f"it answered {status}."}
+        if not 200 <= status < 300:
+            raise RefusedError(self._refusal(status, answer), status)
+        return answer
+
+    def request(self, method: str, path: str, content: Any = None) -> tuple[int, bytes]:
+        """Send a request; returns the status and the body.
+
+        Raises:
+            HttpError: the server cannot be reached.
+        """
+        body = None if content is None else msgspec.json.encode(content)
+        with self._lock:
+            try:
+                reply = self._connection.request(method, path, body, None if body is None else _JSON)
+            except HttpError:
+                if method != "GET":
+                    raise
+                # A kept connection may have been closed by the other end; a question can be asked again.
+                reply = self._connection.request(method, path, body)
+        if len(reply.body) >= MAX_ANSWER_BYTES:
+            raise InsightError(f"the answer of {self.server.url} is larger than 64 MiB. Ask for less.")
+        return reply.status, reply.body
+
+    def _refusal(self, status: int, answer: Any) -> str:
+        said = str(answer.get("error") or answer.get("detail") or answer) if isinstance(answer, dict) else str(answer)
+        if status == 401:
+            return (
+                f"{self._connection.address} refused the request: {said} Give its token: --token, or {TOKEN_VARIABLE}."
+            )
+        return said
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._connection.close()
+
+
+def _pairs(conditions: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in conditions.items():
+        if value is None:
+            continue
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            yield name, str(one).lower() if isinstance(one, bool) else str(one)

@@ -1,0 +1,83 @@
+"""Many rows from questions that answer with at most ten thousand: page after page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rl_insight.errors import InsightError
+from rl_insight.reader.rows import Row
+from rl_insight.reader.sources import Source
+
+PAGE = 10_000
+_STEPS_PAGE = 1_000
+
+
+def in_time(source: Source, question: str, conditions: Mapping[str, Any], most: int | None, time: str) -> Iterator[Row]:
+    """Yield rows from the oldest to the newest, or the other way around if the conditions ask for it.
+
+    The rows of a page's last moment are asked for again with the next page: some of that moment may be missing.
+
+    Raises:
+        InsightError: more rows than a page holds have the same time.
+    """
+    given = dict(conditions)
+    newest_first = given.get("newest_first") is True or given.get("order") == "newest"
+    while True:
+        wanted = PAGE if most is None else min(PAGE, most)
+        page = source.ask(question, **given, limit=wanted)
+        if len(page) < wanted or wanted == most:
+            yield from page
+            return
+        last = page[-1][time]
+        whole = [row for row in page if row[time] != last]
+        if not whole:
+            raise InsightError(
+                f"more than {PAGE:,} {question} have the time {last}: add conditions, or export the run."
+            )
+        yield from whole
+        most = None if most is None else most - len(whole)
+        given |= {"end_ns": last + 1} if newest_first else {"start_ns": last}
+
+
+def longest(source: Source, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
+    """Yield spans from the longest on; there are no pages in that order.
+
+    Raises:
+        InsightError: more were asked for than a page holds.
+    """
+    if most is None or most > PAGE:
+        raise InsightError(f"the longest spans come at most {PAGE:,} at a time: use head(n).")
+    yield from source.ask("spans", **conditions, limit=most)
+
+
+def sessions(source: Source, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
+    """Yield sessions in their order."""
+    offset = 0
+    while most is None or offset < most:
+        wanted = PAGE if most is None else min(PAGE, most - offset)
+        page = source.ask("sessions", **conditions, limit=wanted, offset=offset)["sessions"]
+        yield from page
+        offset += len(page)
+        if len(page) < wanted:
+            return
+
+
+def steps(source: Source, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
+    """Yield steps from the first to the last; with a limit, the last ones."""
+    pages: list[list[Row]] = []
+    last, count = conditions.get("last"), 0
+    while most is None or count < most:
+        wanted = _STEPS_PAGE if most is None else min(_STEPS_PAGE, most - count)
+        page = source.ask("steps", limit=wanted, last=last)
+        if not page:
+            break
+        pages.insert(0, page)
+        count += len(page)
+        lowest = min(row["step"] for row in page)
+        if len(page) < wanted or last == lowest - 1:
+            break
+        last = lowest - 1
+    first = conditions.get("first")
+    for page in pages:
+        yield from (row for row in page if first is None or row["step"] >= first)

@@ -1,0 +1,136 @@
+"""Where the answers about one run come from: a server, or the run's file."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_insight.errors import InsightError
+from rl_insight.reader.client import RefusedError, ServerClient
+from rl_insight.urls import without_credentials
+
+if TYPE_CHECKING:
+    from rl_insight.store import RunStore
+    from rl_insight.store.read_only import ReadOnlyRun
+
+_API = "/api/v1/"
+
+
+class Source(ABC):
+    """Answers questions about one run; the same question gets the same answer from every source."""
+
+    run_id: str
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the run is, for messages."""
+
+    @abstractmethod
+    def ask(self, question: str, **conditions: Any) -> Any:
+        """Return plain values, as the route `/api/v1/<question>` describes them; conditions that are None do not count.
+
+        Raises:
+            InsightError: it cannot be answered; the message says why.
+        """
+
+    @abstractmethod
+    def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
+        """Run one SELECT; returns `columns`, `types`, `rows` and `truncated`.
+
+        Raises:
+            InsightError: it was refused; the message says why.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections; idempotent."""
+
+
+class ServerSource(Source):
+    """A run on a server, also while it is being recorded."""
+
+    def __init__(self, client: ServerClient, run_id: str) -> None:
+        self.run_id = run_id
+        self._client = client
+
+    @property
+    def place(self) -> str:
+        """The address of the server."""
+        return without_credentials(self._client.server.url)
+
+    def ask(self, question: str, **conditions: Any) -> Any:
+        """Ask the route."""
+        return self._client.get(_API + question, {**conditions, "run": self.run_id})
+
+    def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
+        """Ask the SQL route, which its server may have switched off."""
+        from urllib.parse import quote
+
+        body = {"sql": text, "timeout_s": timeout_s, "max_rows": max_rows}
+        try:
+            found: dict[str, Any] = self._client.call("POST", f"{_API}sql?run={quote(self.run_id, safe='')}", body)
+        except RefusedError as error:
+            if error.status not in {403, 404}:
+                raise
+            raise InsightError(
+                f"{self.place} does not answer SQL: {error} Start the server with sql.enabled=true, or copy the run "
+                f"with `rl-insight runs export {self.run_id}` and open that file, which answers SQL without a server."
+            ) from error
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+class FileSource(Source):
+    """A run file that no server has open; it is opened for reading only, and nothing in it changes.
+
+    A file of an older version is brought up to date first, as a server does when it opens it.
+    """
+
+    def __init__(self, path: Path, run_id: str | None = None) -> None:
+        self._path = Path(path)
+        self._file: ReadOnlyRun | RunStore = _open_file(self._path)
+        self._lock = threading.Lock()
+        self.run_id = run_id or str(self.ask("summary")["run_id"] or self._path.stem)
+
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        return str(self._path)
+
+    def ask(self, question: str, **conditions: Any) -> Any:
+        """Run the query."""
+        from rl_insight.reader.answers import answer
+
+        with self._lock, self._file.reader() as cursor:
+            return answer(cursor, question, conditions)
+
+    def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
+        """Run the SELECT on the file."""
+        import msgspec
+
+        from rl_insight.store.queries import run_sql
+
+        with self._lock, self._file.reader() as cursor:
+            found: dict[str, Any] = msgspec.to_builtins(run_sql(cursor, text, timeout_s=timeout_s, max_rows=max_rows))
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _open_file(path: Path) -> ReadOnlyRun | RunStore:
+    from rl_insight.store import RunStore
+    from rl_insight.store.errors import StoreVersionError
+    from rl_insight.store.read_only import ReadOnlyRun
+
+    try:
+        return ReadOnlyRun(path)
+    except StoreVersionError:
+        return RunStore(path)  # says itself when the file is of a newer version

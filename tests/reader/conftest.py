@@ -1,0 +1,59 @@
+"""One server with three recorded runs for all tests of a worker, and the same runs as files."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from rl_insight.reader.places import local_server
+from tests.reader.recorded import record, start_server, stop_server
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_user(monkeypatch, tmp_path):
+    for name in ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(tmp_path / "no-data"))
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """A data directory with a running server: runs grpo-7b-a, grpo-7b-b (began last), ppo-1."""
+    directory = tmp_path_factory.mktemp("served")
+    start_server(directory, "sql.enabled=true")
+    record(directory, "ppo-1", "ppo")
+    record(directory, "grpo-7b-a")
+    record(directory, "grpo-7b-b")
+    yield directory
+    stop_server(directory)
+
+
+@pytest.fixture(scope="session")
+def server_url(served):
+    return local_server(served).url
+
+
+@pytest.fixture(scope="session")
+def files(served, tmp_path_factory):
+    """A data directory with the same runs and no server."""
+    directory = tmp_path_factory.mktemp("files")
+    (directory / "runs").mkdir()
+    from rl_insight.cli.client import call, running_server
+    from rl_insight.cli.transfer import RunTransfer
+
+    record_of_server = running_server(str(served))
+    transfer = RunTransfer(record_of_server)
+    try:
+        for row in call(record_of_server, "GET", "/api/v1/runs"):
+            transfer.download_run(row["run_id"], directory / "runs" / row["file"])
+    finally:
+        transfer.close()
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["server", "files"])
+def place(request, served, files):
+    """The runs in a data directory, with and without a server on it."""
+    return served if request.param == "server" else files
