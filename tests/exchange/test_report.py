@@ -165,6 +165,18 @@ def test_metrics_are_of_every_series_on_both_axes(recorded):
     assert sum(map(sum, lines["latency_s"].time_spread.counts)) == 3
 
 
+def test_values_that_json_lacks_are_spelled_as_the_server_spells_them(runs):
+    with runs.open("diverged", create=True) as store:
+        builder = BatchBuilder()
+        series = builder.add_series("loss", "gauge", "", "{}")
+        for at, value in enumerate((0.5, float("nan"), float("inf"))):
+            builder.add_sample(series, time_ns=SECOND * (at + 1), step=at, value=value)
+        process = Process(process_id="p", run_id="diverged", host="h", pid=1)
+        store.commit([builder.build(process, sequence=1, sent_ns=SECOND)])
+        (loss,) = build_document(store).lines
+    assert loss.steps[0].y == [0.5, "NaN", "Infinity"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "width"), [(0.001, 0.1), (24, 0.1), (25, 0.2), (3600, 15), (86_400, 600), (86_400 * 400, 172_800)]
 )

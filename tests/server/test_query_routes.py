@@ -239,7 +239,7 @@ def test_a_run_can_be_deleted(client, run):
 def test_every_answer_is_described():
     document = openapi_document()
     schemas = document["components"]["schemas"]
-    assert {"Timeline", "Lane", "Hotspot", "RunSummary", "JsonLine"} <= set(schemas)
+    assert {"Timeline", "Lane", "Hotspot", "RunSummary", "Line"} <= set(schemas)
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation.get("description") or operation.get("summary"), (method, path)

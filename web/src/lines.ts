@@ -1,5 +1,5 @@
 // Lines of a chart, as the API sends them, on one common x axis.
-import { type JsonLine, lineValue } from "./api";
+import { type Line, lineValue } from "./api";
 
 export interface AlignedLine {
   label: string;
@@ -14,7 +14,7 @@ export interface AlignedLines {
 }
 
 /** Puts lines on one x axis; where a line has no value there is a gap. */
-export function align(lines: readonly JsonLine[], name = ""): AlignedLines {
+export function align(lines: readonly Line[], name = ""): AlignedLines {
   const x = [...new Set(lines.flatMap((line) => line.x))].sort((one, other) => one - other);
   const place = new Map(x.map((value, index) => [value, index]));
   const shown = distinguishing(lines);
@@ -32,7 +32,7 @@ export function align(lines: readonly JsonLine[], name = ""): AlignedLines {
 }
 
 /** The labels that tell the lines apart: those that all lines share say nothing. */
-function distinguishing(lines: readonly JsonLine[]): readonly string[] {
+function distinguishing(lines: readonly Line[]): readonly string[] {
   const names = [...new Set(lines.flatMap((line) => Object.keys(line.labels)))].sort();
   let shown = names.filter((name) => new Set(lines.map((line) => line.labels[name])).size > 1);
   const needed = new Set(lines.map((line) => labelText(line.labels, shown))).size;

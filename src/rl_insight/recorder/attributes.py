@@ -15,6 +15,7 @@ import msgspec
 
 from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
+from rl_insight.schema.json_values import json_number, utf8_form
 
 RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "process_id"})
 CAPTURED_TEXT = frozenset(
@@ -126,7 +127,7 @@ class AttributeEncoder:
         if kind is int:
             return value if -_INT64 <= value < _INT64 else str(value)
         if kind is float:
-            return value if isfinite(value) else _special(value)
+            return json_number(value)
         return self._other(key, value, depth)
 
     def text(self, key: str, value: str) -> Any:
@@ -245,24 +246,8 @@ def _as_number(value: Any) -> Any:
     return number if number.__class__ in (int, float, bool) else None
 
 
-def _special(value: float) -> str:
-    if value != value:  # noqa: PLR0124  # NaN differs from itself
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
 def _to_json(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:  # lone surrogates
-        return _encode(_escaped(value)).decode()
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_escaped(item) for item in value]
-    return value
+        return _encode(utf8_form(value)).decode()

@@ -17,6 +17,7 @@ from rl_insight.recorder.redaction import DROPPED
 from rl_insight.schema.agent_loop import METRIC_PREFIX, STEP_LABEL
 from rl_insight.schema.builder import BatchBuilder
 from rl_insight.schema.histogram import bucket_code
+from rl_insight.schema.json_values import utf8_form
 from rl_insight.schema.names import OVERFLOW_LABEL, RESERVED_LABELS, label_name, metric_name
 from rl_insight.schema.tables import NO_STEP
 
@@ -360,5 +361,4 @@ def _labels_text(labels: dict[str, str]) -> str:
     try:
         return _encode_labels(labels).decode()
     except UnicodeEncodeError:  # lone surrogates
-        escaped = {key: value.encode("utf-8", "backslashreplace").decode() for key, value in labels.items()}
-        return _encode_labels(escaped).decode()
+        return _encode_labels(utf8_form(labels)).decode()

@@ -11,11 +11,12 @@ Anything else is a new major version, which a reader refuses with a message that
 from __future__ import annotations
 
 from array import array
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from rl_insight.errors import SchemaError, TooLargeError, UnsupportedVersionError
+from rl_insight.schema.json_values import utf8_form
 from rl_insight.schema.tables import (
     TABLES,
     TEXT_KINDS,
@@ -112,17 +113,7 @@ def encode(batch: Batch) -> bytes:
     try:
         return _encoder.encode(batch)
     except UnicodeEncodeError:
-        return _encoder.encode(_without_surrogates(msgspec.to_builtins(batch, builtin_types=(bytes,))))
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_surrogates(inner) for inner in value]
-    return value
+        return _encoder.encode(utf8_form(msgspec.to_builtins(batch, builtin_types=(bytes,))))
 
 
 def decode(payload: bytes) -> Batch:

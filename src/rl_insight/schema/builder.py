@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rl_insight.schema.batch import VERSION, Batch, Loss, Process
+from rl_insight.schema.json_values import utf8_form
 from rl_insight.schema.tables import NO_STEP, TABLES, TEXT_KINDS, Series
 
 _SERIES_WIDTH = len(Series.TYPES)
@@ -230,5 +231,5 @@ def _encodable(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return value.encode("utf-8", "backslashreplace").decode()
+        return str(utf8_form(value))
     return value

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.schema.batch import Batch
+from rl_insight.schema.json_values import json_number
 from rl_insight.schema.tables import NO_STEP, TEXT_KINDS, Table
 
 
@@ -186,7 +187,7 @@ def process_record(batch: Batch) -> ProcessRecord:
 def record_json(record: Record) -> bytes:
     """Return a record as one line of JSON, without the line end."""
     special = {
-        name: _SPECIAL.get(number, "NaN")
+        name: json_number(number)
         for name in _FLOAT_FIELDS.get(type(record), ())
         if isinstance(number := getattr(record, name), float) and not isfinite(number)
     }
@@ -198,7 +199,6 @@ _FLOAT_FIELDS: dict[type[Record], tuple[str, ...]] = {
     HistogramRecord: ("sum", "min", "max"),
 }
 _ZERO = "0" * 16
-_SPECIAL = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def json_schema() -> dict[str, Any]:

@@ -7,12 +7,12 @@ The owner sends snapshots; phases are spans that carry the session's id, from wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import isfinite, isinf
 from typing import Any, Final
 
 import msgspec
 
 from rl_insight.schema.batch import Batch
+from rl_insight.schema.json_values import json_form
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.records import read_object
 from rl_insight.schema.tables import NO_STEP, seconds_of
@@ -184,17 +184,7 @@ def _phase_fields(phase: Phase) -> dict[str, Any]:
 
 def record_line(record: SessionRecord) -> bytes:
     """Return a record as one line of JSON, without the line end; what JSON lacks is spelled as in other records."""
-    return msgspec.json.encode(_json_form(dict(record)))
-
-
-def _json_form(value: Any) -> Any:
-    if isinstance(value, float) and not isfinite(value):
-        return ("Infinity" if value > 0 else "-Infinity") if isinf(value) else "NaN"
-    if isinstance(value, dict):
-        return {key: _json_form(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_json_form(inner) for inner in value]
-    return value
+    return msgspec.json.encode(json_form(dict(record)))
 
 
 # -- from batches

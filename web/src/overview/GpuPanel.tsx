@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type JsonLine, api, lineValue } from "../api";
+import { type Line, api, lineValue } from "../api";
 import { Chart } from "../components/Chart";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
@@ -41,7 +41,7 @@ export function GpuPanel({ run }: { run: string }) {
   );
 }
 
-async function ask(run: string, metric: string, end: number, signal: AbortSignal): Promise<JsonLine[]> {
+async function ask(run: string, metric: string, end: number, signal: AbortSignal): Promise<Line[]> {
   const window = {
     run,
     metric,
@@ -58,7 +58,7 @@ async function ask(run: string, metric: string, end: number, signal: AbortSignal
   );
 }
 
-function joined(lines: readonly JsonLine[]) {
+function joined(lines: readonly Line[]) {
   const moments = [...new Set(lines.flatMap((line) => line.x))].sort((one, other) => one - other);
   return {
     x: moments.map((moment) => moment / 1e9),

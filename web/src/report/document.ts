@@ -6,7 +6,7 @@ import type {
   Flame,
   HeatMap,
   Hotspot,
-  JsonLine,
+  Line,
   Lane,
   LogLine,
   LossCount,
@@ -52,8 +52,8 @@ export interface MetricLines {
   name: string;
   width_ns: number;
   step_width: number;
-  time: JsonLine[];
-  steps: JsonLine[];
+  time: Line[];
+  steps: Line[];
   time_spread: HeatMap | null;
   step_spread: HeatMap | null;
 }

@@ -3,7 +3,7 @@ import {
   ApiError,
   type HeatMap,
   type HeatMapQuery,
-  type JsonLine,
+  type Line,
   type Metric,
   type QuantileQuery,
   type RangeQuery,
@@ -26,13 +26,13 @@ export class Metrics {
   }
 
   /** Values of a gauge or counter, in intervals as wide as asked for or as there are. */
-  range(query: RangeQuery): JsonLine[] {
+  range(query: RangeQuery): Line[] {
     const stored = this.lines.get(query.metric);
     const metric = this.metrics.find((one) => one.name === query.metric);
     if (stored === undefined || metric === undefined) return [];
     const storedWidth = query.axis === "step" ? stored.step_width : stored.width_ns;
     const width = Math.max(storedWidth, Number(query.width));
-    const groups = new Map<string, { labels: Record<string, string>; lines: JsonLine[] }>();
+    const groups = new Map<string, { labels: Record<string, string>; lines: Line[] }>();
     for (const line of linesOf(stored, query.axis)) {
       if (!(query.match ?? []).every((condition) => matches(line.labels, condition))) continue;
       const labels = shownLabels(line.labels, query.group_by, metric);
@@ -58,7 +58,7 @@ export class Metrics {
     });
   }
 
-  quantiles(query: QuantileQuery): JsonLine[] {
+  quantiles(query: QuantileQuery): Line[] {
     const stored = this.lines.get(query.metric);
     if (stored === undefined) return [];
     refuseParts(query);
@@ -86,7 +86,7 @@ export class Metrics {
   }
 }
 
-function linesOf(stored: MetricLines, axis: "time" | "step" | undefined): readonly JsonLine[] {
+function linesOf(stored: MetricLines, axis: "time" | "step" | undefined): readonly Line[] {
   return axis === "step" ? stored.steps : stored.time;
 }
 
@@ -98,7 +98,7 @@ function isWithin(
   return query.axis === "step" || (x >= Number(query.start_ns) && x < Number(query.end_ns));
 }
 
-function cut(line: JsonLine, query: QuantileQuery): JsonLine {
+function cut(line: Line, query: QuantileQuery): Line {
   const kept = line.x.map((x, place) => [x, place] as const).filter(([x]) => isWithin(x, query));
   return { labels: line.labels, x: kept.map(([x]) => x), y: kept.map(([, place]) => line.y[place] ?? null) };
 }
@@ -137,7 +137,7 @@ interface Sum {
   max: number;
 }
 
-function summed(lines: readonly JsonLine[], query: RangeQuery, width: number): Map<number, Sum> {
+function summed(lines: readonly Line[], query: RangeQuery, width: number): Map<number, Sum> {
   const sums = new Map<number, Sum>();
   for (const line of lines) {
     line.x.forEach((x, place) => {

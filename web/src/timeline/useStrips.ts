@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type JsonLine, type Metric, api, lineValue } from "../api";
+import { type Line, type Metric, api, lineValue } from "../api";
 import { colourOfIndex } from "../colours";
 import { kindOf } from "../metricKinds";
 import { metricFormatter } from "../units";
@@ -15,7 +15,7 @@ const LEAST_RATE_NS = 2e9;
 interface Asked {
   metric: string;
   kind: string;
-  lines: JsonLine[];
+  lines: Line[];
 }
 
 /** Loads metrics for the window on show (and around it, so that moving a little needs nothing new). */
@@ -66,7 +66,7 @@ function load(
   part: Window,
   origin: number,
   signal: AbortSignal,
-): Promise<JsonLine[]> {
+): Promise<Line[]> {
   const { isRate, isDistribution } = kindOf(kind);
   const query = {
     run,

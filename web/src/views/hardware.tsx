@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type JsonLine, type Metric, type MetricQuery, api } from "../api";
+import { type Line, type Metric, type MetricQuery, api } from "../api";
 import { Chart, type ChartSeries } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
@@ -127,7 +127,7 @@ function useLines(
   metric: string | undefined,
   range: Range,
   groups: readonly string[],
-): { lines: readonly JsonLine[] | undefined; error: string | undefined } {
+): { lines: readonly Line[] | undefined; error: string | undefined } {
   const query: MetricQuery = { run, metric: metric ?? "", ...range, group_by: groups };
   const { data, error } = useQuery(`hardware ${JSON.stringify(query)}`, (signal) => api.metricRange(query, signal), {
     everyMs: 3000,

@@ -77,9 +77,10 @@ def _lines(
 def _values(
     cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis, group_by: list[str]
 ) -> list[Line]:
-    return queries.range_query(
+    lines = queries.range_query(
         cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, group_by=group_by, axis=axis
     )
+    return [line.for_json() for line in lines]
 
 
 def _quantiles(cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis) -> list[Line]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
 from typing import Any
 
 import msgspec
 
 from rl_insight.otlp.mapping import MAX_DEPTH
+from rl_insight.schema.json_values import json_number
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,7 +34,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         return None
     inner = getattr(value, kind)
     if kind == "double_value":
-        return inner if isfinite(inner) else _special(inner)
+        return json_number(inner)
     if kind == "bytes_value":
         return inner.hex()
     if kind == "array_value":
@@ -44,12 +44,6 @@ def plain_value(value: Any, depth: int = 0) -> Any:
             return "..."
         return {pair.key: plain_value(pair.value, depth + 1) for pair in inner.values}
     return inner
-
-
-def _special(value: float) -> str:
-    if value != value:  # noqa: PLR0124 -- the quickest test for NaN
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def json_text(attributes: dict[str, Any]) -> str | None:

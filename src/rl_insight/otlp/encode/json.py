@@ -19,6 +19,7 @@ from rl_insight.otlp.encode.items import (
 )
 from rl_insight.otlp.mapping import MAX_DEPTH, is_int64, resource_attributes
 from rl_insight.schema import Process
+from rl_insight.schema.json_values import json_number
 
 _INTERNAL, _ERROR, _CUMULATIVE = 1, 2, 2
 _DATA = {"gauge": "gauge", "sum": "sum", "exponential_histogram": "exponentialHistogram"}
@@ -99,11 +100,11 @@ def _point(family: Family, point: Point, start_ns: int) -> _Object:
     if start_ns > 0 and family.kind.is_cumulative:
         found["startTimeUnixNano"] = str(start_ns)
     if not isinstance(point.value, Distribution):
-        return found | {"asDouble": _number(point.value)}
+        return found | {"asDouble": json_number(point.value)}
     zero, positive, negative = exponential_buckets(point.value.buckets)
     found |= {
         "count": str(point.value.total_count),
-        "sum": _number(point.value.sum),
+        "sum": json_number(point.value.sum),
         "scale": EXPONENTIAL_SCALE,
         "zeroCount": str(zero),
     }
@@ -138,7 +139,7 @@ def any_value(value: Any, depth: int = 0) -> _Object:
     if is_int64(value):
         return {"intValue": str(value)}
     if isinstance(value, float):
-        return {"doubleValue": _number(value)}
+        return {"doubleValue": json_number(value)}
     if value is None:
         return {}
     if depth >= MAX_DEPTH or not isinstance(value, list | dict):
@@ -147,9 +148,3 @@ def any_value(value: Any, depth: int = 0) -> _Object:
         return {"arrayValue": {"values": [any_value(item, depth + 1) for item in value]}}
     pairs = [{"key": key, "value": any_value(item, depth + 1)} for key, item in value.items()]
     return {"kvlistValue": {"values": pairs}}
-
-
-def _number(value: float) -> float | str:
-    if isfinite(value):
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124  # NaN differs from itself

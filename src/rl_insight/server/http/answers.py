@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,7 +11,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from rl_insight.store.errors import RunNotFoundError
-from rl_insight.store.queries import Cursor, Line
+from rl_insight.store.queries import Cursor
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -70,24 +69,3 @@ def latest_run(services: Services) -> str:
         if not info.problem:
             return info.run_id
     raise RunNotFoundError("there are no runs yet. Point a training at this server and call rl_insight.init().")
-
-
-class JsonLine(msgspec.Struct, frozen=True):
-    """One line of a chart: the labels it is grouped by, and its points."""
-
-    labels: dict[str, str]
-    x: list[int]
-    """Aligned nanoseconds (the start of each interval), or steps."""
-    y: list[float | str | None]
-    """In JSON, values that JSON lacks are the strings `NaN`, `Infinity` and `-Infinity`."""
-
-
-def json_lines(lines: list[Line]) -> list[JsonLine]:
-    """Return lines whose special values survive JSON."""
-    return [JsonLine(line.labels, line.x, [_json_number(value) for value in line.y]) for line in lines]
-
-
-def _json_number(value: float | None) -> float | str | None:
-    if value is None or isfinite(value):
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124  # NaN differs from itself

@@ -8,12 +8,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from rl_insight.server.http.answers import (
-    JsonLine,
     RunParameter,
     TextParameter,
     answers,
     json_answer,
-    json_lines,
     reading,
 )
 from rl_insight.store import queries
@@ -52,7 +50,7 @@ def label_values(
         return json_answer(queries.label_values(cursor, label, metric))
 
 
-@router.get("/range", responses=answers(list[JsonLine]))
+@router.get("/range", responses=answers(list[queries.Line]))
 def metric_range(
     request: Request,
     metric: Name,
@@ -78,10 +76,10 @@ def metric_range(
             group_by=_groups(group_by),
             axis=axis,
         )
-        return json_answer(json_lines(lines))
+        return json_answer([line.for_json() for line in lines])
 
 
-@router.get("/quantiles", responses=answers(list[JsonLine]))
+@router.get("/quantiles", responses=answers(list[queries.Line]))
 def metric_quantiles(
     request: Request,
     metric: Name,
@@ -107,7 +105,7 @@ def metric_quantiles(
             group_by=_groups(group_by) or [],
             axis=axis,
         )
-        return json_answer(json_lines(lines))
+        return json_answer([line.for_json() for line in lines])
 
 
 @router.get("/heatmap", responses=answers(queries.HeatMap))

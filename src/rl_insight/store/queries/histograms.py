@@ -79,7 +79,7 @@ def quantiles(
     for line, labels in enumerate(chosen.labels):
         intervals = sorted((x, buckets) for (of, x), buckets in merged.items() if of == line)
         for share in shares:
-            ys = [quantile(buckets, share) for _, buckets in intervals]
+            ys: list[float | str | None] = [quantile(buckets, share) for _, buckets in intervals]
             found.append(Line(labels | {"quantile": f"{share:g}"}, [x for x, _ in intervals], ys))
     return [line for line in found if line.x]
 

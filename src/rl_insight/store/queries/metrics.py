@@ -9,6 +9,7 @@ import duckdb
 import msgspec
 
 from rl_insight.metrics import GAUGE, KINDS
+from rl_insight.schema.json_values import json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, json_path
@@ -66,7 +67,12 @@ class Line(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     x: list[int]
     """Aligned nanoseconds (the start of each interval), or steps."""
-    y: list[float | None]
+    y: list[float | str | None]
+    """In JSON, values that JSON lacks are the strings `NaN`, `Infinity` and `-Infinity`."""
+
+    def for_json(self) -> Line:
+        """Return the line with values that survive JSON."""
+        return msgspec.structs.replace(self, y=json_form(self.y))
 
 
 _METRICS = """

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { JsonLine } from "../../api";
+import type { Line } from "../../api";
 import { deviceName, gridOf, latestOf, meanOf } from "./grid";
 
-const line = (host: string, gpu: string, y: (number | null)[]): JsonLine => ({
+const line = (host: string, gpu: string, y: (number | null)[]): Line => ({
   labels: { host, gpu },
   x: y.map((_, index) => index * 1e9),
   y,

@@ -1,5 +1,5 @@
 // Lines of hardware metrics as a heat map: a row for each accelerator, by node.
-import type { JsonLine } from "../../api";
+import type { Line } from "../../api";
 import type { HeatMapData } from "../../components/heatMapDrawing";
 import { align } from "../../lines";
 
@@ -13,9 +13,9 @@ export function deviceName(labels: Readonly<Record<string, string>>): string {
 
 /** Puts lines into a grid; each value is divided by the same device's value in `totals` where those are given. */
 export function gridOf(
-  lines: readonly JsonLine[],
+  lines: readonly Line[],
   widthNs: number,
-  totals: readonly JsonLine[] | null = null,
+  totals: readonly Line[] | null = null,
 ): HeatMapData {
   const { x, lines: rows } = align(lines);
   const total = new Map((totals ?? []).map((line) => [deviceName(line.labels), latest(line)]));
@@ -45,7 +45,7 @@ function shareOf(value: number | null, total: number | null): number | null {
   return value === null || total === null || total <= 0 ? null : value / total;
 }
 
-function latest(line: JsonLine): number | null {
+function latest(line: Line): number | null {
   const value = line.y.at(-1);
   return typeof value === "number" ? value : null;
 }
