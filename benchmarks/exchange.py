@@ -15,7 +15,7 @@ from benchmarks.harness import Figure, Options, say
 from benchmarks.make_store import make_store
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.exporting.exporter import export_run
-from rl_insight.exchange.importing.destinations import Destination, Receipt, StoreDestination
+from rl_insight.exchange.importing.destinations import Destination, ImportReceipt, StoreDestination
 from rl_insight.exchange.importing.importer import Importer
 from rl_insight.exchange.report import build_document, render
 from rl_insight.exchange.report.page import Bundle, load_bundle
@@ -32,9 +32,9 @@ _REPEATS = 8
 class _Nowhere(Destination):
     """Takes batches and forgets them: what is left is the cost of reading."""
 
-    def send(self, batches: Sequence[Batch]) -> Receipt:
+    def send(self, batches: Sequence[Batch]) -> ImportReceipt:
         """Count the batches."""
-        return Receipt(new=len(batches))
+        return ImportReceipt(new=len(batches))
 
 
 def run(options: Options) -> Iterator[Figure]:

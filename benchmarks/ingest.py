@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import Figure, Options, say
 from benchmarks.server_process import ServerProcess, connect, running_server
 from rl_insight.schema import Batch, Process, encode, frame
-from rl_insight.transport._http_client import CONTENT_TYPE, INGEST_PATH
+from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
 
 NAME = "ingest"
 

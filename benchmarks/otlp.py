@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 from benchmarks.harness import Figure, Options
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode.convert import rows_of
-from rl_insight.otlp.decode.requests import Signal, read_request
+from rl_insight.otlp.decode.requests import OtlpSignal, read_request
 from rl_insight.otlp.encode.items import SCOPE, SpanItem, span_items
 from rl_insight.otlp.encode.json import span_object
 from rl_insight.otlp.encode.protobuf import encode_span, request_part
@@ -96,5 +96,5 @@ def _value(value: Any) -> AnyValue:
 
 
 def _decode(body: bytes, process: Process) -> None:
-    request: ExportTraceServiceRequest = read_request(Signal.TRACES, body, is_json=False)
-    rows_of(Signal.TRACES, request.resource_spans[0], process, TotalsTable()).build(1)
+    request: ExportTraceServiceRequest = read_request(OtlpSignal.TRACES, body, is_json=False)
+    rows_of(OtlpSignal.TRACES, request.resource_spans[0], process, TotalsTable()).build(1)

@@ -16,7 +16,7 @@ from rl_insight.config import InsightConfig, load_config
 from rl_insight.config.paths import find_local_server
 from rl_insight.http_client import request
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
-from rl_insight.transport._http_client import TARGETS_PATH
+from rl_insight.transport.ingest_client import TARGETS_PATH
 from rl_insight.urls import without_credentials
 
 logger = logging.getLogger("rl_insight")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_insight.collector.sinks.delivery import HttpCarrier, RefusedError, Retries, TryAgainError
+from rl_insight.collector.sinks.delivery import DeliveryRefusedError, HttpCarrier, Retries, TryAgainError
 from rl_insight.errors import ConfigError, TransportError
 
 
@@ -25,14 +25,14 @@ def test_receiver_that_asks_for_more_time_than_there_is_is_given_up_at_once(carr
 
 def test_refusal_carries_the_status_and_the_receivers_words(carrier, http_receiver):
     http_receiver.answers = [(404, {}, b"no such\n  place")]
-    with pytest.raises(RefusedError, match="404 no such place") as error:
+    with pytest.raises(DeliveryRefusedError, match="404 no such place") as error:
         Retries(60.0).run(lambda: carrier.send(b"x"))
     assert error.value.status == 404
 
 
 def test_answer_without_words_is_told_by_its_reason(carrier, http_receiver):
     http_receiver.answers = [(403, {}, b"")]
-    with pytest.raises(RefusedError, match="403 Forbidden"):
+    with pytest.raises(DeliveryRefusedError, match="403 Forbidden"):
         carrier.send(b"x")
 
 

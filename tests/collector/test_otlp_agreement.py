@@ -8,10 +8,10 @@ import pytest
 from rl_insight.collector.sinks.otlp import otlp_sinks
 from rl_insight.exchange.exporting.exporter import export_run
 from rl_insight.exchange.importing.destinations import StoreDestination
-from rl_insight.otlp.decode.requests import Signal, read_request
+from rl_insight.otlp.decode.requests import OtlpSignal, read_request
 from rl_insight.store import RunDirectory
 
-KEYS = {"resourceSpans": Signal.TRACES, "resourceLogs": Signal.LOGS, "resourceMetrics": Signal.METRICS}
+KEYS = {"resourceSpans": OtlpSignal.TRACES, "resourceLogs": OtlpSignal.LOGS, "resourceMetrics": OtlpSignal.METRICS}
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.importing.destinations import Answer, ServerDestination
+from rl_insight.exchange.importing.destinations import ServerAnswer, ServerDestination
 from rl_insight.schema import BatchBuilder, Process
 
 
@@ -14,7 +14,11 @@ def batch(sequence, text="x"):
 
 
 def test_a_busy_server_is_asked_again_when_it_says():
-    answers = [Answer(429, retry_after_s=3.0, error="too much"), Answer(503), Answer(200, accepted=1, duplicates=1)]
+    answers = [
+        ServerAnswer(429, retry_after_s=3.0, error="too much"),
+        ServerAnswer(503),
+        ServerAnswer(200, accepted=1, duplicates=1),
+    ]
     pauses = []
     destination = ServerDestination(lambda _body: answers.pop(0), pauses.append)
     receipt = destination.send([batch(1), batch(2)])
@@ -22,7 +26,7 @@ def test_a_busy_server_is_asked_again_when_it_says():
 
 
 def test_what_a_server_refuses_is_told():
-    destination = ServerDestination(lambda _body: Answer(401, error="the token is wrong."))
+    destination = ServerDestination(lambda _body: ServerAnswer(401, error="the token is wrong."))
     with pytest.raises(ExchangeError, match="the token is wrong"):
         destination.send([batch(1)])
 
@@ -32,7 +36,7 @@ def test_large_batches_go_in_several_requests():
 
     def post(body):
         sizes.append(len(body))
-        return Answer(200, accepted=1)
+        return ServerAnswer(200, accepted=1)
 
     ServerDestination(post).send([batch(number, f"{number}" * 5_000_000) for number in range(1, 4)])
     assert len(sizes) == 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rl_insight.exchange.importing.destinations import Answer, ServerDestination
+from rl_insight.exchange.importing.destinations import ServerAnswer, ServerDestination
 from rl_insight.exchange.importing.importer import Importer
 from rl_insight.exchange.importing.readers.areal import ArealSessionReader
 from rl_insight.exchange.importing.readers.base import FileContext
@@ -187,7 +187,7 @@ def test_a_server_is_sent_snapshots_that_give_the_same_rows(tmp_path, samples, i
 
     def post(body):
         bodies.append(body)
-        return Answer(status=200, accepted=1)
+        return ServerAnswer(status=200, accepted=1)
 
     sender = Importer(ServerDestination(post), data_dir=data_dir, run_id="r")
     sender.add(file)

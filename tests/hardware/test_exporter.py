@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rl_insight.hardware import ExporterSource
-from rl_insight.hardware.exporter import AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, ExporterMapping, Series
+from rl_insight.hardware.exporter import AMD_GPU, ASCEND_NPU, NVIDIA_DCGM, ExporterMapping, ExporterSeries
 
 NEVER = threading.Event()
 
@@ -39,7 +39,7 @@ def test_amd_gpus(page_server):
 
 def test_preset_fits_an_exporter_that_spells_names_otherwise(page_server):
     page = AMD_PAGE.replace("gpu_", "amd_gpu_").replace("amd_gpu_package_power", "amd_gpu_average_package_power")
-    mapping = AMD_GPU.with_prefix("amd_").with_series({"amd_gpu_average_package_power": Series("power_watts")})
+    mapping = AMD_GPU.with_prefix("amd_").with_series({"amd_gpu_average_package_power": ExporterSeries("power_watts")})
     page = page.replace("amd_gpu_id", "gpu_id").replace("amd_gpu_uuid", "gpu_uuid")
     gpu = devices(ExporterSource(page_server(page).url, mapping).read(NEVER))["mi-1", "0"]
     assert gpu.values == {"utilization_ratio": 0.97, "memory_used_bytes": 2.0**30, "power_watts": 612.5}
@@ -69,7 +69,7 @@ def test_exporter_that_is_away_is_down_and_the_others_are_read(page_server):
 
 
 def test_node_series_can_be_mapped(page_server):
-    mapping = ExporterMapping({"node_load": Series("cpu_utilization_ratio", 0.01, kind="node")})
+    mapping = ExporterMapping({"node_load": ExporterSeries("cpu_utilization_ratio", 0.01, kind="node")})
     (reading,) = ExporterSource(page_server("node_load 50\n").url, mapping).read(NEVER)
     assert reading.values == {"cpu_utilization_ratio": 0.5, "up": 1.0}
 
@@ -77,10 +77,10 @@ def test_node_series_can_be_mapped(page_server):
 @pytest.mark.parametrize(
     ("url", "series", "message"),
     [
-        ("10.0.0.7:9400", Series("power_watts"), "address of an exporter"),
-        ("ftp://host/metrics", Series("power_watts"), "address of an exporter"),
-        ("http://host/metrics", Series("horsepower"), "no such quantity"),
-        ("http://host/metrics", Series("threads", kind="process"), "no such quantity"),
+        ("10.0.0.7:9400", ExporterSeries("power_watts"), "address of an exporter"),
+        ("ftp://host/metrics", ExporterSeries("power_watts"), "address of an exporter"),
+        ("http://host/metrics", ExporterSeries("horsepower"), "no such quantity"),
+        ("http://host/metrics", ExporterSeries("threads", kind="process"), "no such quantity"),
     ],
 )
 def test_wrong_use_is_refused(url, series, message):

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rl_insight.schema import BatchBuilder, Loss, Process, encode, frame
 from rl_insight.server.app import openapi_document
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 HUGE = 2**63 - 1
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000

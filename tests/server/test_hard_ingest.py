@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 NATIVE = {"Content-Type": CONTENT_TYPE}
 COUNT = "SELECT count(*) FROM spans"

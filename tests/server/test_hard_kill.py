@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from rl_insight.schema import BatchBuilder, Process, encode, frame
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 SENDERS = 4
 SPANS = 2_000

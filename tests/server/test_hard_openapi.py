@@ -7,7 +7,7 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 RUN = "r1"
 STREAMS = {"/api/v1/live"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rl_insight.schema import BatchBuilder, frame
 from rl_insight.store import columns
 from rl_insight.store.errors import StoreFullError, StoreOverloadedError
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 HEADERS = {"Content-Type": CONTENT_TYPE}
 COUNT = "SELECT count(*) FROM spans"

@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 
 from rl_insight.config.paths import find_local_server
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 
 def get(url, context=None, **headers):

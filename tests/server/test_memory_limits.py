@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from rl_insight.schema import frame
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MEBIBYTE = 1024 * 1024

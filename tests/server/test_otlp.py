@@ -20,7 +20,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from rl_insight.otlp.decode.requests import Signal
+from rl_insight.otlp.decode.requests import OtlpSignal
 from rl_insight.otlp.encode.items import SCOPE, span_items
 from rl_insight.otlp.encode.protobuf import encode_span, request_part
 from rl_insight.schema.histogram import bucket_code
@@ -473,7 +473,7 @@ def test_own_states_survive_export_and_return(services, query):
         request_part(process, {SCOPE: map(encode_span, span_items(batch))}, "rl_insight_monitor")
     )
     body = ExportTraceServiceRequest(resource_spans=[message]).SerializeToString()
-    services.otlp.submit(Signal.TRACES, body, is_json=False, peer="", route="otlp_http").settle()
+    services.otlp.submit(OtlpSignal.TRACES, body, is_json=False, peer="", route="otlp_http").settle()
     rows = query(services, "r2", "SELECT name, segment, lane, status, error, step, process_id, role, rank FROM spans")
     assert sorted(rows) == [
         ("op", "duration", None, "error", "E", None, "p1", "trainer", 1),

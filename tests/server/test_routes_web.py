@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 
 @pytest.fixture

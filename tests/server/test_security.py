@@ -6,7 +6,7 @@ import pytest
 
 from rl_insight.server.http.pages import add_page
 from rl_insight.server.http.security import cookie_name
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 TOKEN = "t0ken-for-tests-0123456789"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.sessions.model import STATUSES, Snapshot
 from rl_insight.sessions.records import (
-    Phase,
+    PhaseRecord,
     SessionBook,
     SessionEntry,
     SessionRecord,
@@ -29,7 +29,7 @@ NAMES = st.sampled_from(["execution", "generate", "reward", "toolcall", "total",
 def phases(draw):
     start = draw(SECONDS)
     is_open = draw(st.booleans())
-    return Phase(
+    return PhaseRecord(
         name=draw(NAMES),
         start_ts=start,
         end_ts=None if is_open else draw(SECONDS),
@@ -98,7 +98,8 @@ def test_snapshots_and_phases_may_come_in_any_order_and_more_than_once(some, ran
     updates = [Update("s", number, snapshot=snapshot) for number, snapshot in enumerate(snapshots)]
     updates += [Update("s", 0, phase=phase) for phase in some]
     updates += [
-        Update("s", 0, phase=Phase(name=p.name, start_ts=p.start_ts, outcome="open", span_id=p.span_id)) for p in some
+        Update("s", 0, phase=PhaseRecord(name=p.name, start_ts=p.start_ts, outcome="open", span_id=p.span_id))
+        for p in some
     ]
     random.shuffle(updates)
     entry = SessionEntry("s")
@@ -129,7 +130,7 @@ def test_every_record_is_a_line_of_plain_json(snapshot, some):
 )
 def test_without_an_owner_the_status_follows_from_the_phases(outcomes, status):
     some = [
-        Phase(
+        PhaseRecord(
             name="p", start_ts=float(n), end_ts=None if outcome == "open" else n + 1.0, outcome=outcome, span_id=str(n)
         )
         for n, outcome in enumerate(outcomes)

@@ -283,15 +283,15 @@ def live_collector():
 COMPANION = """
 import sys
 import rl_insight as insight
-from rl_insight.hardware.exporter import AMD_GPU, ExporterMapping, ExporterSource, Series
+from rl_insight.hardware.exporter import AMD_GPU, ExporterMapping, ExporterSource, ExporterSeries
 url, run_id, pages = sys.argv[1:]
 insight.init(
     "examples", "async_grpo", {"server": {"backend": "http", "url": url}}, run_id=run_id, role="driver", rank=0
 )
 network = ExporterMapping(
     {
-        "node_network_receive_bytes_total": Series("network_received_bytes", kind="node"),
-        "node_network_transmit_bytes_total": Series("network_sent_bytes", kind="node"),
+        "node_network_receive_bytes_total": ExporterSeries("network_received_bytes", kind="node"),
+        "node_network_transmit_bytes_total": ExporterSeries("network_sent_bytes", kind="node"),
     }
 )
 sources = [ExporterSource(pages + "/gpus", AMD_GPU), ExporterSource(pages + "/node", network, name="node"), "host"]

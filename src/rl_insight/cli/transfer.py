@@ -12,10 +12,10 @@ import msgspec
 
 from rl_insight.cli.client import connect
 from rl_insight.errors import InsightError
-from rl_insight.transport._http_client import CONTENT_TYPE, INGEST_PATH, retry_after
+from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH, retry_after
 
 if TYPE_CHECKING:
-    from rl_insight.exchange.importing.destinations import Answer
+    from rl_insight.exchange.importing.destinations import ServerAnswer
     from rl_insight.server.state import ServerRecord
 
 _TIMEOUT_S = 120.0
@@ -29,17 +29,17 @@ class RunTransfer:
     def __init__(self, record: ServerRecord) -> None:
         self._connection = connect(record, _TIMEOUT_S)
 
-    def post_frames(self, body: bytes) -> Answer:
+    def post_frames(self, body: bytes) -> ServerAnswer:
         """Post frames to the ingest route.
 
         Raises:
             InsightError: the server cannot be reached.
         """
-        from rl_insight.exchange.importing.destinations import Answer
+        from rl_insight.exchange.importing.destinations import ServerAnswer
 
         with self._connection.ask("POST", INGEST_PATH, body, {"Content-Type": CONTENT_TYPE}) as response:
             answer = _object(response.read())
-            return Answer(
+            return ServerAnswer(
                 response.status,
                 accepted=answer.get("accepted", 0),
                 duplicates=answer.get("duplicates", 0),

@@ -3,7 +3,7 @@
 from rl_insight.collector.base import Sink, SinkContext
 from rl_insight.collector.collector import Collector, Receipt
 from rl_insight.collector.fanout import SinkRunner, SinkStatus
-from rl_insight.collector.run_activity import Run
+from rl_insight.collector.run_activity import RunKey
 from rl_insight.collector.series import SeriesTable
 from rl_insight.collector.status import CollectorStatus, ProcessStatus
 
@@ -12,7 +12,7 @@ __all__ = [
     "CollectorStatus",
     "ProcessStatus",
     "Receipt",
-    "Run",
+    "RunKey",
     "SeriesTable",
     "Sink",
     "SinkContext",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from rl_insight.collector.run_activity import Run
+from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Distribution, Family, LabelItems, MetricKind, Point
 
 
@@ -34,7 +34,7 @@ class MergedSeries:
 
     __slots__ = ("buckets", "count", "family", "labels", "maximum", "minimum", "run", "time_ns", "value")
 
-    def __init__(self, family: MergedFamily, run: Run, labels: LabelItems) -> None:
+    def __init__(self, family: MergedFamily, run: RunKey, labels: LabelItems) -> None:
         self.family = family
         self.run = run
         self.labels = labels
@@ -59,7 +59,7 @@ class Contributor:
 
     __slots__ = ("parts", "returning", "run")
 
-    def __init__(self, run: Run, *, returning: bool) -> None:
+    def __init__(self, run: RunKey, *, returning: bool) -> None:
         self.run = run
         self.returning = returning
         self.parts: dict[tuple[str, str, str], Contribution | str] = {}

@@ -16,7 +16,7 @@ GRACE_S = 300.0
 """How long the metrics of an ended run can still be scraped: several times the usual scrape interval."""
 
 
-class Run(NamedTuple):
+class RunKey(NamedTuple):
     """What identifies a run; any part may be empty."""
 
     project: str
@@ -30,9 +30,9 @@ class Run(NamedTuple):
         return tuple(pair for pair in pairs if pair[1])
 
 
-def run_of(process: Process) -> Run:
+def run_of(process: Process) -> RunKey:
     """Return the run that a process belongs to."""
-    return Run(process.project, process.experiment_name, process.run_id)
+    return RunKey(process.project, process.experiment_name, process.run_id)
 
 
 class RunActivity:
@@ -45,12 +45,12 @@ class RunActivity:
     def __init__(self, *, forget_after_s: float = FORGET_AFTER_S, grace_s: float = GRACE_S) -> None:
         self._forget_after_ns = int(forget_after_s * _SECOND)
         self._grace_ns = int(min(grace_s, forget_after_s) * _SECOND)
-        self._processes: OrderedDict[str, tuple[int, Run]] = OrderedDict()
+        self._processes: OrderedDict[str, tuple[int, RunKey]] = OrderedDict()
         """The ones heard from last are at the end."""
-        self._runs: OrderedDict[Run, int] = OrderedDict()
+        self._runs: OrderedDict[RunKey, int] = OrderedDict()
         self._swept_ns = 0
 
-    def note(self, process: Process, now_ns: int) -> Run:
+    def note(self, process: Process, now_ns: int) -> RunKey:
         """Note a batch of a process; return its run."""
         run = run_of(process)
         self._processes[process.process_id] = (now_ns, run)
@@ -63,7 +63,7 @@ class RunActivity:
         """Note that a process has ended."""
         self._processes.pop(process_id, None)
 
-    def drop(self, run_id: str) -> list[Run]:
+    def drop(self, run_id: str) -> list[RunKey]:
         """Forget a deleted run; return it, once for each project and experiment that used its id."""
         dropped = [run for run in self._runs if run.run_id == run_id]
         for run in dropped:
@@ -72,7 +72,7 @@ class RunActivity:
             del self._processes[process_id]
         return dropped
 
-    def sweep(self, now_ns: int, every_ns: int = 0) -> tuple[list[str], list[Run]]:
+    def sweep(self, now_ns: int, every_ns: int = 0) -> tuple[list[str], list[RunKey]]:
         """Return the processes and the runs that have ended since the last call; nothing before `every_ns` are over."""
         if now_ns - self._swept_ns < every_ns:
             return [], []

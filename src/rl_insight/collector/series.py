@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.collector.merging import Contribution, Contributor, MergedFamily, MergedSeries
-from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, Run, RunActivity
+from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
 from rl_insight.metrics import GAUGE, KINDS, Family, LabelItems, MetricKind, Point
 from rl_insight.metrics.families import batch_distributions
 from rl_insight.schema import Batch
@@ -67,7 +67,7 @@ class SeriesTable:
         self._owners: dict[str, MergedFamily] = dict.fromkeys(reserved, _RESERVED)
         """By exposed name."""
         self._processes: dict[str, Contributor] = {}
-        self._forgotten: OrderedDict[str, Run] = OrderedDict()
+        self._forgotten: OrderedDict[str, RunKey] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._followers: list[SeriesChanges] = []
 
@@ -144,7 +144,7 @@ class SeriesTable:
         if len(self._forgotten) > self._max_forgotten:
             self._forgotten.popitem(last=False)
 
-    def _drop(self, run: Run) -> None:
+    def _drop(self, run: RunKey) -> None:
         # Nothing of the run is left that could be counted twice: should it continue, its totals count in full.
         for known in (self._forgotten, {name: kept.run for name, kept in self._processes.items()}):
             for process_id in [name for name, of_run in known.items() if of_run == run]:
@@ -159,7 +159,7 @@ class SeriesTable:
         for contributor in self._processes.values():
             contributor.forget_refusals()
 
-    def _contributor(self, process_id: str, run: Run) -> Contributor:
+    def _contributor(self, process_id: str, run: RunKey) -> Contributor:
         contributor = self._processes.get(process_id)
         if contributor is None:
             returning = process_id in self._forgotten

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import ProcessRow
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.tracks import Point, Track
+from rl_insight.diagnosis.tracks import Track, TrackPoint
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
@@ -198,7 +198,9 @@ class MetricRule(Rule):
                     yield Observation(point.time_ns, step, signals, family=canonical)
 
     @abstractmethod
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Return what is wrong at a point; None when it cannot be judged."""
 
 

@@ -15,7 +15,7 @@ _KEPT = 2_000
 
 
 @dataclass(slots=True)
-class Point:
+class TrackPoint:
     """A metric in a step, over all processes and labels."""
 
     step: int | None
@@ -51,10 +51,10 @@ class Track:
 
     name: str
     """As the run calls it."""
-    points: list[Point] = field(default_factory=list)
+    points: list[TrackPoint] = field(default_factory=list)
     dropped: int = 0
     """How many old points are no longer kept."""
-    _by_step: dict[int, Point] = field(default_factory=dict)
+    _by_step: dict[int, TrackPoint] = field(default_factory=dict)
 
     def add(self, step: int | None, time_ns: int, value: float, process: int) -> None:
         """Take one value; values of one step become one point."""
@@ -64,7 +64,7 @@ class Track:
         if point is None and step is None and self.points and time_ns - self.points[-1].time_ns < SECOND // 5:
             point = self.points[-1]
         if point is None:
-            point = Point(step, time_ns)
+            point = TrackPoint(step, time_ns)
             self.points.append(point)
             if step is not None:
                 self._by_step[step] = point
@@ -77,7 +77,7 @@ class Track:
         del self.points[:_KEPT]
         self._by_step = {point.step: point for point in self.points if point.step is not None}
 
-    def settled(self, as_of_ns: int, first: int) -> Iterator[tuple[int, Point]]:
+    def settled(self, as_of_ns: int, first: int) -> Iterator[tuple[int, TrackPoint]]:
         """Yield the points from a number on that will change no more, with their numbers."""
         for place in range(max(0, first - self.dropped), len(self.points)):
             point = self.points[place]

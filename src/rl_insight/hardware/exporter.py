@@ -24,7 +24,7 @@ from rl_insight.urls import split_http_url
 _MIB = 1024.0**2
 
 
-class Series(msgspec.Struct, frozen=True):
+class ExporterSeries(msgspec.Struct, frozen=True):
     """What one series of an exporter means here."""
 
     quantity: str
@@ -37,7 +37,7 @@ class Series(msgspec.Struct, frozen=True):
 class ExporterMapping(msgspec.Struct, frozen=True):
     """Which series an exporter has, and which of its labels name the device."""
 
-    series: Mapping[str, Series]
+    series: Mapping[str, ExporterSeries]
     """By the exporter's own name of the series."""
     index_label: str = "gpu"
     uuid_label: str = ""
@@ -48,23 +48,23 @@ class ExporterMapping(msgspec.Struct, frozen=True):
     def with_prefix(self, prefix: str) -> ExporterMapping:
         """Return the same mapping for an exporter that writes `prefix` in front of every name.
 
-        >>> sorted(ExporterMapping({"power": Series("power_watts")}).with_prefix("amd_").series)
+        >>> sorted(ExporterMapping({"power": ExporterSeries("power_watts")}).with_prefix("amd_").series)
         ['amd_power']
         """
         return self.with_series({f"{prefix}{name}": series for name, series in self.series.items()}, only=True)
 
-    def with_series(self, series: Mapping[str, Series], *, only: bool = False) -> ExporterMapping:
+    def with_series(self, series: Mapping[str, ExporterSeries], *, only: bool = False) -> ExporterMapping:
         """Return the same mapping with other or further series; with `only`, with these alone."""
         return msgspec.structs.replace(self, series=dict(series) if only else {**self.series, **series})
 
 
 AMD_GPU = ExporterMapping(
     series={
-        "gpu_gfx_activity": Series("utilization_ratio", 0.01),
-        "gpu_used_vram": Series("memory_used_bytes", _MIB),
-        "gpu_total_vram": Series("memory_total_bytes", _MIB),
-        "gpu_package_power": Series("power_watts"),
-        "gpu_junction_temperature": Series("temperature_celsius"),
+        "gpu_gfx_activity": ExporterSeries("utilization_ratio", 0.01),
+        "gpu_used_vram": ExporterSeries("memory_used_bytes", _MIB),
+        "gpu_total_vram": ExporterSeries("memory_total_bytes", _MIB),
+        "gpu_package_power": ExporterSeries("power_watts"),
+        "gpu_junction_temperature": ExporterSeries("temperature_celsius"),
     },
     index_label="gpu_id",
     uuid_label="gpu_uuid",
@@ -75,11 +75,11 @@ AMD_GPU = ExporterMapping(
 
 ASCEND_NPU = ExporterMapping(
     series={
-        "npu_chip_info_utilization": Series("utilization_ratio", 0.01),
-        "npu_chip_info_hbm_used_memory": Series("memory_used_bytes", _MIB),
-        "npu_chip_info_hbm_total_memory": Series("memory_total_bytes", _MIB),
-        "npu_chip_info_power": Series("power_watts"),
-        "npu_chip_info_temperature": Series("temperature_celsius"),
+        "npu_chip_info_utilization": ExporterSeries("utilization_ratio", 0.01),
+        "npu_chip_info_hbm_used_memory": ExporterSeries("memory_used_bytes", _MIB),
+        "npu_chip_info_hbm_total_memory": ExporterSeries("memory_total_bytes", _MIB),
+        "npu_chip_info_power": ExporterSeries("power_watts"),
+        "npu_chip_info_temperature": ExporterSeries("temperature_celsius"),
     },
     index_label="id",
     uuid_label="vdie_id",
@@ -89,12 +89,12 @@ ASCEND_NPU = ExporterMapping(
 
 NVIDIA_DCGM = ExporterMapping(
     series={
-        "DCGM_FI_DEV_GPU_UTIL": Series("utilization_ratio", 0.01),
-        "DCGM_FI_DEV_FB_USED": Series("memory_used_bytes", _MIB),
-        "DCGM_FI_DEV_POWER_USAGE": Series("power_watts"),
-        "DCGM_FI_DEV_GPU_TEMP": Series("temperature_celsius"),
-        "DCGM_FI_DEV_SM_CLOCK": Series("sm_clock_hertz", 1e6),
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Series("energy_joules", 0.001),
+        "DCGM_FI_DEV_GPU_UTIL": ExporterSeries("utilization_ratio", 0.01),
+        "DCGM_FI_DEV_FB_USED": ExporterSeries("memory_used_bytes", _MIB),
+        "DCGM_FI_DEV_POWER_USAGE": ExporterSeries("power_watts"),
+        "DCGM_FI_DEV_GPU_TEMP": ExporterSeries("temperature_celsius"),
+        "DCGM_FI_DEV_SM_CLOCK": ExporterSeries("sm_clock_hertz", 1e6),
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ExporterSeries("energy_joules", 0.001),
     },
     index_label="gpu",
     uuid_label="UUID",
@@ -180,7 +180,7 @@ class ExporterSource(Source):
         return sample.labels.get(self._mapping.host_label) or url_host
 
 
-def _index(sample: Sample, series: Series, index_label: str) -> str:
+def _index(sample: Sample, series: ExporterSeries, index_label: str) -> str:
     return sample.labels.get(index_label) or "0" if series.kind == "gpu" else ""
 
 

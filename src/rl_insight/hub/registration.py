@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.backoff import Backoff
-from rl_insight.transport._http_client import TARGETS_PATH, IngestClient
+from rl_insight.transport.ingest_client import TARGETS_PATH, IngestClient
 
 logger = logging.getLogger("rl_insight")
 

@@ -12,7 +12,7 @@ Subject = TypeVar("Subject")
 Values = Iterable[tuple[LabelItems, float]]
 
 
-class Reading(NamedTuple, Generic[Subject]):
+class MetricReading(NamedTuple, Generic[Subject]):
     """A declared metric, and how to read its series."""
 
     declaration: Declaration
@@ -28,7 +28,7 @@ class Readings(Generic[Subject]):
     2
     """
 
-    def __init__(self, *readings: Reading[Subject]) -> None:
+    def __init__(self, *readings: MetricReading[Subject]) -> None:
         self._readings = readings
         self.declarations = tuple(reading.declaration for reading in readings)
 
@@ -37,19 +37,21 @@ class Readings(Generic[Subject]):
         return [declaration.family(read(subject)) for declaration, read in self._readings]
 
 
-def several(name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], Values]) -> Reading[Subject]:
+def several(
+    name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], Values]
+) -> MetricReading[Subject]:
     """Declare a metric with any labels."""
-    return Reading(Declaration(name, kind, documentation), read)
+    return MetricReading(Declaration(name, kind, documentation), read)
 
 
-def single(name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], float]) -> Reading[Subject]:
+def single(name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], float]) -> MetricReading[Subject]:
     """Declare a metric with one series that has no labels."""
     return several(name, kind, documentation, lambda subject: [((), read(subject))])
 
 
 def by(
     label: str, name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], Iterable[tuple[str, float]]]
-) -> Reading[Subject]:
+) -> MetricReading[Subject]:
     """Declare a metric with one label."""
     return several(
         name, kind, documentation, lambda subject: [(((label, key),), value) for key, value in read(subject)]

@@ -11,7 +11,7 @@ from rl_insight.reader.names import NoSuchRunError, by_beginning, find_run
 from rl_insight.reader.places import Place, Server, describe, find_place
 from rl_insight.reader.rows import Row
 from rl_insight.reader.run import Run
-from rl_insight.reader.sources import FileSource, ServerSource, Source
+from rl_insight.reader.sources import FileSource, RunSource, ServerSource
 from rl_insight.urls import split_http_url
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _open_address(address: str, token: str | None) -> Run:
     return Run(open_source(place, next(iter(query.get("run", [])), None)))
 
 
-def open_source(place: Place, name: str | None) -> Source:
+def open_source(place: Place, name: str | None) -> RunSource:
     """Return the answers about the run that a name means.
 
     Raises:

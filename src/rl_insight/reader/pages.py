@@ -7,13 +7,15 @@ from typing import Any
 
 from rl_insight.errors import InsightError
 from rl_insight.reader.rows import Row
-from rl_insight.reader.sources import Source
+from rl_insight.reader.sources import RunSource
 
 PAGE = 10_000
 _STEPS_PAGE = 1_000
 
 
-def in_time(source: Source, question: str, conditions: Mapping[str, Any], most: int | None, time: str) -> Iterator[Row]:
+def in_time(
+    source: RunSource, question: str, conditions: Mapping[str, Any], most: int | None, time: str
+) -> Iterator[Row]:
     """Yield rows from the oldest to the newest, or the other way around if the conditions ask for it.
 
     The rows of a page's last moment are asked for again with the next page: some of that moment may be missing.
@@ -40,7 +42,7 @@ def in_time(source: Source, question: str, conditions: Mapping[str, Any], most: 
         given |= {"end_ns": last + 1} if newest_first else {"start_ns": last}
 
 
-def longest(source: Source, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
+def longest(source: RunSource, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
     """Yield spans from the longest on; there are no pages in that order.
 
     Raises:
@@ -51,7 +53,7 @@ def longest(source: Source, conditions: Mapping[str, Any], most: int | None) -> 
     yield from source.ask("spans", **conditions, limit=most)
 
 
-def sessions(source: Source, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
+def sessions(source: RunSource, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
     """Yield sessions in their order."""
     offset = 0
     while most is None or offset < most:
@@ -63,7 +65,7 @@ def sessions(source: Source, conditions: Mapping[str, Any], most: int | None) ->
             return
 
 
-def steps(source: Source, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
+def steps(source: RunSource, conditions: Mapping[str, Any], most: int | None) -> Iterator[Row]:
     """Yield steps from the first to the last; with a limit, the last ones."""
     pages: list[list[Row]] = []
     last, count = conditions.get("last"), 0

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rl_insight.errors import ConfigError
 from rl_insight.reader import pages
 from rl_insight.reader.rows import Row, Rows
-from rl_insight.reader.sources import Source
+from rl_insight.reader.sources import RunSource
 
 _IN_TIME = frozenset({"text", "start_ns", "end_ns", "span_id", "process_id", "session_id", "step", "lane"})
 _SPANS = frozenset(
@@ -39,7 +39,7 @@ class Run:
     ...     run.sessions(status="failed").to_pandas()
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RunSource) -> None:
         self._source = source
 
     @property

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _API = "/api/v1/"
 
 
-class Source(ABC):
+class RunSource(ABC):
     """Answers questions about one run; the same question gets the same answer from every source."""
 
     run_id: str
@@ -49,7 +49,7 @@ class Source(ABC):
         """Let go of files and connections; idempotent."""
 
 
-class ServerSource(Source):
+class ServerSource(RunSource):
     """A run on a server, also while it is being recorded."""
 
     def __init__(self, client: ServerClient, run_id: str) -> None:
@@ -86,7 +86,7 @@ class ServerSource(Source):
         self._client.close()
 
 
-class FileSource(Source):
+class FileSource(RunSource):
     """A run file that no server has open; it is opened for reading only, and nothing in it changes.
 
     A file of an older version is brought up to date first, as a server does when it opens it.

@@ -13,7 +13,7 @@ from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.diagnosis.settings import make_settings
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
-from rl_insight.server.live import LiveFeed
+from rl_insight.server.live import LiveNotes
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.queries import Finding
@@ -52,7 +52,7 @@ class DiagnosisService:
     """Evaluates every run that was written lately, every few seconds."""
 
     def __init__(
-        self, runs: RunDirectory, settings: DiagnosisSettings, live: LiveFeed, alerts: Alerts, started_ns: int
+        self, runs: RunDirectory, settings: DiagnosisSettings, live: LiveNotes, alerts: Alerts, started_ns: int
     ) -> None:
         self._runs = runs
         self._settings = settings

@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     """True when the client missed more than is kept here: it refreshes everything."""
 
 
-class LiveFeed:
+class LiveNotes:
     """Collects changes on the store writer's thread; readers take them from any thread."""
 
     def __init__(self) -> None:

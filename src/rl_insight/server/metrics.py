@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rl_insight.server.services import Services
 
 
-class ServerState(NamedTuple):
+class ServerView(NamedTuple):
     """What the metrics are read from."""
 
     uptime_s: float
@@ -34,7 +34,7 @@ class ServerState(NamedTuple):
     """Open findings by run, rule and severity."""
 
 
-SERVER: Readings[ServerState] = Readings(
+SERVER: Readings[ServerView] = Readings(
     by("version", "server_info", GAUGE, "The version of the server.", lambda _: [(__version__, 1)]),
     single(
         "server_uptime_seconds",
@@ -112,7 +112,7 @@ SERVER: Readings[ServerState] = Readings(
 def render(services: Services, accept: str = "") -> tuple[bytes, str]:
     """Return the page of metrics and its content type for an HTTP `Accept` header."""
     targets = services.scraper.health().values()
-    state = ServerState(
+    state = ServerView(
         uptime_s=(time.time_ns() - services.started_ns) / 1e9,
         writer=services.writer.get_status(),
         counters=services.counters,

@@ -19,7 +19,7 @@ from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.diagnosis import DiagnosisService
 from rl_insight.server.http.bodies import UnpackLimits
 from rl_insight.server.ingest import Ingest
-from rl_insight.server.live import LiveFeed
+from rl_insight.server.live import LiveNotes
 from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scrape.scraper import Scraper
@@ -72,7 +72,7 @@ class Services:
             memory_limit=settings.store.memory_limit,
             min_free_bytes=settings.store.min_free_bytes,
         )
-        self.live = LiveFeed()
+        self.live = LiveNotes()
         self._written: dict[str, float] = {}
         """When each run was last written, by the monotonic clock."""
         self.collector = Collector(

@@ -29,7 +29,7 @@ from rl_insight.sessions.model import (
 _STATUS_OF_OUTCOME = {"ok": ACCEPTED, "error": "failed", "cancelled": "cancelled"}
 
 
-class Phase(msgspec.Struct, omit_defaults=True, kw_only=True):
+class PhaseRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One interval of a session; times are seconds since 1970."""
 
     name: str
@@ -49,7 +49,7 @@ class Update(msgspec.Struct):
     session_id: str
     time_ns: int
     snapshot: Snapshot | None = None
-    phase: Phase | None = None
+    phase: PhaseRecord | None = None
     step: int | None = None
 
 
@@ -80,19 +80,19 @@ _FIELDS = Snapshot.__struct_fields__
 _BEFORE_DURATIONS, _AFTER_DURATIONS = _FIELDS[: _FIELDS.index("counters")], _FIELDS[_FIELDS.index("counters") :]
 
 
-def build_record(snapshot: Snapshot, phases: Iterable[Phase] = ()) -> SessionRecord:
+def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> SessionRecord:
     """Return the complete record of a session.
 
     A phase's seconds are the union of its intervals that have ended, so overlapping phases of one name are not counted
     twice. A duration that a clock's error would make negative is 0.
 
     >>> snapshot = Snapshot(session_id="s", status="accepted", submit_ts=10.0, enqueue_ts=10.5, finalized_ts=14.0)
-    >>> record = build_record(snapshot, [Phase(name="execution", start_ts=11.0, end_ts=13.0)])
+    >>> record = build_record(snapshot, [PhaseRecord(name="execution", start_ts=11.0, end_ts=13.0)])
     >>> record["queue_wait_s"], record["runner_wait_s"], record["execution_s"], record["total_s"]
     (0.5, 0.5, 2.0, 4.0)
     """
     ordered = sorted(phases, key=lambda phase: (phase.start_ts, phase.span_id))
-    by_name: dict[str, list[Phase]] = {}
+    by_name: dict[str, list[PhaseRecord]] = {}
     for phase in ordered:
         by_name.setdefault(phase.name, []).append(phase)
     record = SessionRecord()
@@ -123,7 +123,7 @@ def union_length(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def phase_seconds(phases: Iterable[Phase]) -> float | None:
+def phase_seconds(phases: Iterable[PhaseRecord]) -> float | None:
     """Return how long at least one of these phases ran; None when none has ended."""
     intervals = [(phase.start_ts, phase.end_ts) for phase in phases if phase.end_ts is not None]
     return _rounded(union_length(intervals)) if intervals else None
@@ -136,7 +136,7 @@ def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> No
             record[name] = value
 
 
-def _lifecycle(snapshot: Snapshot, executions: list[Phase]) -> dict[str, float | None]:
+def _lifecycle(snapshot: Snapshot, executions: list[PhaseRecord]) -> dict[str, float | None]:
     ends = [phase.end_ts for phase in executions if phase.end_ts is not None]
     last = [moment for moment in (snapshot.wait_return_ts, snapshot.finalized_ts) if moment is not None]
     return {
@@ -161,7 +161,7 @@ def _rounded(seconds: float) -> float:
     return round(seconds, 6)
 
 
-def _status_of_phases(phases: list[Phase]) -> str:
+def _status_of_phases(phases: list[PhaseRecord]) -> str:
     ended = [phase for phase in phases if phase.end_ts is not None]
     if not ended or len(ended) < len(phases):
         return PENDING
@@ -169,7 +169,7 @@ def _status_of_phases(phases: list[Phase]) -> str:
     return _STATUS_OF_OUTCOME.get(last.outcome, ACCEPTED)
 
 
-def _phase_fields(phase: Phase) -> dict[str, Any]:
+def _phase_fields(phase: PhaseRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"start_ts": phase.start_ts}
     if phase.end_ts is not None:
         fields["end_ts"] = phase.end_ts
@@ -241,7 +241,7 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
         session_id = text(session)
         if session_id is None:
             continue
-        phase = Phase(
+        phase = PhaseRecord(
             name=text(name) or "",
             start_ts=seconds_of(start + offset_ns),
             end_ts=None if duration < 0 else seconds_of(start + offset_ns + duration),
@@ -303,7 +303,7 @@ class SessionEntry:
     def __init__(self, session_id: str, snapshot: Snapshot | None = None, snapshot_ns: int | None = None) -> None:
         self.snapshot = snapshot or Snapshot(session_id=session_id)
         self.snapshot_ns = snapshot_ns
-        self.phases: dict[str, Phase] = {}
+        self.phases: dict[str, PhaseRecord] = {}
 
     def add(self, update: Update) -> None:
         """Take over an update; the newest snapshot wins, and a phase that has ended stays ended."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rl_insight.schema import Batch
 from rl_insight.sessions.model import DEFAULTS, DURATIONS, FIELDS, PENDING, REPORTED, Session, Snapshot, clean
-from rl_insight.sessions.records import Phase, SessionEntry, SessionRecord, Update, session_updates
+from rl_insight.sessions.records import PhaseRecord, SessionEntry, SessionRecord, Update, session_updates
 from rl_insight.store.catalog import ProcessState, arriving
 from rl_insight.store.session_rows import session_of_row, session_table
 from rl_insight.store.whole_sessions import SessionBatch, plain
@@ -177,7 +177,7 @@ def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
     entry = SessionEntry(session.session_id, snapshot, snapshot_ns)
     for name, intervals in session.phases.items():
         for number, fields in enumerate(intervals):
-            phase = msgspec.convert({"name": name, **fields}, Phase)
+            phase = msgspec.convert({"name": name, **fields}, PhaseRecord)
             entry.phases[phase.span_id or f"{name}/{number}"] = phase
     return entry
 

@@ -17,8 +17,8 @@ from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.config.paths import find_local_server
 from rl_insight.transport._compression import choose_compression, compress
 from rl_insight.transport._disk import file_name
-from rl_insight.transport._http_client import Answer, IngestClient
 from rl_insight.transport.base import Transport
+from rl_insight.transport.ingest_client import Answer, IngestClient
 from rl_insight.transport.spool import Spool, Waiting, adopt_orphans
 from rl_insight.urls import without_credentials
 

@@ -14,8 +14,8 @@ from typing import Any
 from rl_insight.collector.base import Sink
 from rl_insight.collector.derived import declarations
 from rl_insight.collector.derived.processes import Gauges, OpenSpan, TrackedProcess, is_state
-from rl_insight.collector.derived.tables import SECOND, Distributions, Source, SpanGroup, Totals, labels_of
-from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, Run, RunActivity
+from rl_insight.collector.derived.tables import SECOND, Distributions, ProcessGroup, SpanGroup, Totals, labels_of
+from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
 from rl_insight.metrics import Family, LabelItems
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.names import SESSION_SEGMENT
@@ -156,7 +156,7 @@ class DerivedMetrics(Sink):
             texts = (batch.text(name) or "", batch.text(segment) or "", batch.text(status) or "ok")
             self._file(tracked.source, *texts, group)
 
-    def _file(self, source: Source, name: str, segment: str, status: str, group: SpanGroup) -> None:
+    def _file(self, source: ProcessGroup, name: str, segment: str, status: str, group: SpanGroup) -> None:
         seconds = group.total_ns / SECOND
         if is_state(segment, name):
             self._states.add(source, (("state", name),), seconds, group.count)
@@ -182,7 +182,7 @@ class DerivedMetrics(Sink):
         for run in ended:
             self._drop(run)
 
-    def _drop(self, run: Run) -> None:
+    def _drop(self, run: RunKey) -> None:
         for table in self._tables:
             table.drop_run(run)
 

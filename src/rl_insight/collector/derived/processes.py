@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rl_insight.collector.derived import declarations
-from rl_insight.collector.derived.tables import OVERFLOW_KEY, SECOND, Source, labels_of
+from rl_insight.collector.derived.tables import OVERFLOW_KEY, SECOND, ProcessGroup, labels_of
 from rl_insight.collector.run_activity import run_of
 from rl_insight.metrics import Declaration, Family, LabelItems
 from rl_insight.schema import NO_STEP, Batch, Process
@@ -34,7 +34,7 @@ class TrackedProcess:
     __slots__ = ("ended", "host", "open", "pending", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
 
     def __init__(self, process: Process) -> None:
-        self.source = Source(run_of(process), process.role, "" if process.rank is None else str(process.rank))
+        self.source = ProcessGroup(run_of(process), process.role, "" if process.rank is None else str(process.rank))
         self.host = process.host
         self.sequence = 0
         self.sent_ns = self.received_ns = 0
@@ -112,7 +112,7 @@ class Gauges:
         series = self._values.setdefault(declared, {})
         series[labels] = series.get(labels, 0) + amount
 
-    def open_span(self, source: Source, span: OpenSpan, age_s: float) -> None:
+    def open_span(self, source: ProcessGroup, span: OpenSpan, age_s: float) -> None:
         """Count a span that has been open for this long."""
         counts = self._values.setdefault(declarations.OPEN_SPANS, {})
         labels = labels_of(source, (("span_name", span.name),))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from rl_insight.collector.derived.declarations import DURATION_BOUNDS
-from rl_insight.collector.run_activity import Run
+from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Declaration, Distribution, Exemplar, Family, LabelItems, Point
 from rl_insight.schema.names import OVERFLOW_LABEL
 
@@ -15,20 +15,20 @@ SECOND = 1_000_000_000
 _BOUNDS_NS = [int(bound * SECOND) for bound in DURATION_BOUNDS]
 
 
-class Source(NamedTuple):
+class ProcessGroup(NamedTuple):
     """Processes that are counted together: those of one role and rank in a run."""
 
-    run: Run
+    run: RunKey
     role: str
     rank: str
 
 
 _Entry = TypeVar("_Entry")
-_Key = tuple[Source, LabelItems]
-OVERFLOW_KEY: _Key = (Source(Run("", "", ""), OVERFLOW_LABEL, ""), ())
+_Key = tuple[ProcessGroup, LabelItems]
+OVERFLOW_KEY: _Key = (ProcessGroup(RunKey("", "", ""), OVERFLOW_LABEL, ""), ())
 
 
-class Table(Generic[_Entry]):
+class BoundedSeries(Generic[_Entry]):
     """The series of one metric; past `limit` everything new shares one series."""
 
     def __init__(self, limit: int) -> None:
@@ -36,7 +36,7 @@ class Table(Generic[_Entry]):
         self.overflow = 0
         self._limit = limit
 
-    def key(self, source: Source, labels: LabelItems, count: int) -> _Key:
+    def key(self, source: ProcessGroup, labels: LabelItems, count: int) -> _Key:
         """Return the key to file `count` spans under."""
         key = (source, labels)
         if key in self.entries or len(self.entries) < self._limit:
@@ -48,16 +48,16 @@ class Table(Generic[_Entry]):
         """Yield every series with its labels."""
         return ((labels_of(*key), entry) for key, entry in self.entries.items())
 
-    def drop_run(self, run: Run) -> None:
+    def drop_run(self, run: RunKey) -> None:
         """Remove every series of a run."""
         for key in [key for key in self.entries if key[0].run == run]:
             del self.entries[key]
 
 
-class Totals(Table[float]):
+class Totals(BoundedSeries[float]):
     """The series of a counter."""
 
-    def add(self, source: Source, labels: LabelItems, amount: float, count: int = 1) -> None:
+    def add(self, source: ProcessGroup, labels: LabelItems, amount: float, count: int = 1) -> None:
         """Add an amount that `count` spans make up."""
         key = self.key(source, labels, count)
         self.entries[key] = self.entries.get(key, 0.0) + amount
@@ -114,10 +114,10 @@ class GrowingDistribution:
         return Distribution(self.count, self.seconds, self.buckets.copy(), exemplars=self.exemplars.copy())
 
 
-class Distributions(Table[GrowingDistribution]):
+class Distributions(BoundedSeries[GrowingDistribution]):
     """The series of a histogram."""
 
-    def add(self, source: Source, labels: LabelItems, group: SpanGroup) -> None:
+    def add(self, source: ProcessGroup, labels: LabelItems, group: SpanGroup) -> None:
         """Add the spans of a group."""
         # Without the rank: a histogram has many lines, and `span_seconds` has the ranks.
         key = self.key(source._replace(rank=""), labels, group.count)
@@ -129,7 +129,7 @@ class Distributions(Table[GrowingDistribution]):
         return Family(declared.name, declared.kind, declared.documentation, points, bounds=DURATION_BOUNDS)
 
 
-def labels_of(source: Source, labels: LabelItems) -> LabelItems:
+def labels_of(source: ProcessGroup, labels: LabelItems) -> LabelItems:
     """Return the labels of a series; empty ones are left out."""
     run = source.run
     own = (

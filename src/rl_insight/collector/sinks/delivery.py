@@ -12,7 +12,7 @@ from rl_insight._version import __version__
 from rl_insight.backoff import Backoff
 from rl_insight.errors import BatchRefusedError, ConfigError, TransportError
 from rl_insight.http_client import Connection, HttpError
-from rl_insight.transport._http_client import retry_after
+from rl_insight.transport.ingest_client import retry_after
 from rl_insight.urls import split_http_url, without_credentials
 
 USER_AGENT = f"rl-insight/{__version__}"
@@ -28,7 +28,7 @@ class TryAgainError(TransportError):
     """A request that may succeed later; `retry_after_s` is what the receiver asked for."""
 
 
-class RefusedError(BatchRefusedError):
+class DeliveryRefusedError(BatchRefusedError):
     """A request that the receiver will never take; `status` is its HTTP status, 0 where it has none."""
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -47,7 +47,7 @@ class Carrier(Protocol):
 
         Raises:
             TryAgainError: it may succeed later.
-            RefusedError: it never will.
+            DeliveryRefusedError: it never will.
         """
 
     def close(self) -> None:
@@ -90,7 +90,9 @@ class HttpCarrier:
                 f"{self.address} answered {reply.status} {reply.sentence}.",
                 retry_after_s=retry_after(reply.headers.get("Retry-After")),
             )
-        raise RefusedError(f"{self.address} refused the request: {reply.status} {reply.sentence}.", reply.status)
+        raise DeliveryRefusedError(
+            f"{self.address} refused the request: {reply.status} {reply.sentence}.", reply.status
+        )
 
     def close(self) -> None:
         """Close the connection; the next `send` opens another one."""
@@ -112,7 +114,7 @@ class Retries:
         """Call `attempt` until it succeeds.
 
         Raises:
-            RefusedError: the receiver will never take the request.
+            DeliveryRefusedError: the receiver will never take the request.
             TransportError: the time is up.
         """
         deadline = time.monotonic() + self._retry_for_s

@@ -9,7 +9,7 @@ from typing import Any
 import cramjam
 
 from rl_insight.collector.base import Sink, SinkContext
-from rl_insight.collector.sinks.delivery import HttpCarrier, RefusedError, Retries, checked_url
+from rl_insight.collector.sinks.delivery import DeliveryRefusedError, HttpCarrier, Retries, checked_url
 from rl_insight.collector.sinks.pushed_series import PushedSeries
 from rl_insight.collector.sinks.write_request import TimeSeries, metadata, write_request
 from rl_insight.errors import TransportError
@@ -151,13 +151,13 @@ class RemoteWriteSink(Sink):
                 raise
             descriptions = b""
         if self._refused > refused_before:
-            raise RefusedError(f"{self._refused - refused_before} samples were left out: {self._last_refusal}")
+            raise DeliveryRefusedError(f"{self._refused - refused_before} samples were left out: {self._last_refusal}")
 
     def _send(self, request: list[TimeSeries], descriptions: bytes = b"") -> None:
         compressed = bytes(cramjam.snappy.compress_raw(write_request(request) + descriptions))
         try:
             self._attempts.run(lambda: self._carrier.send(compressed))
-        except RefusedError as error:
+        except DeliveryRefusedError as error:
             self._last_refusal = str(error)
             self._send_good_part(request, error.status)
         else:

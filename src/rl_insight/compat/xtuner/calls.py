@@ -72,10 +72,10 @@ class TracedCalls:
         self._has_span = has_span
         self._has_events = has_events
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallBlock:
         """Return the block around one call."""
         runtime = self._runtime()
-        call = Call()
+        call = CallBlock()
         if not runtime.enabled:
             return call
         name = str(_ask(self._name, args, kwargs)) if callable(self._name) else self._name
@@ -88,7 +88,7 @@ class TracedCalls:
         return call
 
 
-class Call:
+class CallBlock:
     """The block around one call."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Call:
         """Say what the function returned; returns it."""
         return result if self._samples is None else self._samples.end(result)
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> CallBlock:
         for block in self._blocks:
             self._stack.enter_context(block)
         return self

@@ -73,7 +73,7 @@ class ProducerTraceFile(BatchFiles):
             self.lines.setdefault(self._folder / name, []).append(line)
 
 
-class Recorder:
+class SampleRecorder:
     """Records events of samples."""
 
     file: ProducerTraceFile | None
@@ -102,7 +102,7 @@ class Recorder:
 class SampleSpan:
     """A stage of one or several samples: `.start` and `.end` or `.error` lines, and a phase of each sample."""
 
-    def __init__(self, recorder: Recorder, target: Any, name: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, recorder: SampleRecorder, target: Any, name: str, fields: Mapping[str, Any]) -> None:
         self._recorder = recorder
         self._target = target
         self._name = name

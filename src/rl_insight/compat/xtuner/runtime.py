@@ -15,7 +15,7 @@ from typing import Any
 from rl_insight.compat._recording import is_recording, start_recording
 from rl_insight.compat.xtuner.config import TraceConfig, read_config
 from rl_insight.compat.xtuner.otlp_file import OtlpFile
-from rl_insight.compat.xtuner.producer import ProducerTraceFile, Recorder
+from rl_insight.compat.xtuner.producer import ProducerTraceFile, SampleRecorder
 from rl_insight.compat.xtuner.viewer import Viewer, open_viewer
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.ids import host_name
@@ -46,7 +46,7 @@ _next_writer: Callable[[], int] = itertools.count(1).__next__
 
 
 @dataclass(frozen=True)
-class TraceRuntime(Recorder):
+class TraceRuntime(SampleRecorder):
     """What is traced, and where to; also records events of samples, as the producer trace's recorder does."""
 
     enabled: bool = False

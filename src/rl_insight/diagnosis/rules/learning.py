@@ -21,7 +21,7 @@ from rl_insight.diagnosis.rule import (
     fact,
 )
 from rl_insight.diagnosis.rules.rewards import is_solved
-from rl_insight.diagnosis.tracks import Point, Track
+from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, ratio_text
 
 _FINITE = ("log_prob", "loss", "critic_loss", "gradient_norm", "kl", "entropy", "reward")
@@ -55,7 +55,7 @@ class NonFinite(Rule):
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Look at every value of the metrics that matter."""
-        bad: list[tuple[int, str, Track, Point]] = []
+        bad: list[tuple[int, str, Track, TrackPoint]] = []
         newest: dict[int | None, int] = {}
         for canonical in _FINITE:
             for track in model.metrics.all(canonical):
@@ -72,7 +72,7 @@ class NonFinite(Rule):
             yield Observation(time_ns, step, [self._signal(model, of_step)] if of_step else [])
 
     @staticmethod
-    def _signal(model: RunModel, bad: list[tuple[int, str, Track, Point]]) -> Signal:
+    def _signal(model: RunModel, bad: list[tuple[int, str, Track, TrackPoint]]) -> Signal:
         time_ns, _, track, point = bad[0]
         process = model.processes.get(point.bad_process) if point.bad_process is not None else None
         others = [one.name for _, _, one, _ in bad[1:]]
@@ -102,7 +102,9 @@ class _Baselined(MetricRule):
         """Return the last good values of a metric."""
         return self._good.setdefault(canonical, deque(maxlen=_BASELINE))
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare a point with its baseline."""
         good = self.good(canonical)
         if len(good) < self.least:
@@ -114,11 +116,11 @@ class _Baselined(MetricRule):
             return []
         return [signal]
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return what is wrong with a point."""
         raise NotImplementedError
 
-    def signal(self, track: Track, point: Point, usual: float, title: str, why: str, severity: Severity) -> Signal:
+    def signal(self, track: Track, point: TrackPoint, usual: float, title: str, why: str, severity: Severity) -> Signal:
         """Return a finding about a metric and its baseline."""
         return Signal(
             {"metric": track.name},
@@ -169,7 +171,9 @@ class EntropyCollapse(_Baselined):
     metrics = ("entropy",)
     warm_up = 3
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare a point with the beginning of the run."""
         good = self.good(canonical)
         if len(good) < self.least:
@@ -200,7 +204,7 @@ class EntropyExplosion(_Baselined):
     parameters = (Parameter("factor", 3, "Compared with the baseline"), Parameter("floor", 1.0, "Never below this"))
     metrics = ("entropy",)
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return an entropy that is far above its baseline."""
         del number
         if point.value < max(self["factor"] * usual, self["floor"]) or reward_rises(model, point.step):
@@ -224,7 +228,7 @@ class KlBlowup(_Baselined):
     rank = 54
     explains = frozenset({"reward_drop", "length_explosion", "entropy_explosion"})
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a KL that is far above its baseline."""
         del model, number
         value = point.value
@@ -255,7 +259,7 @@ class GradientSpike(_Baselined):
     metrics = ("gradient_norm",)
     rank = 54
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a gradient that is far above its baseline."""
         del model, number
         # Once the tasks are solved gradients are tiny, and ten times tiny is nothing.
@@ -283,7 +287,7 @@ class LengthExplosion(_Baselined):
     explains = frozenset({"truncation", "step_regression"})
     rank = 54
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a length that is far above its baseline."""
         del number
         if usual <= 0 or point.value < self["factor"] * usual or reward_gained(model, point.step):
@@ -304,7 +308,7 @@ class LengthCollapse(_Baselined):
     metrics = ("response_length",)
     rank = 54
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a length that is far below its baseline."""
         del number
         if point.value > self["share"] * usual or reward_gained(model, point.step):
@@ -324,7 +328,7 @@ class MoeImbalance(_Baselined):
     parameters = (Parameter("factor", 3, "Compared with the baseline"),)
     metrics = ("moe_violation",)
 
-    def compare(self, model: RunModel, track: Track, number: int, point: Point, usual: float) -> Signal | None:
+    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a load that is far from even."""
         del model, number
         if usual <= 0 or point.value < self["factor"] * usual:
@@ -349,7 +353,9 @@ class MismatchGrowth(MetricRule):
     metrics = ("probability_difference", "logprob_difference", "mismatch_kl")
     rank = 53
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Look for a steady rise."""
         del model, canonical
         values = [*track.before(number, int(self["points"]) - 1), point.value]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rule import MetricRule, Parameter, Severity, Signal, fact
 from rl_insight.diagnosis.rules.rewards import changes, is_solved
-from rl_insight.diagnosis.tracks import Point, Track
+from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, share_text
 
 
@@ -25,12 +25,14 @@ class _Limit(MetricRule):
         del canonical
         return self["limit"]
 
-    def measured(self, canonical: str, point: Point) -> float:
+    def measured(self, canonical: str, point: TrackPoint) -> float:
         """Return what is compared with the limit."""
         del canonical
         return point.value
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare a point with its limit."""
         del model, number
         value, limit = self.measured(canonical, point), self.limit_of(canonical)
@@ -116,11 +118,13 @@ class DeadGroups(_Limit):
     explanation = "With equal rewards the advantage is 0, and so is the gradient."
     rank = 57
 
-    def measured(self, canonical: str, point: Point) -> float:
+    def measured(self, canonical: str, point: TrackPoint) -> float:
         """Return the share of dead groups."""
         return point.value if canonical == "dead_group_share" else 1.0 - point.value
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Add whether the tasks are too easy or too hard."""
         found = super().look(model, canonical, track, number, point)
         reward = model.metrics.track("reward")
@@ -186,7 +190,7 @@ class ImportanceWeights(_Limit):
     explanation = "A weight of 1 means that samples come from the policy that is trained."
     as_share = False
 
-    def measured(self, canonical: str, point: Point) -> float:
+    def measured(self, canonical: str, point: TrackPoint) -> float:
         """Return how far a value is outside of its range; 0 inside."""
         if canonical == "effective_sample_size":
             return 1.0 if point.value < self["size"] else 0.0
@@ -197,7 +201,9 @@ class ImportanceWeights(_Limit):
         del canonical
         return 0.5
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Say the value itself."""
         found = super().look(model, canonical, track, number, point)
         for signal in found or []:
@@ -250,7 +256,7 @@ class SmallEffectiveBatch(_Limit):
     what = "The unused share of the batch"
     explanation = "The gradient is made of what is left."
 
-    def measured(self, canonical: str, point: Point) -> float:
+    def measured(self, canonical: str, point: TrackPoint) -> float:
         """Return what is not used."""
         del canonical
         return 1.0 - point.value
@@ -284,7 +290,7 @@ class UselessCritic(_Limit):
     what = "The variance that the critic does not explain"
     explanation = "Its values are no better than the mean reward."
 
-    def measured(self, canonical: str, point: Point) -> float:
+    def measured(self, canonical: str, point: TrackPoint) -> float:
         """Return how far the value is below its limit."""
         del canonical
         return 1.0 - point.value
@@ -310,7 +316,9 @@ class NoUpdate(MetricRule):
         super().__init__(values)
         self._was_positive: set[str] = set()
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Look for exact zeros; a schedule that ends at 0 is no fault."""
         if point.value > 0:
             self._was_positive.add(canonical)

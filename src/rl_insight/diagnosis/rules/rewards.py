@@ -11,7 +11,7 @@ from rl_insight.diagnosis.robust import median, noise
 from rl_insight.diagnosis.rule import MetricRule, Parameter, Rule, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.rules.calls import ToolErrors
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.tracks import Point, Track
+from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, share_text
 
 _LEAST_REWARDS = 20
@@ -87,7 +87,9 @@ class RewardDrop(MetricRule):
         self._highest = float("-inf")
         self._bad: list[tuple[int | None, float]] = []
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare a point with the good ones before."""
         del canonical, number
         value = point.value
@@ -230,7 +232,9 @@ class ConstantReward(MetricRule):
     rank = 51
     explains = frozenset({"reward_drop", "dead_groups", "no_update"})
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare a point with those before it."""
         del canonical
         values = [*track.before(number, int(self["steps"]) - 1), point.value]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rl_insight.exchange.exporting import rows
-from rl_insight.exchange.exporting.rows import ProcessRow, Selection, SeriesRow
+from rl_insight.exchange.exporting.rows import ExportedProcess, ExportedSeries, Selection
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.sessions.model import REPORTED, Session
 from rl_insight.store import queries
@@ -119,7 +119,7 @@ class _Batches:
     def _position(self, series_id: int) -> int:
         position = self._known_series.get(series_id)
         if position is None:
-            one: SeriesRow = self._series[series_id]
+            one: ExportedSeries = self._series[series_id]
             labels = msgspec.json.encode(one.labels).decode()
             position = self._builder.add_series(one.name, one.kind, one.documentation, labels)
             self._known_series[series_id] = position
@@ -166,5 +166,5 @@ def _snapshot(session: Session) -> dict[str, object]:
     return {"session_id": session.session_id} | {name: value for name, value in told if value not in (None, {})}
 
 
-def _process(row: ProcessRow) -> Process:
+def _process(row: ExportedProcess) -> Process:
     return Process(**{name: getattr(row, name) for name in Process.__struct_fields__})

@@ -34,7 +34,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return self.lane is None and self.session_id is None
 
 
-class ProcessRow(msgspec.Struct, frozen=True):
+class ExportedProcess(msgspec.Struct, frozen=True):
     """A process of the run."""
 
     number: int
@@ -58,25 +58,25 @@ _event_fields: Any = _make_type("_event_fields", (*_PLACE_FIELDS, *Events.COLUMN
 _log_fields: Any = _make_type("_log_fields", (*_PLACE_FIELDS, *Logs.COLUMNS))
 
 
-class SpanRow(_span_fields):  # type: ignore[misc]
+class ExportedSpan(_span_fields):  # type: ignore[misc]
     """A span, as it was recorded."""
 
     __slots__ = ()
 
 
-class EventRow(_event_fields):  # type: ignore[misc]
+class ExportedEvent(_event_fields):  # type: ignore[misc]
     """An event, as it was recorded."""
 
     __slots__ = ()
 
 
-class LogRow(_log_fields):  # type: ignore[misc]
+class ExportedLog(_log_fields):  # type: ignore[misc]
     """A log line, as it was recorded."""
 
     __slots__ = ()
 
 
-class SampleRow(NamedTuple):
+class ExportedSample(NamedTuple):
     """A value of a gauge or counter."""
 
     process: int
@@ -101,7 +101,7 @@ class HistogramRow(NamedTuple):
     counts: list[int]
 
 
-class SeriesRow(msgspec.Struct, frozen=True):
+class ExportedSeries(msgspec.Struct, frozen=True):
     """A metric with its labels."""
 
     series_id: int
@@ -173,18 +173,18 @@ _INSTANT_FRAGMENTS = _SPAN_FRAGMENTS | {
 }
 
 
-def processes(cursor: Cursor) -> list[ProcessRow]:
+def processes(cursor: Cursor) -> list[ExportedProcess]:
     """Return the processes, by role and rank."""
-    names = ProcessRow.__struct_fields__
+    names = ExportedProcess.__struct_fields__
     rows = (dict(zip(names, row, strict=True)) for row in cursor.execute(_PROCESSES).fetchall())
-    return [ProcessRow(**(row | {"labels": _texts(row["labels"])})) for row in rows]
+    return [ExportedProcess(**(row | {"labels": _texts(row["labels"])})) for row in rows]
 
 
-def series(cursor: Cursor) -> dict[int, SeriesRow]:
+def series(cursor: Cursor) -> dict[int, ExportedSeries]:
     """Return the series by their numbers."""
-    names = SeriesRow.__struct_fields__
+    names = ExportedSeries.__struct_fields__
     rows = (dict(zip(names, row, strict=True)) for row in cursor.execute(_SERIES).fetchall())
-    return {row["series_id"]: SeriesRow(**(row | {"labels": _texts(row["labels"])})) for row in rows}
+    return {row["series_id"]: ExportedSeries(**(row | {"labels": _texts(row["labels"])})) for row in rows}
 
 
 def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
@@ -193,10 +193,10 @@ def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
     return found
 
 
-def spans(cursor: Cursor, selection: Selection, order: str = "process") -> Iterator[SpanRow]:
+def spans(cursor: Cursor, selection: Selection, order: str = "process") -> Iterator[ExportedSpan]:
     """Yield spans, ended and open, by process or by lane, then by start."""
     where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
-    yield from map(SpanRow._make, _stream(cursor, _SPANS.format(where=where, order=_ORDERS[order]), given))
+    yield from map(ExportedSpan._make, _stream(cursor, _SPANS.format(where=where, order=_ORDERS[order]), given))
 
 
 def count_spans(cursor: Cursor, selection: Selection) -> int:
@@ -212,23 +212,23 @@ def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
     return {number for (number,) in cursor.execute(_FAR_PARENTS.format(where=where), given).fetchall()}
 
 
-def events(cursor: Cursor, selection: Selection) -> Iterator[EventRow]:
+def events(cursor: Cursor, selection: Selection) -> Iterator[ExportedEvent]:
     """Yield events by process and time."""
     where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
-    yield from map(EventRow._make, _stream(cursor, _EVENTS.format(where=where), given))
+    yield from map(ExportedEvent._make, _stream(cursor, _EVENTS.format(where=where), given))
 
 
-def logs(cursor: Cursor, selection: Selection) -> Iterator[LogRow]:
+def logs(cursor: Cursor, selection: Selection) -> Iterator[ExportedLog]:
     """Yield log lines by process and time."""
     where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
-    yield from map(LogRow._make, _stream(cursor, _LOGS.format(where=where), given))
+    yield from map(ExportedLog._make, _stream(cursor, _LOGS.format(where=where), given))
 
 
-def samples(cursor: Cursor, selection: Selection) -> Iterator[SampleRow]:
+def samples(cursor: Cursor, selection: Selection) -> Iterator[ExportedSample]:
     """Yield values of gauges and counters by process and time."""
     if selection.has_metrics:
         where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
-        yield from map(SampleRow._make, _stream(cursor, _SAMPLES.format(where=where), given))
+        yield from map(ExportedSample._make, _stream(cursor, _SAMPLES.format(where=where), given))
 
 
 def histograms(cursor: Cursor, selection: Selection) -> Iterator[HistogramRow]:

@@ -23,7 +23,7 @@ _MAX_BODY_BYTES = 8 * 1024 * 1024
 _GIVE_UP_S = 120.0
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class ImportReceipt(msgspec.Struct, frozen=True):
     """What became of some batches."""
 
     new: int = 0
@@ -35,7 +35,7 @@ class Destination(ABC):
     """Takes batches; they are stored when `send` returns."""
 
     @abstractmethod
-    def send(self, batches: Sequence[Batch]) -> Receipt:
+    def send(self, batches: Sequence[Batch]) -> ImportReceipt:
         """Store batches, each once.
 
         Raises:
@@ -55,7 +55,7 @@ class StoreDestination(Destination):
         self._runs = runs
         self._admission = Admission()
 
-    def send(self, batches: Sequence[Batch]) -> Receipt:
+    def send(self, batches: Sequence[Batch]) -> ImportReceipt:
         """Commit batches to their runs."""
         by_run: dict[str, list[Batch]] = {}
         for batch in batches:
@@ -64,7 +64,7 @@ class StoreDestination(Destination):
         for run_id, some in by_run.items():
             with self._runs.open(run_id, create=True) as store:
                 new += sum(store.commit(some, live=False))
-        return Receipt(new, len(batches) - new)
+        return ImportReceipt(new, len(batches) - new)
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
         """Ask for as much as one commit writes best, within bounds."""
@@ -76,7 +76,7 @@ def _rows(batch: Batch) -> int:
     return len(batch.rows) if isinstance(batch, SessionBatch) else len(batch.spans)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ServerAnswer(msgspec.Struct, frozen=True):
     """What a server said to one request of frames."""
 
     status: int
@@ -94,11 +94,11 @@ class ServerDestination(Destination):
         pause: how to wait.
     """
 
-    def __init__(self, post: Callable[[bytes], Answer], pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, post: Callable[[bytes], ServerAnswer], pause: Callable[[float], None] = time.sleep) -> None:
         self._post = post
         self._pause = pause
 
-    def send(self, batches: Sequence[Batch]) -> Receipt:
+    def send(self, batches: Sequence[Batch]) -> ImportReceipt:
         """Post batches in as few requests as their size allows."""
         new = duplicates = 0
         body = bytearray()
@@ -112,9 +112,9 @@ class ServerDestination(Destination):
         if body:
             answer = self._deliver(bytes(body))
             new, duplicates = new + answer.accepted, duplicates + answer.duplicates
-        return Receipt(new, duplicates)
+        return ImportReceipt(new, duplicates)
 
-    def _deliver(self, body: bytes) -> Answer:
+    def _deliver(self, body: bytes) -> ServerAnswer:
         deadline = time.monotonic() + _GIVE_UP_S
         while True:
             answer = self._post(body)

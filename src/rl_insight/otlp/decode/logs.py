@@ -6,7 +6,7 @@ import struct
 import time
 from typing import Any
 
-from rl_insight.otlp.decode.rows import LAST_NS, Rows
+from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
 from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain, plain_value
 from rl_insight.otlp.mapping import OTHER_LANE, level_of
 
@@ -14,7 +14,7 @@ _TRACE = struct.Struct(">QQ").unpack
 _SPAN = struct.Struct(">Q").unpack
 
 
-class LogRows(Rows):
+class LogRows(DecodedRows):
     """Writes log records; the scope is the logger."""
 
     def add_scope(self, scope: Any) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from rl_insight.metrics import Distribution
 from rl_insight.metrics.foreign_buckets import SCALES, explicit_codes, exponential_counts
 from rl_insight.metrics.totals import Added, SeriesTotal, TotalsTable
-from rl_insight.otlp.decode.rows import LAST_NS, Rows
+from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
 from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.schema import Process
 from rl_insight.schema.names import label_name, metric_name
@@ -22,7 +22,7 @@ _NO_VALUE = 1
 _encode = msgspec.json.Encoder().encode
 
 
-class MetricRows(Rows):
+class MetricRows(DecodedRows):
     """Writes metrics; totals are added up over the requests of a process."""
 
     def __init__(self, process: Process, totals: TotalsTable) -> None:

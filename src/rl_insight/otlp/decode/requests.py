@@ -29,7 +29,7 @@ PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 
 
-class Signal(enum.Enum):
+class OtlpSignal(enum.Enum):
     """The three kinds of OTLP requests."""
 
     TRACES = "traces"
@@ -37,10 +37,10 @@ class Signal(enum.Enum):
     LOGS = "logs"
 
 
-_MESSAGES: dict[Signal, tuple[type[Message], type[Message]]] = {
-    Signal.TRACES: (ExportTraceServiceRequest, ExportTraceServiceResponse),
-    Signal.METRICS: (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
-    Signal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse),
+_MESSAGES: dict[OtlpSignal, tuple[type[Message], type[Message]]] = {
+    OtlpSignal.TRACES: (ExportTraceServiceRequest, ExportTraceServiceResponse),
+    OtlpSignal.METRICS: (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
+    OtlpSignal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse),
 }
 """The request and the answer of each signal."""
 _MAX_RESOURCES = 10_000
@@ -49,7 +49,7 @@ _ID_KEYS = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id"
 _MAX_DEPTH = 100
 
 
-def read_request(signal: Signal, body: bytes, *, is_json: bool, max_items: int = sys.maxsize) -> Any:
+def read_request(signal: OtlpSignal, body: bytes, *, is_json: bool, max_items: int = sys.maxsize) -> Any:
     """Return the request message in a body.
 
     Raises:
@@ -76,7 +76,7 @@ def resources_of(request: Any) -> Any:
     return getattr(request, request.DESCRIPTOR.fields[0].name)
 
 
-def _parse(signal: Signal, body: bytes, request: Message) -> None:
+def _parse(signal: OtlpSignal, body: bytes, request: Message) -> None:
     try:
         request.ParseFromString(body)
     except (DecodeError, RecursionError) as error:
@@ -85,7 +85,7 @@ def _parse(signal: Signal, body: bytes, request: Message) -> None:
         ) from error
 
 
-def _read_json(signal: Signal, body: bytes) -> Any:
+def _read_json(signal: OtlpSignal, body: bytes) -> Any:
     request = _MESSAGES[signal][0]()
     try:
         decoded = msgspec.json.decode(body, type=dict[str, Any])
@@ -125,7 +125,7 @@ def _base64_of(text: str) -> str:
         raise SchemaError(f"not an OTLP request: {text[:40]!r} is not a hexadecimal id.") from error
 
 
-def answer(signal: Signal, rejected: int, problem: str) -> Message:
+def answer(signal: OtlpSignal, rejected: int, problem: str) -> Message:
     """Return the answer to a request: with a partial success when something was rejected."""
     response = _MESSAGES[signal][1]()
     if rejected or problem:

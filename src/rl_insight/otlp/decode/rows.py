@@ -12,7 +12,7 @@ LAST_NS = 2**62
 """Later times are cut to this one, which any column can hold."""
 
 
-class Rows(ABC):
+class DecodedRows(ABC):
     """Writes one signal of one process into a builder, and counts what cannot be taken."""
 
     def __init__(self, process: Process) -> None:

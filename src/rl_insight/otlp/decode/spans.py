@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from rl_insight.otlp.decode.rows import LAST_NS, Rows
+from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
 from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain
 from rl_insight.otlp.mapping import EVENT_SEGMENT, LANE, OTHER_LANE, SEGMENT, STATE_NAME, STATUS
 from rl_insight.schema import NO_STEP, Process
@@ -29,7 +29,7 @@ _KNOWN = frozenset(
 """Attributes that have a column, or repeat what the process says."""
 
 
-class SpanRows(Rows):
+class SpanRows(DecodedRows):
     """Writes spans, their events as instants, and instants that were sent as spans."""
 
     def __init__(self, process: Process) -> None:

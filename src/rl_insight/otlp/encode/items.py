@@ -71,7 +71,7 @@ class LogItem(NamedTuple):
     attributes: dict[str, Any]
 
 
-class Buckets(NamedTuple):
+class ExponentialBuckets(NamedTuple):
     """Adjoining buckets of an exponential histogram."""
 
     offset: int
@@ -187,7 +187,7 @@ def _log(batch: Batch, row: tuple[Any, ...]) -> LogItem:
     )
 
 
-def exponential_buckets(buckets: Mapping[int, int]) -> tuple[int, Buckets, Buckets]:
+def exponential_buckets(buckets: Mapping[int, int]) -> tuple[int, ExponentialBuckets, ExponentialBuckets]:
     """Return buckets by code (see `rl_insight.schema.histogram`) as zero count, positive and negative buckets."""
     sides: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for code, count in buckets.items():
@@ -198,8 +198,8 @@ def exponential_buckets(buckets: Mapping[int, int]) -> tuple[int, Buckets, Bucke
     return buckets.get(0, 0), _dense(sides[0]), _dense(sides[1])
 
 
-def _dense(counts: dict[int, int]) -> Buckets:
+def _dense(counts: dict[int, int]) -> ExponentialBuckets:
     if not counts:
-        return Buckets(0, [])
+        return ExponentialBuckets(0, [])
     first, last = min(counts), max(counts)
-    return Buckets(first, [counts.get(index, 0) for index in range(first, last + 1)])
+    return ExponentialBuckets(first, [counts.get(index, 0) for index in range(first, last + 1)])

@@ -11,8 +11,8 @@ from rl_insight.metrics import Distribution, Family, Point
 from rl_insight.otlp.encode.items import (
     EXPONENTIAL_SCALE,
     SCOPE,
-    Buckets,
     EventItem,
+    ExponentialBuckets,
     LogItem,
     SpanItem,
     exponential_buckets,
@@ -117,7 +117,7 @@ def _point(family: Family, point: Point, start_ns: int) -> _Object:
     return found
 
 
-def _side(buckets: Buckets) -> _Object:
+def _side(buckets: ExponentialBuckets) -> _Object:
     return {"offset": buckets.offset, "bucketCounts": list(map(str, buckets.counts))}
 
 

@@ -18,8 +18,8 @@ from rl_insight.metrics import Distribution, Exemplar, Family, LabelItems, Point
 from rl_insight.otlp.encode.items import (
     EXPONENTIAL_SCALE,
     SCOPE,
-    Buckets,
     EventItem,
+    ExponentialBuckets,
     LogItem,
     SpanItem,
     exponential_buckets,
@@ -192,7 +192,7 @@ def _exponential(found: Distribution, labels: LabelItems) -> bytes:
     return body
 
 
-def _side(buckets: Buckets) -> bytes:
+def _side(buckets: ExponentialBuckets) -> bytes:
     return tag(1, VARINT) + zigzag(buckets.offset) + _FIELD[2] + sized(b"".join(map(varint, buckets.counts)))
 
 

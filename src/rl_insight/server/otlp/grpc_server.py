@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import grpc  # type: ignore[import-untyped]  # it ships no types
 
 from rl_insight.errors import SchemaError, TooLargeError
-from rl_insight.otlp.decode.requests import Signal, answer
+from rl_insight.otlp.decode.requests import OtlpSignal, answer
 from rl_insight.otlp.mapping import SERVICES
 from rl_insight.server.http.bodies import OVERLOADED
 from rl_insight.server.http.security import bearer_matches
@@ -52,7 +52,7 @@ class OtlpGrpcServer:
             options=options,
             maximum_concurrent_rpcs=_MAX_CALLS,
         )
-        for signal in Signal:
+        for signal in OtlpSignal:
             # Without a deserializer the raw bytes come through: they are hashed and checked by the receiver.
             handler = grpc.unary_unary_rpc_method_handler(
                 self._export(signal), response_serializer=lambda message: message.SerializeToString()
@@ -77,7 +77,7 @@ class OtlpGrpcServer:
         certificate = Path(settings.tls_cert).expanduser().read_bytes()
         return int(self._server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)])))
 
-    def _export(self, signal: Signal) -> Callable[[bytes, grpc.ServicerContext], Any]:
+    def _export(self, signal: OtlpSignal) -> Callable[[bytes, grpc.ServicerContext], Any]:
         def export(body: bytes, context: grpc.ServicerContext) -> Any:
             self._check_token(context)
             services = self._services
@@ -93,7 +93,7 @@ class OtlpGrpcServer:
 
         return export
 
-    def _stored(self, signal: Signal, body: bytes, context: grpc.ServicerContext) -> OtlpOutcome:
+    def _stored(self, signal: OtlpSignal, body: bytes, context: grpc.ServicerContext) -> OtlpOutcome:
         services = self._services
         try:
             submission = services.otlp.submit(signal, body, is_json=False, peer=_host(context), route=_ROUTE)

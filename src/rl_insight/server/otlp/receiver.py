@@ -15,8 +15,8 @@ import msgspec
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode.convert import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook
-from rl_insight.otlp.decode.requests import Signal, read_request, resources_of
-from rl_insight.otlp.decode.rows import Rows
+from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
+from rl_insight.otlp.decode.rows import DecodedRows
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.counters import ServerCounters
@@ -31,7 +31,7 @@ _LARGE_BYTES = 4 * 1024 * 1024
 class OtlpSubmission:
     """One OTLP request on its way into the store."""
 
-    def __init__(self, submission: Submission, taken: list[tuple[_Sender, Rows]]) -> None:
+    def __init__(self, submission: Submission, taken: list[tuple[_Sender, DecodedRows]]) -> None:
         self._submission = submission
         self._rejected = sum(rows.rejected for _, rows in taken)
         self._problem = next((f"not taken: {rows.problem}." for _, rows in reversed(taken) if rows.rejected), "")
@@ -123,7 +123,7 @@ class OtlpReceiver:
         self._senders: OrderedDict[tuple[str, str], _Sender] = OrderedDict()
         self._recent: OrderedDict[bytes, tuple[float, OtlpSubmission]] = OrderedDict()
 
-    def submit(self, signal: Signal, body: bytes, *, is_json: bool, peer: str, route: str) -> OtlpSubmission:
+    def submit(self, signal: OtlpSignal, body: bytes, *, is_json: bool, peer: str, route: str) -> OtlpSubmission:
         """Read a request and start to write it; does not wait for the commit.
 
         Raises:
@@ -158,9 +158,9 @@ class OtlpReceiver:
             return None
         return found[1]
 
-    def _convert(self, signal: Signal, request: Any, size: int, peer: str, route: str) -> OtlpSubmission:
+    def _convert(self, signal: OtlpSignal, request: Any, size: int, peer: str, route: str) -> OtlpSubmission:
         batches: list[tuple[Batch, int]] = []
-        taken: list[tuple[_Sender, Rows]] = []
+        taken: list[tuple[_Sender, DecodedRows]] = []
         resources = resources_of(request)
         share = size // max(len(resources), 1)
         for entry in resources:

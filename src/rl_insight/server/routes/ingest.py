@@ -14,7 +14,7 @@ from rl_insight.server.counters import Reservation
 from rl_insight.server.http.bodies import BodyError, decompress, read_body
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
-from rl_insight.transport._http_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from rl_insight.server.http.answers import RunParameter
-from rl_insight.server.live import LiveFeed
+from rl_insight.server.live import LiveNotes
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -45,7 +45,7 @@ async def live(
 
 
 async def _stream(
-    request: Request, feed: LiveFeed, services: Services, version: int, run: str | None
+    request: Request, feed: LiveNotes, services: Services, version: int, run: str | None
 ) -> AsyncIterator[bytes]:
     yield f"retry: {_RETRY_MS}\nid: {min(version, feed.version)}\nevent: hello\ndata: {{}}\n\n".encode()
     silent_s = 0.0

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from rl_insight.errors import SchemaError, TooLargeError
-from rl_insight.otlp.decode.requests import JSON, PROTOBUF, Signal, answer, encoded_answer, encoded_error
+from rl_insight.otlp.decode.requests import JSON, PROTOBUF, OtlpSignal, answer, encoded_answer, encoded_error
 from rl_insight.server.http.bodies import BodyError, decompress
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S
@@ -44,22 +44,22 @@ _DOCUMENTED: dict[str, Any] = {
 @router.post("/v1/traces", **_DOCUMENTED)
 async def traces(request: Request) -> Response:
     """Take OTLP traces."""
-    return await _take(request, Signal.TRACES)
+    return await _take(request, OtlpSignal.TRACES)
 
 
 @router.post("/v1/metrics", **_DOCUMENTED)
 async def metrics(request: Request) -> Response:
     """Take OTLP metrics."""
-    return await _take(request, Signal.METRICS)
+    return await _take(request, OtlpSignal.METRICS)
 
 
 @router.post("/v1/logs", **_DOCUMENTED)
 async def logs(request: Request) -> Response:
     """Take OTLP logs."""
-    return await _take(request, Signal.LOGS)
+    return await _take(request, OtlpSignal.LOGS)
 
 
-async def _take(request: Request, signal: Signal) -> Response:
+async def _take(request: Request, signal: OtlpSignal) -> Response:
     services: Services = request.app.state.services
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = media_type == JSON
@@ -86,7 +86,7 @@ async def _take(request: Request, signal: Signal) -> Response:
 
 
 async def _submitted(
-    request: Request, services: Services, signal: Signal, body: bytes, *, is_json: bool
+    request: Request, services: Services, signal: OtlpSignal, body: bytes, *, is_json: bool
 ) -> OtlpSubmission:
     encoding = request.headers.get("content-encoding", "")
     peer = request.client.host if request.client else ""

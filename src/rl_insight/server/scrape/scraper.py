@@ -116,7 +116,7 @@ class Scraper:
             page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
             feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
             name_of = self._hub_names.get if target.forwards else self._client_name if target.is_client else None
-            reader = PageReader(builder, target, feed.totals, now_ns, name_of)
+            reader = TargetReader(builder, target, feed.totals, now_ns, name_of)
             await asyncio.to_thread(reader.read, page)
             feed.names |= reader.run_names
         except (ScrapeError, ValueError) as error:
@@ -198,7 +198,7 @@ def _hub_names(namespace: str) -> dict[str, str]:
     return {prefix + stem: _HUB_PREFIX + stem.removeprefix("collector_") for stem in stems}
 
 
-class PageReader:
+class TargetReader:
     """Turns a page of metrics into rows; counters of a target that restarted continue where they were.
 
     With `name_of`, metrics are kept under the names that it returns, and left out where it returns None.

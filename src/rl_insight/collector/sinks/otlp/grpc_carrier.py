@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import grpc  # type: ignore[import-untyped]  # it ships no types
 
-from rl_insight.collector.sinks.delivery import USER_AGENT, RefusedError, TryAgainError, checked_url
+from rl_insight.collector.sinks.delivery import USER_AGENT, DeliveryRefusedError, TryAgainError, checked_url
 from rl_insight.otlp.mapping import SERVICES
 from rl_insight.otlp.wire import fields
 from rl_insight.urls import host_and_port, without_credentials
@@ -72,7 +72,7 @@ class OtlpGrpcCarrier:
             self._export = self._channel.unary_unary(self._method)
         return self._export
 
-    def _judged(self, error: Any) -> TryAgainError | RefusedError:
+    def _judged(self, error: Any) -> TryAgainError | DeliveryRefusedError:
         code, sentence = error.code(), " ".join((error.details() or "").split())[:300]
         delay_s = _retry_delay(error)
         if code is grpc.StatusCode.UNAVAILABLE:
@@ -80,7 +80,7 @@ class OtlpGrpcCarrier:
             self.close()
         if code in _PASSING_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
             return TryAgainError(f"{self.address} answered {code.name} {sentence}.", retry_after_s=delay_s)
-        return RefusedError(f"{self.address} refused the request: {code.name} {sentence}.")
+        return DeliveryRefusedError(f"{self.address} refused the request: {code.name} {sentence}.")
 
 
 def _retry_delay(error: Any) -> float | None:

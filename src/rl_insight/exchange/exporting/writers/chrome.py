@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from rl_insight.exchange.exporting import rows
-from rl_insight.exchange.exporting.rows import EventRow, LogRow, ProcessRow, Selection, SpanRow
+from rl_insight.exchange.exporting.rows import ExportedEvent, ExportedLog, ExportedProcess, ExportedSpan, Selection
 from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.schema.records import read_object
 from rl_insight.store import queries
@@ -49,7 +49,7 @@ class _Thread:
         self.number = number
         """Its place among the threads of the lane."""
         self.tid = tid
-        self.running: list[tuple[int, SpanRow]] = []
+        self.running: list[tuple[int, ExportedSpan]] = []
         """Spans that run, with their ends; the innermost is the last."""
 
 
@@ -65,7 +65,7 @@ class _Lane:
         """A heap of the times at which threads become idle, with their numbers."""
         self._idle: list[int] = []
 
-    def place(self, span: SpanRow, end_ns: int) -> _Thread | None:
+    def place(self, span: ExportedSpan, end_ns: int) -> _Thread | None:
         """Return the thread on which a span belongs, that of its parent if it fits there; None for one more."""
         home = self.drawn_on.get(span.parent_id)
         outer = None if home is None else self._innermost(home, span.start_ns)
@@ -82,21 +82,21 @@ class _Lane:
             heappush(self._idle, heappop(self._busy)[1])
         return self.threads[heappop(self._idle)] if self._idle else None
 
-    def draw(self, thread: _Thread, span: SpanRow, end_ns: int) -> None:
+    def draw(self, thread: _Thread, span: ExportedSpan, end_ns: int) -> None:
         """Put a span on a thread."""
         if self._innermost(thread, span.start_ns) is None:
             heappush(self._busy, (end_ns, thread.number))
         thread.running.append((end_ns, span))
         self.drawn_on[span.span_id] = thread
 
-    def _innermost(self, thread: _Thread, at_ns: int) -> tuple[int, SpanRow] | None:
+    def _innermost(self, thread: _Thread, at_ns: int) -> tuple[int, ExportedSpan] | None:
         running = thread.running
         while running and running[-1][0] <= at_ns:
             self.drawn_on.pop(running.pop()[1].span_id, None)
         return running[-1] if running else None
 
 
-def _may_enclose(outer: SpanRow, inner: SpanRow) -> bool:
+def _may_enclose(outer: ExportedSpan, inner: ExportedSpan) -> bool:
     """Tell whether time alone puts one into the other: spans of other tools' traces have no ids to tell by."""
     if not outer.trace_high or not inner.trace_high:
         return True
@@ -119,7 +119,7 @@ class _Trace:
         # An arrow leads from them to their children.
         self._far_parents = rows.far_parents(cursor, selection)
         self._drawn: dict[int, _Slice] = {}
-        self._waiting: list[tuple[SpanRow, _Slice]] = []
+        self._waiting: list[tuple[ExportedSpan, _Slice]] = []
         self._flows = 0
         self._pending: list[bytes] = []
         self._written = 0
@@ -166,7 +166,7 @@ class _Trace:
             self._add({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
             self._add({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
 
-    def _new_thread(self, lane: _Lane, row: SpanRow | EventRow | LogRow) -> _Thread:
+    def _new_thread(self, lane: _Lane, row: ExportedSpan | ExportedEvent | ExportedLog) -> _Thread:
         pid = self._pids[row.process]
         tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
         thread = _Thread(len(lane.threads), tid)
@@ -178,7 +178,7 @@ class _Trace:
         self._add({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
         return thread
 
-    def _add_span(self, span: SpanRow) -> None:
+    def _add_span(self, span: ExportedSpan) -> None:
         is_open = span.duration_ns < 0
         # What is open is drawn up to the last moment of the run.
         end_ns = max(self._end_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
@@ -219,7 +219,7 @@ class _Trace:
             self._add(shared | start)
             self._add(shared | end)
 
-    def _add_instant(self, row: EventRow | LogRow, category: str) -> None:
+    def _add_instant(self, row: ExportedEvent | ExportedLog, category: str) -> None:
         pid = self._pids[row.process]
         lane = self._lanes.setdefault(row.lane_id, _Lane())
         tid = (lane.threads[0] if lane.threads else self._new_thread(lane, row)).tid
@@ -232,7 +232,7 @@ class _Trace:
             {
                 "ph": "i",
                 "s": "t",
-                "name": row.message if isinstance(row, LogRow) else row.name,
+                "name": row.message if isinstance(row, ExportedLog) else row.name,
                 "cat": category,
                 "pid": pid,
                 "tid": tid,
@@ -257,7 +257,7 @@ class _Trace:
                 )
 
 
-def _arguments(span: SpanRow, *, is_open: bool) -> dict[str, Any]:
+def _arguments(span: ExportedSpan, *, is_open: bool) -> dict[str, Any]:
     found = read_object(span.attributes)
     found["span_id"] = f"{span.span_id:016x}"
     found["trace_id"] = f"{span.trace_high:016x}{span.trace_low:016x}"
@@ -271,7 +271,7 @@ def _arguments(span: SpanRow, *, is_open: bool) -> dict[str, Any]:
     return found
 
 
-def _optional(span: SpanRow) -> Iterator[tuple[str, Any]]:
+def _optional(span: ExportedSpan) -> Iterator[tuple[str, Any]]:
     yield "lane", span.lane
     yield "error", span.error
     yield "step", span.step
@@ -283,7 +283,7 @@ def _counter_name(name: str, labels: dict[str, str]) -> str:
     return f"{name}{{{shown}}}" if shown else name
 
 
-def process_title(process: ProcessRow) -> str:
+def process_title(process: ExportedProcess) -> str:
     """Return a process's name for people."""
     rank = "" if process.rank is None else f" {process.rank}"
     return f"{process.role or 'process'}{rank} ({process.host} {process.pid})"

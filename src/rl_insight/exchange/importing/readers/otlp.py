@@ -13,14 +13,14 @@ from rl_insight.exchange.importing.readers.base import FileContext, Reader
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode.convert import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook, run_of
-from rl_insight.otlp.decode.requests import Signal, read_request, resources_of
+from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.values import plain
 from rl_insight.schema import Batch, Process
 
 _KEYS = {
-    Signal.TRACES: re.compile(rb'"resourceSpans"'),
-    Signal.METRICS: re.compile(rb'"resourceMetrics"'),
-    Signal.LOGS: re.compile(rb'"resourceLogs"'),
+    OtlpSignal.TRACES: re.compile(rb'"resourceSpans"'),
+    OtlpSignal.METRICS: re.compile(rb'"resourceMetrics"'),
+    OtlpSignal.LOGS: re.compile(rb'"resourceLogs"'),
 }
 
 
@@ -51,7 +51,7 @@ class OtlpReader(Reader):
             for entry in resources_of(request):
                 yield from self._resource(signal, entry)
 
-    def _resource(self, signal: Signal, entry: Any) -> Iterator[Batch]:
+    def _resource(self, signal: OtlpSignal, entry: Any) -> Iterator[Batch]:
         process = self._process(entry.resource)
         totals = self._totals.get(process.process_id)
         if totals is None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rl_insight.transport._http_client import retry_after
+from rl_insight.transport.ingest_client import retry_after
 
 
 @pytest.mark.parametrize(

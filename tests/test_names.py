@@ -1,0 +1,51 @@
+"""Names across the package: a class name means one thing, and what is private stays in its package."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import rl_insight
+
+ROOT = Path(rl_insight.__file__).parent
+
+SAME_THING_TWICE = {
+    "Session": "what a user holds while a sample runs, and the same sample as the API answers it",
+    "Span": "what a user holds while work runs, and the same work as the API answers it",
+    "Step": "a training step as rules see it, and the same step as the API answers it",
+}
+
+
+def parsed():
+    for path in sorted(ROOT.rglob("*.py")):
+        yield ".".join(("rl_insight", *path.relative_to(ROOT).with_suffix("").parts)), ast.parse(path.read_text())
+
+
+def test_a_public_class_name_is_defined_once():
+    homes = defaultdict(list)
+    for module, tree in parsed():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1 and name not in SAME_THING_TWICE} == {}
+    assert sorted(name for name in SAME_THING_TWICE if len(homes[name]) != 2) == []
+
+
+def test_private_modules_are_imported_by_their_own_package_alone():
+    strangers = []
+    for module, tree in parsed():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            for target in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                package, _, name = target.rpartition(".")
+                is_private = name.startswith("_") and not name.startswith("__") and is_module(target)
+                if is_private and not module.startswith(f"{package}."):
+                    strangers.append(f"{module} imports {target}")
+    assert strangers == []
+
+
+def is_module(name):
+    path = ROOT.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
