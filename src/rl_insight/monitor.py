@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import sys
 import threading
@@ -44,6 +45,7 @@ class Monitor(Producer):
         self._pipeline: Pipeline | None = None
         self._starting: threading.Thread | None = None
         self._exit_registered = False
+        self._finishing = False
         self._captured_by: Monitor | None = None
         _monitors.add(self)
 
@@ -233,10 +235,17 @@ class Monitor(Producer):
         """Deliver what was recorded, within `recorder.finish_timeout_s`; every call is a no-op afterwards."""
         if self._captured_by is not None:
             return
+        self._finishing = True
+        try:
+            self._finish()
+        finally:
+            self._finishing = False
+
+    def _finish(self, longest_s: float = math.inf) -> None:
         with self._lock:
             starting, self._starting = self._starting, None
         if starting is not None:
-            starting.join(_HUB_WAIT_S)
+            starting.join(min(longest_s, _HUB_WAIT_S))
         with self._lock:
             pipeline, self._pipeline = self._pipeline, None
             self._recorder = None
@@ -246,7 +255,7 @@ class Monitor(Producer):
         if self is default_monitor:
             os.environ.pop(INHERIT_VARIABLE, None)
         try:
-            if not pipeline.finish(pipeline.config.recorder.finish_timeout_s):
+            if not pipeline.finish(min(longest_s, pipeline.config.recorder.finish_timeout_s)):
                 logger.warning("not everything could be delivered in time: what was kept on disk is sent later.")
         except Exception:
             logger.exception("RL-Insight did not end in order.")
@@ -279,13 +288,18 @@ class Monitor(Producer):
         }
 
     def _register_exit(self) -> None:
-        """Deliver at exit: of the interpreter, and of `multiprocessing` children, which skip `atexit` after a fork."""
+        """Deliver at exit: of the interpreter, and of `multiprocessing` children, however they end."""
         if not self._exit_registered:
             self._exit_registered = True
             atexit.register(self.finish)
         util = sys.modules.get("multiprocessing.util")
         if util is not None:
             util.Finalize(None, self.finish, exitpriority=0)
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and process.parent_process() is not None:
+            from rl_insight.termination import LONGEST_S, deliver_before_termination
+
+            deliver_before_termination(lambda: self._finish(LONGEST_S * 0.8), lambda: self._finishing)
 
     # -- tests
 
@@ -306,6 +320,7 @@ class Monitor(Producer):
         """Start over under an identity of our own; what the parent had buffered is the parent's to send."""
         self._lock = threading.RLock()
         self._starting = None
+        self._finishing = False
         pipeline, self._pipeline, self._recorder = self._pipeline, None, None
         if pipeline is None:
             return

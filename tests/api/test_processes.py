@@ -403,3 +403,106 @@ def test_public_names_are_there_and_documented():
 def test_every_environment_of_the_tests_is_clean():
     assert "RL_INSIGHT_INHERIT" not in os.environ
     assert sys.modules["rl_insight.monitor"].default_monitor._pipeline is None
+
+
+# -- workers that live briefly
+
+POOL = """
+    import multiprocessing, time
+
+    def work(number):
+        with insight.session(task_id=number), insight.trace_span(f"work {{number}}"):
+            time.sleep(0.02)
+        return number
+
+    if __name__ == "__main__":
+        insight.init("p", "e", FILE)
+        with multiprocessing.get_context("{method}").Pool(3) as pool:
+            assert pool.map(work, range(6)) == list(range(6))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_a_pool_lose_nothing_when_it_terminates_them(program, method):
+    program.run(POOL.format(method=method))
+    spans = [record for record in program.records() if type(record).__name__ == "SpanRecord"]
+    finished = {span.name for span in spans if span.status == "ok"}
+    assert {f"work {number}" for number in range(6)} <= finished
+    sessions = {}
+    for record in program.records():
+        if type(record).__name__ == "SessionSnapshot":
+            sessions.setdefault(record.session_id, []).append(record.status)
+    assert sorted(statuses[-1] for statuses in sessions.values()) == ["accepted"] * 6
+
+
+def test_first_event_of_a_process_leaves_it_early(program):
+    program.run(
+        """
+        import time
+        insight.init("p", "e", {**FILE, "recorder": {"flush_interval_s": 60}})
+        insight.trace_event("first")
+        os.makedirs(FILE["file"]["directory"], exist_ok=True)
+        from rl_insight.transport import read_batches
+        deadline = time.monotonic() + 20
+        while not sum(len(batch.events) for batch in read_batches(FILE["file"]["directory"])):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os._exit(0)
+        """
+    )
+    assert program.names() == ["first"]
+
+
+TERMINATED = """
+    import ctypes, multiprocessing, signal, time
+
+    def work(ready):
+        insight.trace_event("began")
+        {setup}
+        ready.set()
+        {wait}
+
+    if __name__ == "__main__":
+        insight.init("p", "e", {{**FILE, "recorder": {{"flush_interval_s": 60}}}})
+        context = multiprocessing.get_context("fork")
+        ready = context.Event()
+        child = context.Process(target=work, args=(ready,))
+        child.start()
+        ready.wait(30)
+        time.sleep(0.2)
+        begun = time.monotonic()
+        child.terminate()
+        child.join(30)
+        print(child.exitcode, time.monotonic() - begun < 10)
+"""
+
+
+GRANDCHILD = """inner = os.fork()
+        if inner == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.kill(inner, signal.SIGTERM)
+        assert os.waitpid(inner, 0)[1] == signal.SIGTERM
+        time.sleep(2)"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "wait", "exit_code"),
+    [
+        ("pass", "time.sleep(60)", "-15"),
+        # A C call that no signal interrupts: a mutex that this thread has locked.
+        (
+            "mutex = ctypes.create_string_buffer(64); ctypes.CDLL(None).pthread_mutex_lock(mutex)",
+            "ctypes.CDLL(None).pthread_mutex_lock(mutex)",
+            "-9",
+        ),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))", "time.sleep(60)", "7"),
+        # A grandchild that is terminated takes nobody with it.
+        (GRANDCHILD, "time.sleep(60)", "-15"),
+    ],
+)
+def test_a_terminated_child_delivers_and_ends_in_bounded_time(program, setup, wait, exit_code):
+    done = program.run(TERMINATED.format(setup=setup, wait=wait))
+    assert done.stdout.split() == [exit_code, "True"]
+    assert program.names() == ["began"]
+    assert sum(batch.final for batch in program.batches()) >= 2

@@ -42,6 +42,8 @@ _VALUES_PER_BATCH = 21_000
 more writes to the spool, each of which gives up the lock and waits for it."""
 _VALUE_BYTES = 8
 _SECRET_MARGIN = 512
+_FIRST_FLUSH_S = 0.05
+"""After the first event: a worker may live for less than a flush interval."""
 
 _DEFECT = "internal error while flushing: what was being encoded is lost. Please report this."
 _FIRST_PAUSE_S = 0.1
@@ -108,6 +110,7 @@ class Flusher:
 
     def start(self) -> None:
         """Start the thread."""
+        self.recorder.expect_first_event()
         self.thread = threading.Thread(target=self._run, name="rl-insight-flusher", daemon=True)
         self.thread.start()
 
@@ -153,6 +156,8 @@ class Flusher:
             wake.wait(max(0.0, next_flush - time.monotonic()))
             wake.clear()
             requests = self._flush_requests
+            if self.recorder.take_first_event():
+                next_flush = min(next_flush, time.monotonic() + _FIRST_FLUSH_S)
             try:
                 self.drain()
                 if requests > self._flushes_done or time.monotonic() >= next_flush:

@@ -44,6 +44,7 @@ class Recorder:
 
     __slots__ = (
         "_next_yield",
+        "_usual_watermark",
         "clock",
         "drop_oldest",
         "lanes",
@@ -92,7 +93,19 @@ class Recorder:
         self.max_spans = config.max_spans
         self.max_records = config.max_records
         self.drop_oldest = config.drop == "oldest"
-        self.watermark = min(_WATERMARK, config.max_metrics, config.max_spans, config.max_records)
+        self._usual_watermark = min(_WATERMARK, config.max_metrics, config.max_spans, config.max_records)
+        self.watermark = self._usual_watermark
+
+    def expect_first_event(self) -> None:
+        """Have the flusher woken by the first event, too; costs the later ones nothing."""
+        self.watermark = 0
+
+    def take_first_event(self) -> bool:
+        """Return whether the first event has been recorded since `expect_first_event`; True once."""
+        if self.watermark or not (self.metrics or self.spans or self.points or self.sessions):
+            return False
+        self.watermark = self._usual_watermark
+        return True
 
     def after_fork(self) -> None:
         """Make the parent's recorder safe to touch in a child: blocks that were open at the fork still end there."""

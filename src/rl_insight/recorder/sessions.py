@@ -366,6 +366,8 @@ class Session(Span, gc=False, eq=False):
         if len(sessions) < recorder.max_spans:
             self._dirty = True
             sessions.append(self)
+            if len(sessions) > recorder.watermark:
+                recorder.relieve(sessions, "sessions", recorder.max_spans)
         else:  # the next change tries again
             recorder.losses.count("sessions", "buffer_full")
 
