@@ -179,7 +179,7 @@ class Producer(SessionProducer):
             recorder.losses.refuse(
                 "attributes",
                 "not_a_mapping",
-                f"the attributes of trace_span({short_text(name)!r}) were left out: they are no mapping.",
+                f"the attributes of trace_span({short_text(name)!r}) were left out: they are not a mapping.",
                 topic=short_text(name),
             )
         if lane is None and own is not None:
@@ -218,7 +218,7 @@ class Producer(SessionProducer):
         """Record a span for each call of a function, method, coroutine, generator or async generator.
 
         A generator's span covers its iteration. An exception closes the span as `error` (a cancellation as
-        `cancelled`) and goes on unchanged.
+        `cancelled`) and propagates unchanged.
 
         >>> @trace_op("update_model", stage="optimizer")
         ... def update(batch): ...
@@ -351,7 +351,7 @@ class Producer(SessionProducer):
         recorder = self._recorder
         try:
             return inject(carrier, default_step=recorder.step if recorder is not None else None)
-        except Exception:  # noqa: BLE001  # a carrier that takes nothing is no reason to stop training
+        except Exception:  # noqa: BLE001  # a carrier that takes nothing must not stop training
             if recorder is not None:
                 recorder.losses.refuse("contexts", "bad_carrier", f"a {type(carrier).__name__} takes no headers.")
             return {} if carrier is None else carrier

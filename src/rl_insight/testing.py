@@ -49,11 +49,11 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 
 class InternalError(AssertionError):
-    """RL-Insight lost something to a defect of its own; the message has the traceback."""
+    """RL-Insight lost something to an internal defect; the message has the traceback."""
 
 
 class FakeClock:
-    """A clock that moves only when it is told to.
+    """A clock that moves only on request.
 
     >>> clock = FakeClock()
     >>> before = clock.wall_ns()
@@ -198,7 +198,7 @@ class CaptureMonitor(Monitor):
 
     @property
     def losses(self) -> dict[str, int]:
-        """What was given up, as `kind/reason` to its count."""
+        """What was dropped, as `kind/reason` to its count."""
         self.flush()
         return {f"{loss.kind}/{loss.reason}": loss.count for loss in self._flusher.recorder.losses.snapshot()}
 

@@ -98,7 +98,7 @@ def test_archives_that_are_missing_are_listed_together(tmp_path, archives):
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path):
-    with pytest.raises(MissingProgramError, match="is no directory"):
+    with pytest.raises(MissingProgramError, match="is not a directory"):
         install_programs(tmp_path, local_archive=tmp_path / "absent")
 
 

@@ -81,7 +81,7 @@ def test_a_path_that_is_no_program_is_refused(tmp_path, kind):
         path.mkdir()
     elif kind == "not executable":
         path.write_text("")
-    with pytest.raises(MissingProgramError, match="is no executable file"):
+    with pytest.raises(MissingProgramError, match="is not an executable file"):
         find_program(PROGRAMS["tempo"], str(path), tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The command line's root. Each group of commands is a module of its own, added to `GROUPS` or `COMMANDS`.
+"""The command line's root. Each group of commands is a separate module, added to `GROUPS` or `COMMANDS`.
 
 Heavy modules are imported inside the commands, so that `rl-insight --help` answers at once.
 """
@@ -20,7 +20,7 @@ OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
 GROUPS = {"server": server.app, "runs": runs.app}
-"""Name to a `typer.Typer` with commands of its own."""
+"""Name to a `typer.Typer` with subcommands."""
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "import": importing.import_,
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InsightError as error:
         return fail(str(error), FAILURE)
     except BrokenPipeError:
-        # Whoever read our output has gone; what is still buffered must not raise again at exit.
+        # The reader of our output has gone; what is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except Exception as error:

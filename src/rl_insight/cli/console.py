@@ -45,7 +45,7 @@ def fail(sentence: str, code: int) -> int:
 
 
 def say_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table without the columns that nobody fills; colours only on a terminal."""
+    """Print a table without its empty columns; colors only on a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -59,7 +59,7 @@ def say_table(columns: list[str], rows: list[list[str]]) -> None:
         is_figure = is_short and all(cell[0].isdigit() for cell in cells)
         table.add_column(columns[place], overflow="fold", no_wrap=is_short, justify="right" if is_figure else "left")
     for row in rows:
-        # As plain text: square brackets in an address are no markup.
+        # As plain text: square brackets in an address are not markup.
         table.add_row(*(Text(row[place]) for place in used))
     # A file or a pipe has no width that lines would have to be folded for.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_WIDTH

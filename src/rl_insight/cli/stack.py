@@ -48,7 +48,7 @@ def install(
     names = only or list(PROGRAMS)
     for name in names:
         if name not in PROGRAMS:
-            raise ConfigError(f"{name!r} is no part of the stack: choose from {', '.join(PROGRAMS)}.")
+            raise ConfigError(f"{name!r} is not part of the stack: choose from {', '.join(PROGRAMS)}.")
     with _DownloadBars() as bars:
         done = install_programs(
             directory_of(data_dir),

@@ -159,7 +159,7 @@ def read_yaml(path: str) -> dict[Any, Any]:
     Raises:
         ConfigError: the file cannot be read, or holds something else.
     """
-    import yaml  # type: ignore[import-untyped]  # it has no types of its own
+    import yaml  # type: ignore[import-untyped]  # it ships no types
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -33,7 +33,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     """Quantities by their names in `quantities.QUANTITIES`, in base units. What is unknown is left out."""
     stamp: int = 0
     """Names the measurement behind the values: two readings of one device with the same stamp are the same
-    measurement, shown twice. 0: each reading is a measurement of its own."""
+    measurement, shown twice. 0: each reading is a separate measurement."""
 
     @property
     def key(self) -> tuple[str, str, str, int | None]:
@@ -42,10 +42,10 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Source(ABC):
-    """Reads hardware of one kind, of one node or of many. A `HardwareMonitor` calls it from a thread of its own.
+    """Reads hardware of one kind, of one node or of many. A `HardwareMonitor` calls it from a dedicated thread.
 
     - `read` MUST return what it could learn within its own time limit, and soon after `stop` is set. A part that does
-      not answer MUST NOT spoil the others: it is left out, and a node that does not answer is told as `up` 0.
+      not answer MUST NOT spoil the others: it is left out, and a node that does not answer is reported as `up` 0.
     - A value that is unknown MUST be left out. It MUST NOT be given as 0, NaN or an infinity.
     - Values MUST be in base units and named as in `quantities.QUANTITIES`. Cumulative quantities are given as the total
       that the hardware shows; the monitor counts the growth.
@@ -61,7 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def is_available(self) -> bool:
-        """Tell whether there is anything to watch here; MUST NOT raise."""
+        """Return whether there is anything to watch here; MUST NOT raise."""
 
     @abstractmethod
     def read(self, stop: threading.Event) -> list[Reading]:

@@ -63,7 +63,7 @@ def _ancestry(root: Path, path: str) -> Iterator[Path]:
 def _number(path: Path) -> float | None:
     try:
         return float(path.read_text("utf-8"))
-    except (OSError, ValueError):  # "max" is no number
+    except (OSError, ValueError):  # "max" is not a number
         return None
 
 

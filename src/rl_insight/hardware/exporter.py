@@ -131,11 +131,11 @@ class ExporterSource(Source):
                 )
 
     def is_available(self) -> bool:
-        """Tell whether there are pages to read; whether they answer shows when they are read."""
+        """Return whether there are pages to read; whether they answer shows when they are read."""
         return bool(self._urls)
 
     def read(self, stop: threading.Event) -> list[Reading]:
-        """Read all pages; one that does not answer is told as a node that is not up."""
+        """Read all pages; one that does not answer is reported as a node that is not up."""
         plain = [target for target in self._targets.values() if target is not None]
         pages = fetch_all(plain, timeout_s=self._timeout_s, stop=stop)
         readings: list[Reading] = []

@@ -22,7 +22,7 @@ class HostSource(Source):
 
     Args:
         process_only: Leave out the machine: another process watches it.
-        disk_path: The file system whose space is told.
+        disk_path: The file system whose space is reported.
     """
 
     name = "host"
@@ -35,7 +35,7 @@ class HostSource(Source):
         self._cpu_read_at = 0.0
 
     def is_available(self) -> bool:
-        """Tell whether psutil is installed."""
+        """Return whether psutil is installed."""
         try:
             importlib.import_module("psutil")
         except ImportError:

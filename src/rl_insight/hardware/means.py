@@ -1,4 +1,4 @@
-"""Means over a step: what arrived since the last time somebody asked."""
+"""Means over a step: what arrived since the last flush."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class HardwareMonitor:
         run.wake.set()
         with self._sampled:
             self._sampled.notify_all()
-        # A source that waits for the network ends soon by itself; nobody has to wait for that.
+        # A source that waits for the network ends soon by itself; there is no need to wait for it.
         run.thread.join(_STOP_WAIT_S)
 
     def __enter__(self) -> HardwareMonitor:
@@ -115,7 +115,7 @@ class HardwareMonitor:
     def flush(self, timeout_s: float = 1.0) -> dict[str, float]:
         """Return the means since the last flush, for a tracker, and start over.
 
-        A step that was shorter than the interval gets a reading of its own, if one comes within `timeout_s`.
+        A step that was shorter than the interval gets a separate reading, if one comes within `timeout_s`.
         Of several threads that flush at once, one gets the means and the others an empty dictionary.
         """
         return tracker_values(self.drain(timeout_s), prefix=self._key_prefix)
@@ -128,7 +128,7 @@ class HardwareMonitor:
         return self._means.drain()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what is watched, and how it goes."""
+        """Return what is watched and the state of each source."""
         return {
             "running": self.is_running,
             "interval_s": self._interval_s,
@@ -162,7 +162,7 @@ class HardwareMonitor:
                     self._samples += 1
                     run.ended += 1
                     if not self._means.is_empty:
-                        run.wake.clear()  # whoever asked meanwhile has an answer
+                        run.wake.clear()  # requests that arrived meanwhile are answered
                     self._sampled.notify_all()
                 if run.stopping.is_set():  # its word may have been cleared
                     break
@@ -178,7 +178,7 @@ class HardwareMonitor:
             readings = source.read(stopping)
             fresh = self._means.add(readings)
             self._recorder.record(source.name, fresh)
-        except Exception as error:  # noqa: BLE001  # whatever one source does, the others go on
+        except Exception as error:  # noqa: BLE001  # whatever one source does, the others continue
             self._failures += 1
             text = f"{source.name}: {error!r}"
             if len(self._logged) < 100 and text not in self._logged:

@@ -31,7 +31,7 @@ class _DriverGone(Exception):  # noqa: N818  # it is a turn of events that `read
 class NvmlSource(Source):
     """Utilisation, memory, power, temperature, clock, PCIe, NVLink and energy of each GPU, and memory by process.
 
-    A GPU that is cut into MIG slices is told with what belongs to the whole chip, and each slice with its own memory.
+    A GPU cut into MIG slices is reported with what belongs to the whole chip, and each slice with its own memory.
     A driver that goes away is started anew, with growing pauses between the tries.
 
     Args:
@@ -48,7 +48,7 @@ class NvmlSource(Source):
         self._retry_at = 0.0
 
     def is_available(self) -> bool:
-        """Tell whether NVML can be used and knows a GPU."""
+        """Return whether NVML can be used and knows a GPU."""
         try:
             self._open()
         except ImportError:

@@ -87,10 +87,10 @@ class RaySource(Source):
         self._warned = False
         self._series = SeriesReader((*_GPU_SERIES, *_NODE_SERIES, *_RESTLESS_SERIES))
         self._readers: dict[str, PageReader[_Meaning]] = {}
-        """By node id: each node's page has lines of its own."""
+        """By node id: each node's page has its lines."""
 
     def is_available(self) -> bool:
-        """Tell whether Ray is initialised in this process and serves metrics."""
+        """Return whether Ray is initialized in this process and serves metrics."""
         if self._needs_ray and not _ray_is_initialized():
             return False
         try:

@@ -65,11 +65,11 @@ class ReadingRecorder:
     def _count(self, device: _Device, quantity: Quantity, value: float) -> None:
         before = device.last.get(quantity.name, value)
         device.last[quantity.name] = value
-        if value > before:  # a total that fell was reset: counting goes on from there
+        if value > before:  # a total that fell was reset: counting continues from there
             self._monitor.metric_count(quantity.metric, value - before, quantity.documentation, **device.labels)
 
     def _introduce(self, source: str, reading: Reading) -> _Device:
-        """Record once which device stands behind an index, so that the other series need not carry it."""
+        """Record once which device an index refers to, so that the other series need not carry it."""
         device = _Device(source, reading)
         if reading.kind == "gpu" and (reading.uuid or reading.model):
             self._monitor.metric_gauge("gpu_info", 1.0, _INFO, **device.labels, uuid=reading.uuid, model=reading.model)

@@ -52,7 +52,7 @@ class TorchProfiler:
         try:
             self._profile = _new_profile()
             self._profile.__enter__()
-        except Exception as error:  # noqa: BLE001  # no torch, no CUPTI, another profiler at work: go on without
+        except Exception as error:  # noqa: BLE001  # no torch, no CUPTI, another profiler at work: continue without
             self._profile = None
             logger.warning("step %d is not profiled: %s: %s.", step, type(error).__name__, error)
         self._step = step
@@ -68,7 +68,7 @@ class TorchProfiler:
                 path = Path(directory) / "trace.json"
                 profile.export_chrome_trace(str(path))
                 merge_chrome_trace(path, monitor=self._monitor, step=self._step)
-        except Exception:  # training goes on without the profile
+        except Exception:  # training continues without the profile
             logger.exception("the profile of step %s is lost.", self._step)
 
 

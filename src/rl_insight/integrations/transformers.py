@@ -26,7 +26,7 @@ NAME = "rl_insight"
 """For `report_to`."""
 
 
-class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types of its own
+class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Records a `Trainer`: metrics, steps, and what each step's time was spent on.
 
     Args:
@@ -83,7 +83,7 @@ class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers ha
             monitor.trace_event("checkpoint_saved", step=state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
-        """Deliver what was recorded; the run goes on until the process ends or calls `finish()`."""
+        """Deliver what was recorded; the run continues until the process ends or calls `finish()`."""
         self._close()
         monitor.flush()
 

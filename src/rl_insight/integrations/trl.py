@@ -49,7 +49,7 @@ def _patch_profiling(module: ModuleType) -> None:
     def entered(self: Any) -> Any:
         try:
             self._rl_insight_open = _open_phase(self.name)
-        except Exception as error:  # noqa: BLE001  # TRL's own timing must go on
+        except Exception as error:  # noqa: BLE001  # TRL's own timing must continue
             report_once("the phases of TRL", error)
         return enter(self)
 

@@ -33,7 +33,7 @@ class BatchBuilder:
     def __init__(self) -> None:
         self.strings: list[str] = []
         self.text_bytes = 0
-        """Roughly how much text the batch holds; whoever fills it can stop in time."""
+        """Roughly how much text the batch holds; its filler can stop in time."""
         self.positions: dict[str, int] = {}
         """Where each text stands, counted from 1."""
         self.spans: list[Any] = []

@@ -131,7 +131,7 @@ class LossRecord(Record, kw_only=True, tag="loss"):
 
 
 class ProcessRecord(Record, kw_only=True, tag="process"):
-    """Who recorded; stands before the first record of a process."""
+    """Who recorded; precedes the first record of a process."""
 
     run_id: str
     host: str

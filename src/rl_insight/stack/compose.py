@@ -22,7 +22,7 @@ _NOBODY = 65534
 
 
 def engine_answers() -> bool:
-    """Tell whether `docker compose` is here and a container engine answers it."""
+    """Return whether `docker compose` is here and a container engine answers it."""
     docker = shutil.which("docker")
     if docker is None:
         return False
@@ -44,7 +44,7 @@ def project_name(root: Path) -> str:
 
 
 def container_user() -> str:
-    """Return who the containers run as: the caller, or nobody where the caller is root."""
+    """Return who the containers run as: the caller, or uid 65534 where the caller is root."""
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
 
 
@@ -115,7 +115,7 @@ def _healthcheck(spec: ServiceSpec) -> dict[str, Any]:
 
 
 def own_directories(layout: Layout) -> None:
-    """Give the stack's directory to nobody, where the caller is root: containers never run as root."""
+    """Give the stack's directory to uid 65534 where the caller is root: containers never run as root."""
     if os.getuid():
         return
     for path in (layout.root, *layout.root.rglob("*")):

@@ -1,4 +1,4 @@
-"""Tells how the stack of a data directory is doing, and ends it, whoever started it."""
+"""The state of the stack of a data directory, and its end, whichever process started it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class StackStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the stack is doing."""
 
     running: bool
-    """True while somebody looks after it, or its containers run."""
+    """True while a supervisor looks after it, or its containers run."""
     mode: str = ""
     services: list[ServiceStatus] = []
 
 
 def stop_stack(directory: Path, *, timeout_s: float = 10.0) -> bool:
-    """End the stack of a data directory, whoever started it; False when there was none."""
+    """End the stack of a data directory, whichever process started it; False when there was none."""
     layout = Layout(directory.expanduser().resolve())
     state = read_state(layout.root)
     if state is None:
@@ -68,7 +68,7 @@ def stop_stack(directory: Path, *, timeout_s: float = 10.0) -> bool:
 
 
 def stack_status(directory: Path) -> StackStatus:
-    """Tell how the stack of a data directory is doing."""
+    """Return the state of the stack of a data directory."""
     layout = Layout(directory.expanduser().resolve())
     state = read_state(layout.root)
     if state is None:

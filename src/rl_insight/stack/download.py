@@ -40,7 +40,7 @@ def fetch(
     Proxies come from the usual variables (`https_proxy`, `http_proxy`, `no_proxy`).
 
     Raises:
-        StackError: it cannot be had; the message names the URL and how to go on without it.
+        StackError: it cannot be had; the message names the URL and how to do without it.
     """
     partial = target.with_name(target.name + ".partial")
     stamp = target.with_name(target.name + ".etag")

@@ -108,7 +108,7 @@ def _installed(program: Program, directory: Path) -> FoundProgram | None:
 
 def _local_archives(programs: list[Program], place: Path) -> dict[str, Path]:
     if not place.is_dir():
-        raise MissingProgramError(f"{place} is no directory: name the one that holds the archives.")
+        raise MissingProgramError(f"{place} is not a directory: name the one that holds the archives.")
     system, machine = platform_words()
     found: dict[str, Path] = {}
     missing = []

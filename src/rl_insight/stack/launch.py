@@ -110,7 +110,7 @@ def start_stack(
 
 
 def _end_leftovers(layout: Layout, settings: StackSettings) -> None:
-    """End what an owner that was killed left running; whoever has the lock is the only owner there is."""
+    """End what an owner that was killed left running; the holder of the lock is the only owner there is."""
     try:
         if stop_stack(layout.directory, timeout_s=settings.stop_timeout_s):
             logger.warning("a stack was left running in %s: it was ended first.", layout.root)

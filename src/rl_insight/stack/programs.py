@@ -28,7 +28,7 @@ class Program:
     """What it may be called, the best first."""
     minimum: Version
     pinned: str
-    """The version that is installed when nobody asks for another."""
+    """The version that is installed when no other is asked for."""
     image: str
     """The container image, without its tag."""
     image_tag: str
@@ -126,7 +126,7 @@ def find_program(program: Program, binary_path: str | None, directory: Path) -> 
         path = Path(binary_path).expanduser().absolute()
         if not _is_executable(path):
             raise MissingProgramError(
-                f"{program.title} cannot be started: {path} is no executable file. "
+                f"{program.title} cannot be started: {path} is not an executable file. "
                 f"Correct stack.{program.name}.binary_path, or leave it out."
             )
         return _checked(program, path)

@@ -87,7 +87,7 @@ def render_prometheus(
         write_private(credentials, server.token)
     tls: dict[str, Any] = {}
     if parts.scheme == "https":
-        # A certificate for a public name does not cover 127.0.0.1, which nobody else can answer on.
+        # A certificate for a public name does not cover 127.0.0.1, which no other machine can answer on.
         loopback = is_loopback(parts.hostname or "")
         tls = (
             {"insecure_skip_verify": True}
@@ -239,7 +239,7 @@ def _render(template: str, path: Path, raw: dict[str, Any] | None = None, **valu
 
 
 def write_marked(path: Path, text: str) -> None:
-    """Write a file of ours; one that somebody else put there is left alone.
+    """Write a file of ours; one that another program put there is left alone.
 
     Raises:
         StackError: the file is there and is not ours.

@@ -48,7 +48,7 @@ class ServiceSpec:
 
 
 def launch(spec: ServiceSpec) -> subprocess.Popen[bytes]:
-    """Start a service in a process group of its own; its output goes to its log."""
+    """Start a service in a separate process group; its output goes to its log."""
     spec.log.parent.mkdir(parents=True, exist_ok=True)
     if spec.log.is_file() and spec.log.stat().st_size > _LOG_LIMIT_BYTES:
         spec.log.replace(spec.log.with_name(spec.log.name + ".1"))

@@ -70,7 +70,7 @@ def write_state(root: Path, state: StackState) -> None:
 
 
 def remove_state(root: Path) -> None:
-    """Forget the state; whoever looks after the stack takes that as the order to end it."""
+    """Forget the state; the supervisor of the stack takes that as the order to end it."""
     with contextlib.suppress(FileNotFoundError):
         state_path(root).unlink()
 
@@ -84,7 +84,7 @@ def created_at(pid: int) -> float:
 
 
 def is_alive(pid: int | None, created: float) -> bool:
-    """Tell whether the very process that had this pid is still running."""
+    """Return whether the very process that had this pid is still running."""
     if pid is None:
         return False
     try:

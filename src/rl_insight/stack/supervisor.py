@@ -25,7 +25,7 @@ _STEADY_S = 60.0
 
 
 class Supervisor:
-    """Runs services as child processes until it is stopped, or until somebody removes the state file.
+    """Runs services as child processes until it is stopped, or until another process removes the state file.
 
     Args:
         specs: the services, in the order in which they start.
@@ -77,7 +77,7 @@ class Supervisor:
                 for child in reversed(self._children):
                     child.end(self._settings.stop_timeout_s)
         except BaseException:
-            # A second Ctrl+C: nobody wants to wait any longer, and still nothing is left running. A third may follow
+            # A second Ctrl+C: the wait is over, and still nothing is left running. A third may follow
             # at once, so all are killed before any is waited for.
             for child in self._children:
                 child.kill()
@@ -90,7 +90,7 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """False once the services have been ended, by us or on somebody's order."""
+        """False once the services have been ended, by us or on another process's order."""
         return not self._stopping.is_set()
 
     def _wait_ready(self, child: _Child) -> None:
@@ -120,7 +120,7 @@ class Supervisor:
                 self.stop()
                 return
             for child in self._children:
-                # Not where somebody has just removed the state, which is the order to stop.
+                # Not where another process has just removed the state, which is the order to stop.
                 if child.watch(self._settings) and self._owns_state():
                     self._save()
             for task in self._tasks:

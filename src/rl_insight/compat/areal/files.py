@@ -25,7 +25,7 @@ _NOT_TRACED = (SESSION_SEGMENT, TASK_SEGMENT, PHASE_SEGMENT)
 """Segments that the session file has."""
 _PROFILER_LANE = "torch/"
 _LANE_TIDS = 1 << 30
-"""Thread numbers of lanes that are no threads start here, above those that Linux gives."""
+"""Thread numbers of lanes that are not threads start here, above those that Linux gives."""
 
 
 class ArealFiles(BatchFiles):

@@ -90,7 +90,7 @@ def send_to_trackers(
 
 
 class _TrackerListener:
-    """Hands each batch of this process to the trackers, which write it in threads of their own."""
+    """Hands each batch of this process to the trackers, which write it in dedicated threads."""
 
     def __init__(self, sinks: Iterable[TrackerSink]) -> None:
         self._runners = [SinkRunner(sink) for sink in sinks]
