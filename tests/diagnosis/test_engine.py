@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
 from rl_insight.diagnosis.engine import Engine, finding_id
 from rl_insight.diagnosis.rule import Observation, Rule, Signal
 from rl_insight.store.queries import top_findings
@@ -108,13 +106,3 @@ def test_a_rule_that_fails_does_not_silence_the_others(caplog):
         _see(engine, rule, step, 1)
     assert len(engine.open_findings()) == 1
     assert sum("broken" in record.message for record in caplog.records) == 1
-
-
-@pytest.mark.parametrize("steps", [3, 10])
-def test_changed_findings_are_taken_once(steps):
-    rule = _Told()
-    engine = Engine([rule])
-    for step in range(steps):
-        _see(engine, rule, step, 1)
-    assert len(engine.take_changed()) == 1
-    assert engine.take_changed() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
+from pathlib import Path
 
 import pytest
 import typer
@@ -88,8 +89,16 @@ def test_status_tells_about_each_service(tmp_path, settings, prometheus_program,
         assert (title, state, url, restarts) == ("Prometheus", "running", stack.urls["prometheus"], "0 restarts")
         assert version
         commands.say_stack(tmp_path)
-        commands.announce_stack(stack, tmp_path)
         assert capsys.readouterr().out.count("Prometheus") == 1
         described = json.loads(json.dumps(commands.stack_json(tmp_path)))
         assert described["running"]
         assert described["services"][0]["name"] == "prometheus"
+
+
+def test_status_names_the_file_with_grafanas_password(tmp_path, settings, stand_in, prometheus_program, capsys):
+    grafana = str(stand_in(tmp_path / "grafana", "grafana", "13.0.1"))
+    chosen = settings(grafana__enabled=True, grafana__binary_path=grafana)
+    with start_stack(chosen, tmp_path, MetricsEndpointOfServer("http://127.0.0.1:9")):
+        commands.say_stack(tmp_path)
+    said = capsys.readouterr().out.split("password is in ")[1].strip().rstrip(".").replace("\n", "")
+    assert Path(said).read_text(encoding="utf-8")

@@ -15,8 +15,6 @@ from rl_insight.errors import ConfigError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from rl_insight.stack import RunningStack
-
 
 def install(
     local_archive: Annotated[
@@ -132,16 +130,6 @@ def stack_words(words: list[str], *, stack: bool) -> list[str]:
     return ["stack.enabled=true", *settings, *(word for word in words if word not in MODES)]
 
 
-def announce_stack(stack: RunningStack, directory: Path) -> None:
-    """Say where the services of a stack are."""
-    for name, url in stack.urls.items():
-        say(f"  {name:<12}{url}")
-    if "grafana" in stack.urls:
-        from rl_insight.stack.render import Layout
-
-        say(f"  {'':<12}user admin, password in {Layout(directory).password_file}")
-
-
 def stack_rows(directory: Path) -> list[list[str]]:
     """Return the services of a stack as rows of a table: name, state, address, version, restarts."""
     from rl_insight.stack import stack_status
@@ -161,8 +149,13 @@ def stack_rows(directory: Path) -> list[list[str]]:
 def say_stack(directory: Path) -> None:
     """Print how the stack of a data directory is doing; nothing where none was started."""
     rows = stack_rows(directory)
-    if rows:
-        say_table(["service", "state", "address", "version", "restarts"], rows)
+    if not rows:
+        return
+    say_table(["service", "state", "address", "version", "restarts"], rows)
+    if any(row[0] == "Grafana" for row in rows):
+        from rl_insight.stack.render import Layout
+
+        say(f"Grafana's user is admin; the password is in {Layout(directory).password_file}.")
 
 
 def stack_json(directory: Path) -> dict[str, Any]:

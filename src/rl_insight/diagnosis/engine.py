@@ -56,8 +56,6 @@ class Engine:
     rules: list[Rule]
     run_findings: dict[str, Finding] = field(default_factory=dict)
     """Every finding so far, by id."""
-    changed: set[str] = field(default_factory=set)
-    """Ids of findings that were opened, changed or resolved since they were last taken."""
     on_change: Callable[[Finding, str], None] | None = None
     """Called with a finding and `opened` or `resolved`."""
     _cases: dict[tuple[str, tuple[str, ...]], Case] = field(default_factory=dict)
@@ -90,11 +88,6 @@ class Engine:
     def open_findings(self) -> list[Finding]:
         """Return the findings that are open, causes before symptoms."""
         return [finding for finding in self.run_findings.values() if finding.status == "open"]
-
-    def take_changed(self) -> list[Finding]:
-        """Return the findings that changed since the last call."""
-        changed, self.changed = self.changed, set()
-        return [self.run_findings[finding_id] for finding_id in sorted(changed)]
 
     def _take(self, rule: Rule, observation: Observation) -> None:
         signals = {signal.identity: signal for signal in observation.signals}
@@ -188,7 +181,6 @@ class Engine:
 
     def _keep(self, finding: Finding) -> None:
         self.run_findings[finding.finding_id] = finding
-        self.changed.add(finding.finding_id)
 
     def _announce(self, finding: Finding, what: str) -> None:
         if self.on_change is not None:

@@ -42,8 +42,6 @@ class SeriesReader:
         self._beginnings = (_common_beginning(list(self._names)), b" ", b"\t", b"{")
         """What the lines begin with that need a look; most lines of a page do not."""
         self._labels: dict[bytes, dict[str, str]] = {}
-        self.bad_lines = 0
-        """Lines that no parser could read, over all pages."""
 
     def read(self, page: bytes) -> list[Sample]:
         """Return the samples of the chosen series."""
@@ -103,7 +101,7 @@ class SeriesReader:
                     if sample.name.encode() in self._names:
                         return Sample(sample.name, sample.labels, float(sample.value))
         except (ValueError, IndexError, KeyError):
-            self.bad_lines += 1
+            return None
         return None
 
 

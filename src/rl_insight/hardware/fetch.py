@@ -1,7 +1,7 @@
 """Fetches many metrics pages at once, on the calling thread.
 
-A pool of threads would cost as much as the rest of the monitor: with sockets and one selector a page of 65 kB takes
-0.12 ms of CPU, with `http.client` on 16 threads 0.28 ms.
+Threads would exceed the budget of the whole monitor, 25 ms of CPU for 64 nodes: the pages of 64 nodes, 65 kB each, take
+6.5 ms with sockets and one selector, and 22 ms with `rl_insight.http_client` on 16 threads.
 """
 
 from __future__ import annotations

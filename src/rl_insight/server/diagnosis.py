@@ -63,8 +63,6 @@ class DiagnosisService:
         self._watched: dict[str, Watched] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self.last_s = 0.0
-        """How long the last evaluation of a run took."""
         self._thread = threading.Thread(target=self._run, name="rl-insight-diagnosis", daemon=True)
         if settings.enabled:
             self._thread.start()
@@ -122,7 +120,6 @@ class DiagnosisService:
         if age_s > _WATCH_S:
             self._forget(run_id)
             return True
-        began = time.perf_counter()
         with self._runs.open(run_id) as store:
             with store.reader() as cursor:
                 ((live_processes,),) = cursor.execute(_IS_LIVE).fetchall()
@@ -139,7 +136,6 @@ class DiagnosisService:
                     return True
             self._keep(run_id, watched, store, found)
         self._announce(run_id, watched, found, muted)
-        self.last_s = time.perf_counter() - began
         return is_done
 
     def _keep(self, run_id: str, watched: Watched, store: RunStore, found: list[Finding]) -> None:
