@@ -13,7 +13,7 @@ from rl_insight.exchange.importing.readers.areal import ArealSessionReader
 from rl_insight.exchange.importing.readers.base import FileContext
 from rl_insight.schema import BatchBuilder, Process, decode, read_frames
 from rl_insight.store import RunStore, queries
-from rl_insight.store.whole_sessions import SessionBatch, plain
+from rl_insight.store.session_batch import SessionBatch, plain
 
 BEGIN_S = 1_767_225_600
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from rl_insight.schema import Loss
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store import QueryError, QueryTimeoutError, RunStore, queries
-from rl_insight.store.catalog import arriving
 from rl_insight.store.queries.intervals import quantiles, union_ns
-from rl_insight.store.session_rows import session_table
+from rl_insight.store.sessions import entry_of, read_entries, write_entries
 from rl_insight.store.tables import ROLLUPS
 
 SECOND = 1_000_000_000
@@ -711,21 +710,25 @@ def test_summary_counts_everything(store, make):
 
 
 def _write_sessions(store, sessions):
-    ids = [session.session_id for session in sessions]
+    entries = {session.session_id: entry_of(session, 0) for session in sessions}
     with store.writing() as connection:
-        connection.execute("DELETE FROM sessions WHERE session_id IN (SELECT unnest($ids))", {"ids": ids})
-        with arriving(connection, session_table(sessions)):
-            connection.execute("INSERT INTO sessions BY NAME SELECT * FROM arriving")
+        _, _, rows = read_entries(connection, list(entries))
+        write_entries(connection, entries, {}, rows)
 
 
 def test_sessions_are_listed_and_sorted(store):
     def session(number, **fields):
-        return queries.Session(session_id=f"s{number}", task_id="t", submit_ts=float(number), **fields)
+        return queries.Session(
+            session_id=f"s{number}", task_id="t", group_id="g", submit_ts=float(number), **fields
+        )  # fmt: skip
 
-    _write_sessions(store, [session(1, status="accepted", total_s=5.0), session(2), session(3, step=7, rank=1)])
+    _write_sessions(store, [session(1, status="accepted", finalized_ts=6.0), session(2), session(3, step=7, rank=1)])
     changed = session(
         2, status="failed", reason="50% off", reward=math.inf, counters={"turns": 2}, phase_seconds={"my phase": 1.5},
-        phases={"generate": [{"start_ts": 1.0, "outcome": "ok", "payload": {"a": "b"}}]},
+        phases={
+            "generate": [{"start_ts": 1.0, "outcome": "open", "payload": {"a": "b"}}],
+            "my phase": [{"start_ts": 2.0, "end_ts": 3.5, "outcome": "ok"}],
+        },
     )  # fmt: skip
     _write_sessions(store, [changed])
 

@@ -91,7 +91,8 @@ REPORTED: Final = tuple(name for name in Snapshot.__struct_fields__ if name not 
 DEFAULTS: Final[dict[str, str]] = {"group_id": "task_id"}
 """Fields that take the value of another one in the store where they are absent."""
 MARKS: Final = tuple(name for name in REPORTED if name.endswith("_ts"))
-DURATIONS: Final = tuple(name for name in FIELDS if name.endswith("_s"))
+DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seconds")
+"""The durations, which follow from the marks and the phases."""
 
 _KINDS: Final = {name: str(kind) for name, kind in get_type_hints(Session).items()}
 OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))

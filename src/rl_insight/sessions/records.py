@@ -91,7 +91,7 @@ def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> Sess
     >>> record["queue_wait_s"], record["runner_wait_s"], record["execution_s"], record["total_s"]
     (0.5, 0.5, 2.0, 4.0)
     """
-    ordered = sorted(phases, key=lambda phase: (phase.start_ts, phase.span_id))
+    ordered = _in_order(phases)
     by_name: dict[str, list[PhaseRecord]] = {}
     for phase in ordered:
         by_name.setdefault(phase.name, []).append(phase)
@@ -118,7 +118,8 @@ def union_length(intervals: Iterable[tuple[float, float]]) -> float:
     reached = float("-inf")
     for start, end in sorted(intervals):
         if end > reached:
-            total += end - max(start, reached) if end > start else 0.0
+            # Each part is rounded, so that the errors of many parts do not add up.
+            total += _rounded(end - max(start, reached)) if end > start else 0.0
             reached = end
     return total
 
@@ -159,6 +160,10 @@ def _between(start: float | None, end: float | None) -> float | None:
 def _rounded(seconds: float) -> float:
     """Cut what a double cannot carry: seconds since 1970 are exact to a quarter of a microsecond."""
     return round(seconds, 6)
+
+
+def _in_order(phases: Iterable[PhaseRecord]) -> list[PhaseRecord]:
+    return sorted(phases, key=lambda phase: (phase.start_ts, phase.span_id))
 
 
 def _status_of_phases(phases: list[PhaseRecord]) -> str:
@@ -317,6 +322,11 @@ class SessionEntry:
         known = self.phases.get(phase.span_id)
         if known is None or known.end_ts is None:
             self.phases[phase.span_id] = phase
+
+    @property
+    def status(self) -> str:
+        """What the owner reported; before the first report, what follows from the phases."""
+        return self.snapshot.status or _status_of_phases(_in_order(self.phases.values()))
 
     def record(self) -> SessionRecord:
         """Return the session's record."""

@@ -23,9 +23,9 @@ from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
 from rl_insight.store.file_errors import check_descriptors, translated
 from rl_insight.store.rollup import roll_up, rolled_up_rows
+from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.sessions import SessionWriter
 from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
-from rl_insight.store.whole_sessions import SessionBatch
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,32 @@
-"""A session as a row of the store's table: which columns there are, and the way there and back."""
+"""A session as a row of the store's table: the one statement that writes rows, and the way there and back.
+
+What is written is what was reported: marks and phases. The durations are computed by that statement, so they mean the
+same for sessions that arrive in parts and for those that are read from a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
+import duckdb
 import msgspec
 import pyarrow as pa
 
 from rl_insight.schema.records import read_object
-from rl_insight.sessions.model import COLUMNS, FIELDS, KNOWN_PHASES, OBJECTS, Session
+from rl_insight.sessions.model import (
+    COLUMNS,
+    DEFAULTS,
+    EXECUTION,
+    FIELDS,
+    KNOWN_PHASES,
+    OBJECTS,
+    REPORTED,
+    Session,
+    clean,
+)
+from rl_insight.sessions.records import PhaseRecord, SessionEntry
+from rl_insight.store.catalog import arriving
 
 PHASES_TYPE: Final = pa.list_(
     pa.struct(
@@ -23,53 +40,104 @@ PHASES_TYPE: Final = pa.list_(
         }
     )
 )
-"""A session's phases in the order in which they began; the payload is the text of a JSON object."""
+"""A session's phases; the payload is the text of a JSON object. Rows hold them in the order in which they began."""
 ARROW: Final = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64()}
 _encode = msgspec.json.Encoder().encode
 
 
-def session_table(sessions: list[Session], snapshot_ns: list[int | None] | None = None) -> pa.Table:
-    """Return sessions in the columns of the table."""
-    columns: dict[str, pa.Array] = {}
-    for name in FIELDS:
-        values = [getattr(session, name) for session in sessions]
-        if name == "phases":
-            columns[name] = _phase_lists(values)
-            continue
-        if name == "phase_seconds":
-            values = [
-                {name: value for name, value in seconds.items() if name not in KNOWN_PHASES} for seconds in values
-            ]
-        if name in OBJECTS:
-            values = list(map(json_of, values))
-        columns[name] = pa.array(values, ARROW[COLUMNS[name]])
-    columns["snapshot_ns"] = pa.array(snapshot_ns or [0] * len(sessions), pa.int64())
-    return pa.table(columns)
+def _between(start: str, end: str) -> str:
+    """Return the SQL of the seconds between two moments; 0 where a clock's error would make them negative."""
+    return f"round(CASE WHEN {end} < {start} THEN 0 ELSE {end} - {start} END, 6)"
 
 
-def _phase_lists(sessions: list[dict[str, list[dict[str, Any]]]]) -> pa.Array:
-    offsets, rows = [0], []
-    for phases in sessions:
-        rows += sorted(_phase_rows(phases), key=lambda row: (row[0], row[2]))
-        offsets.append(len(rows))
-    kinds = list(PHASES_TYPE.value_type)
-    columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.StructArray.from_arrays(arrays, fields=kinds))
+def _first(moment: str) -> str:
+    """Return the SQL of the earliest start or end of an execution."""
+    executions = f"list_filter(phases, lambda phase: phase.name = '{EXECUTION}')"
+    return f"list_min(list_transform({executions}, lambda phase: phase.{moment}))"
 
 
-def _phase_rows(phases: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[Any, ...]]:
-    for name, intervals in phases.items():
-        for fields in intervals:
-            payload = fields.get("payload")
-            yield (
-                fields["start_ts"],
-                fields.get("end_ts"),
-                int(fields.get("span_id") or "0", 16),
-                name,
-                fields.get("outcome", "ok"),
-                json_of(payload),
-            )
+def _seconds(name: str) -> str:
+    """Return the SQL of the seconds for which at least one phase of a name ran; NULL where none has ended.
+
+    The intervals are added up in the order of their starts: of each, what is after the latest end before it. Each part
+    is rounded, so that the errors of many parts do not add up.
+    """
+    intervals = f"""list_transform(
+        list_filter(phases, lambda phase: phase.name = {name} AND phase.end_ts IS NOT NULL),
+        lambda phase: struct_pack(
+            start_ts := phase.start_ts, end_ts := phase.end_ts, seconds := {_between("phase.start_ts", "phase.end_ts")}
+        )
+    )"""
+    # Most phases have one interval, whose seconds take a fifth of the time of a `list_reduce`.
+    return f"""CASE WHEN len({intervals}) < 2 THEN {intervals}[1].seconds ELSE round(list_reduce(
+        {intervals},
+        lambda sum, phase: struct_pack(
+            start_ts := sum.start_ts,
+            end_ts := greatest(sum.end_ts, phase.end_ts),
+            seconds := sum.seconds + {_between("greatest(phase.start_ts, sum.end_ts)", "phase.end_ts")}
+        )
+    ).seconds, 6) END"""
+
+
+_OTHER_NAMES = f"""list_sort(list_distinct(list_transform(
+    list_filter(phases, lambda phase: phase.name NOT IN {KNOWN_PHASES} AND phase.end_ts IS NOT NULL),
+    lambda phase: phase.name
+)))"""
+_OTHER_SECONDS = f"""nullif(to_json(map_from_entries(list_transform(
+    {_OTHER_NAMES}, lambda other: struct_pack(name := other, seconds := {_seconds("other")})
+)))::VARCHAR, '{{}}')"""
+_DERIVED: Final = {
+    "queue_wait_s": _between("submit_ts", "enqueue_ts"),
+    "runner_wait_s": _between("enqueue_ts", _first("start_ts")),
+    "post_wait_s": _between(_first("end_ts"), "wait_return_ts"),
+    "total_s": _between("submit_ts", "greatest(wait_return_ts, finalized_ts)"),
+    **{f"{name}_s": _seconds(f"'{name}'") for name in KNOWN_PHASES},
+    "phase_seconds": _OTHER_SECONDS,
+}
+_INSERT = f"""
+    INSERT INTO sessions BY NAME
+    SELECT *, {", ".join(f"{expression} AS {name}" for name, expression in _DERIVED.items())}
+    FROM (
+        SELECT * REPLACE (
+            list_sort(phases) AS phases,
+            {", ".join(f"coalesce({name}, {other}) AS {name}" for name, other in DEFAULTS.items())}
+        ) FROM arriving
+    )
+"""  # noqa: S608  (constants)
+
+
+def insert_sessions(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+    """Insert sessions, in all columns but the derived ones, together with their durations."""
+    with arriving(connection, rows):
+        connection.execute(_INSERT)
+
+
+def entry_table(entries: dict[str, SessionEntry], owners: dict[str, str]) -> pa.Table:
+    """Return sessions by id, and the process ids of their owners, in the columns that `insert_sessions` takes."""
+    columns: dict[str, list[Any]] = {
+        "session_id": list(entries),
+        "process_id": [owners.get(session_id) for session_id in entries],
+        "status": [entry.status for entry in entries.values()],
+    }
+    for name in REPORTED:
+        values = [clean(name, getattr(entry.snapshot, name)) for entry in entries.values()]
+        columns[name] = list(map(json_of, values)) if name in OBJECTS else values
+    arrays = {name: pa.array(values, ARROW[COLUMNS[name]]) for name, values in columns.items()}
+    phases = [[_phase_row(phase) for phase in entry.phases.values()] for entry in entries.values()]
+    arrays["phases"] = pa.array(phases, PHASES_TYPE)
+    arrays["snapshot_ns"] = pa.array([entry.snapshot_ns for entry in entries.values()], pa.int64())
+    return pa.table(arrays)
+
+
+def _phase_row(phase: PhaseRecord) -> dict[str, Any]:
+    return {
+        "start_ts": phase.start_ts,
+        "end_ts": phase.end_ts,
+        "span_id": int(phase.span_id or "0", 16),
+        "name": phase.name,
+        "outcome": phase.outcome,
+        "payload": json_of(phase.payload),
+    }
 
 
 def session_of_row(values: Iterable[Any]) -> Session:
@@ -98,7 +166,7 @@ def _phases_by_name(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, 
 
 
 def _every_phase(fields: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds of each phase: the known ones have columns, the others stand in one text."""
+    """Return the seconds of each phase: the known ones have columns, the others are in one text."""
     stored = fields["phase_seconds"]
     names = dict.fromkeys((*fields["phases"], *stored))
     found = {name: fields[f"{name}_s"] if name in KNOWN_PHASES else stored.get(name) for name in names}

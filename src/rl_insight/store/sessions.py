@@ -1,7 +1,8 @@
 """Sessions in the store: one row each, rewritten with everything that a commit says about them.
 
-The row is the session's record (see `rl_insight.sessions.records`) in columns. Snapshots come from the session's owner,
-phases from any process, in any order; both are merged with the row that is there, so nothing is kept in memory.
+The row is the session's record (see `rl_insight.sessions.records`) in columns; the statement that writes it computes
+the durations (see `rl_insight.store.session_rows`). Snapshots come from the session's owner, phases from any process,
+in any order; both are merged with the existing row, so nothing is kept in memory.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rl_insight.schema import Batch
-from rl_insight.sessions.model import DEFAULTS, DURATIONS, FIELDS, PENDING, REPORTED, Session, Snapshot, clean
+from rl_insight.sessions.model import DEFAULTS, FIELDS, PENDING, REPORTED, Session, Snapshot
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, SessionRecord, Update, session_updates
 from rl_insight.store.catalog import ProcessState, arriving
-from rl_insight.store.session_rows import session_of_row, session_table
-from rl_insight.store.whole_sessions import SessionBatch, plain
+from rl_insight.store.session_batch import SessionBatch, plain
+from rl_insight.store.session_rows import entry_table, insert_sessions, session_of_row
 
 FELL_SILENT: Final = "its process fell silent"
 """The reason of a session that the server closed as lost; taken back when the process is heard of again."""
@@ -36,7 +37,6 @@ _FIND_KNOWN = """
 """
 _READ_ROWS = f"SELECT {', '.join(FIELDS)}, snapshot_ns FROM sessions WHERE rowid IN (SELECT unnest($rows))"  # noqa: S608  (constants)
 _DELETE_ROWS = "DELETE FROM sessions WHERE rowid IN (SELECT unnest($rows))"
-_INSERT_ROWS = f"INSERT INTO sessions ({', '.join(FIELDS)}, snapshot_ns) SELECT * FROM arriving"  # noqa: S608  (constants)
 
 
 class SessionWriter:
@@ -103,8 +103,7 @@ class SessionWriter:
                     for update in session_updates(plain(batch), 0):
                         if update.session_id in known:
                             self._add(update, batch.process.process_id)
-        with arriving(connection, table):
-            connection.execute(_INSERT_ROWS)
+        insert_sessions(connection, table)
 
 
 def _reopen(entry: SessionEntry) -> None:
@@ -140,31 +139,9 @@ def write_entries(
     connection: duckdb.DuckDBPyConnection, entries: Entries, owners: dict[str, str], rows: list[int]
 ) -> None:
     """Write sessions in place of the rows with these numbers."""
-    sessions = [session_of(entry, owners.get(session_id)) for session_id, entry in entries.items()]
-    table = session_table(sessions, [entry.snapshot_ns for entry in entries.values()])
     if rows:
         connection.execute(_DELETE_ROWS, {"rows": rows})
-    with arriving(connection, table):
-        connection.execute(_INSERT_ROWS)
-
-
-def session_of(entry: SessionEntry, process_id: str | None) -> Session:
-    """Return a session's record in the shape of its row."""
-    record = entry.record()
-    phases: dict[str, list[dict[str, Any]]] = {}
-    for phase in sorted(entry.phases.values(), key=lambda phase: (phase.start_ts, phase.span_id)):
-        fields = msgspec.to_builtins(phase)
-        phases.setdefault(fields.pop("name"), []).append({"outcome": phase.outcome, **fields})
-    seconds = {f"{name}_s": name for name in phases}
-    return Session(
-        session_id=str(record["session_id"]),
-        process_id=process_id,
-        status=record["status"],
-        phase_seconds={name: record[field] for field, name in seconds.items() if field in record},
-        phases=phases,
-        **{name: clean(name, record.get(name, record.get(DEFAULTS.get(name, "")))) for name in REPORTED},
-        **{name: record.get(name) for name in DURATIONS},
-    )
+    insert_sessions(connection, entry_table(entries, owners))
 
 
 def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:

@@ -12,7 +12,7 @@ from rl_insight.exchange.errors import ExchangeError
 from rl_insight.intake import Admission
 from rl_insight.schema import Batch, encode, frame
 from rl_insight.store.runs import RunDirectory
-from rl_insight.store.whole_sessions import SessionBatch, plain
+from rl_insight.store.session_batch import SessionBatch, plain
 
 _REQUEST_BYTES = 4 * 1024 * 1024
 _COMMIT_BYTES = 128 * 1024 * 1024

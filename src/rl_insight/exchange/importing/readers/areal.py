@@ -12,23 +12,21 @@ from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from msgspec.structs import astuple
+from numpy.typing import NDArray
 
 from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, number_of
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans
-from rl_insight.sessions.model import MARKS, OBJECTS, PENDING, REPORTED, Snapshot
+from rl_insight.sessions.model import COLUMNS, MARKS, OBJECTS, PENDING, REPORTED, Snapshot, clean
 from rl_insight.store.columns import Texts
-from rl_insight.store.whole_sessions import (
-    VALUES,
-    Floats,
-    Integers,
-    SessionBatch,
-    WholePhases,
-    WholeSessions,
-    whole_session_table,
-)
+from rl_insight.store.session_batch import SessionBatch
+from rl_insight.store.session_rows import ARROW, PHASES_TYPE
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _LANE = "sessions"
 _WALL_CLOCK_S = 1e9
@@ -112,7 +110,7 @@ class ArealSessionReader(Reader):
             strings=sessions.strings,
             spans=sessions.spans(),
             texts=texts,
-            rows=whole_session_table(process, sessions.whole(texts), sessions.whole_phases(), texts),
+            rows=sessions.rows(process, texts),
         )
 
 
@@ -200,29 +198,35 @@ class _SessionColumns:
             return np.full(len(steps), NO_STEP)
         return np.array([NO_STEP if step is None or abs(step) >= _STEP_LIMIT else step for step in steps], np.int64)
 
-    def whole(self, texts: Texts) -> WholeSessions:
-        """Return the sessions for the store; `texts` are of `strings`."""
-        given = self._given
-        return WholeSessions(
-            session_id=texts.between(_FIRST_ID, _FIRST_ID + self._count),
-            status=self._statuses,
-            time_ns=self._time_ns,
-            marks=self._marks,
-            reported={name: given[name] for name in VALUES},
-        )
+    def rows(self, process: Process, texts: Texts) -> pa.Table:
+        """Return the sessions in the columns that the store takes; `texts` are of `strings`."""
+        count = self._count
+        owner = {"process_id": process.process_id, "rank": process.rank, "role": process.role or None}
+        columns = {
+            "session_id": texts.between(_FIRST_ID, _FIRST_ID + count),
+            **{name: pa.repeat(pa.scalar(value, _arrow(name)), count) for name, value in owner.items()},
+            "status": pa.array(self._statuses, pa.string()),
+            **{name: _values(name, self._given[name]) for name in REPORTED if name not in {*owner, *MARKS}},
+            **{name: pa.array(moments, mask=np.isnan(moments)) for name, moments in self._marks.items()},
+            "phases": self._phase_lists(texts),
+            "snapshot_ns": pa.array(self._time_ns),
+        }
+        return pa.table(columns)
 
-    def whole_phases(self) -> WholePhases:
-        """Return the phases for the store."""
-        phases = self._phases
-        return WholePhases(
-            owner=phases.owner,
-            start_ns=self._start_ns[self._count :],
-            duration_ns=self._duration_ns[self._count :],
-            span_id=self.span_id[self._count :],
-            name=phases.name,
-            outcome=phases.status,
-            payload=phases.payload,
-        )
+    def _phase_lists(self, texts: Texts) -> pa.Array:
+        phases, start_ns = self._phases, self._start_ns[self._count :]
+        duration_ns = self._duration_ns[self._count :]
+        offsets = np.concatenate(([0], np.cumsum(phases.counts)))
+        columns = [
+            pa.array(start_ns // 1000 / 1e6),
+            pa.array((start_ns + duration_ns) // 1000 / 1e6, mask=duration_ns < 0),
+            pa.array(self.span_id[self._count :]),
+            texts.required(phases.name),
+            texts.required(phases.status),
+            texts.at(phases.payload),
+        ]
+        structs = pa.StructArray.from_arrays(columns, names=[field.name for field in PHASES_TYPE.value_type])
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
 
 
 class _PhaseColumns:
@@ -278,6 +282,25 @@ class _PhaseColumns:
         if len(moments):
             found[filled] = combine.reduceat(moments, (np.cumsum(self.counts) - self.counts)[filled])
         return found
+
+
+def _arrow(name: str) -> pa.DataType:
+    return ARROW[COLUMNS[name]]
+
+
+def _values(name: str, values: Sequence[Any]) -> pa.Array:
+    """Return what users reported, made fit for a column; mostly nothing was reported."""
+    _, absent = _KINDS[name]
+    if values.count(absent) == len(values):
+        return pa.nulls(len(values), _arrow(name))
+    fitting = map(_object, values) if name in OBJECTS else (clean(name, value) for value in values)
+    return pa.array(list(fitting), _arrow(name))
+
+
+def _object(value: msgspec.Raw) -> str | None:
+    """Return the text of a JSON object; None for an empty one, and for what is not an object."""
+    text = bytes(value)
+    return text.decode() if text.startswith(b"{") and text != b"{}" else None
 
 
 def _moments(seconds: Sequence[float | None], origin_s: float) -> Floats:

@@ -1,0 +1,67 @@
+"""Sessions that arrive with everything that is known about them, as a file of finished sessions holds them.
+
+What live processes report comes in parts and is merged, one session at a time (see `rl_insight.store.sessions`). A
+whole session needs no merging: thousands of them are inserted at once, in columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from rl_insight.schema import Batch
+from rl_insight.schema.tables import Sessions
+from rl_insight.sessions.model import OBJECTS, REPORTED
+from rl_insight.store.columns import Texts
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SessionBatch(Batch, kw_only=True):
+    """A batch whose sessions are whole: all their spans are in it, and they are rows already instead of snapshots."""
+
+    texts: Texts
+    """Its strings, as Arrow has them."""
+    rows: pa.Table
+    """The sessions in the columns that `session_rows.insert_sessions` takes."""
+
+
+def plain(batch: Batch) -> Batch:
+    """Return a batch as one that can be sent: each whole session becomes a snapshot."""
+    if not isinstance(batch, SessionBatch):
+        return batch
+    rows = batch.rows.drop_columns(["phases"]).to_pylist()
+    strings = list(batch.strings)
+
+    def positions(texts: Iterable[str | None]) -> bytes:
+        """Add texts and return their positions."""
+        column = array("I")
+        for text in texts:
+            if text is not None:
+                strings.append(text)
+            column.append(0 if text is None else len(strings))
+        return column.tobytes()
+
+    sessions = Sessions(
+        session_id=positions(row["session_id"] for row in rows),
+        task_id=positions(row["task_id"] for row in rows),
+        status=positions(row["status"] for row in rows),
+        time_ns=batch.rows.column("snapshot_ns").to_numpy().astype("<i8").tobytes(),
+        record=positions(map(_snapshot_text, rows)),
+    )
+    parts = {name: getattr(batch, name) for name in Batch.__struct_fields__}
+    return Batch(**parts | {"strings": strings, "sessions": sessions})
+
+
+def _snapshot_text(row: dict[str, Any]) -> str:
+    """Return the JSON of a snapshot, see `rl_insight.sessions.model.Snapshot`."""
+    told = {name: row[name] for name in ("session_id", *REPORTED) if row[name] is not None}
+    told |= {name: msgspec.Raw(told[name].encode()) for name in OBJECTS & told.keys()}
+    if not isfinite(told.get("reward", 0.0)):
+        told["reward"] = str(told["reward"])  # JSON has no number for it
+    return _encode(told).decode()
