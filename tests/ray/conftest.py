@@ -103,7 +103,13 @@ class RunningServer:
         self.start()
 
     def start(self):
-        words = [f"port={self.port}", "otlp_http_port=null", "otlp_grpc_port=null", "scrape.interval_s=0.2"]
+        words = [
+            f"port={self.port}",
+            "otlp_http_port=null",
+            "otlp_grpc_port=null",
+            "scrape.interval_s=0.2",
+            "sql.enabled=true",
+        ]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rl_insight.cli", "server", "start", "--data-dir", str(self.data_dir), *words],
             stdout=subprocess.DEVNULL,

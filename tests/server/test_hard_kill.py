@@ -129,7 +129,7 @@ def kill_under_load(start_server, wait_until, *, seed, batches):
     senders = [Sender(rank) for rank in range(SENDERS)]
     seconds = 0.0
     for _ in range(10):
-        server = start_server()
+        server = start_server("sql.enabled=true")
         if any(sender.acknowledged for sender in senders):
             check_everything_is_there_once(server.url, senders)
         threads = [
@@ -145,7 +145,7 @@ def kill_under_load(start_server, wait_until, *, seed, batches):
         for thread in threads:
             thread.join(30)
             assert not thread.is_alive()
-    check_everything_is_there_once(start_server().url, senders)
+    check_everything_is_there_once(start_server("sql.enabled=true").url, senders)
     sent, acknowledged = (sum(sender.made for sender in senders), sum(len(sender.acknowledged) for sender in senders))
     load = Load(sent * SPANS / seconds, acknowledged * SPANS / seconds)
     print(f"{load.sent_per_s:,.0f} spans/s sent and {load.acknowledged_per_s:,.0f} acknowledged for {seconds:.1f} s")
@@ -165,7 +165,7 @@ def test_what_many_senders_were_told_survives_kill_9_in_the_middle_of_50_000_spa
 
 
 def record_while_the_server_dies(start_server, wait_until, tmp_path, monkeypatch, kills):
-    server = start_server()
+    server = start_server("sql.enabled=true")
     port = urlsplit(server.url).port
     monkeypatch.setenv("RL_INSIGHT_SERVER_URL", server.url)
     bursts = 200 * kills
@@ -178,7 +178,7 @@ def record_while_the_server_dies(start_server, wait_until, tmp_path, monkeypatch
         wait_until(before.exists)
         wait_until(lambda url=server.url: ask_sql(url, "SELECT count(*) FROM span_data")[0][0] > 0)
         server.signal(signal.SIGKILL)
-        server = start_server(f"port={port}")
+        server = start_server(f"port={port}", "sql.enabled=true")
     for producer in producers:
         assert producer.wait(120) == 0
         producer.stdout.close()

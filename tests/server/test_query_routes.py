@@ -219,16 +219,25 @@ def test_gpu_use_is_joined_with_states(ask):
     assert rollout["utilization_ratio"] == pytest.approx(0.5)
 
 
-def test_sql_reads_and_cannot_write(client, run):
+def test_sql_reads_and_cannot_write(services, client, run):
+    services.settings.sql.enabled = True
     answer = client.post("/api/v1/sql", json={"sql": "SELECT count(*) AS spans FROM spans"})
     assert answer.json()["columns"] == ["spans"]
     for statement in ("DROP TABLE span_data", "SELECT 1; SELECT 2", "COPY spans TO '/tmp/x'", "ATTACH '/tmp/x'"):
         assert client.post("/api/v1/sql", json={"sql": statement}).status_code == 400, statement
 
 
-def test_sql_is_off_where_it_was_switched_off(make_services, client_of):
-    client = client_of(make_services("sql.enabled=false"))
-    assert client.post("/api/v1/sql", json={"sql": "SELECT 1"}).status_code == 403
+def test_sql_is_off_unless_asked_for_and_the_error_says_how(client, run):
+    answer = client.post("/api/v1/sql", json={"sql": "SELECT 1"})
+    assert (answer.status_code, "rl-insight server start sql.enabled=true" in answer.json()["error"]) == (403, True)
+
+
+def test_the_server_bounds_the_length_of_an_answer(make_services, client_of, make_batch):
+    services = make_services("sql.enabled=true", "sql.max_answer_bytes=10000")
+    services.writer.submit(make_batch(1)).result(30)
+    question = {"sql": "SELECT repeat('x', 999) FROM range(100)", "timeout_s": 30}
+    answer = client_of(services).post("/api/v1/sql", json=question)
+    assert (answer.status_code, len(answer.json()["rows"]), answer.json()["truncated"]) == (200, 9, True)
 
 
 def test_a_run_can_be_deleted(client, run):

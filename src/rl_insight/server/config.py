@@ -48,8 +48,14 @@ class RetentionSettings:
 class SqlSettings:
     """Free SQL over a run."""
 
-    enabled: bool | None = None
-    """null: only while the server listens on loopback alone."""
+    enabled: bool = False
+    """Whether `POST /api/v1/sql` is answered."""
+    max_answer_bytes: Bytes = 16 * MEBIBYTE
+    """The rows of an answer as JSON; what is beyond is left out and the answer says so."""
+    memory_bytes: Annotated[int, Meta(ge=512 * MEBIBYTE)] = 1024 * MEBIBYTE
+    """The address space of the process that runs a query; there is one at a time."""
+    max_run_bytes: Bytes = 2048 * MEBIBYTE
+    """The longest run file that is copied for a query; commits to the run wait for the copying, a second per GB."""
 
 
 @dataclass(slots=True)
@@ -171,11 +177,6 @@ class ServerSettings:
     def is_loopback(self) -> bool:
         """True when only this machine can reach the server."""
         return is_loopback(self.host)
-
-    @property
-    def is_sql_enabled(self) -> bool:
-        """Whether free SQL is answered."""
-        return self.is_loopback if self.sql.enabled is None else self.sql.enabled
 
 
 def load_settings(

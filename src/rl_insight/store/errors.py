@@ -13,6 +13,10 @@ class StoreCorruptError(StoreError):
     """A file is damaged, cut short, or no run file at all; the caller can set it aside and go on."""
 
 
+class StorePageError(StoreError):
+    """Pages of an open file are damaged; what does not need them can still be read."""
+
+
 class StoreBusyError(StoreError):
     """Another process, or another part of this one, is using the file."""
 

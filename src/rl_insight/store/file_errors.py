@@ -9,13 +9,14 @@ from pathlib import Path
 
 import duckdb
 
-from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
+from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StorePageError
 
 _SPARE_DESCRIPTORS = 8
 _TOO_MANY_FILES = (
     "cannot open {path}: this process has too many files and connections open. "
     "Raise its limit of open files (ulimit -n), or close connections."
 )
+_DAMAGED_PAGE = "Corrupt database file: computed checksum"
 _DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
 
 
@@ -61,6 +62,11 @@ def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exce
         return StoreError(f"cannot open {path}: permission denied. Check the owner of the data directory.")
     if isinstance(error, duckdb.OutOfMemoryException):
         return StoreError(f"cannot use {path}: the memory limit is too low ({text.splitlines()[0]}).")
+    if not opening and _DAMAGED_PAGE in text:
+        return StorePageError(
+            f"cannot read {path}: pages that this needs are damaged ({text.splitlines()[0]}). Other views of the run "
+            "still work; restore the file from a copy, and check the disk."
+        )
     about_file = isinstance(error, (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException))
     if opening or (about_file and any(sign in text for sign in _DAMAGED)):
         return StoreCorruptError(f"cannot read {path}: the file is damaged or no run file ({text.splitlines()[0]}).")

@@ -6,10 +6,12 @@ import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from rl_insight.store.run_store import RunStore
+if TYPE_CHECKING:
+    from rl_insight.store.run_store import RunStore
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 SUFFIX = ".duckdb"

@@ -23,6 +23,7 @@ from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
 from rl_insight.store.file_errors import check_descriptors, translated
 from rl_insight.store.rollup import roll_up, rolled_up_rows
+from rl_insight.store.run_files import measure, wal_of
 from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.sessions import SessionWriter
 from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
@@ -340,15 +341,26 @@ class RunStore:
             ((held,),) = cursor.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchall()
         return int(held or 0)
 
-    def copy_to(self, target: Path) -> None:
-        """Write a consistent copy of the file while the run goes on; commits wait for the copying only."""
+    def snapshot(self, target: Path) -> None:
+        """Copy the file and its log as of one commit; other commits wait for the copying only.
+
+        Opening the copy replays the log.
+
+        Raises:
+            StoreFullError: there is no room for the copy.
+        """
         with self._write_lock:
             self._check_usable()
-            wal = self.path.with_name(self.path.name + ".wal")
-            target_wal = target.with_name(target.name + ".wal")
+            size, _ = measure(self.path)
+            if shutil.disk_usage(target.parent).free - size < self._min_free_bytes:
+                raise StoreFullError(f"cannot copy {self.path}: {target.parent} has no room for {size >> 20} MiB.")
             shutil.copyfile(self.path, target)
-            if wal.exists():
-                shutil.copyfile(wal, target_wal)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(wal_of(self.path), wal_of(target))
+
+    def copy_to(self, target: Path) -> None:
+        """Write a consistent copy of the file while the run continues."""
+        self.snapshot(target)
         # Opening the copy replays its log, closing folds the log into the file.
         RunStore(target, min_free_bytes=0).close()
 

@@ -56,7 +56,7 @@ def describe(services: Services) -> dict[str, Any]:
         "pid": os.getpid(),
         "started_ns": services.started_ns,
         "is_ready": services.is_ready,
-        "sql_enabled": services.settings.is_sql_enabled,
+        "sql_enabled": services.settings.sql.enabled,
         "writer": services.writer.get_status(),
         "collector": services.collector.get_status(),
         "requests": services.counters.requests(),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
+from rl_insight.server.http.answers import RunParameter, answers, latest_run
 from rl_insight.store import queries
 from rl_insight.store.queries.sql import MAX_TEXT
 
@@ -28,11 +28,28 @@ class SqlQuery(BaseModel):
     max_rows: int = Field(default=10_000, ge=1, le=100_000)
 
 
-@router.post("/sql", responses={**answers(queries.SqlResult), 403: {"description": "SQL is off; see `sql.enabled`."}})
+@router.post(
+    "/sql",
+    responses={
+        **answers(queries.SqlResult),
+        403: {"description": "SQL is off; see `sql.enabled`."},
+        409: {"description": "Another query is running."},
+    },
+)
 def sql(request: Request, query: SqlQuery, run: RunParameter = None) -> Response:
-    """Run one read-only SELECT on a run; off by default beyond loopback."""
+    """Run one SELECT on a copy of a run; off unless the server was started with `sql.enabled=true`."""
     services: Services = request.app.state.services
-    if not services.settings.is_sql_enabled:
-        raise HTTPException(403, "SQL is off on this server: start it with sql.enabled=true to allow it.")
-    with reading(request, run) as cursor:
-        return json_answer(queries.run_sql(cursor, query.sql, timeout_s=query.timeout_s, max_rows=query.max_rows))
+    settings = services.settings.sql
+    if not settings.enabled:
+        raise HTTPException(
+            403, "SQL is off on this server: start it with `rl-insight server start sql.enabled=true` to allow it."
+        )
+    limits = queries.SqlLimits(
+        timeout_s=query.timeout_s,
+        max_rows=query.max_rows,
+        max_answer_bytes=settings.max_answer_bytes,
+        memory_bytes=settings.memory_bytes,
+        max_run_bytes=settings.max_run_bytes,
+    )
+    with services.runs.open(run if run is not None else latest_run(services)) as store:
+        return Response(queries.run_sql(store, query.sql, limits), media_type="application/json")

@@ -39,7 +39,7 @@ from rl_insight.store.queries.spans import (
     span,
     span_detail,
 )
-from rl_insight.store.queries.sql import SqlResult, run_sql
+from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
@@ -68,6 +68,7 @@ __all__ = [
     "SessionInFlight",
     "Span",
     "SpanDetail",
+    "SqlLimits",
     "SqlResult",
     "Step",
     "StepMetric",

@@ -1,20 +1,31 @@
-"""SQL from users: one SELECT, read-only, limited in time and rows, and unable to reach anything but the run."""
+"""SQL from users: one SELECT in a process that has only a copy of the run, with limits on time, memory and answer.
+
+A query cannot reach the server: its process opens a copy of the run file, gets no environment variable, file or
+network access, and is killed when its time is over. What DuckDB's functions do inside it changes nothing elsewhere.
+"""
 
 from __future__ import annotations
 
-import re
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
-import duckdb
 import msgspec
 
-from rl_insight.store.errors import QueryError, QueryTimeoutError
-from rl_insight.store.queries.base import Cursor
+from rl_insight.store.errors import QueryError, QueryTimeoutError, StoreBusyError
+from rl_insight.store.run_files import measure
+from rl_insight.store.run_store import RunStore
 
 MAX_TEXT = 100_000
-_UNWANTED_CALL = re.compile(r'(checkpoint|write_log)"?\s*\(', re.IGNORECASE)
-"""Functions without an effect on data, yet none of a reader's business."""
+_COPIES = "sql-copies"
+_WORKER = Path(__file__).with_name("sql_worker.py")
+_free = threading.Lock()
+"""Held by the one query that may run: its memory is bounded, that of many queries would not be."""
 
 
 class SqlResult(msgspec.Struct, frozen=True):
@@ -24,62 +35,97 @@ class SqlResult(msgspec.Struct, frozen=True):
     types: list[str]
     rows: list[list[Any]]
     truncated: bool
-    """There were more rows than asked for."""
+    """There were more rows, or longer ones, than the limits allow."""
 
 
-def run_sql(cursor: Cursor, sql: str, *, timeout_s: float = 10.0, max_rows: int = 10_000) -> SqlResult:
-    """Run one SELECT on a cursor of `RunStore.reader`, whose transaction cannot write.
+class SqlLimits(msgspec.Struct, frozen=True):
+    """What one query may take."""
 
-    The store has no access to files, extensions or Python variables, and its settings are locked.
+    timeout_s: float = 10.0
+    """From the start of its process to the last byte of its answer; making the copy comes before."""
+    max_rows: int = 10_000
+    max_answer_bytes: int = 16 * 1024**2
+    """The length of the rows as JSON."""
+    memory_bytes: int = 1024**3
+    """The address space of its process."""
+    max_run_bytes: int = 2 * 1024**3
+    """The longest run file that is copied for it; commits to the run wait for the copying, about a second per GB."""
+
+
+def run_sql(store: RunStore, sql: str, limits: SqlLimits | None = None) -> bytes:
+    """Run one SELECT on a copy of a run; returns a `SqlResult` as JSON.
 
     Raises:
-        QueryError: it is not one SELECT, or DuckDB refuses it; the message says why.
+        QueryError: it is not one SELECT, DuckDB refuses it, or it exceeds a limit; the message says why.
         QueryTimeoutError: it took too long.
+        StoreBusyError: another query is running.
+        StoreFullError: there is no room for the copy.
     """
-    _check(sql)
-    timer = threading.Timer(timeout_s, cursor.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        result = cursor.execute(sql)
-        names = [column[0] for column in result.description or ()]
-        types = [str(column[1]) for column in result.description or ()]
-        rows = result.fetchmany(max_rows + 1)
-    except duckdb.InterruptException as error:
-        raise QueryTimeoutError(
-            f"the query took longer than {timeout_s:g} s. Ask for less, or allow more time."
-        ) from error
-    except duckdb.Error as error:
-        raise QueryError(f"DuckDB refused the query: {error}") from error
-    finally:
-        timer.cancel()
-    return SqlResult(names, types, [[_plain(value) for value in row] for row in rows[:max_rows]], len(rows) > max_rows)
-
-
-def _check(sql: str) -> None:
+    limits = limits or SqlLimits()
     if len(sql) > MAX_TEXT:
         raise QueryError(f"the query is longer than {MAX_TEXT} characters.")
+    size, _ = measure(store.path)
+    if size > limits.max_run_bytes:
+        raise QueryError(
+            f"the run file has {size / 1e9:.1f} GB, more than the {limits.max_run_bytes / 1e9:.1f} GB that SQL takes. "
+            "Export the run and open the copy with DuckDB."
+        )
+    if not _free.acquire(blocking=False):
+        raise StoreBusyError("another SQL query is running: one at a time. Try again when it has ended.")
     try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise QueryError(f"not valid SQL: {error}") from error
-    if len(statements) != 1:
-        raise QueryError(f"give one statement, not {len(statements)}.")
-    if statements[0].type != duckdb.StatementType.SELECT:
-        raise QueryError("only SELECT is allowed: the run is read-only.")
-    unwanted = _UNWANTED_CALL.search(sql)
-    if unwanted:
-        raise QueryError(f"{unwanted[1]} is not allowed: the run is read-only.")
+        copies = store.path.parent / _COPIES
+        shutil.rmtree(copies, ignore_errors=True)  # what a killed server left
+        copies.mkdir()
+        try:
+            return _run_on_copy(store, sql, limits, copies)
+        finally:
+            shutil.rmtree(copies, ignore_errors=True)
+    finally:
+        _free.release()
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can carry."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
+def _run_on_copy(store: RunStore, sql: str, limits: SqlLimits, directory: Path) -> bytes:
+    copy = directory / "run.duckdb"
+    store.snapshot(copy)
+    request = {
+        "path": str(copy),
+        "sql": sql,
+        "max_rows": limits.max_rows,
+        "max_bytes": limits.max_answer_bytes,
+        "memory_bytes": limits.memory_bytes,
+        "sys_path": sys.path,
+    }
+    with (
+        tempfile.TemporaryFile(dir=directory) as errors,
+        subprocess.Popen(  # noqa: S603  (this interpreter, a file of this package)
+            [sys.executable, "-I", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={},
+            cwd=directory,
+        ) as worker,
+    ):
+        try:
+            answer, _ = worker.communicate(json.dumps(request).encode(), timeout=limits.timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise QueryTimeoutError(
+                f"the query took longer than {limits.timeout_s:g} s. Ask for less, or allow more time."
+            ) from error
+        finally:
+            worker.kill()
+        errors.seek(0)
+        return _checked(answer, worker.returncode, errors.read(2000).decode(errors="replace"))
+
+
+def _checked(answer: bytes, returncode: int, errors: str) -> bytes:
+    """Return an answer that is one; an error, or the death of the process, becomes a `QueryError`."""
+    if returncode:
+        last = errors.strip().splitlines()[-1:]
+        raise QueryError(
+            "the query ended its process, most likely because it needs more memory than it may have"
+            f"{': ' + last[0] if last else ''}. Ask for less."
+        )
+    if answer.startswith(b'{"error":'):
+        raise QueryError(json.loads(answer)["error"])
+    return answer

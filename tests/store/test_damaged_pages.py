@@ -1,0 +1,73 @@
+"""Pages of a run file that were overwritten: each view gives its right answer or a clear error."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rl_insight.store import RunDirectory, StoreError, queries
+from rl_insight.store.errors import StorePageError
+
+PAGE = 4096
+VIEWS = {
+    "summary": queries.summary,
+    "steps": queries.steps,
+    "hotspots": lambda cursor: queries.hotspots(cursor, queries.Scope()),
+    "spans": queries.search_spans,
+    "flame": lambda cursor: queries.flame(cursor, queries.Scope()),
+}
+
+
+def ask(data_dir):
+    """Return the answer of each view, or the error it gave."""
+    directory = RunDirectory(data_dir)
+    answers = {}
+    try:
+        for name, view in VIEWS.items():
+            try:
+                with directory.open("r") as store, store.reader() as cursor:
+                    answers[name] = view(cursor)
+            except StoreError as error:
+                answers[name] = error
+    finally:
+        directory.close()
+    return answers
+
+
+@pytest.fixture
+def recorded(tmp_path, make):
+    chance = random.Random(1)
+    directory = RunDirectory(tmp_path)
+    maker = make(run_id="r", role="trainer")
+    with directory.open("r", create=True) as store:
+        for step in range(1, 11):
+            for number in range(2000):
+                maker.span(
+                    f"work-{number % 7}",
+                    start=step * 10**9 + number * 1000,
+                    duration=chance.randrange(10**6),
+                    step=step,
+                    attributes=f'{{"text": "{chance.randbytes(40).hex()}"}}',
+                )
+            store.commit([maker.build()], received_ns=[1])  # long ago: no view depends on whether the run is live
+    directory.close()
+    return tmp_path
+
+
+def test_zeroed_pages_give_a_clear_error_and_never_another_number(recorded):
+    path = recorded / "runs" / "r.duckdb"
+    whole = path.read_bytes()
+    right = ask(recorded)
+    failed = []
+    for offset in range(4 * PAGE, len(whole) - PAGE, max(PAGE, len(whole) // 40 // PAGE * PAGE)):
+        path.write_bytes(whole[:offset] + bytes(PAGE) + whole[offset + PAGE :])
+        for name, answer in ask(recorded).items():
+            if isinstance(answer, StorePageError):
+                failed.append(name)
+                assert "pages that this needs are damaged" in str(answer)
+                assert path.exists(), "one damaged page takes the whole run away"
+            elif not isinstance(answer, StoreError):
+                assert answer == right[name], f"{name} with a hole at {offset}"
+    assert len(failed) >= 5
+    assert "spans" in failed
