@@ -147,7 +147,8 @@ if os.path.exists(os.path.join(os.path.dirname(__file__), "{name}-crashes")):
     sys.exit(3)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        ready = self.path == "{ready}"
+        hangs = os.path.exists(os.path.join(os.path.dirname(__file__), "{name}-hangs"))
+        ready = self.path == "{ready}" and not hangs
         self.send_response(200 if ready else 404)
         self.end_headers()
     def log_message(self, *words):

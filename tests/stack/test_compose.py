@@ -46,7 +46,7 @@ if "up" in words:
 if "down" in words:
     os.unlink(running)
 if "ps" in words and os.path.exists(running):
-    for name in ("prometheus", "tempo", "tempo-ready", "grafana"):
+    for name in ("prometheus", "tempo", "grafana"):
         print(json.dumps({{"Service": name, "State": "running"}}))
 """
 
@@ -162,7 +162,7 @@ def test_the_compose_file_is_pinned_healthy_and_without_root(compose_file):
     content = yaml.safe_load(compose_file.read_text())
     assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", content["name"])
     services = content["services"]
-    assert set(services) == {"prometheus", "tempo", "tempo-ready", "grafana"}
+    assert set(services) == {"prometheus", "tempo", "grafana"}
     for service in services.values():
         assert re.fullmatch(r"[\w/.-]+:v?\d+\.\d+\.\d+", service["image"])
         assert service["user"] == container_user()
@@ -174,23 +174,45 @@ def test_the_compose_file_is_pinned_healthy_and_without_root(compose_file):
         for name, condition in service["depends_on"].items():
             assert name in services
             assert condition["condition"] in {"service_healthy", "service_started"}
-    for name in ("prometheus", "tempo-ready", "grafana"):
+    for name in ("prometheus", "tempo", "grafana"):
         assert services[name]["healthcheck"]["test"][0] == "CMD"
-        assert services[name]["healthcheck"]["test"][-1].startswith("http://127.0.0.1:")
+        assert "http://127.0.0.1:" in services[name]["healthcheck"]["test"][-1]
+    # Tempo's image has neither a shell nor wget.
+    assert services["tempo"]["healthcheck"]["test"][1:3] == ["/tempo", "-health"]
     assert services["grafana"]["depends_on"] == {
-        "prometheus": {"condition": "service_healthy"}, "tempo-ready": {"condition": "service_healthy"}
+        "prometheus": {"condition": "service_healthy"}, "tempo": {"condition": "service_healthy"}
     }  # fmt: skip
 
 
-def test_containers_find_their_files_where_they_are_outside(compose_file):
+def test_containers_find_their_files_at_a_path_that_any_user_can_reach(compose_file):
+    """Below /root, which images keep closed, a container that does not run as root could not."""
     root = compose_file.parent
     services = yaml.safe_load(compose_file.read_text())["services"]
     for name in ("prometheus", "tempo", "grafana"):
         volume = services[name]["volumes"][0]
-        assert volume["source"] == volume["target"] == str(root)
+        assert (volume["source"], volume["target"]) == (str(root), "/rl-insight-stack")
+        words = [word for word in services[name]["command"] if str(root) in word]
+        assert words == []
         config = next(word.partition("=")[2] for word in services[name]["command"] if "config" in word)
-        assert Path(config).is_relative_to(root)
-        assert Path(config).is_file()
+        text = (root / Path(config).relative_to("/rl-insight-stack")).read_text()
+        assert "/rl-insight-stack/" in text
+        assert str(root) not in text
+    for path in (root / "grafana" / "provisioning").rglob("*.yml"):
+        assert str(root) not in path.read_text()
+
+
+def test_own_dashboards_are_mounted(tmp_path, docker, chosen):
+    chosen.grafana.dashboards_dir = str(tmp_path / "mine")
+    with pytest.raises(StackError, match="there is no folder"):
+        start_stack(chosen, tmp_path / "data", NOWHERE)
+    (tmp_path / "mine").mkdir()
+    with start_stack(chosen, tmp_path / "data", NOWHERE):
+        services = yaml.safe_load(Layout(tmp_path / "data").compose_file.read_text())["services"]
+        provisioning = Layout(tmp_path / "data").root / "grafana" / "provisioning" / "dashboards" / "rl-insight.yml"
+        providers = yaml.safe_load(provisioning.read_text())["providers"]
+    mine = str(tmp_path / "mine")
+    assert {"type": "bind", "source": mine, "target": mine, "read_only": True} in services["grafana"]["volumes"]
+    assert [provider["options"]["path"] for provider in providers] == ["/rl-insight-stack/grafana/dashboards", mine]
 
 
 def test_tempo_may_write_where_it_does_unless_told_otherwise(compose_file):
@@ -203,7 +225,8 @@ def test_tempo_may_write_where_it_does_unless_told_otherwise(compose_file):
 def test_the_image_of_grafana_cannot_send_it_elsewhere(compose_file):
     environment = yaml.safe_load(compose_file.read_text())["services"]["grafana"]["environment"]
     assert set(environment) == {f"GF_PATHS_{name}" for name in ("DATA", "LOGS", "PLUGINS", "PROVISIONING")}
-    assert all(Path(path).is_dir() for path in environment.values())
+    root = compose_file.parent
+    assert all((root / Path(path).relative_to("/rl-insight-stack")).is_dir() for path in environment.values())
 
 
 @pytest.fixture

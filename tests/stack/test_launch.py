@@ -246,3 +246,19 @@ def test_a_program_may_be_named_by_a_relative_path(tmp_path, settings, stand_in,
     chosen = settings(prometheus__enabled=False, tempo__enabled=True, tempo__binary_path="tempo/tempo")
     with start_stack(chosen, tmp_path / "data", NOWHERE):
         assert stack_status(tmp_path / "data").services[0].ready
+
+
+def test_a_service_that_is_alive_and_not_ready_is_restarted(tmp_path, settings, stand_in, pids_of, wait_until):
+    program = stand_in(tmp_path / "tempo", "tempo", "3.0.3")
+    chosen = settings(
+        prometheus__enabled=False, tempo__enabled=True, tempo__binary_path=str(program), ready_timeout_s=4.0
+    )
+    with start_stack(chosen, tmp_path / "data", NOWHERE):
+        first = pids_of(tmp_path / "data")["tempo"]
+        (program.parent / "tempo-hangs").touch()
+        wait_until(lambda: stack_status(tmp_path / "data").services[0].restarts == 1)
+        (program.parent / "tempo-hangs").unlink()
+        wait_until(lambda: stack_status(tmp_path / "data").services[0].ready)
+        (service,) = stack_status(tmp_path / "data").services
+    assert service.pid != first
+    assert service.last_exit == "no answer for 4 s"

@@ -12,7 +12,7 @@ import yaml
 
 from rl_insight.errors import ConfigError
 from rl_insight.stack import MetricsEndpointOfServer, StackError, stack_status, start_stack
-from rl_insight.stack.render import MARK, Layout
+from rl_insight.stack.render import MARK, Layout, bundled_plugins, fill
 
 NOWHERE = MetricsEndpointOfServer("http://127.0.0.1:9")
 
@@ -53,18 +53,40 @@ LIVE_SEARCH = {"query_end_cutoff": "0s"}
     [
         (
             "3.0.3",
-            {"query_frontend": LIVE_SEARCH, "live_store": {"fail_on_high_lag": False}},
+            {
+                "query_frontend": LIVE_SEARCH,
+                "live_store": {
+                    "fail_on_high_lag": False,
+                    "max_trace_idle": "1s",
+                    "max_trace_live": "5s",
+                    "flush_check_period": "1s",
+                },
+                "backend_worker": {"finish_on_shutdown_timeout": "2s", "backoff": {"max_period": "5s"}},
+            },
             {"ingester", "compactor"},
         ),
         (
             "2.10.7",
             {
                 "query_frontend": LIVE_SEARCH,
-                "ingester": {"trace_idle_period": "2s", "flush_check_period": "1s", "max_block_duration": "5m"},
+                "ingester": {
+                    "trace_idle_period": "1s",
+                    "trace_live_period": "5s",
+                    "flush_check_period": "1s",
+                    "max_block_duration": "5m",
+                },
             },
             {"live_store", "overrides"},
         ),
-        ("2.4.1", {"compactor": {"compaction": {"block_retention": "168h"}}}, {"live_store", "query_frontend"}),
+        (
+            "2.4.1",
+            {
+                "compactor": {"compaction": {"block_retention": "168h"}},
+                # Versions before 2.9 refuse `trace_live_period`.
+                "ingester": {"trace_idle_period": "1s", "flush_check_period": "1s", "max_block_duration": "5m"},
+            },
+            {"live_store", "query_frontend"},
+        ),
     ],
 )
 def test_tempo_gets_the_configuration_of_its_version(tmp_path, settings, stand_in, version, wanted, absent):
@@ -111,6 +133,8 @@ def test_grafana_asks_nobody_on_the_internet(tmp_path, settings, stand_in, pids_
         ("security", "disable_gravatar", "true"),
         ("snapshots", "external_enabled", "false"),
         ("auth.anonymous", "enabled", "true"),
+        # Links to traces open Explore, which an anonymous viewer may use only with this.
+        ("users", "viewers_can_edit", "true"),
     ):
         assert config[section][key] == value
     password_file = config["security"]["admin_password"].removeprefix("$__file{").removesuffix("}")
@@ -121,3 +145,25 @@ def test_configuration_survives_odd_paths(tmp_path, settings, prometheus_program
     directory = Path(tmp_path) / 'odd "name" $HOME: #1'
     with start_stack(settings(), directory, NOWHERE):
         assert stack_status(directory).services[0].ready
+
+
+def test_bundled_plugins_of_packaged_grafanas_are_found(tmp_path):
+    """Packages keep Grafana's data sources outside of its home from 13.1.2 on; archives and images do not."""
+    home, packaged = tmp_path / "home", tmp_path / "plugins-bundled"
+    assert bundled_plugins(home, packaged) == ""
+    packaged.mkdir()
+    assert bundled_plugins(home, packaged) == f"bundled_plugins = {packaged}"
+    (home / "data" / "plugins-bundled").mkdir(parents=True)
+    assert bundled_plugins(home, packaged) == ""
+    assert bundled_plugins(None, packaged) == ""
+
+
+def test_a_span_links_to_the_durations_of_its_name_and_to_the_states_of_its_role():
+    """Grafana fills `__tags` into both queries: a tag `name` would become a label that states do not have."""
+    text = fill("datasources.yml", {"namespace": "x_"}, prometheus_url="", tempo_url="", scrape_interval="")
+    (tempo,) = [one for one in yaml.safe_load(text)["datasources"] if one["uid"] == "tempo"]
+    links = tempo["jsonData"]["tracesToMetrics"]
+    assert links["tags"] == [{"key": "role", "value": "role"}]
+    durations, states = (one["query"] for one in links["queries"])
+    assert 'x_span_duration_seconds_bucket{span_name="$${__span.name}",$$__tags}' in durations
+    assert "x_state_seconds_total{$$__tags}" in states

@@ -17,7 +17,7 @@ import typer
 from rl_insight.cli import targets
 from rl_insight.cli.client import call, directory_of, request
 from rl_insight.cli.console import say, say_json, say_table, warn
-from rl_insight.cli.stack import install, say_stack, stack_json, stack_rows, stack_words
+from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
@@ -202,10 +202,13 @@ def status(
 
     record = read_record(directory_of(data_dir))
     if record is None:
+        left = stack_left(directory_of(data_dir))
         if as_json:
-            say_json({"running": False})
+            say_json({"running": False, "stack": stack_json(directory_of(data_dir))})
         else:
             say(f"No server runs on {directory_of(data_dir)}.")
+            if left:
+                say(f"Still running: {left}, left by a server that was killed. `rl-insight server stop` ends them.")
         return 1
     found = call(record, "GET", "/api/v1/status")
     if as_json:

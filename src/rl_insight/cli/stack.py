@@ -146,6 +146,14 @@ def stack_rows(directory: Path) -> list[list[str]]:
     ]
 
 
+def stack_left(directory: Path) -> str:
+    """Return what still runs of a stack whose server is gone, in words; empty when nothing does."""
+    from rl_insight.stack import stack_status
+
+    services = [service for service in stack_status(directory).services if service.state != "stopped"]
+    return ", ".join(f"{one.title} (pid {one.pid})" if one.pid else one.title for one in services)
+
+
 def say_stack(directory: Path) -> None:
     """Print how the stack of a data directory is doing; nothing where none was started."""
     rows = stack_rows(directory)

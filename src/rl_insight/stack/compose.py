@@ -19,6 +19,9 @@ from rl_insight.stack.service import ServiceSpec
 
 _PROBE_TIMEOUT_S = 10.0
 _NOBODY = 65534
+CONTAINER_ROOT = Path("/rl-insight-stack")
+"""Where containers see the stack's directory. Under its own path nobody could reach it below /root, which images keep
+closed."""
 
 
 def engine_answers() -> bool:
@@ -49,9 +52,9 @@ def container_user() -> str:
 
 
 def render_compose(layout: Layout, specs: Sequence[ServiceSpec], extra_mounts: Sequence[Path] = ()) -> None:
-    """Write the Compose file; the containers see the stack's directory under its own path."""
+    """Write the Compose file; the containers see the stack's directory at `CONTAINER_ROOT`."""
     root = layout.root.resolve()
-    volumes: list[dict[str, Any]] = [{"type": "bind", "source": str(root), "target": str(root)}]
+    volumes: list[dict[str, Any]] = [{"type": "bind", "source": str(root), "target": str(CONTAINER_ROOT)}]
     volumes += [
         {"type": "bind", "source": str(mount), "target": str(mount), "read_only": True} for mount in extra_mounts
     ]
@@ -67,13 +70,11 @@ def render_compose(layout: Layout, specs: Sequence[ServiceSpec], extra_mounts: S
                 command=spec.command[1:],
                 environment=dict(spec.environment),
                 volumes=volumes + (_var_tempo(layout) if spec.name == "tempo" else []),
-                healthcheck=_healthcheck(spec) if spec.name != "tempo" else {"disable": True},
+                healthcheck=_healthcheck(spec),
                 depends_on={name: {"condition": "service_healthy"} for name in before},
             )
         )
-        if spec.name == "tempo":
-            services.append(_tempo_ready(spec))
-        before.append("tempo-ready" if spec.name == "tempo" else spec.name)
+        before.append(spec.name)
     head = fill("compose.yaml", project=project_name(layout.root))
     write_marked(layout.compose_file, head + "".join(services))
 
@@ -83,21 +84,6 @@ def _var_tempo(layout: Layout) -> list[dict[str, Any]]:
     return [{"type": "bind", "source": str(layout.data("tempo").resolve()), "target": "/var/tempo"}]
 
 
-def _tempo_ready(spec: ServiceSpec) -> str:
-    # Tempo's image holds nothing that could ask Tempo whether it is ready: this container does.
-    helper = PROGRAMS["prometheus"]
-    return _service(
-        "tempo-ready",
-        image=f"{helper.image}:{helper.image_tag}",
-        entrypoint=["/bin/sh", "-c"],
-        command=["trap 'exit 0' TERM INT; while :; do sleep 1; done"],
-        environment={},
-        volumes=[],
-        healthcheck=_healthcheck(spec),
-        depends_on={"tempo": {"condition": "service_started"}},
-    )
-
-
 def _service(name: str, **values: Any) -> str:
     text = fill("compose-service.yaml", raw={"name": name}, user=container_user(), **values)
     # Compose would take a dollar sign for a variable.
@@ -105,8 +91,15 @@ def _service(name: str, **values: Any) -> str:
 
 
 def _healthcheck(spec: ServiceSpec) -> dict[str, Any]:
+    ready = f"{spec.url}{spec.ready_path}"
+    # Tempo's image has no shell and no wget, but from 3.0 on the program can ask.
+    ask = (
+        ["/tempo", "-health", f"-health.url={ready}"]
+        if spec.name == "tempo"
+        else ["wget", "-q", "-O", "/dev/null", ready]
+    )
     return {
-        "test": ["CMD", "wget", "-q", "-O", "/dev/null", f"{spec.url}{spec.ready_path}"],
+        "test": ["CMD", *ask],
         "interval": "5s",
         "timeout": "5s",
         "retries": 24,
@@ -145,7 +138,7 @@ class ComposeProject:
         """Return the state of each container by service, such as `running`."""
         text = self._run("ps", "--all", "--format", "json", timeout_s=_PROBE_TIMEOUT_S)
         rows: list[dict[str, Any]] = []
-        # Newer versions print one object a line, older ones a list.
+        # Newer versions print one object per line, older ones a list.
         for line in text.splitlines():
             if line.strip():
                 row = json.loads(line)

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -14,15 +15,22 @@ from rl_insight.collector.base import Sink
 from rl_insight.collector.sinks.otlp import OtlpTraceSink
 from rl_insight.config.fields import check_limits
 from rl_insight.schema.names import DEFAULT_NAMESPACE
-from rl_insight.stack.compose import ComposeProject, engine_answers, own_directories, project_name, render_compose
+from rl_insight.stack.compose import (
+    CONTAINER_ROOT,
+    ComposeProject,
+    engine_answers,
+    own_directories,
+    project_name,
+    render_compose,
+)
 from rl_insight.stack.control import stop_stack
 from rl_insight.stack.discovery import TARGETS_FILE, TargetMirror
 from rl_insight.stack.errors import MissingProgramError, StackError
 from rl_insight.stack.ports import Ports, names_of, reachable_host, settle_ports
 from rl_insight.stack.programs import PROGRAMS, FoundProgram, parse_version
-from rl_insight.stack.render import Layout, MetricsEndpointOfServer
+from rl_insight.stack.render import Layout, MetricsEndpointOfServer, extra_dashboards
 from rl_insight.stack.settings import StackSettings
-from rl_insight.stack.specs import find_programs, render_all, service_spec
+from rl_insight.stack.specs import find_grafana_home, find_programs, render_all, service_spec
 from rl_insight.stack.state import ServiceState, StackState, created_at, take_lock, write_state
 from rl_insight.stack.supervisor import Supervisor
 from rl_insight.urls import host_and_port
@@ -30,7 +38,7 @@ from rl_insight.urls import host_and_port
 logger = logging.getLogger(__name__)
 
 _IMAGE_PATHS = {"prometheus": "/bin/prometheus", "tempo": "/tempo", "grafana": "/usr/share/grafana/bin/grafana"}
-_IMAGE_GRAFANA_HOME = "/usr/share/grafana"
+_IMAGE_GRAFANA_HOME = Path("/usr/share/grafana")
 _TARGETS_EVERY_S = 1.0
 
 
@@ -124,8 +132,9 @@ def _start_processes(
     found = find_programs(settings, layout.directory)
     ports = settle_ports(settings)
     versions = {name: program.version for name, program in found.items()}
-    render_all(settings, layout, server, ports, versions, namespace)
-    specs = [service_spec(program, settings, layout, ports) for program in found.values()]
+    home = find_grafana_home(found["grafana"], settings) if "grafana" in found else None
+    render_all(settings, layout, server, ports, versions, namespace, home)
+    specs = [service_spec(program, settings, layout, ports, home) for program in found.values()]
     mirror = TargetMirror(layout.directory / TARGETS_FILE, layout.discovery_file)
     mirror.refresh()
     supervisor = Supervisor(specs, layout.root, settings, [mirror.refresh])
@@ -146,6 +155,7 @@ def _start_containers(
             "the stack cannot be started as containers: no container engine answers `docker compose`. "
             "Start the engine, or use stack.mode=local."
         )
+    layout = replace(layout, mount=CONTAINER_ROOT)
     ports = settle_ports(settings)
     versions = {name: parse_version(f"version {program.image_tag}") or (0, 0, 0) for name, program in PROGRAMS.items()}
     render_all(settings, layout, server, ports, versions, namespace)
@@ -155,6 +165,8 @@ def _start_containers(
         specs.append(service_spec(program, settings, layout, ports, grafana_home=_IMAGE_GRAFANA_HOME))
     ray_file = settings.prometheus.ray_discovery_file
     mounts = [Path(ray_file).parent] if ray_file and Path(ray_file).parent.is_dir() else []
+    own = extra_dashboards(settings) if settings.grafana.enabled else None
+    mounts += [own] if own is not None else []
     render_compose(layout, specs, mounts)
     mirror = TargetMirror(layout.directory / TARGETS_FILE, layout.discovery_file)
     mirror.refresh()

@@ -21,6 +21,8 @@ from rl_insight.urls import host_and_port, is_loopback
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"
 _FIRST_WITH_CUTOFF = (2, 10, 0)
+_FIRST_WITH_LIVE_PERIOD = (2, 9, 0)
+_DEB_BUNDLED_PLUGINS = Path("/var/lib/grafana/plugins-bundled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,17 @@ class Layout:
 
     directory: Path
     """The data directory of the server."""
+    mount: Path | None = None
+    """Where containers see `root`; None for processes, which see it where it is."""
 
     @property
     def root(self) -> Path:
         """Everything of the stack."""
         return self.directory / "stack"
+
+    def seen(self, path: Path) -> str:
+        """Return a path below `root` as the services see it."""
+        return str(path if self.mount is None else self.mount / path.relative_to(self.root))
 
     def config(self, name: str) -> Path:
         """The main configuration file of a service."""
@@ -82,7 +90,7 @@ def render_prometheus(
     own = settings.prometheus
     parts = urlsplit(server.url)
     credentials = layout.root / "prometheus" / "server-token"
-    token_file = {"credentials_file": str(credentials)}
+    token_file = {"credentials_file": layout.seen(credentials)}
     if server.token is not None:
         write_private(credentials, server.token)
     tls: dict[str, Any] = {}
@@ -108,12 +116,12 @@ def render_prometheus(
         scrape_interval=duration(own.scrape_interval_s),
         scrape_timeout=duration(min(own.scrape_interval_s, 10.0)),
         evaluation_interval=duration(min(max(own.scrape_interval_s, 1.0), 15.0)),
-        rules_file=str(rules),
+        rules_file=layout.seen(rules),
         server_scheme=parts.scheme,
         server_address=parts.netloc,
         tls_config=tls,
-        discovery_files=[str(layout.discovery_file)],
-        ray_files=[ray_file] if ray_file else [str(layout.discovery_file.with_name("ray.json"))],
+        discovery_files=[layout.seen(layout.discovery_file)],
+        ray_files=[ray_file] if ray_file else [layout.seen(layout.discovery_file.with_name("ray.json"))],
         remote_write=[{"url": url} for url in own.remote_write_urls],
     )
     layout.data("prometheus").mkdir(parents=True, exist_ok=True)
@@ -128,8 +136,11 @@ def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version:
     _render(
         "tempo-2.yml" if version[0] < 3 else "tempo-3.yml",
         layout.config("tempo"),
-        # By default newer versions hide the newest 30 s from searches; older ones refuse the setting.
-        raw={"live_search": "query_frontend: {query_end_cutoff: 0s}" if version >= _FIRST_WITH_CUTOFF else ""},
+        raw={
+            # By default newer versions hide the newest 30 s from searches; older ones refuse the settings.
+            "live_search": "query_frontend: {query_end_cutoff: 0s}" if version >= _FIRST_WITH_CUTOFF else "",
+            "live_traces": "  trace_live_period: 5s" if version >= _FIRST_WITH_LIVE_PERIOD else "",
+        },
         host=settings.host,
         port=ports.tempo,
         grpc_port=ports.tempo_grpc,
@@ -137,13 +148,15 @@ def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version:
         otlp_grpc=host_and_port(settings.host, ports.tempo_otlp_grpc),
         memberlist_port=ports.tempo_memberlist,
         retention=settings.tempo.retention,
-        wal_directory=str(data / "wal"),
-        blocks_directory=str(data / "blocks"),
+        wal_directory=layout.seen(data / "wal"),
+        blocks_directory=layout.seen(data / "blocks"),
     )
 
 
-def render_grafana(layout: Layout, settings: StackSettings, ports: Ports, *, namespace: str) -> None:
-    """Write Grafana's configuration, its data sources and the dashboards."""
+def render_grafana(
+    layout: Layout, settings: StackSettings, ports: Ports, *, namespace: str, program_home: Path | None = None
+) -> None:
+    """Write Grafana's configuration, its data sources and the dashboards; `program_home` has Grafana's own files."""
     home = layout.root / "grafana"
     provisioning, dashboards = home / "provisioning", home / "dashboards"
     for directory in (layout.data("grafana"), home / "logs", home / "plugins", dashboards):
@@ -168,21 +181,23 @@ def render_grafana(layout: Layout, settings: StackSettings, ports: Ports, *, nam
     _render(
         "dashboards.yml",
         provisioning / "dashboards" / "rl-insight.yml",
-        dashboards_directory=str(dashboards),
+        raw={"more": _more_dashboards(settings)},
+        dashboards_directory=layout.seen(dashboards),
     )
     _render(
         "grafana.ini",
         layout.config("grafana"),
         raw={
-            "data_directory": layout.data("grafana"),
-            "logs_directory": home / "logs",
-            "plugins_directory": home / "plugins",
-            "provisioning_directory": provisioning,
+            "data_directory": layout.seen(layout.data("grafana")),
+            "logs_directory": layout.seen(home / "logs"),
+            "plugins_directory": layout.seen(home / "plugins"),
+            "bundled_plugins": bundled_plugins(program_home),
+            "provisioning_directory": layout.seen(provisioning),
             "host": settings.host,
             "port": ports.grafana,
-            "password_file": layout.password_file,
+            "password_file": layout.seen(layout.password_file),
             "anonymous": "true" if settings.grafana.anonymous and is_loopback(settings.host) else "false",
-            "home_dashboard": dashboards / HOME_DASHBOARD,
+            "home_dashboard": layout.seen(dashboards / HOME_DASHBOARD),
         },
     )
 
@@ -191,11 +206,40 @@ def grafana_environment(layout: Layout) -> dict[str, str]:
     """Return the variables that Grafana is started with: its image, or the user, may have set them to other paths."""
     home = layout.root / "grafana"
     return {
-        "GF_PATHS_DATA": str(layout.data("grafana")),
-        "GF_PATHS_LOGS": str(home / "logs"),
-        "GF_PATHS_PLUGINS": str(home / "plugins"),
-        "GF_PATHS_PROVISIONING": str(home / "provisioning"),
+        "GF_PATHS_DATA": layout.seen(layout.data("grafana")),
+        "GF_PATHS_LOGS": layout.seen(home / "logs"),
+        "GF_PATHS_PLUGINS": layout.seen(home / "plugins"),
+        "GF_PATHS_PROVISIONING": layout.seen(home / "provisioning"),
     }
+
+
+def bundled_plugins(home: Path | None, packaged: Path = _DEB_BUNDLED_PLUGINS) -> str:
+    """Return the setting for Grafana's bundled plugins, its data sources among them; empty where it finds them itself.
+
+    Packages for Debian and Red Hat keep them outside of Grafana's home from 13.1.2 on.
+    """
+    if home is None or (home / "data" / "plugins-bundled").is_dir() or not packaged.is_dir():
+        return ""
+    return f"bundled_plugins = {packaged}"
+
+
+def extra_dashboards(settings: StackSettings) -> Path | None:
+    """Return the user's folder of dashboards.
+
+    Raises:
+        StackError: it is not there.
+    """
+    if settings.grafana.dashboards_dir is None:
+        return None
+    folder = Path(settings.grafana.dashboards_dir).expanduser().absolute()
+    if not folder.is_dir():
+        raise StackError(f"there is no folder {folder}. Correct stack.grafana.dashboards_dir, or leave it out.")
+    return folder
+
+
+def _more_dashboards(settings: StackSettings) -> str:
+    folder = extra_dashboards(settings)
+    return "" if folder is None else fill("more-dashboards.yml", directory=str(folder))
 
 
 def dashboard_files(namespace: str = DEFAULT_NAMESPACE) -> dict[str, str]:

@@ -72,6 +72,8 @@ class GrafanaSettings:
     """The program; null looks in the install directory, then on PATH."""
     home_path: str | None = None
     """Where its own files are; null finds them beside the program."""
+    dashboards_dir: str | None = None
+    """A folder with further dashboards as JSON files; its subfolders become folders in Grafana."""
     anonymous: bool = True
     """Whether everybody who can reach it may look without a password; on loopback only."""
 

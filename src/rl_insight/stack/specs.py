@@ -51,18 +51,19 @@ def render_all(
     ports: Ports,
     versions: dict[str, Version],
     namespace: str,
+    grafana_home: Path | None = None,
 ) -> None:
-    """Write the configuration of the services that are switched on."""
+    """Write the configuration of the services that are switched on; `grafana_home` has Grafana's own files."""
     if settings.prometheus.enabled:
         render_prometheus(layout, settings, server, namespace=namespace)
     if settings.tempo.enabled:
         render_tempo(layout, settings, ports, versions["tempo"])
     if settings.grafana.enabled:
-        render_grafana(layout, settings, ports, namespace=namespace)
+        render_grafana(layout, settings, ports, namespace=namespace, program_home=grafana_home)
 
 
 def service_spec(
-    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: str | None = None
+    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: Path | None = None
 ) -> ServiceSpec:
     """Return how a service is run; `grafana_home` is where Grafana has its own files, if that is known."""
     name = found.program.name
@@ -80,14 +81,14 @@ def service_spec(
 
 
 def _command(
-    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: str | None
+    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: Path | None
 ) -> list[str]:
-    name, path, config = found.program.name, str(found.path), str(layout.config(found.program.name))
+    name, path, config = found.program.name, str(found.path), layout.seen(layout.config(found.program.name))
     if name == "prometheus":
         return [
             path,
             f"--config.file={config}",
-            f"--storage.tsdb.path={layout.data(name)}",
+            f"--storage.tsdb.path={layout.seen(layout.data(name))}",
             f"--storage.tsdb.retention.time={settings.prometheus.retention}",
             f"--web.listen-address={host_and_port(settings.host, ports.prometheus)}",
             "--enable-feature=exemplar-storage",
@@ -95,7 +96,7 @@ def _command(
         ]
     if name == "tempo":
         return [path, f"-config.file={config}", *tempo_paths(found.path, layout.data(name))]
-    home = grafana_home or _grafana_home(found, settings)
+    home = grafana_home or find_grafana_home(found, settings)
     server = [] if found.path.name == "grafana-server" else ["server"]
     return [path, *server, f"--homepath={home}", f"--config={config}"]
 
@@ -108,7 +109,12 @@ def tempo_paths(program: Path, data: Path) -> list[str]:
     return [f"-{name}={data / place.lstrip('/')}" for name, place in _VAR_TEMPO.findall(ask(program, "-help"))]
 
 
-def _grafana_home(found: FoundProgram, settings: StackSettings) -> str:
+def find_grafana_home(found: FoundProgram, settings: StackSettings) -> Path:
+    """Return where Grafana has its own files.
+
+    Raises:
+        MissingProgramError: they are not where they usually are.
+    """
     given = settings.grafana.home_path
     places = (
         [Path(given).expanduser().absolute()]
@@ -117,7 +123,7 @@ def _grafana_home(found: FoundProgram, settings: StackSettings) -> str:
     )
     for place in places:
         if (place / "conf" / "defaults.ini").is_file():
-            return str(place)
+            return place
     raise MissingProgramError(
         f"Grafana cannot be started: its own files, such as conf/defaults.ini, are not in "
         f"{' or '.join(map(str, places))}. Set stack.grafana.home_path."

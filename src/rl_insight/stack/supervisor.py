@@ -20,6 +20,7 @@ from rl_insight.stack.state import ServiceState, StackState, created_at, read_st
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.1
+_PROBE_EVERY_S = 5.0
 _STEADY_S = 60.0
 """A service that ran this long is taken for healthy: its next crash is its first."""
 
@@ -152,10 +153,14 @@ class _Child:
         self._restarts = 0
         self._backoff: Backoff | None = None
         self._last_exit = ""
+        self._probe_at = 0.0
+        self._unready_since: float | None = None
 
     def launch(self) -> None:
         self._started_at = time.monotonic()
         self._restart_at = None
+        self._unready_since = None
+        self._probe_at = self._started_at + _PROBE_EVERY_S
         try:
             self._process = launch(self.spec)
         except OSError as error:
@@ -184,23 +189,42 @@ class _Child:
             return self._restart_when_due(settings)
         code = self.poll()
         if code is not None:
-            self._note_crash(code, settings)
+            self._restart_later(describe_exit(code), settings)
+            return True
+        if self._hangs(settings):
+            process = self._process
+            assert process is not None  # noqa: S101 -- it has not ended
+            end_group(process.pid, lambda: process.poll() is not None, settings.stop_timeout_s)
+            self._restart_later(f"no answer for {settings.ready_timeout_s:.0f} s", settings)
             return True
         if self.state == "starting" and is_ready(self.spec.url, self.spec.ready_path):
             self.state = "running"
             return True
         return False
 
-    def _note_crash(self, code: int, settings: StackSettings) -> None:
+    def _hangs(self, settings: StackSettings) -> bool:
+        """Return whether the process is alive and has not been ready for as long as a start may take."""
+        now = time.monotonic()
+        if now < self._probe_at:
+            return False
+        self._probe_at = now + min(_PROBE_EVERY_S, settings.ready_timeout_s / 4)
+        if is_ready(self.spec.url, self.spec.ready_path):
+            self._unready_since = None
+            return False
+        if self._unready_since is None:
+            self._unready_since = self._started_at if self.state == "starting" else now
+        return now - self._unready_since >= settings.ready_timeout_s
+
+    def _restart_later(self, reason: str, settings: StackSettings) -> None:
         if self._backoff is None or time.monotonic() - self._started_at > _STEADY_S:
             self._backoff = Backoff(settings.restart_delay_s, settings.restart_delay_max_s)
-        self._last_exit = describe_exit(code)
+        self._last_exit = reason
         pause_s = self._backoff.next_s()
         self._restart_at = time.monotonic() + pause_s
         self._process = None
         self.state = "restarting"
         logger.warning(
-            "%s ended with %s: it is started again in %.1f s. See %s.",
+            "%s ended: %s. It is started again in %.1f s. See %s.",
             self.spec.title,
             self._last_exit,
             pause_s,
