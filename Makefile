@@ -9,7 +9,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
 
-.PHONY: help setup web demo originals test integrations soak lint format dashboards screenshots bench clean
+.PHONY: help setup web demo originals panels test integrations soak lint format dashboards screenshots bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,7 +40,15 @@ demo: $(STAMPS)/venv $(STAMPS)/web ## Run the example training (ARGS="--help" sh
 originals: $(STAMPS)/venv ## Install the programs that tests run beside ours (120 MB)
 	@$(BIN)/python scripts/install-originals
 
-test: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web originals ## Run the whole test suite
+# Grafana's own transformation code (190 MB), which draws panels in a test.
+$(STAMPS)/panels: tests/stack/grafana/package-lock.json
+	@mkdir -p $(STAMPS)
+	@if command -v npm >/dev/null 2>&1; then npm --prefix tests/stack/grafana ci --silent --no-audit --no-fund; fi
+	@touch $@
+
+panels: $(STAMPS)/panels ## Install Grafana's transformation code for the tests of panels
+
+test: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web $(STAMPS)/panels originals ## Run the whole test suite
 	@if command -v npm >/dev/null 2>&1; then npm --prefix web run --silent test; fi
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
@@ -83,4 +91,4 @@ bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(STAMPS) .originals web/node_modules src/rl_insight/server/static dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(STAMPS) .originals web/node_modules tests/stack/grafana/node_modules src/rl_insight/server/static dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

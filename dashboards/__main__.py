@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python -m dashboards`; with `--check` it tells whether they are up to date."""
+"""Writes the dashboards: `python -m dashboards`; with `--check` it returns 1 when they are not up to date."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import engines, machines, runs
+from dashboards import engines, machines, runs, trainers
 
 DIRECTORY = Path(__file__).parent.parent / "src" / "rl_insight" / "stack" / "dashboards"
 ALL = (
@@ -20,6 +20,9 @@ ALL = (
     machines.collector,
     engines.vllm,
     engines.sglang,
+    engines.transfer_queue,
+    trainers.verl,
+    trainers.agent_loops,
 )
 
 

@@ -1,4 +1,4 @@
-"""Dashboards about inference engines, from the metrics that they expose themselves."""
+"""Dashboards about inference engines and TransferQueue, from the metrics that they expose themselves."""
 
 from __future__ import annotations
 
@@ -9,43 +9,88 @@ from grafana_foundation_sdk.builders import dashboard
 from dashboards.parts import RUN, Query, choice, graph, new_dashboard, number, quantiles
 
 SELECTOR = f'{RUN},instance=~"$instance"'
+BY_ENGINE = "instance, engine, replica"
+ENGINE = "{{instance}} {{engine}} {{replica}}"
+"""Data-parallel engines of one server have the label `engine`; verl adds `replica`."""
+_VLLM = "(vllm:|ray_vllm_)"
+"""vLLM's names; with Ray's statistics loggers they begin with `ray_vllm_`."""
+
+
+def named(pattern: str, more: str = "") -> str:
+    """Return the series whose name fits a pattern, of the chosen runs and instances; `more` selects among them."""
+    return f'{{__name__=~"{pattern}",{SELECTOR}{more}}}'
+
+
+def rate(pattern: str, by: str = BY_ENGINE) -> str:
+    """Return the growth of counters per second."""
+    return f"sum by ({by}) (rate({named(pattern)}[$__rate_interval]))"
+
+
+def fallback(expression: str, old: str) -> str:
+    """Return an expression, or what engines show that are too old for it."""
+    return f"({expression}) or ({old})"
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What one engine calls its metrics; where versions differ, a regular expression that fits them all."""
+    """What one engine calls its metrics."""
 
     name: str
     title: str
+    label: str
+    """A metric that every instance shows: its labels name the instances."""
     running: str
+    """Expressions by engine; so are the following two."""
     waiting: str
     cache: str
     generated: str
+    """Patterns of names from here on."""
     prompt: str
     first_token: str
     between_tokens: tuple[str, ...]
-    """The newer name first; some versions show both."""
+    """The newer name first; engines of some versions show both."""
     request: str
+
+
+def vllm_gauge(name: str, by: str = BY_ENGINE, function: str = "sum") -> str:
+    """Return a gauge of vLLM by engine."""
+    return f"{function} by ({by}) ({named(_VLLM + name)})"
+
+
+def sglang_gauge(name: str, function: str = "max") -> str:
+    """Return a gauge of SGLang by engine: the same number is shown by each pipeline stage, and maybe by each rank."""
+    return f"{function} by (instance, engine, dp_rank) ({named('sglang:' + name)})"
+
+
+def sglang_requests(name: str) -> str:
+    """Return a number of requests of SGLang by engine; with priorities, the total is the one without a priority."""
+    total = ',priority=""'
+    return f"max by (instance, engine, dp_rank) ({named('sglang:' + name, total)})"
 
 
 VLLM = Engine(
     "vllm",
     "vLLM",
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:(kv|gpu)_cache_usage_perc",
-    "vllm:generation_tokens_total",
-    "vllm:prompt_tokens_total",
-    "vllm:time_to_first_token_seconds_bucket",
-    ("vllm:inter_token_latency_seconds_bucket", "vllm:time_per_output_token_seconds_bucket"),
-    "vllm:e2e_request_latency_seconds_bucket",
+    f"{_VLLM}num_requests_running",
+    vllm_gauge("num_requests_running"),
+    vllm_gauge("num_requests_waiting"),
+    fallback(vllm_gauge("kv_cache_usage_perc", function="max"), vllm_gauge("gpu_cache_usage_perc", function="max")),
+    f"{_VLLM}generation_tokens_total",
+    f"{_VLLM}prompt_tokens_total",
+    f"{_VLLM}time_to_first_token_seconds_bucket",
+    (
+        f"{_VLLM}inter_token_latency_seconds_bucket",
+        f"{_VLLM}time_per_output_token_seconds_bucket",
+    ),
+    f"{_VLLM}e2e_request_latency_seconds_bucket",
 )
 SGLANG = Engine(
     "sglang",
     "SGLang",
     "sglang:num_running_reqs",
-    "sglang:num_queue_reqs",
-    "sglang:token_usage",
+    sglang_requests("num_running_reqs"),
+    sglang_requests("num_queue_reqs"),
+    fallback(sglang_gauge("full_token_usage"), sglang_gauge("token_usage")),
     "sglang:generation_tokens_total",
     "sglang:prompt_tokens_total",
     "sglang:time_to_first_token_seconds_bucket",
@@ -54,42 +99,26 @@ SGLANG = Engine(
 )
 
 
-def named(pattern: str) -> str:
-    """Return the series whose name fits a pattern, of the chosen runs and instances."""
-    return f'{{__name__=~"{pattern}",{SELECTOR}}}'
-
-
-def rate(name: str, by: str = "instance") -> str:
-    """Return the growth of a counter for each second."""
-    return f"sum by ({by}) (rate({name}{{{SELECTOR}}}[$__rate_interval]))"
-
-
-def engine_dashboard(engine: Engine, own: list[tuple[str, list[Query], str]]) -> dashboard.Dashboard:
+def engine_dashboard(engine: Engine, legend: str, own: list[tuple[str, list[Query], str]]) -> dashboard.Dashboard:
     """Return the dashboard of an engine: what all engines tell, and what this one tells besides."""
     made = new_dashboard(
         engine.name,
         f"{engine.title} engines",
         f"{engine.title} servers that were registered with update_prometheus_config or `rl-insight server targets`.",
     )
-    instances = f"label_values({engine.running}{{{RUN}}}, instance)"
+    instances = f'label_values({{__name__=~"{engine.label}",{RUN}}}, instance)'
     made.with_variable(choice("instance", "Instance", instances))
-    tokens = f"sum(rate({engine.generated}{{{SELECTOR}}}[$__rate_interval]))"
+    tokens = f"sum(rate({named(engine.generated)}[$__rate_interval]))"
     for panel in (
-        number("Running", f"sum({named(engine.running)})", width=6),
-        number("Waiting", f"sum({named(engine.waiting)})", width=6, warn=1),
-        number("Cache used", f"avg({named(engine.cache)})", unit="percentunit", width=6, warn=0.9),
+        number("Running", f"sum({engine.running})", width=6),
+        number("Waiting", f"sum({engine.waiting})", width=6, warn=1),
+        number("Cache used now", f"avg({engine.cache})", unit="percentunit", width=6, warn=0.9),
         number("Tokens generated", tokens, unit="tokens/s", width=6),
-        graph(
-            "Requests",
-            [
-                (named(engine.running), "{{instance}} running"),
-                (named(engine.waiting), "{{instance}} waiting"),
-            ],
-        ),
-        graph("Cache used", [(named(engine.cache), "{{instance}}")], unit="percentunit", percent=True),
+        graph("Requests", [(engine.running, f"{legend} running"), (engine.waiting, f"{legend} waiting")]),
+        graph("Cache used", [(engine.cache, legend)], unit="percentunit", percent=True),
         graph(
             "Tokens",
-            [(rate(engine.generated), "{{instance}} generated"), (rate(engine.prompt), "{{instance}} prompt")],
+            [(rate(engine.generated), f"{ENGINE} generated"), (rate(engine.prompt), f"{ENGINE} prompt")],
             unit="tokens/s",
         ),
         graph("Time to the first token", quantiles(named(engine.first_token)), unit="s"),
@@ -102,30 +131,130 @@ def engine_dashboard(engine: Engine, own: list[tuple[str, list[Query], str]]) ->
     return made
 
 
+def p95_of(parts: dict[str, str], prefix: str) -> list[Query]:
+    """Return the p95 of several histograms; `parts` maps their names, without `prefix` and `_bucket`, to legends."""
+    return [(quantiles(named(f"{prefix}{name}_bucket"))[1][0], f"{legend} p95") for name, legend in parts.items()]
+
+
 def vllm() -> dashboard.Dashboard:
     """Return the dashboard of vLLM."""
-    hits = f"{rate('vllm:prefix_cache_hits_total')} / {rate('vllm:prefix_cache_queries_total')}"
-    queue = quantiles(named("vllm:request_queue_time_seconds_bucket"))
-    finished = rate("vllm:request_success_total", "finished_reason")
+    hits = f"{rate(_VLLM + 'prefix_cache_hits_total')} / {rate(_VLLM + 'prefix_cache_queries_total')}"
+    accepted = (
+        f"{rate(_VLLM + 'spec_decode_num_accepted_tokens_total')}"
+        f" / {rate(_VLLM + 'spec_decode_num_draft_tokens_total')}"
+    )
+    times = {
+        "request_queue_time_seconds": "queue",
+        "request_prefill_time_seconds": "prefill",
+        "request_decode_time_seconds": "decode",
+        "request_inference_time_seconds": "inference",
+    }
+    lengths = {"request_prompt_tokens": "prompt", "request_generation_tokens": "generated"}
+    sleep = f"max by ({BY_ENGINE}, sleep_state) ({named(_VLLM + 'engine_sleep_state')})"
+    reasons = f"sum by (reason) ({named(_VLLM + 'num_requests_waiting_by_reason')})"
     return engine_dashboard(
         VLLM,
+        ENGINE,
         [
-            ("Prefix cache hits", [(hits, "{{instance}}")], "percentunit"),
-            ("Preemptions", [(rate("vllm:num_preemptions_total"), "{{instance}}")], "ops"),
-            ("Time in the queue", queue, "s"),
-            ("Requests that ended", [(finished, "{{finished_reason}}")], "ops"),
+            ("Time in the parts of a request", p95_of(times, _VLLM), "s"),
+            ("Waiting by reason", [(reasons, "{{reason}}")], "short"),
+            ("Prefix cache hits", [(hits, ENGINE)], "percentunit"),
+            ("Prompt tokens by source", [(rate(f"{_VLLM}prompt_tokens_by_source_total", "source"), "{{source}}")],
+             "tokens/s"),
+            ("Preemptions", [(rate(f"{_VLLM}num_preemptions_total"), ENGINE)], "ops"),
+            ("Requests that ended", [(rate(f"{_VLLM}request_success_total", "finished_reason"), "{{finished_reason}}")],
+             "ops"),
+            ("Tokens of a request", p95_of(lengths, _VLLM), "short"),
+            ("Tokens of an iteration", quantiles(named(f"{_VLLM}iteration_tokens_total_bucket")), "short"),
+            ("Asleep or awake", [(sleep, f"{ENGINE} {{{{sleep_state}}}}")], "short"),
+            ("Speculated tokens that are accepted", [(accepted, ENGINE)], "percentunit"),
+            ("Requests with NaN in their logits", [(rate(f"{_VLLM}corrupted_requests_total"), ENGINE)], "ops"),
         ],
-    )
+    )  # fmt: skip
 
 
 def sglang() -> dashboard.Dashboard:
     """Return the dashboard of SGLang."""
+    rank = "{{instance}} {{engine}} {{dp_rank}}"
+    server = "instance, engine"
+    stages = f"histogram_quantile(0.95, {rate('sglang:per_stage_req_latency_seconds_bucket', 'le, stage')})"
+    weights = f"max by ({server}, source) ({named('sglang:weight_load_duration_seconds')})"
+    lost = [
+        (rate("sglang:num_retracted_requests_total", server), "{{instance}} retracted"),
+        (rate("sglang:num_aborted_requests_total", server), "{{instance}} aborted"),
+    ]
+    cached = [
+        (rate("sglang:cached_tokens_total", server), "{{instance}} cached"),
+        (rate("sglang:evicted_tokens_total", server), "{{instance}} evicted"),
+    ]
+    speculation = [
+        (sglang_gauge("spec_accept_length"), f"{rank} length"),
+        (sglang_gauge("spec_accept_rate"), f"{rank} rate"),
+    ]
     return engine_dashboard(
         SGLANG,
+        rank,
         [
-            ("Prefix cache hits", [(named("sglang:cache_hit_rate"), "{{instance}}")], "percentunit"),
-            ("Throughput", [(named("sglang:gen_throughput"), "{{instance}}")], "tokens/s"),
-            ("Tokens in use", [(named("sglang:num_used_tokens"), "{{instance}}")], "short"),
-            ("Requests", [(rate("sglang:num_requests_total"), "{{instance}}")], "reqps"),
+            ("Time in the queue", quantiles(named("sglang:queue_time_seconds_bucket")), "s"),
+            ("Time by stage (p95)", [(stages, "{{stage}}")], "s"),
+            ("Prefix cache hits", [(sglang_gauge("cache_hit_rate"), rank)], "percentunit"),
+            ("Throughput", [(sglang_gauge("gen_throughput"), rank)], "tokens/s"),
+            ("Tokens in use", [(sglang_gauge("num_used_tokens"), rank)], "short"),
+            ("Requests that arrive", [(rate("sglang:num_requests_total", server), "{{instance}}")], "reqps"),
+            ("Requests retracted and aborted", lost, "ops"),
+            ("Requests paused", [(sglang_gauge("num_paused_reqs"), rank)], "short"),
+            ("Utilization", [(sglang_gauge("utilization"), rank)], "percentunit"),
+            ("Weight updates", [(weights, "{{instance}} {{source}}")], "s"),
+            ("Tokens cached and evicted", cached, "tokens/s"),
+            ("Speculation", speculation, "short"),
         ],
     )
+
+
+def transfer_queue() -> dashboard.Dashboard:
+    """Return the dashboard of TransferQueue."""
+    made = new_dashboard(
+        "transferqueue",
+        "TransferQueue",
+        "Progress of producers and consumers, load and storage of a TransferQueue that was registered as a target.",
+    )
+    made.with_variable(choice("instance", "Instance", f"label_values(tq_controller_uptime_seconds{{{RUN}}}, instance)"))
+    task = "{{partition_id}} {{task_name}}"
+    consumed = named("tq_partition_consumption_progress")
+    stuck = f"count(({consumed} < 1) and (changes({consumed}[5m]) == 0)) or vector(0)"
+    duration = quantiles(named("tq_controller_request_duration_seconds_bucket"))
+    for panel in (
+        number("Consumers without progress", stuck, width=6, warn=1,
+               description="Partitions and tasks that are not consumed and have not moved for 5 minutes."),
+        number("Storage used", f"max({named('tq_storage_utilization_ratio')})", unit="percentunit", width=6, warn=0.9),
+        number("Partitions", f"sum({named('tq_partitions_total')})", width=6),
+        number("Controller up", f"min({named('tq_controller_uptime_seconds')})", unit="s", width=6),
+        graph("Production", [(named("tq_partition_production_progress"), task)], unit="percentunit", percent=True),
+        graph("Consumption", [(consumed, task)], unit="percentunit", percent=True),
+        graph("Time of controller requests", duration, unit="s"),
+        graph("Controller requests", [(rate("tq_controller_request_total", "op_type"), "{{op_type}}")], unit="reqps"),
+        graph(
+            "Time of storage requests",
+            [
+                (named("tq_storage_request_latency_p50"), "{{instance}} {{storage_unit_id}} {{op_type}} p50"),
+                (named("tq_storage_request_latency_p99"), "{{instance}} {{storage_unit_id}} {{op_type}} p99"),
+            ],
+            unit="s",
+        ),
+        graph(
+            "Storage requests",
+            [(rate("tq_storage_request_ops(_total)?", "op_type"), "{{op_type}}")],
+            unit="reqps",
+        ),
+        graph("Samples by partition", [(named("tq_partition_samples_total"), "{{partition_id}}")]),
+        graph(
+            "Memory",
+            [
+                (named("tq_controller_memory_rss_bytes"), "{{instance}} controller"),
+                (named("tq_storage_memory_rss_bytes"), "{{instance}} {{storage_unit_id}} storage"),
+            ],
+            unit="bytes",
+        ),
+    ):  # fmt: skip
+        made.with_panel(panel)
+    return made

@@ -25,8 +25,8 @@ def hardware() -> dashboard.Dashboard:
 
     for panel in (
         number("GPUs", f"count({busy})", width=6),
-        number("GPU utilisation", f"avg({busy})", unit="percentunit", width=6),
-        number("GPU memory used", f"sum({used}) / sum({total})", unit="percentunit", width=6),
+        number("GPU utilisation now", f"avg({busy})", unit="percentunit", width=6),
+        number("GPU memory used now", f"sum({used}) / sum({total})", unit="percentunit", width=6),
         number("Nodes up", f"sum({metric('node_up', NODE)})", width=6),
         graph("GPU utilisation", [(busy, gpu)], unit="percentunit", percent=True),
         graph(

@@ -23,6 +23,9 @@ TRACE = (
 )
 """The same for spans."""
 
+NEWEST = " with (most_recent=true)"
+"""Ends a search that shall find the newest traces; without it Tempo returns any."""
+
 PROMETHEUS = models.DataSourceRef(type_val="prometheus", uid="prometheus")
 TEMPO = models.DataSourceRef(type_val="tempo", uid="tempo")
 TAG = "rl-insight"
@@ -58,14 +61,14 @@ def quantiles(buckets: str | Sequence[str], by: str = "") -> list[Query]:
     ]
 
 
-def new_dashboard(name: str, title: str, description: str) -> dashboard.Dashboard:
+def new_dashboard(name: str, title: str, description: str, *, refresh: str = "5s") -> dashboard.Dashboard:
     """Return an empty dashboard with our variables and links."""
     made = (
         dashboard.Dashboard(f"RL-Insight / {title}")
         .uid(f"rl-insight-{name}")
         .description(description)
         .tags([TAG])
-        .refresh("5s")
+        .refresh(refresh)
         .time("now-30m", "now")
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
@@ -245,7 +248,7 @@ def spans_target(query: str, limit: int, *, spans_each: int = 100) -> tempo.Temp
     """Return a search in Tempo for spans."""
     return (
         tempo.TempoQuery()
-        .query(query)
+        .query(query + NEWEST)
         .query_type("traceql")
         .table_type(tempo_models.SearchTableType.SPANS)
         .limit(limit)
@@ -268,6 +271,63 @@ def spans_table(title: str, query: str, *, limit: int = 100, height: int = 10, d
     )
 
 
+_COLORS = (
+    (r"idle|wait|queue|pause|pending", "#5a5f6b"),
+    (r"rollout|generat|decode|sample", "#3274d9"),
+    (r"prefill|prompt", "#8ab8ff"),
+    (r"reward|score|judge|verif|grade", "#e0b400"),
+    (r"tool|env|sandbox|action|step_env", "#fa6400"),
+    (r"log_?prob|ref|advantage|value|critic", "#8f3bb8"),
+    (r"update|train|actor|optim|backward|forward|loss", "#37872d"),
+    (r"sync|weight|broadcast|refit|publish", "#b877d9"),
+    (r"save|load|checkpoint|init|resume", "#806eb7"),
+    (r"eval|valid|test", "#00868b"),
+    (r"error|fail|abort|cancel|timeout", "#c4162a"),
+)
+"""What states are usually called, by the color of their kind; the first pattern that is found in a name counts."""
+_OTHER_COLORS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#ca95e5", "#56a64b", "#ff7383", "#1fa3a3", "#a16d28")
+
+
+def state_colors() -> list[models.RegexMap]:
+    """Return value mappings that give each state one color on all lanes: by its kind, else by its first letter."""
+    patterns = [(f"/{pattern}/i", color) for pattern, color in _COLORS]
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    size = -(-len(letters) // len(_OTHER_COLORS))
+    for position, color in enumerate(_OTHER_COLORS):
+        patterns.append((f"/^[{letters[position * size : (position + 1) * size]}]/i", color))
+    patterns.append(("/./", "#8e8e8e"))
+    return [
+        models.RegexMap(
+            models.DashboardRegexMapOptions(
+                pattern=pattern, result=models.ValueMappingResult(color=color, index=position)
+            )
+        )
+        for position, (pattern, color) in enumerate(patterns)
+    ]
+
+
+def interval_steps(lane: str, state: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the transformations from spans to the intervals of each lane, with their true ends.
+
+    Versions of Grafana call a span's fields `time` and `duration`, or show them as `Start time` and `Duration`. A
+    state timeline takes a second field of times for the ends.
+    """
+
+    def calculated(alias: str, mode: str, **options: Any) -> tuple[str, dict[str, Any]]:
+        return "calculateField", {"alias": alias, "mode": mode, "replaceFields": False, **options}
+
+    times = ["Start time", "End time"]
+    return [
+        ("organize", {"renameByName": {"time": "Start time", "duration": "Duration"}, "excludeByName": {}}),
+        calculated("Milliseconds", "binary", binary={"left": "Duration", "operator": "/", "right": "1000000"}),
+        calculated("End time", "reduceRow", reduce={"reducer": "sum", "include": ["Start time", "Milliseconds"]}),
+        ("convertFieldType", {"conversions": [{"targetField": name, "destinationType": "time"} for name in times]}),
+        ("filterFieldsByName", {"include": {"names": [*times, lane, *state]}}),
+        ("sortBy", {"sort": [{"field": "Start time", "desc": False}]}),
+        ("partitionByValues", {"fields": [lane], "keepFields": False, "naming": {"asLabels": True}}),
+    ]
+
+
 def lanes(
     title: str, query: str, *, lane: str, state: Sequence[str], height: int = 20, description: str = ""
 ) -> state_timeline.Panel:
@@ -281,18 +341,13 @@ def lanes(
         height: of the panel.
         description: of the panel.
     """
-    keep = {"include": {"names": ["Start time", "time", lane, *state]}}
-    split = {"fields": [lane], "keepFields": False, "naming": {"asLabels": True}}
-    order = {"sort": [{"field": "Start time", "desc": False}]}
-    return (
+    panel = (
         state_timeline.Panel()
         .title(title)
         .description(description)
         .datasource(TEMPO)
-        .with_target(spans_target(query, 500))
-        .with_transformation(models.DataTransformerConfig(id_val="filterFieldsByName", options=keep))
-        .with_transformation(models.DataTransformerConfig(id_val="sortBy", options=order))
-        .with_transformation(models.DataTransformerConfig(id_val="partitionByValues", options=split))
+        .with_target(spans_target(query, 2000))
+        .mappings(list(state_colors()))
         .span(24)
         .height(height)
         .merge_values(True)
@@ -300,7 +355,7 @@ def lanes(
         .row_height(0.9)
         .per_page(40)
         .display_name(f"${{__field.labels.{lane}}}")
-        .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color("#8e8e8e"))
         .legend(
             common.VizLegendOptions()
             .display_mode(common_models.LegendDisplayMode.LIST)
@@ -308,3 +363,6 @@ def lanes(
             .show_legend(True)
         )
     )
+    for name, options in interval_steps(lane, state):
+        panel.with_transformation(models.DataTransformerConfig(id_val=name, options=options))
+    return panel

@@ -39,14 +39,21 @@ def overview() -> dashboard.Dashboard:
     )
     share = f"sum by (role, state) ({STATE_RATE}) / on (role) group_left () sum by (role) ({STATE_RATE})"
     last_step = f"time() - max({metric('last_step_timestamp_seconds', PROCESS)})"
+    findings = f'{NAMESPACE}open_findings{{run_id=~"$run"}}'
     lost = f"sum(increase({NAMESPACE}telemetry_lost_total[$__range])) or vector(0)"
     for panel in (
-        number("Step", f"max({metric('current_step', PROCESS)})"),
+        number("Current step", f"max({metric('current_step', PROCESS)})"),
         number("Since the last step", last_step, unit="s", warn=300, alarm=900),
         number("Processes", f"count({metric('process_last_seen_timestamp_seconds', PROCESS)})"),
         number("Open spans", f"sum({metric('open_spans', PROCESS)}) or vector(0)"),
         number("Oldest open span", f"max({metric('open_span_oldest_seconds', PROCESS)}) or vector(0)", unit="s"),
-        number("Telemetry lost", lost, warn=1, description="Recorded, and given up by a process."),
+        number("Telemetry lost", lost, warn=1, description="Recorded, and dropped by a process."),
+        graph(
+            "Open findings",
+            [(f"sum by (run_id, rule, severity) ({findings})", "{{run_id}} {{rule}} ({{severity}})")],
+            stacked=True,
+            description="What diagnosis found, without what another finding explains. The page says more.",
+        ),
         graph("Reward", [(any_metric("reward_mean|critic_rewards_mean|critic_score_mean"), "{{run_id}} {{__name__}}")]),
         graph("Step time", [(step_time, "{{run_id}} {{__name__}}")], unit="s"),
         graph("Throughput", [(throughput, "{{run_id}} {{__name__}}")], unit="tokens/s"),
@@ -70,7 +77,7 @@ def overview() -> dashboard.Dashboard:
 
 def timeline() -> dashboard.Dashboard:
     """What each lane does."""
-    made = new_dashboard("timeline", "State timeline", "What each lane does, from the spans in Tempo.")
+    made = new_dashboard("timeline", "State timeline", "What each lane does, from the spans in Tempo.", refresh="10s")
     made.with_variable(dashboard.TextBoxVariable("lane").label("Lane (regex)").default_value(".*"))
     made.with_panel(
         lanes(
@@ -78,16 +85,16 @@ def timeline() -> dashboard.Dashboard:
             STATES + " | select(span.state_lane_id, span.state_name)",
             lane="state_lane_id",
             state=["state_name"],
-            description="The newest 500 traces. A state is drawn until the next one of its lane begins.",
+            description="The newest 2000 traces, once their spans have ended. A nested state hides the one around it.",
         )
     )
     made.with_panel(
         lanes(
             "Phases of sessions by lane",
-            PHASES + " | select(span.state_lane_id)",
-            lane="lane",
+            PHASES + " | select(span.state_lane_id, name)",
+            lane="state_lane_id",
             state=["Name", "name"],
-            description="The newest 500 traces. A phase is drawn until the next one of its lane begins.",
+            description="The newest 2000 traces, once their spans have ended.",
         )
     )
     made.with_panel(
@@ -124,11 +131,11 @@ def sessions() -> dashboard.Dashboard:
     for panel in (
         number("Open sessions", f"sum({metric('open_sessions', PROCESS)}) or vector(0)", width=6),
         number("Sessions ended", f"sum(increase({metric('sessions_total', PROCESS)}[$__range]))", width=6),
-        number("Samples in flight", f"sum({in_flight})", width=6),
+        number("Samples in flight now", f"sum({in_flight})", width=6),
         number("Agent-loop sessions", f"count({metric('agent_loop_session_info')})", width=6),
         graph("Sessions by outcome", [(outcome, "{{status}}")], unit="ops", stacked=True),
         graph("Duration of sessions", quantiles(metric("session_duration_seconds_bucket")), unit="s", exemplars=True),
-        durations_over_time("Duration of sessions", metric("session_duration_seconds_bucket")),
+        durations_over_time("Sessions by duration", metric("session_duration_seconds_bucket")),
         graph("Latency of samples", quantiles(latency, "rank"), unit="s"),
         graph("Samples", [(samples, "{{rank}}")], unit="ops"),
         graph("Tokens of a response", quantiles(lengths)),
@@ -173,7 +180,10 @@ def hotspots() -> dashboard.Dashboard:
                 ("Not ok", f"sum by (role, span_name) (increase({failed}[$__range]))", "short"),
                 ("Open", f"sum by (role, span_name) ({metric('open_spans', spans)})", "short"),
             ],
-            description="Concurrent spans add up: the total may be more than the time that went by.",
+            description=(
+                "Concurrent spans add up: the total may be more than the time that went by. "
+                "Count and total leave out what happened before the first scrape of a series."
+            ),
         )
     )
     rate = f"rate({metric('span_seconds_total', spans)}[$__rate_interval])"

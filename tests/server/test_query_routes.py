@@ -234,7 +234,7 @@ def test_sql_is_off_unless_asked_for_and_the_error_says_how(client, run):
 
 def test_the_server_bounds_the_length_of_an_answer(make_services, client_of, make_batch):
     services = make_services("sql.enabled=true", "sql.max_answer_bytes=10000")
-    services.writer.submit(make_batch(1)).result(30)
+    services.writer.submit(make_batch(1), 1000).result(30)
     question = {"sql": "SELECT repeat('x', 999) FROM range(100)", "timeout_s": 30}
     answer = client_of(services).post("/api/v1/sql", json=question)
     assert (answer.status_code, len(answer.json()["rows"]), answer.json()["truncated"]) == (200, 9, True)

@@ -204,7 +204,7 @@ def exporter_page(name, number):
 
 
 class Exporter:
-    """Serves the recorded pages, `/vllm`, `/sglang`, `/gpus` and `/node`; any other path is vLLM's."""
+    """Serves the recorded pages, `/vllm`, `/sglang`, `/tq`, `/gpus` and `/node`; any other path is vLLM's."""
 
     def __init__(self):
         self.readings = 0
@@ -281,6 +281,17 @@ def live_collector():
     collector.close()
 
 
+VERL_METRICS = [
+    "training/global_step", "timing_s/step", "timing_s/gen", "timing_s/update_actor", "perf/throughput",
+    "perf/mfu/actor", "timing_per_token_ms/gen", "actor/pg_loss", "actor/kl_loss", "critic/vf_loss", "actor/entropy",
+    "actor/grad_norm", "critic/grad_norm", "actor/ppo_kl", "actor/pg_clipfrac", "actor/lr", "critic/lr",
+    "response_length/clip_ratio", "perf/max_memory_allocated_gb", "perf/max_memory_reserved_gb",
+    "perf/cpu_memory_used_gb", "global_seqlen/balanced_max", "training/rollout_probs_diff_mean",
+    "training/off_policy/trajectory_staleness/mean", "val/test_score/gsm8k",
+    *(f"{name}/{end}" for name in ("critic/score", "critic/rewards", "critic/advantages", "response_length",
+                                   "prompt_length", "num_turns") for end in ("min", "mean", "max")),
+]  # fmt: skip
+
 COMPANION = """
 import sys
 import rl_insight as insight
@@ -298,7 +309,19 @@ network = ExporterMapping(
 sources = [ExporterSource(pages + "/gpus", AMD_GPU), ExporterSource(pages + "/node", network, name="node"), "host"]
 hardware = insight.monitor_hardware(sources=sources, interval_s=1.0)
 session = insight.agent_loop_session(experiment_name="async_grpo", sample=0, session=0, global_steps=1)
-session.finish(trajectories=[], status="success")
+turn = {**session.identity, "monitor.trace_source": "gateway", "turn": 0, "type": "generate", "tools": "search",
+        "prompt_tokens": 10, "completion_tokens": 20, "finish_reason": "stop", "status": "success"}
+with insight.trace_span("gateway_generation", turn):
+    pass
+task = {**session.identity, "monitor.trace_source": "task", "task_name": "math", "status": "success", "reward": 1.0,
+        "error": ""}
+with insight.trace_span("agent_task", task):
+    pass
+session.finish(trajectories=[{"chain_id": 1, "reward_score": 1.0, "num_turns": 1}], status="success")
+for name in sys.stdin.readline().split():  # what verl logs
+    insight.metric_gauge(name, 0.5)
+insight.set_step(1)
+insight.metric_gauge("actor/pg_loss", float("nan"))  # diagnosis finds that
 insight.metric_count("refused", -1)  # a counter cannot fall: counted as lost
 sys.stdin.read()
 hardware.stop()
@@ -332,10 +355,12 @@ class DemoStack:
             self._insight("start", "--detach", "--stack", "local", *ports, *usual, *words)
             self.url = read_record(self.data).url
             self._insight("targets", "add", "--job", "engines", "--run", self.RUN_ID,
-                          *(f"http://{exporter.address}/{name}" for name in ("vllm", "sglang")))  # fmt: skip
+                          *(f"http://{exporter.address}/{name}" for name in ("vllm", "sglang", "tq")))  # fmt: skip
             options = ["--server", self.url, "--speed", "4", "--workers", "2", "--errors", "--hang"]
             self._start("-m", "examples.async_grpo", *options)
             self._start("-c", COMPANION, self.url, self.RUN_ID, f"http://{exporter.address}")
+            self._children[-1].stdin.write(" ".join(VERL_METRICS).encode() + b"\n")
+            self._children[-1].stdin.flush()
         except BaseException:
             self.close()
             raise
@@ -453,7 +478,7 @@ def pids_of():
 GRAFANA_VARIABLES = {
     r"\$__rate_interval": "10s",
     r"\$__range": "60s",
-    r"\$(project|experiment|run|role|rank|lane|span|node|instance)\b": ".*",
+    r"\$(project|experiment|run|role|rank|lane|span|node|instance|step|sample|session|trajectory)\b": ".*",
 }
 
 

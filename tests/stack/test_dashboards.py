@@ -32,7 +32,19 @@ def test_checked_in_dashboards_are_those_that_the_code_makes(monkeypatch):
 def test_all_dashboards_are_there():
     assert set(DASHBOARDS) == {
         f"rl-insight-{name}.json"
-        for name in ("overview", "timeline", "sessions", "hotspots", "hardware", "collector", "vllm", "sglang")
+        for name in (
+            "overview",
+            "timeline",
+            "sessions",
+            "hotspots",
+            "hardware",
+            "collector",
+            "vllm",
+            "sglang",
+            "transferqueue",
+            "verl",
+            "agent-loops",
+        )
     }
 
 
@@ -45,6 +57,8 @@ def test_dashboard_can_be_provisioned(name):
     assert variables[:5] == ["project", "experiment", "run", "role", "rank"]
     panels = board["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
+    titles = [panel["title"] for panel in panels]
+    assert sorted(titles) == sorted(set(titles)), "two panels have one name"
     cells = set()
     for panel in panels:
         assert panel["title"]

@@ -119,7 +119,8 @@ def test_every_link_from_a_trace_to_metrics_finds_data(prometheus, query, wait_u
     (tempo,) = [one for one in yaml.safe_load(text)["datasources"] if one["uid"] == "tempo"]
     # A doubled dollar sign is how the file writes one.
     queries = [
-        one["query"].replace("$$__tags", 'role="rollout"') for one in tempo["jsonData"]["tracesToMetrics"]["queries"]
+        one["query"].replace("$$__tags", 'role="rollout"').replace("$${__span.name}", "generate")
+        for one in tempo["jsonData"]["tracesToMetrics"]["queries"]
     ]
     assert queries
     wait_for_all(queries, prometheus, query, wait_until)

@@ -41,6 +41,9 @@ HEALTHY = [
     ('rl_insight_monitor_collector_processes{state="silent"}', "0x60"),
     (f'rl_insight_monitor_gpu_utilization_ratio{{{RUN},node="0",gpu="0"}}', "0.9x60"),
     (f'rl_insight_monitor_state_seconds_total{{{RUN},role="rollout",state="generate"}}', "0+120x60"),
+    ('rl_insight_monitor_open_findings{run_id="r",rule="non_finite",severity="critical"}', "0x60"),
+    ('rl_insight_monitor_open_findings{run_id="r",rule="straggler",severity="warning"}', "0x60"),
+    ('rl_insight_monitor_open_findings{run_id="r",rule="tip",severity="info"}', "1x60"),
 ]
 
 
@@ -91,6 +94,8 @@ def test_a_healthy_run_is_silent(promtool, tmp_path):
         ("TelemetryBatchesDropped", "sink_dropped", "0+1x60"),
         ("ProcessSilent", "collector_processes", "0x30 2x30"),
         ("GpuIdleInRollout", "gpu_utilization", "0.9x10 0.05x50"),
+        ("CriticalFinding", "non_finite", "0x48 1x12"),
+        ("WarningFinding", "straggler", "0x30 1x30"),
     ],
 )
 def test_what_goes_wrong_is_heard(alert, name, values, promtool, tmp_path):
