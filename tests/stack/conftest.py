@@ -321,7 +321,7 @@ session.finish(trajectories=[{"chain_id": 1, "reward_score": 1.0, "num_turns": 1
 for name in sys.stdin.readline().split():  # what verl logs
     insight.metric_gauge(name, 0.5)
 insight.set_step(1)
-insight.metric_gauge("actor/pg_loss", float("nan"))  # diagnosis finds that
+insight.metric_gauge("loss", float("nan"))  # diagnosis finds that
 insight.metric_count("refused", -1)  # a counter cannot fall: counted as lost
 sys.stdin.read()
 hardware.stop()
