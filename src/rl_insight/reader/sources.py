@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rl_insight.store.read_only import ReadOnlyRun
 
 _API = "/api/v1/"
+_MAX_ANSWER_BYTES = 512 * 1024**2
+_MAX_SQL_MEMORY_BYTES = 8 * 1024**3
+"""What a query on a file may take; on a server its settings say so."""
 
 
 class RunSource(ABC):
@@ -114,10 +117,22 @@ class FileSource(RunSource):
         """Run the SELECT on the file."""
         import msgspec
 
-        from rl_insight.store.queries import run_sql
+        from rl_insight.store import RunStore
+        from rl_insight.store.queries import SqlLimits, run_sql, run_sql_on_file
 
-        with self._lock, self._file.reader() as cursor:
-            found: dict[str, Any] = msgspec.to_builtins(run_sql(cursor, text, timeout_s=timeout_s, max_rows=max_rows))
+        limits = SqlLimits(
+            timeout_s=timeout_s,
+            max_rows=max_rows,
+            max_answer_bytes=_MAX_ANSWER_BYTES,
+            memory_bytes=_MAX_SQL_MEMORY_BYTES,
+            max_run_bytes=2**63 - 1,
+        )
+        with self._lock:
+            if isinstance(self._file, RunStore):
+                answer = run_sql(self._file, text, limits)
+            else:
+                answer = run_sql_on_file(self._path, text, limits)
+        found: dict[str, Any] = msgspec.json.decode(answer)
         return found
 
     def close(self) -> None:

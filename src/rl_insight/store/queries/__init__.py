@@ -39,7 +39,7 @@ from rl_insight.store.queries.spans import (
     span,
     span_detail,
 )
-from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql
+from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql, run_sql_on_file
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
@@ -94,6 +94,7 @@ __all__ = [
     "range_query",
     "read_findings",
     "run_sql",
+    "run_sql_on_file",
     "search_events",
     "search_logs",
     "search_spans",

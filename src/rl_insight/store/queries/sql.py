@@ -1,6 +1,6 @@
-"""SQL from users: one SELECT in a process that has only a copy of the run, with limits on time, memory and answer.
+"""SQL from users: one SELECT in its own process, with limits on time, memory and answer.
 
-A query cannot reach the server: its process opens a copy of the run file, gets no environment variable, file or
+A query cannot reach a server: its process opens a copy of the run file, gets no environment variable, file or
 network access, and is killed when its time is over. What DuckDB's functions do inside it changes nothing elsewhere.
 """
 
@@ -62,8 +62,6 @@ def run_sql(store: RunStore, sql: str, limits: SqlLimits | None = None) -> bytes
         StoreFullError: there is no room for the copy.
     """
     limits = limits or SqlLimits()
-    if len(sql) > MAX_TEXT:
-        raise QueryError(f"the query is longer than {MAX_TEXT} characters.")
     size, _ = measure(store.path)
     if size > limits.max_run_bytes:
         raise QueryError(
@@ -77,18 +75,33 @@ def run_sql(store: RunStore, sql: str, limits: SqlLimits | None = None) -> bytes
         shutil.rmtree(copies, ignore_errors=True)  # what a killed server left
         copies.mkdir()
         try:
-            return _run_on_copy(store, sql, limits, copies)
+            copy = copies / "run.duckdb"
+            store.snapshot(copy)
+            return _run(copy, sql, limits, copies)
         finally:
             shutil.rmtree(copies, ignore_errors=True)
     finally:
         _free.release()
 
 
-def _run_on_copy(store: RunStore, sql: str, limits: SqlLimits, directory: Path) -> bytes:
-    copy = directory / "run.duckdb"
-    store.snapshot(copy)
+def run_sql_on_file(path: Path, sql: str, limits: SqlLimits | None = None) -> bytes:
+    """Run one SELECT on a run file that is open for reading only, or not at all; returns a `SqlResult` as JSON.
+
+    Raises:
+        QueryError: it is not one SELECT, DuckDB refuses it, or it exceeds a limit; the message says why.
+        QueryTimeoutError: it took too long.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        return _run(path.absolute(), sql, limits or SqlLimits(), Path(directory), read_only=True)
+
+
+def _run(path: Path, sql: str, limits: SqlLimits, directory: Path, *, read_only: bool = False) -> bytes:
+    """Run a query in its process; `directory` is where the process starts."""
+    if len(sql) > MAX_TEXT:
+        raise QueryError(f"the query is longer than {MAX_TEXT} characters.")
     request = {
-        "path": str(copy),
+        "path": str(path),
+        "read_only": read_only,
         "sql": sql,
         "max_rows": limits.max_rows,
         "max_bytes": limits.max_answer_bytes,

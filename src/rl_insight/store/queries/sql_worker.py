@@ -53,6 +53,7 @@ def _open(request: dict[str, Any]) -> Any:
 
     connection = duckdb.connect(
         request["path"],
+        read_only=request["read_only"],
         config={
             "memory_limit": f"{request['memory_bytes'] // 2}B",
             "threads": "2",
