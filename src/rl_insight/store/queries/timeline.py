@@ -1,4 +1,4 @@
-"""Lanes, and what is on them in a window of time: at most a few blocks a pixel.
+"""Lanes, and what is on them in a window of time: at most a few blocks per pixel, and spans wide enough to be seen.
 
 Spans shorter than a pixel are merged, so the answer's size depends on the view and not on the run. Three sources, each
 read only as far as the window asks:
