@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 
 import pytest
 
@@ -17,6 +18,7 @@ from rl_insight.store import (
 )
 from rl_insight.store.run_files import file_name
 
+SECOND = 1_000_000_000
 HOSTILE = [
     "../../etc/passwd",
     "/etc/passwd",
@@ -93,6 +95,28 @@ def test_the_names_of_a_run_are_those_of_any_process_that_has_some(directory, ma
             assert store.commit([maker.build()]) == [True]
     (info,) = directory.list_runs()
     assert (info.project, info.experiment_name, info.processes) == ("math", "grpo", 2)
+
+
+def test_the_latest_run_began_last_and_is_never_the_one_of_scraped_metrics(directory, make):
+    for run_id, began in (("old", 0), ("new", 3_600 * SECOND), ("targets", 7_200 * SECOND), ("old", 10_000 * SECOND)):
+        maker = make(run_id=run_id, process_id=f"{run_id} {began}")
+        maker.span(start=began, duration=2 * SECOND, step=began // SECOND)
+        with directory.open(run_id, create=True) as store:
+            store.commit([maker.build()])
+    found = directory.list_runs()
+    assert [info.run_id for info in found] == ["new", "old", "targets"]
+    # By the clock of the data: the processes of these runs reported just now, and recorded long ago.
+    assert [(info.ended_ns - info.started_ns) // SECOND for info in found] == [2, 10_002, 2]
+    assert [info.last_step for info in found] == [3_600, 10_000, 7_200]
+
+
+@pytest.mark.parametrize(("final", "ago_s", "state"), [(True, 0, "ended"), (False, 0, "running"), (False, 999, "silent")])
+def test_the_state_of_a_run_is_that_of_its_processes(directory, make, final, ago_s, state):
+    maker = make(run_id="r1")
+    maker.span()
+    with directory.open("r1", create=True) as store:
+        store.commit([maker.build(final=final)], received_ns=[time.time_ns() - ago_s * SECOND])
+    assert [info.state for info in directory.list_runs()] == [state]
 
 
 def test_idle_files_are_closed_and_opened_again_when_needed(tmp_path, make):

@@ -4,9 +4,11 @@ import { EmptyState } from "./components/EmptyState";
 import { ErrorBoundary } from "./components/ErrorBoundary";
 import { Help } from "./components/Help";
 import { Navigation } from "./components/Navigation";
+import { Snippet } from "./components/Snippet";
 import { TopBar } from "./components/TopBar";
 import { LiveProvider } from "./LiveProvider";
 import { usePageKeys } from "./usePageKeys";
+import { runToShow } from "./runToShow";
 import { useUrlState } from "./url";
 import { useQuery } from "./useQuery";
 import { VIEWS } from "./views";
@@ -14,20 +16,33 @@ import { VIEWS } from "./views";
 /** The page: navigation, run picker and the view that the address names. */
 export function App() {
   const [chosenRun] = useUrlState("run", "");
+  const [keptRun, setKeptRun] = useState("");
+  const run = chosenRun || keptRun;
   return (
-    <LiveProvider run={chosenRun === "" ? null : chosenRun}>
-      <Shell chosenRun={chosenRun} />
+    <LiveProvider run={run === "" ? null : run}>
+      <Shell chosenRun={chosenRun} keptRun={keptRun} onKeep={setKeptRun} />
     </LiveProvider>
   );
 }
 
-function Shell({ chosenRun }: { chosenRun: string }) {
+interface ShellProps {
+  /** The run that the address names; empty for the latest. */
+  chosenRun: string;
+  /** The run that was the latest when the page was opened. */
+  keptRun: string;
+  onKeep: (run: string) => void;
+}
+
+function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
   const [viewName] = useUrlState("view", "overview");
   const [isHelpOpen, setIsHelpOpen] = useState(false);
-  const runs = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000 });
+  const runs = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000, pollMs: 3000 });
   const view = VIEWS.find((one) => one.name === viewName) ?? VIEWS[0];
-  const run = chosenRun !== "" ? chosenRun : runs.data?.find((one) => !one.problem)?.run_id;
+  const { run, newer } = runToShow(runs.data ?? [], chosenRun, keptRun);
   const info = runs.data?.find((one) => one.run_id === run);
+  useEffect(() => {
+    if (chosenRun === "" && run !== undefined) onKeep(run);
+  }, [chosenRun, run, onKeep]);
   usePageKeys(VIEWS, setIsHelpOpen);
 
   useEffect(() => {
@@ -40,7 +55,14 @@ function Shell({ chosenRun }: { chosenRun: string }) {
         Skip to content
       </a>
       <Navigation current={view?.name ?? ""} />
-      <TopBar runs={runs.data ?? []} run={run} isFollowing={chosenRun === ""} onHelp={() => setIsHelpOpen(true)} />
+      <TopBar
+        runs={runs.data ?? []}
+        run={run}
+        newer={newer}
+        isLatest={chosenRun === ""}
+        onLatest={() => onKeep("")}
+        onHelp={() => setIsHelpOpen(true)}
+      />
       <main id="main" tabIndex={-1}>
         {view !== undefined && run !== undefined ? (
           <ErrorBoundary key={`${view.name} ${run}`}>
@@ -75,7 +97,20 @@ function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: bo
     <EmptyState
       title="No runs yet"
       text="Point a training at this server; it shows up here by itself."
-      code={`import rl_insight as insight\n\ninsight.init("my-project", "my-experiment",\n             config={"server": {"url": "${window.location.origin}"}})`}
-    />
+      code={firstLines(window.location.origin)}
+    >
+      <p>Or watch the example, a small simulated training, from a copy of the repository:</p>
+      <Snippet code={`python -m examples.async_grpo --server ${window.location.origin}`} />
+    </EmptyState>
   );
+}
+
+/** The smallest program that shows something here. */
+function firstLines(server: string): string {
+  return `import rl_insight as insight
+
+insight.init("my-project", "my-experiment", config={"server": {"url": "${server}"}})
+with insight.trace_state("rollout"):
+    insight.metric_gauge("reward_mean", 0.5)
+insight.finish()`;
 }

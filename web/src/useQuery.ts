@@ -18,6 +18,8 @@ export interface QueryOptions {
   enabled?: boolean;
   /** At least this long between two questions (default 1000 ms); slow answers stretch it further. */
   everyMs?: number;
+  /** Ask again after this long also without news of the run on show: for what other runs change. */
+  pollMs?: number;
   /** False: another key shows nothing until its answer is here (default true: the old answer stays). */
   keep?: boolean;
 }
@@ -48,7 +50,7 @@ interface Answer<T> {
 export function useQuery<T>(
   key: string,
   ask: (signal: AbortSignal) => Promise<T>,
-  { live = true, enabled = true, everyMs = 1000, keep = true }: QueryOptions = {},
+  { live = true, enabled = true, everyMs = 1000, pollMs, keep = true }: QueryOptions = {},
 ): Query<T> {
   const { version } = useLive();
   const isVisible = useIsVisible();
@@ -59,6 +61,12 @@ export function useQuery<T>(
   latestAsk.current = ask;
   const [turn, setTurn] = useState(0);
   const news = live ? version : 0;
+
+  useEffect(() => {
+    if (pollMs === undefined) return undefined;
+    const timer = window.setInterval(() => setTurn((count) => count + 1), pollMs);
+    return () => window.clearInterval(timer);
+  }, [pollMs]);
 
   useEffect(() => {
     if (!enabled || !isVisible) return undefined;

@@ -23,7 +23,7 @@ RunName = Annotated[str, typer.Argument(help="The run's id, as `runs list` shows
 
 @app.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the runs, the most recently written first."""
+    """List the runs, the one that began last first."""
     record = running_record(data_dir)
     if record is not None:
         found = call(record, "GET", "/api/v1/runs")

@@ -131,8 +131,9 @@ class Services:
             logger.info("forgot %d targets that did not register again in time", forgotten)
 
     def _remember_runs(self) -> None:
-        """Look at the latest runs of an earlier server too: their sessions may have been lost with it."""
-        for info in self.runs.list_runs()[:_REMEMBERED_RUNS]:
+        """Look at the runs that an earlier server wrote last too: their sessions may have been lost with it."""
+        written = sorted(self.runs.list_runs(), key=lambda info: info.modified_s, reverse=True)
+        for info in written[:_REMEMBERED_RUNS]:
             if not info.problem:
                 self._written.setdefault(info.run_id, time.monotonic())
                 self.diagnosis.note(info.run_id)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+from rl_insight.intake import silence_ns
 
 if TYPE_CHECKING:
     from rl_insight.store.run_store import RunStore
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 SUFFIX = ".duckdb"
+SCRAPED_RUN = "targets"
+"""Holds the metrics of scrape targets that belong to no training; it is never the latest run."""
+
+RunState = Literal["running", "silent", "ended"]
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +36,15 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     experiment_name: str = ""
     processes: int = 0
     started_ns: int | None = None
+    """The first moment anything was recorded at, by the aligned clocks of the run; None before that."""
+    ended_ns: int | None = None
+    """The latest such moment."""
+    first_seen_ns: int | None = None
     last_seen_ns: int | None = None
+    """By the server's clock; it is later for a run that was imported."""
+    last_step: int | None = None
+    state: RunState = "ended"
+    """`running`; `silent` when its processes stopped reporting without an end; `ended` when all of them ended."""
     problem: str = ""
     """Why the file cannot be read, for one that another process has open or that a newer version wrote."""
 
@@ -64,22 +79,60 @@ def measure(path: Path) -> tuple[int, float]:
 
 
 _INFO = """
-    SELECT any_value(run_id), any_value(nullif(project, '')), any_value(nullif(experiment_name, '')), count(*),
-        min(first_seen_ns), max(last_seen_ns)
+    SELECT count(*), min(first_seen_ns), max(last_seen_ns),
+        max(CASE WHEN final THEN NULL ELSE last_seen_ns END), max(CASE WHEN final THEN NULL ELSE heartbeat_s END)
     FROM processes
 """
 
 
-def read_info(store: RunStore, shown: RunInfo, run_id: str) -> RunInfo:
+class KnownRun(msgspec.Struct, frozen=True):
+    """What a file says about its run; the state follows from the clock."""
+
+    info: RunInfo
+    silent_from_ns: int | None
+    """From when on a run of which nothing is heard is silent; None for one whose processes have all ended."""
+
+    def at(self, now_ns: int) -> RunInfo:
+        """Return the run as it is at a time of the server's clock."""
+        if self.silent_from_ns is None:
+            return self.info
+        return msgspec.structs.replace(self.info, state="running" if now_ns <= self.silent_from_ns else "silent")
+
+
+def read_info(store: RunStore, shown: RunInfo, run_id: str) -> KnownRun:
     """Return `shown` with what the file says about its run; `run_id` is for a file that no process has written to."""
+    from rl_insight.store.queries.summary import summary  # queries know stores, which know their files
+
     with store.reader() as cursor:
-        ((found, project, experiment, processes, started, last_seen),) = cursor.execute(_INFO).fetchall()
-    return msgspec.structs.replace(
+        ((processes, first_seen, last_seen, unended_seen, heartbeat),) = cursor.execute(_INFO).fetchall()
+        found = summary(cursor)
+    info = msgspec.structs.replace(
         shown,
-        run_id=run_id if found is None else found,
-        project=project or "",
-        experiment_name=experiment or "",
+        run_id=found.run_id if processes else run_id,
+        project=found.project,
+        experiment_name=found.experiment_name,
         processes=processes,
-        started_ns=started,
+        started_ns=found.start_ns,
+        ended_ns=found.end_ns,
+        first_seen_ns=first_seen,
         last_seen_ns=last_seen,
+        last_step=found.last_step,
+    )
+    return KnownRun(info, None if unended_seen is None else unended_seen + silence_ns(heartbeat))
+
+
+def by_beginning(runs: Iterable[RunInfo]) -> list[RunInfo]:
+    """Return runs, the one that began last first: which one that is does not change while several are written.
+
+    Runs that cannot be read come last, after the one of scraped metrics.
+    """
+    return sorted(
+        runs,
+        key=lambda info: (
+            not info.problem,
+            info.run_id != SCRAPED_RUN,
+            info.started_ns or info.first_seen_ns or 0,
+            info.modified_s,
+        ),
+        reverse=True,
     )

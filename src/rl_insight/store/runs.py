@@ -23,7 +23,7 @@ from rl_insight.store.errors import (
     StoreError,
     StoreVersionError,
 )
-from rl_insight.store.run_files import SUFFIX, RunInfo, file_name, measure, read_info, wal_of
+from rl_insight.store.run_files import SUFFIX, KnownRun, RunInfo, by_beginning, file_name, measure, read_info, wal_of
 from rl_insight.store.run_store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class RunDirectory:
         self._min_free_bytes = min_free_bytes
         self._lock = threading.RLock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
-        self._known: dict[str, tuple[tuple[int, int], RunInfo]] = {}
+        self._known: dict[str, tuple[tuple[int, int], KnownRun]] = {}
         self._closed = False
 
     def file_of(self, run_id: str) -> Path:
@@ -210,13 +210,13 @@ class RunDirectory:
         return target
 
     def list_runs(self) -> list[RunInfo]:
-        """Return all runs, the most recently written first; damaged files are set aside on the way."""
+        """Return all runs, the one that began last first; damaged files are set aside on the way."""
         found = []
         for path in sorted(self.path.glob(f"*{SUFFIX}")):
             info = self._info(path)
             if info is not None:
                 found.append(info)
-        return sorted(found, key=lambda info: info.modified_s, reverse=True)
+        return by_beginning(found)
 
     def get(self, run_id: str) -> RunInfo:
         """Return one run.
@@ -238,25 +238,24 @@ class RunDirectory:
         stamp = (size, int(modified * 1000))
         known = self._known.get(path.name)
         if known is not None and known[0] == stamp:
-            return known[1]
+            return known[1].at(time.time_ns())
         shown = RunInfo(
-            run_id=known[1].run_id if known else path.name.removesuffix(SUFFIX),
+            run_id=known[1].info.run_id if known else path.name.removesuffix(SUFFIX),
             file=path.name,
             size_bytes=size,
             modified_s=modified,
         )
         try:
-            info = self._describe(path, shown)
+            described = self._describe(path, shown)
         except StoreCorruptError as error:
             self._move_aside(path, str(error))
             return None
         except (StoreBusyError, StoreVersionError) as error:
             return msgspec.structs.replace(shown, problem=str(error))
-        if info is not None:
-            self._known[path.name] = (stamp, info)
-        return info
+        self._known[path.name] = (stamp, described)
+        return described.at(time.time_ns())
 
-    def _describe(self, path: Path, shown: RunInfo) -> RunInfo | None:
+    def _describe(self, path: Path, shown: RunInfo) -> KnownRun:
         with self._lock:
             for run_id, handle in self._handles.items():
                 if file_name(run_id) == path.name and not handle.store.broken:
@@ -320,7 +319,7 @@ class RunDirectory:
                 shutil.copyfile(wal_of(source), wal_of(partial))
             with self._store(partial) as store:
                 shown = RunInfo(run_id="", file=source.name, size_bytes=0, modified_s=0.0)
-                run_id = read_info(store, shown, "").run_id
+                run_id = read_info(store, shown, "").info.run_id
             return self._adopt(partial, source, run_id)
         finally:
             partial.unlink(missing_ok=True)

@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { Snippet } from "./Snippet";
 
 interface Props {
   title: string;
@@ -14,7 +15,7 @@ export function EmptyState({ title, text, code, children }: Props) {
     <div className="empty" role="status">
       <strong>{title}</strong>
       {text !== undefined && <p>{text}</p>}
-      {code !== undefined && <pre>{code}</pre>}
+      {code !== undefined && <Snippet code={code} />}
       {children}
     </div>
   );

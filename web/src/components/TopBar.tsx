@@ -9,16 +9,25 @@ import { useQuery } from "../useQuery";
 interface Props {
   runs: readonly RunInfo[];
   run: string | undefined;
-  /** True when no run was chosen, so the latest is on show. */
-  isFollowing: boolean;
+  /** A run that began after the one on show. */
+  newer: string | undefined;
+  /** True when no run was chosen: the one that was the latest when the page was opened is on show. */
+  isLatest: boolean;
+  /** Shows what is the latest run now. */
+  onLatest: () => void;
   onHelp: () => void;
 }
 
 /** Which run is on show, how it is doing in a line, and whether the page is live. */
-export function TopBar({ runs, run, isFollowing, onHelp }: Props) {
+export function TopBar({ runs, run, newer, isLatest, onLatest, onHelp }: Props) {
   return (
     <header className="top-bar">
-      <RunPicker runs={runs} run={run} isFollowing={isFollowing} />
+      <RunPicker runs={runs} run={run} isLatest={isLatest} onLatest={onLatest} />
+      {newer !== undefined && (
+        <button type="button" onClick={onLatest} title={`Show ${newer}`}>
+          Newer run
+        </button>
+      )}
       {run !== undefined && <RunLine run={run} />}
       <div className="top-bar-end">
         <LiveBadge />
@@ -55,19 +64,23 @@ export function ThemeAndHelp({ onHelp }: { onHelp: () => void }) {
   );
 }
 
-function RunPicker({ runs, run, isFollowing }: Omit<Props, "onHelp">) {
+function RunPicker({ runs, run, isLatest, onLatest }: Omit<Props, "onHelp" | "newer">) {
   const [, setRun] = useUrlState("run", "");
   const isListed = runs.some((one) => one.run_id === run);
+  const choose = (chosen: string) => {
+    if (chosen === "") onLatest();
+    setRun(chosen, "push");
+  };
   return (
     <label className="field run-picker">
       <span className="visually-hidden">Run</span>
-      <select value={isFollowing ? "" : run} onChange={(event) => setRun(event.target.value, "push")}>
-        <option value="">{`Latest run${isFollowing && run !== undefined ? `: ${shorten(run, 60)}` : ""}`}</option>
-        {!isListed && !isFollowing && run !== undefined && <option value={run}>{shorten(run, 70)}</option>}
+      <select value={isLatest ? "" : run} onChange={(event) => choose(event.target.value)}>
+        <option value="">{`Latest run${isLatest && run !== undefined ? `: ${shorten(run, 60)}` : ""}`}</option>
+        {!isListed && !isLatest && run !== undefined && <option value={run}>{shorten(run, 70)}</option>}
         {runs.map((one) => (
           <option key={one.run_id} value={one.run_id} disabled={Boolean(one.problem)}>
             {shorten(one.run_id, 70)}
-            {one.last_seen_ns ? ` · ${formatAgo(one.last_seen_ns)}` : ""}
+            {one.state === "running" ? " · running" : one.ended_ns ? ` · ${formatAgo(one.ended_ns)}` : ""}
           </option>
         ))}
       </select>

@@ -2,6 +2,7 @@
 //   export default function Sessions({ run }: ViewProps) { ... }
 // One that is listed but has no file is not shown.
 import { type ComponentType, lazy } from "react";
+import { retrying } from "./retrying";
 
 export interface ViewProps {
   /** The run on show. */
@@ -30,7 +31,12 @@ const LISTED: readonly (readonly [name: string, title: string, icon: string])[] 
 
 const files = import.meta.glob<{ default: ComponentType<ViewProps> }>("./*.tsx");
 
+/** Loads all views, so that each can be shown while the server is away; a view that fails now is loaded when shown. */
+export function preloadViews(): void {
+  for (const load of Object.values(files)) load().catch(() => undefined);
+}
+
 export const VIEWS: readonly View[] = LISTED.flatMap(([name, title, icon]) => {
   const load = files[`./${name}.tsx`];
-  return load === undefined ? [] : [{ name, title, icon, component: lazy(load) }];
+  return load === undefined ? [] : [{ name, title, icon, component: lazy(retrying(load)) }];
 });

@@ -16,13 +16,13 @@ import "./views.css";
 /** All runs; two of them side by side. */
 export default function Runs({ run }: ViewProps) {
   const [search, setSearch] = useUrlState("search", "");
-  const [order, setOrder] = useUrlState("sort", "-last_seen");
+  const [order, setOrder] = useUrlState("sort", "-started");
   const [one, setOne] = useUrlState("one", "");
   const [other, setOther] = useUrlState("other", "");
   const [deleting, setDeleting] = useState<RunInfo | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [deleted, setDeleted] = useState<readonly string[]>([]);
-  const { data, error } = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000 });
+  const { data, error } = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000, pollMs: 3000 });
   const runs = useMemo(() => (data ?? []).filter((info) => !deleted.includes(info.run_id)), [data, deleted]);
   const shown = useMemo(() => {
     const wanted = search.trim().toLowerCase();
@@ -158,18 +158,37 @@ function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] 
       render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span>,
     },
     {
+      key: "state",
+      title: "State",
+      width: "84px",
+      value: (info) => info.state,
+      render: (info) => (
+        <span className={`badge ${STATE_BADGES[info.state ?? "ended"]}`} title={STATE_TITLES[info.state ?? "ended"]}>
+          {info.state}
+        </span>
+      ),
+    },
+    {
+      key: "last_step",
+      title: "Last step",
+      width: "84px",
+      align: "right",
+      value: (info) => info.last_step ?? null,
+      render: (info) => (info.last_step == null ? "–" : formatCount(info.last_step)),
+    },
+    {
       key: "started",
-      title: "Started",
-      width: "176px",
+      title: "Began",
+      width: "166px",
       value: (info) => info.started_ns,
       render: (info) => formatDate(info.started_ns),
     },
     {
-      key: "last_seen",
-      title: "Last seen",
-      width: "176px",
-      value: (info) => info.last_seen_ns ?? info.modified_s * 1e9,
-      render: (info) => formatDate(info.last_seen_ns),
+      key: "ended",
+      title: "Latest data",
+      width: "166px",
+      value: (info) => info.ended_ns,
+      render: (info) => formatDate(info.ended_ns),
     },
     {
       key: "duration",
@@ -209,5 +228,12 @@ function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] 
 }
 
 function durationOf(info: RunInfo): number | null {
-  return info.started_ns == null || info.last_seen_ns == null ? null : info.last_seen_ns - info.started_ns;
+  return info.started_ns == null || info.ended_ns == null ? null : info.ended_ns - info.started_ns;
 }
+
+const STATE_BADGES = { running: "is-good", silent: "is-warning", ended: "" } as const;
+const STATE_TITLES = {
+  running: "Its processes report",
+  silent: "Its processes stopped reporting without an end: they were killed, or the network is away",
+  ended: "All its processes ended in order",
+} as const;

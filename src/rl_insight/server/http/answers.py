@@ -52,7 +52,7 @@ def json_answer(value: Any) -> Response:
 
 @contextmanager
 def reading(request: Request, run: str | None) -> Iterator[Cursor]:
-    """Lend a cursor on a run, by default the one written last."""
+    """Lend a cursor on a run, by default the latest."""
     services: Services = request.app.state.services
     run_id = run if run is not None else latest_run(services)
     with services.runs.open(run_id) as store, store.reader() as cursor:
@@ -60,7 +60,7 @@ def reading(request: Request, run: str | None) -> Iterator[Cursor]:
 
 
 def latest_run(services: Services) -> str:
-    """Return the run that was written last.
+    """Return the run that began last; the one of scraped metrics only where there is no other.
 
     Raises:
         RunNotFoundError: there are no runs.

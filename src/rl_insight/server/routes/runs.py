@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.get("/runs", responses=answers(list[RunInfo], "The runs, the most recently written first."))
+@router.get("/runs", responses=answers(list[RunInfo], "The runs, the one that began last first."))
 def list_runs(request: Request) -> Response:
     """List the runs."""
     services: Services = request.app.state.services

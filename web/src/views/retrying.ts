@@ -1,0 +1,35 @@
+// Parts of the page that are loaded when they are first shown, also where the server is away at that moment.
+
+const RETRY_MS = 1500;
+
+export interface Patience {
+  isReachable: () => Promise<boolean>;
+  wait: (ms: number) => Promise<void>;
+}
+
+const browser: Patience = {
+  isReachable: () =>
+    fetch("/healthz").then(
+      (answer) => answer.ok,
+      () => false,
+    ),
+  wait: (ms) => new Promise((resolve) => window.setTimeout(resolve, ms)),
+};
+
+/** Returns a loader that waits for a server that is away.
+ *
+ * Where the server answers and the part is still not to be had, the server was upgraded since the page was opened.
+ */
+export function retrying<T>(load: () => Promise<T>, { isReachable, wait }: Patience = browser): () => Promise<T> {
+  return async () => {
+    // A failure says nothing before the server has been seen to answer.
+    for (let isAnswering = false; ; isAnswering = await isReachable()) {
+      try {
+        return await load();
+      } catch {
+        if (isAnswering) throw new Error("This part of the page is not on the server any more: reload the page.");
+        await wait(RETRY_MS);
+      }
+    }
+  };
+}
