@@ -110,7 +110,9 @@ def test_the_latest_run_began_last_and_is_never_the_one_of_scraped_metrics(direc
     assert [info.last_step for info in found] == [3_600, 10_000, 7_200]
 
 
-@pytest.mark.parametrize(("final", "ago_s", "state"), [(True, 0, "ended"), (False, 0, "running"), (False, 999, "silent")])
+@pytest.mark.parametrize(
+    ("final", "ago_s", "state"), [(True, 0, "ended"), (False, 0, "running"), (False, 999, "silent")]
+)
 def test_the_state_of_a_run_is_that_of_its_processes(directory, make, final, ago_s, state):
     maker = make(run_id="r1")
     maker.span()

@@ -12,11 +12,7 @@ export function deviceName(labels: Readonly<Record<string, string>>): string {
 }
 
 /** Puts lines into a grid; each value is divided by the same device's value in `totals` where those are given. */
-export function gridOf(
-  lines: readonly Line[],
-  widthNs: number,
-  totals: readonly Line[] | null = null,
-): HeatMapData {
+export function gridOf(lines: readonly Line[], widthNs: number, totals: readonly Line[] | null = null): HeatMapData {
   const { x, lines: rows } = align(lines);
   const total = new Map((totals ?? []).map((line) => [deviceName(line.labels), latest(line)]));
   const named = rows.map((row) => ({ name: deviceName(row.labels), values: row.values }));
