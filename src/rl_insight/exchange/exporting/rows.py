@@ -33,6 +33,17 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """Whether metrics belong to it: they are of no lane and no session."""
         return self.lane is None and self.session_id is None
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The values of the conditions by the names that the queries use."""
+        return {
+            "from_ns": self.start_ns,
+            "until_ns": self.end_ns,
+            "step": self.step,
+            "session_id": self.session_id,
+            "lane": self.lane,
+        }
+
 
 class ExportedProcess(msgspec.Struct, frozen=True):
     """A process of the run."""
@@ -195,57 +206,47 @@ def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
 
 def spans(cursor: Cursor, selection: Selection, order: str = "process") -> Iterator[ExportedSpan]:
     """Yield spans, ended and open, by process or by lane, then by start."""
-    where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
+    where, given = conditions(_SPAN_FRAGMENTS, selection.given)
     yield from map(ExportedSpan._make, _stream(cursor, _SPANS.format(where=where, order=_ORDERS[order]), given))
 
 
 def count_spans(cursor: Cursor, selection: Selection) -> int:
     """Return how many spans there are, ended and open."""
-    where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
+    where, given = conditions(_SPAN_FRAGMENTS, selection.given)
     ((count,),) = cursor.execute(_SPAN_COUNT.format(where=where), given).fetchall()
     return int(count)
 
 
 def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
     """Return the spans that have children on another lane."""
-    where, given = conditions(_SPAN_FRAGMENTS, _values(selection))
+    where, given = conditions(_SPAN_FRAGMENTS, selection.given)
     return {number for (number,) in cursor.execute(_FAR_PARENTS.format(where=where), given).fetchall()}
 
 
 def events(cursor: Cursor, selection: Selection) -> Iterator[ExportedEvent]:
     """Yield events by process and time."""
-    where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+    where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
     yield from map(ExportedEvent._make, _stream(cursor, _EVENTS.format(where=where), given))
 
 
 def logs(cursor: Cursor, selection: Selection) -> Iterator[ExportedLog]:
     """Yield log lines by process and time."""
-    where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+    where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
     yield from map(ExportedLog._make, _stream(cursor, _LOGS.format(where=where), given))
 
 
 def samples(cursor: Cursor, selection: Selection) -> Iterator[ExportedSample]:
     """Yield values of gauges and counters by process and time."""
     if selection.has_metrics:
-        where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+        where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
         yield from map(ExportedSample._make, _stream(cursor, _SAMPLES.format(where=where), given))
 
 
 def histograms(cursor: Cursor, selection: Selection) -> Iterator[HistogramRow]:
     """Yield distributions by process and time."""
     if selection.has_metrics:
-        where, given = conditions(_INSTANT_FRAGMENTS, _values(selection))
+        where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
         yield from map(HistogramRow._make, _stream(cursor, _HISTOGRAMS.format(where=where), given))
-
-
-def _values(selection: Selection) -> dict[str, Any]:
-    return {
-        "from_ns": selection.start_ns,
-        "until_ns": selection.end_ns,
-        "step": selection.step,
-        "session_id": selection.session_id,
-        "lane": selection.lane,
-    }
 
 
 def _stream(cursor: Cursor, sql: str, given: dict[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -87,20 +87,10 @@ def _write(
         for name, (sql, fragments) in _QUERIES.items():
             if name in _OF_METRICS and not selection.has_metrics:
                 continue
-            where, given = conditions(fragments, _values(selection) if fragments else {})
+            where, given = conditions(fragments, selection.given if fragments else {})
             reader = cursor.sql(sql.format(where=where), params=given).to_arrow_reader(_ROWS)
             with writer(directory / f"{name}.{suffix}", reader.schema) as stream:
                 for batch in reader:
                     stream.write_batch(batch)
                     written += len(batch)
     return written
-
-
-def _values(selection: Selection) -> dict[str, Any]:
-    return {
-        "from_ns": selection.start_ns,
-        "until_ns": selection.end_ns,
-        "step": selection.step,
-        "session_id": selection.session_id,
-        "lane": selection.lane,
-    }
