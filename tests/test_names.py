@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
 import rl_insight
 
 ROOT = Path(rl_insight.__file__).parent
+DOCUMENTS = Path(__file__).parents[1] / "docs"
 
 SAME_THING_TWICE = {
     "Session": "what a user holds while a sample runs, and the same sample as the API answers it",
@@ -49,3 +51,11 @@ def test_private_modules_are_imported_by_their_own_package_alone():
 def is_module(name):
     path = ROOT.parent.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def test_what_documents_import_is_listed_as_public():
+    documents = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS.glob("*.md")}
+    section = documents["architecture.md"].split("## What other programs may import")[1].split("\n## ")[0]
+    listed = set(re.findall(r"`(rl_insight[\w.]*)`", section))
+    shown = re.findall(r"^ *(?:>>> )?(?:from|import) (rl_insight[\w.]*)", "\n".join(documents.values()), re.MULTILINE)
+    assert set(shown) == listed

@@ -15,7 +15,7 @@ class HeaderGuard(HttpToolsProtocol):
     """A connection that is closed when a request's line and headers do not arrive in time, or are too long.
 
     uvicorn waits for headers indefinitely: 250 connections that each send a byte per second keep a server with 256 file
-    descriptors from answering any other client. Between two requests uvicorn's `timeout_keep_alive` applies; `BodyGuard`
+    descriptors from answering any other client. Between requests uvicorn's `timeout_keep_alive` applies; `BodyGuard`
     limits bodies.
     """
 
