@@ -156,3 +156,71 @@ def test_verls_logger_works_unmodified_with_ours(server, engine, tmp_path):
     eventually(lambda: {target["run_id"] for target in server.targets()}, {run})
     engines = "SELECT DISTINCT value FROM samples WHERE name = 'vllm_num_requests_running'"
     eventually(lambda: server.sql(run, engines), [[3.0]])
+
+
+@pytest.fixture
+def verl_run(cluster, server, engine, tmp_path):
+    """Six steps by verl's logger without any plug-in; returns the run and when each step was."""
+    paths = os.pathsep.join((str(original("verl")), str(PROGRAMS)))
+    training = subprocess.Popen(
+        [sys.executable, PROGRAMS / "verl_steps.py", cluster, server.url, engine, paths],
+        env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": paths},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    try:
+        line = training.stdout.readline()
+        assert line, training.stderr.read()
+        answers = json.loads(line)
+        yield answers["run_id"], [(step, began, ended) for step, began, ended in answers["truth"]]
+    finally:
+        training.communicate(timeout=60)
+
+
+def test_verl_without_a_plug_in_has_steps_phases_and_reward_on_the_page(server, verl_run):
+    run, truth = verl_run
+    eventually(lambda: [one["step"] for one in server.get(f"/api/v1/steps?run={run}")], [1, 2, 3, 4, 5, 6])
+    spans = "SELECT count(*) FROM spans WHERE name = 'actor_update'"
+    eventually(lambda: server.sql(run, spans), [[12]])
+
+    steps = server.get(f"/api/v1/steps?run={run}")
+    for one, (_, began, ended) in zip(steps, truth, strict=True):
+        assert one["start_ns"] / 1e9 == pytest.approx(began, abs=0.1)
+        assert one["end_ns"] / 1e9 == pytest.approx(ended, abs=0.1)
+        assert one["spans"] == 3, "one generation and two updates"
+
+    summary = server.get(f"/api/v1/summary?run={run}")
+    assert (summary["first_step"], summary["last_step"]) == (1, 6)
+    assert (summary["project"], summary["experiment_name"]) == ("math", "grpo")
+
+    found = server.get(f"/api/v1/steps/breakdown?run={run}&first=1&last=6")
+    assert (found["role"], found["roles"]) == ("worker", ["worker", "rollout"])
+    for one, (step, _, _) in zip(found["steps"], truth, strict=True):
+        phases = {phase["name"]: phase["wall_ns"] / 1e9 for phase in one["phases"] if phase["wall_ns"]}
+        assert (one["step"], one["lanes"]) == (step, 2)
+        assert phases == {"actor_update": pytest.approx(0.2 + 0.1 * step, abs=0.15)}
+        assert phases["actor_update"] + one["idle_ns"] / 1e9 == pytest.approx((one["end_ns"] - one["start_ns"]) / 1e9)
+    engines = server.get(f"/api/v1/steps/breakdown?run={run}&first=1&last=6&role=rollout")["steps"]
+    waits = [phase["wall_ns"] / 1e9 for one in engines for phase in one["phases"] if phase["name"] == "vllm_generate"]
+    assert waits == [pytest.approx(0.4, abs=0.15)] * 6
+
+    by_step = "start_ns=0&end_ns=4000000000000000000&width=1&axis=step"
+    for metric, values in (
+        ("critic_rewards_mean", [step / 8 for step in range(1, 7)]),
+        ("actor_entropy", [1 / step for step in range(1, 7)]),
+    ):
+        (line,) = server.get(f"/api/v1/metrics/range?run={run}&metric={metric}&{by_step}")
+        assert (line["x"], line["y"]) == ([1, 2, 3, 4, 5, 6], values)
+
+    places = sorted(
+        (one["role"], one["rank"]) for one in server.get(f"/api/v1/processes?run={run}") if one["rank"] is not None
+    )
+    assert places == [("rollout", 0), ("worker", 0), ("worker", 1)]
+    slowest = server.get(f"/api/v1/hotspots?run={run}&step=6")
+    assert {one["name"]: one["count"] for one in slowest} == {"actor_update": 2, "vllm_generate": 1}
+
+    eventually(lambda: [target["run_id"] for target in server.targets() if target["job_name"] == "vllm"], [run])
+    eventually(lambda: [one["run_id"] for one in server.get("/api/v1/runs")], [run])

@@ -92,11 +92,26 @@ def test_a_target_is_read_into_its_run(services, endpoint, query):
     ]
 
 
+def test_a_target_without_a_run_has_its_health_read_and_makes_no_run(services, endpoint, client_of):
+    health = scrape(services, endpoint.address, job_name="vllm")
+    assert (health.is_up, health.samples > 0) == (True, True)
+    client = client_of(services)
+    assert client.get("/api/v1/runs").json() == []
+    (listed,) = client.get("/api/v1/targets").json()["targets"]
+    assert (listed.get("run_id", ""), listed["health"]["is_up"]) == ("", True)
+
+
+def test_targets_of_an_earlier_version_that_had_no_run_are_stored_nowhere(tmp_path):
+    """They were filed under a run `targets`, which the file left out."""
+    (tmp_path / "targets.json").write_text('{"version": 1, "targets": [{"url": "http://a:1/metrics"}]}')
+    assert [target.run_id for target in TargetBook(tmp_path / "targets.json").list()] == [""]
+
+
 def test_a_counter_goes_on_when_its_target_starts_again(services, endpoint, query):
     for value in (7, 2):
         endpoint.pages["/metrics"] = (200, b"# TYPE done_total counter\ndone_total %d\n" % value, {})
-        scrape(services, endpoint.address)
-    rows = query(services, "targets", "SELECT value FROM samples WHERE name = 'done' ORDER BY time_ns")
+        scrape(services, endpoint.address, run_id="r9")
+    rows = query(services, "r9", "SELECT value FROM samples WHERE name = 'done' ORDER BY time_ns")
     assert rows == [(7.0,), (9.0,)]
 
 
@@ -129,10 +144,10 @@ def test_gzip_and_openmetrics_are_read(services, endpoint):
 def test_a_bad_page_is_a_target_that_is_down_with_the_reason(make_services, endpoint, query, page, said):
     services = make_services("scrape.max_body_bytes=2048")
     endpoint.pages["/metrics"] = page
-    health = scrape(services, endpoint.address)
+    health = scrape(services, endpoint.address, run_id="r9")
     assert not health.is_up
     assert said in health.problem
-    assert query(services, "targets", "SELECT value FROM samples WHERE name = 'up'") == [(0.0,)]
+    assert query(services, "r9", "SELECT value FROM samples WHERE name = 'up'") == [(0.0,)]
 
 
 def test_a_hanging_and_an_absent_target_cost_the_others_nothing(make_services, endpoint, wait_until):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rl_insight.store import queries
+from rl_insight.store import RunStore, queries
 from rl_insight.store.errors import QueryError
 
 SECOND = 1_000_000_000
@@ -224,3 +224,131 @@ def test_running_step_has_no_breakdown_and_bad_ranges_are_refused(store, make):
     assert breakdown(store, 0, 0, "no such role").steps == []
     with pytest.raises(QueryError):
         breakdown(store, 5, 4)
+
+
+def verl_step(trainer, number, end, **timings):
+    """What verl's logger sends when a step is over: many gauges without a step, the counter among them."""
+    at = int(end * SECOND)
+    trainer.sample("critic_rewards_mean", number / 10, at=at - 30_000)
+    trainer.sample("training_global_step", number, at=at)
+    for place, (name, value) in enumerate(timings.items()):
+        trainer.sample(name, value, at=at + 20_000 * (place + 1))
+
+
+def verl_run(make, lengths=(7, 5, 5)):
+    """Three steps without a number on anything but a gauge: generation on a replica, an update on two ranks."""
+    trainer, replica = make("t"), make("replica")
+    ranks = [make(f"r{rank}") for rank in range(2)]
+    begin = 10.0
+    for number, length in enumerate(lengths, 1):
+        state(replica, "vllm_generate", begin, length - 3, lane="replica_0")
+        for rank, maker in enumerate(ranks):
+            state(maker, "actor_update", begin + length - 3, 2 + rank, lane=f"rank_{rank}")
+        verl_step(trainer, number, begin + length, timing_s_step=length, actor_entropy=2.0 - number)
+        begin += length
+    return trainer, replica, *ranks
+
+
+def test_gauge_that_holds_the_step_gives_it_to_all_that_carries_none(store, make, begin_ns):
+    commit(store, *verl_run(make))
+    assert bounds(store, begin_ns) == [(1, 10, 17), (2, 17, 22), (3, 22, 27)]
+    with store.reader() as cursor:
+        assert [(one.spans, one.errors) for one in queries.steps(cursor)] == [(3, 0)] * 3
+        metrics = {(one.step, one.name): one.last for one in queries.step_metrics(cursor, 1, 3)}
+        summary = queries.summary(cursor)
+        (reward,) = queries.range_query(
+            cursor, "critic_rewards_mean", start_ns=begin_ns, end_ns=begin_ns + LATER_NS, width=1, axis="step"
+        )
+        latest = queries.hotspots(cursor, queries.Scope(last_steps=1))
+        second = queries.hotspots(cursor, queries.Scope(step=2))
+    assert (summary.first_step, summary.last_step) == (1, 3)
+    # Logged before the counter and after it, by the same call.
+    assert [metrics[step, "critic_rewards_mean"] for step in (1, 2, 3)] == [0.1, 0.2, 0.3]
+    assert [metrics[step, "actor_entropy"] for step in (1, 2, 3)] == [1.0, 0.0, -1.0]
+    assert (reward.x, reward.y) == ([1, 2, 3], [0.1, 0.2, 0.3])
+    assert {one.name: one.count for one in latest} == {"vllm_generate": 1, "actor_update": 2}
+    assert {one.name: round(one.total_ns / SECOND, 6) for one in second} == {"vllm_generate": 2, "actor_update": 5}
+
+
+def test_breakdown_of_counted_steps_shows_the_ranks_first(store, make):
+    commit(store, *verl_run(make))
+    found = breakdown(store, 1, 3)
+    assert (found.role, found.roles) == ("worker", ["worker", "rollout"])
+    assert [(seconds(step), step.lanes) for step in found.steps] == [({"actor_update": 2.5}, 2)] * 3
+    rollout = breakdown(store, 1, 3, "rollout")
+    assert [seconds(step) for step in rollout.steps] == [{"vllm_generate": length} for length in (4, 2, 2)]
+    assert [step.idle_ns for step in rollout.steps] == [3 * SECOND] * 3
+
+
+def test_first_counted_step_begins_with_the_first_span_where_nothing_says_how_long_it_took(store, make, begin_ns):
+    trainer, worker = make("t"), make("w")
+    state(worker, "actor_update", 4, 2, lane="rank_0")
+    trainer.sample("training_global_step", 5, at=9 * SECOND)
+    trainer.sample("training_global_step", 6, at=12 * SECOND)
+    commit(store, trainer, worker)
+    assert bounds(store, begin_ns) == [(5, 4, 9), (6, 9, 12)]
+
+
+def test_resumed_run_counts_on_without_the_pause(store, make, begin_ns):
+    first, second = make("t-1"), make("t-2")
+    for trainer, number, end in ((first, 1, 5), (first, 2, 8), (second, 2, 104), (second, 3, 107)):
+        verl_step(trainer, number, end, timing_s_step=3)
+    commit(store, first, second)
+    assert bounds(store, begin_ns) == [(1, 2, 5), (2, 101, 104), (3, 104, 107)]
+
+
+def test_step_that_a_record_carries_wins_over_the_counter(store, make):
+    trainer = make("t")
+    verl_step(trainer, 1, 5, timing_s_step=3)
+    trainer.sample("reward", 1.0, at=4 * SECOND, step=9)
+    state(trainer, "validate", 3, 1, step=9)
+    commit(store, trainer)
+    with store.reader() as cursor:
+        assert [one.name for one in queries.hotspots(cursor, queries.Scope(step=9))] == ["validate"]
+        assert {one.name for one in queries.step_metrics(cursor, 9, 9)} == {"reward"}
+
+
+def test_counter_whose_samples_carry_their_step_changes_nothing(store, make, begin_ns):
+    maker = make("t", role="trainer")
+    for step in (1, 2):
+        state(maker, "update", 10 * step, 8, step=step)
+        maker.sample("training_global_step", step, at=(10 * step + 8) * SECOND, step=step)
+    state(maker, "cleanup", 30, 1)
+    commit(store, maker)
+    assert bounds(store, begin_ns) == [(1, 10, 20), (2, 20, 28)]
+    with store.reader() as cursor:
+        assert [one.count for one in queries.hotspots(cursor, queries.Scope(step=2))] == [1]
+
+
+def test_running_step_of_a_counted_run_is_not_known_yet(store, make, begin_ns):
+    makers = verl_run(make)
+    state(makers[1], "vllm_generate", 27.1, 1, lane="replica_0", span_id=99)
+    commit(store, *makers, final=False)
+    assert bounds(store, begin_ns)[-1] == (3, 22, 27)
+    with store.reader() as cursor:
+        assert sum(one.spans for one in queries.steps(cursor)) == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "lanes", "told"),
+    [
+        ({}, ["rank_3"], ("worker", 3)),
+        ({}, ["replica_0", "rank_3"], ("rollout", 0)),
+        ({}, ["rank_x", "my_rank_3", "slot_1"], ("", None)),
+        ({"rank": 7}, ["rank_3"], ("worker", 7)),
+        ({"role": "critic"}, ["rank_3"], ("critic", None)),
+    ],
+)
+def test_role_and_rank_come_from_lanes_where_the_process_has_none(tmp_path, make, given, lanes, told):
+    maker = make("p", **given)
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+        maker.sample("loss", 1.0)
+        commit(store, maker, final=False)  # it is known before its first lane
+        for lane in lanes:
+            state(maker, "work", 0, 1, lane=lane)
+        commit(store, maker, final=False)
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+        commit(store, maker)
+        with store.reader() as cursor:
+            (found,) = queries.processes(cursor, time.time_ns())
+        assert (found.role, found.rank) == told

@@ -26,7 +26,7 @@ def add(
     addresses: Listed,
     job: Annotated[str | None, typer.Option(help="What they are, such as vllm.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A label as name=value; may be repeated.")] = None,
-    run: Annotated[str | None, typer.Option(help="The run that their metrics belong to; default `targets`.")] = None,
+    run: Annotated[str | None, typer.Option(help="The run that stores their metrics; default none.")] = None,
     data_dir: DataDir = None,
     config: Annotated[str | None, typer.Option(help="The server's YAML file; its data_dir says which server.")] = None,
 ) -> int:
@@ -39,14 +39,20 @@ def add(
 
         data_dir = str(load_settings(config).directory)
     if len(addresses) == 1 and addresses[0].lower().endswith(_FILE_ENDINGS):
-        return _add_jobs(addresses[0], data_dir)
+        return _add_jobs(addresses[0], run, data_dir)
     registration = {"addresses": addresses, "job_name": job, "labels": _labels(label or []), "run_id": run}
     answer = call(running_server(data_dir), "POST", "/api/v1/targets", registration)
     say(f"{answer['added']} added, {answer['targets']} in all.")
+    _say_where(run)
     return 0
 
 
-def _add_jobs(path: str, data_dir: str | None) -> int:
+def _say_where(run: str | None) -> None:
+    if run is None:
+        say("No run stores their metrics: give --run. Their health is shown, and the stack's Prometheus reads them.")
+
+
+def _add_jobs(path: str, run: str | None, data_dir: str | None) -> int:
     """Register the jobs of a file; returns 2 for a file that cannot be used, 1 for a job."""
     try:
         jobs = read_yaml(path).get("jobs")
@@ -57,11 +63,12 @@ def _add_jobs(path: str, data_dir: str | None) -> int:
     server, code = running_server(data_dir), 0
     for job in jobs:
         try:
-            answer = call(server, "POST", "/api/v1/prometheus/targets", job)
+            answer = call(server, "POST", "/api/v1/prometheus/targets", {**job, "run_id": run or ""})
         except InsightError as error:
             code = fail(f"{job.get('job_name') or 'a job'} is not registered: {error}", _BAD_JOB)
         else:
             say(f"{answer['job_name']}: {answer['target_count']} registered.")
+    _say_where(run)
     return code
 
 
@@ -82,7 +89,7 @@ def list_(
         health = target["health"]
         state = "not read yet" if health is None else "up" if health["is_up"] else f"down: {health['problem']}"
         labels = ",".join(f"{name}={value}" for name, value in target.get("labels", {}).items())
-        rows.append([target["url"], target.get("job_name", "default"), target.get("run_id", "targets"), labels, state])
+        rows.append([target["url"], target.get("job_name", "default"), target.get("run_id", "-"), labels, state])
     say_table(["target", "job", "run", "labels", "state"], rows)
 
 

@@ -9,7 +9,7 @@ from math import isfinite
 
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.hardware import HardwareBook
-from rl_insight.diagnosis.names import STEP_COUNTERS, canonical_name, leadership, normalized, state_kind
+from rl_insight.diagnosis.names import canonical_name, state_kind
 from rl_insight.diagnosis.robust import Durations, Interval
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import (
@@ -26,13 +26,14 @@ from rl_insight.diagnosis.rows import (
 from rl_insight.diagnosis.steps import Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness
+from rl_insight.store.queries.step_counters import TOGETHER_NS, step_counter
+from rl_insight.store.queries.steps import leadership
 
 _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
 _SURELY = 2
 """No other role can fit better."""
 _KEPT_CALLS = 2_000
-_CLUSTER_NS = SECOND // 5
 _CLUSTER_SETTLED_NS = SECOND
 
 
@@ -207,8 +208,7 @@ class RunModel:
                 self._mark(int(counted[-1].value), cluster[0].time_ns, process, cluster)
 
     def _is_counter(self, sample: SampleRow) -> bool:
-        name = normalized(self._feed.series[sample.series_id].name).removeprefix("train_")
-        return name in STEP_COUNTERS and isfinite(sample.value)
+        return step_counter(self._feed.series[sample.series_id].name) is not None and isfinite(sample.value)
 
     def _mark(self, number: int, time_ns: int, process: int, samples: list[SampleRow]) -> None:
         names = {canonical_name(self._feed.series[sample.series_id].name) for sample in samples}
@@ -321,7 +321,7 @@ def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:
     """Return samples that were recorded together, in order."""
     found: list[list[SampleRow]] = []
     for sample in sorted(samples, key=lambda sample: sample.time_ns):
-        if found and sample.time_ns - found[-1][-1].time_ns < _CLUSTER_NS:
+        if found and sample.time_ns - found[-1][-1].time_ns < TOGETHER_NS:
             found[-1].append(sample)
         else:
             found.append([sample])

@@ -11,25 +11,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal
 
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
+from rl_insight.store.queries.step_counters import STEP_TIMES, normalized
+
 _PREFIXES = ("timing_train_", "train_")
-
-
-def normalized(name: str) -> str:
-    """Return a metric or state name in the form in which names are compared.
-
-    >>> normalized("actor/entropy"), normalized("Timing S.step"), normalized("vllm:num_requests_running")
-    ('actor_entropy', 'timing_s_step', 'vllm_num_requests_running')
-    """
-    return _SEPARATORS.sub("_", name.lower()).strip("_")
-
 
 CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
     # Time
-    "step_time": (
-        "timing_s/step", "perf/time_per_step", "step_time", "step_time_seconds", "step_time_s", "timing/step",
-        "total_step_time", "perf/step_time", "time/step", "timing/step_total",
-    ),
+    "step_time": STEP_TIMES,
     "generation_time": (
         "timing_s/gen", "timing/generate", "timing/wait_for_generation_buffer", "generation", "exposed_generation",
         "perf/rollout_time", "time/wait_for_batch", "timing/generation",
@@ -164,9 +152,6 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Canonical name to the names that frameworks and engines use for it."""
 
-STEP_COUNTERS: Final = ("training_global_step", "trainer_global_step", "global_step", "rollout_step", "trainer_step")
-"""Normalized names whose value is the step, the first one that a run has."""
-
 _BY_NAME: Final = {normalized(name): canonical for canonical, names in CANONICAL.items() for name in names}
 
 
@@ -226,23 +211,6 @@ def state_kind(name: str) -> StateKind:
         if pattern.search(text):
             return kind
     return "work"
-
-
-_LEADING = re.compile(r"train|learn|driver|controller|actor|policy|main")
-_FOLLOWING = re.compile(r"rollout|generat|infer|engine|vllm|sglang|tool|sandbox|env|reward|judge|verif|scrape|default")
-
-
-@lru_cache(maxsize=1024)
-def leadership(role: str) -> int:
-    """Return how well a role's name fits the one that leads the steps: 2 well, 1 maybe, 0 hardly.
-
-    >>> leadership("trainer"), leadership("worker"), leadership("rollout")
-    (2, 1, 0)
-    """
-    text = normalized(role)
-    if _FOLLOWING.search(text):
-        return 0
-    return 2 if _LEADING.search(text) else 1
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ written in the same transaction as the rows that refer to them. When a transacti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ import pyarrow as pa
 from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
 
+_LANE_OF_RANK = re.compile(r"(rank|replica)_(\d{1,9})")
+_ROLES = {"rank": "worker", "replica": "rollout"}
+
 
 @dataclass(slots=True)
 class ProcessState:
@@ -24,6 +28,8 @@ class ProcessState:
 
     number: int
     intake: Intake
+    role: str
+    rank: int | None
     open_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Span id to its lane and depth."""
 
@@ -70,7 +76,8 @@ class Catalog:
         """Return the state of the process that made a batch, making one for a process seen for the first time."""
         state = self.processes.get(batch.process.process_id)
         if state is None:
-            state = ProcessState(len(self.processes), Intake(batch.process, now_ns))
+            process = batch.process
+            state = ProcessState(len(self.processes), Intake(process, now_ns), process.role, process.rank)
             self.processes[batch.process.process_id] = state
             self._new_processes.append(state)
         return state
@@ -111,13 +118,23 @@ class Catalog:
         self._changed_losses[key] = count
         return True
 
-    def lane_id(self, process: int, lane: str | None) -> int:
+    def lane_id(self, state: ProcessState, lane: str | None) -> int:
         """Return the number of a lane; None is the process's own."""
-        found = self.lanes.get((process, lane))
+        found = self.lanes.get((state.number, lane))
         if found is None:
-            found = self.lanes[process, lane] = len(self.lanes)
-            self._new_lanes.append((found, process, lane))
+            found = self.lanes[state.number, lane] = len(self.lanes)
+            self._new_lanes.append((found, state.number, lane))
+            self._note_place(state, lane or "")
         return found
+
+    def _note_place(self, state: ProcessState, lane: str) -> None:
+        """Take the role and rank of a process that gave none from its first lane that tells: `rank_3`, `replica_0`."""
+        told = None if state.role else _LANE_OF_RANK.fullmatch(lane)
+        if told is None:
+            return
+        state.role = _ROLES[told[1]]
+        state.rank = int(told[2]) if state.rank is None else state.rank
+        self._changed_processes[state.number] = state
 
     def name_id(self, name: str) -> int:
         """Return the number of a span name."""
@@ -171,7 +188,7 @@ class Catalog:
 
     def _update(self, connection: duckdb.DuckDBPyConnection, changed: list[ProcessState]) -> None:
         if changed:
-            rows = [(state.number, *_intake_row(state.intake), *_ledger_row(state)[1:]) for state in changed]
+            rows = [_change_row(state) for state in changed]
             with arriving(connection, table(_CHANGE_TYPES, rows)):
                 connection.execute(_UPDATE_PROCESSES)
                 connection.execute(_UPDATE_LEDGER)
@@ -231,19 +248,22 @@ def _clean_labels(labels: str) -> str:
 
 def _read_process(row: tuple[Any, ...]) -> ProcessState:
     """Return a process from a row of `_LOAD_PROCESSES`."""
-    number, process_id, run_id, host, pid, heartbeat, first_seen, last_seen, last_sent, final, delay, hits, *ledger = (
-        row
-    )
+    number, process_id, run_id, host, pid, role, rank, heartbeat, first_seen, last_seen, last_sent, final, *rest = row
+    delay, hits, *ledger = rest
     process = Process(process_id=process_id, run_id=run_id, host=host, pid=pid, heartbeat_s=heartbeat)
     intake = Intake(process, first_seen)
     intake.ledger = Ledger(*ledger)
     intake.clock = ClockOffset(delay, hits, last_seen)
     intake.last_seen_ns, intake.last_sent_ns, intake.final = last_seen, last_sent, final
-    return ProcessState(number, intake)
+    return ProcessState(number, intake, role, rank)
 
 
 def _ledger_row(state: ProcessState) -> tuple[object, ...]:
     return state.number, state.intake.ledger.low_water, state.intake.ledger.above()
+
+
+def _change_row(state: ProcessState) -> tuple[object, ...]:
+    return state.number, state.role, state.rank, *_intake_row(state.intake), *_ledger_row(state)[1:]
 
 
 def _intake_row(intake: Intake) -> tuple[object, ...]:
@@ -261,8 +281,8 @@ def _process_row(state: ProcessState) -> tuple[object, ...]:
         process.pid,
         process.project,
         process.experiment_name,
-        process.role,
-        process.rank,
+        state.role,
+        state.rank,
         msgspec.json.encode(process.labels).decode(),
         process.started_ns,
         process.heartbeat_s,
@@ -312,17 +332,28 @@ _SERIES_TYPES = {
 }
 _CHANGE_TYPES = {
     name: _PROCESS_TYPES[name]
-    for name in ("process", "last_seen_ns", "last_sent_ns", "final", "clock_offset_ns", "delay_ns", "delay_hits")
+    for name in (
+        "process",
+        "role",
+        "rank",
+        "last_seen_ns",
+        "last_sent_ns",
+        "final",
+        "clock_offset_ns",
+        "delay_ns",
+        "delay_hits",
+    )
 } | {"low_water": pa.int64(), "above": pa.string()}
 
 _LOAD_PROCESSES = """
-    SELECT process, process_id, run_id, host, pid, heartbeat_s, first_seen_ns, last_seen_ns, last_sent_ns, final,
-        delay_ns, delay_hits, low_water, above
+    SELECT process, process_id, run_id, host, pid, role, rank, heartbeat_s, first_seen_ns, last_seen_ns,
+        last_sent_ns, final, delay_ns, delay_hits, low_water, above
     FROM processes JOIN ledger USING (process)
 """
 _LOAD_OPEN = "SELECT process, span_id, lane_id, depth FROM open_span_data JOIN lanes USING (lane_id)"
 _UPDATE_PROCESSES = """
     UPDATE processes SET
+        role = arriving.role, rank = arriving.rank,
         last_seen_ns = arriving.last_seen_ns, last_sent_ns = arriving.last_sent_ns, final = arriving.final,
         clock_offset_ns = arriving.clock_offset_ns, delay_ns = arriving.delay_ns, delay_hits = arriving.delay_hits
     FROM arriving WHERE processes.process = arriving.process

@@ -83,7 +83,7 @@ def _stored(table: Table, texts: Texts, catalog: Catalog, state: ProcessState) -
             case "name":
                 values = texts.numbered(values, lambda text: catalog.name_id(text or ""))
             case "lane":
-                values = texts.numbered(values, lambda text: catalog.lane_id(state.number, text))
+                values = texts.numbered(values, lambda text: catalog.lane_id(state, text))
             case "number" if column.code == "d":
                 # From a NumPy array, Arrow keeps NaN as a value: it does not become null.
                 values = pa.array(values, from_pandas=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 SUFFIX = ".duckdb"
 SCRAPED_RUN = "targets"
-"""Holds the metrics of scrape targets that belong to no training; it is never the latest run."""
+"""Where earlier versions stored the metrics of targets that belong to no training; it is never the latest run."""
 
 RunState = Literal["running", "silent", "ended"]
 

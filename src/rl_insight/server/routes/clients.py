@@ -31,6 +31,9 @@ class ClientTargets(BaseModel):
     targets: Any = Field(default=None, description="`host:port`, or objects with `target` and their own `labels`.")
     project: str | None = None
     experiment_name: str | None = None
+    run_id: str | None = Field(
+        default=None, description="The run that stores their metrics; default that of 0.3.0's spans, empty for none."
+    )
 
 
 @router.get("/services")
@@ -46,7 +49,9 @@ def add_client_targets(request: Request, registration: ClientTargets) -> JSONRes
     """Register targets; they are read from now on, in the run that their client's spans are in."""
     services: Services = request.app.state.services
     try:
-        targets = _targets(registration, f"otlp-{services.settings.namespace}-{time.strftime('%Y%m%d', time.gmtime())}")
+        spans_run = f"otlp-{services.settings.namespace}-{time.strftime('%Y%m%d', time.gmtime())}"
+        run_id = spans_run if registration.run_id is None else registration.run_id
+        targets = _targets(registration, run_id)
     except ConfigError as error:
         return JSONResponse({"detail": str(error)}, status_code=400)
     services.targets.add(targets)

@@ -27,11 +27,13 @@ class Registration(BaseModel):
     addresses: list[str] = Field(
         max_length=MAX_TARGETS, description="`host:port`, or whole URLs; empty when an owner takes back all of its own."
     )
-    job_name: str | None = Field(default=None, description="What they are; stands on their metrics as `job`.")
+    job_name: str | None = Field(default=None, description="What they are; the label `job` of their metrics.")
     labels: dict[str, str] | list[dict[str, str]] | None = Field(
         default=None, description="One set for all, or one for each address."
     )
-    run_id: str | None = Field(default=None, description="The run that their metrics belong to; default `targets`.")
+    run_id: str | None = Field(
+        default=None, description="The run that stores their metrics; without one only their health is read."
+    )
     project: str = ""
     experiment_name: str = ""
     owner: str = Field(

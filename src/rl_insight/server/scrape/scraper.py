@@ -106,7 +106,7 @@ class Scraper:
             await asyncio.sleep(max(self._settings.interval_s - (time.monotonic() - began), 0.05))
 
     async def scrape(self, target: Target) -> TargetHealth:
-        """Read one target once, and store what it shows together with `up` and the time it took."""
+        """Read one target once, and store in its run what it shows, together with `up` and the time it took."""
         began = time.monotonic()
         settings = self._settings
         now_ns = time.time_ns()
@@ -123,12 +123,13 @@ class Scraper:
             problem = str(error) or type(error).__name__
             builder = BatchBuilder()
         duration = time.monotonic() - began
-        samples = len(builder)
+        health = TargetHealth(not problem, now_ns, duration, len(builder), problem)
+        self._note(target, health)
+        if not target.run_id:
+            return health
         own = _encode(_own_labels(target)).decode()
         for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
             builder.add_sample(builder.add_series(name, "gauge", "", own), time_ns=now_ns, value=value)
-        health = TargetHealth(not problem, now_ns, duration, samples, problem)
-        self._note(target, health)
         feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
         await self._ingest.submit_batches([feed.batch(builder, target, now_ns)], "scrape").settled()
         return health

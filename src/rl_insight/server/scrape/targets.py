@@ -17,7 +17,6 @@ import msgspec
 
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import RESERVED_LABELS, label_name
-from rl_insight.store.run_files import SCRAPED_RUN
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +33,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole URL; one for each target."""
     job_name: str = DEFAULT_JOB
     labels: dict[str, str] = {}
-    """Stand on everything read from it."""
-    run_id: str = SCRAPED_RUN
-    """The run that its metrics belong to."""
+    """Attached to everything read from it."""
+    run_id: str = ""
+    """The run that its metrics belong to; without one its health is read, and nothing is stored."""
     project: str = ""
     experiment_name: str = ""
     owner: str = ""
@@ -232,7 +231,7 @@ def make_targets(
             labels={
                 label_name(key): str(value)[:_MAX_TEXT] for key, value in own.items() if key not in RESERVED_LABELS
             },
-            run_id=(run_id or SCRAPED_RUN)[:_MAX_TEXT],
+            run_id=(run_id or "")[:_MAX_TEXT],
             project=project[:_MAX_TEXT],
             experiment_name=experiment_name[:_MAX_TEXT],
             lease_s=lease_s,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import merged
-from rl_insight.store.queries.steps import StepWindow, check_steps, step_windows
+from rl_insight.store.queries.steps import StepWindow, check_steps, leadership, step_windows
 from rl_insight.store.tables import LONG_SPAN_NS
 
 _MAX_INSIDE = 8
@@ -113,7 +113,7 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
     if not chosen:
         return Breakdown(role or leader, [], [])
     states = _States(cursor, chosen, now_ns)
-    roles = sorted(states.roles(), key=lambda one: (one != leader, one))
+    roles = sorted(states.roles(), key=lambda one: (one != leader, -leadership(one), one))
     wanted = role if role is not None else (roles[0] if roles else leader)
     axis = states.axis(wanted)
     return Breakdown(wanted, roles, [] if axis is None else axis.steps(chosen))

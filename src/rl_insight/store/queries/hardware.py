@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group
+from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.tables import LONG_SPAN_NS
 
 _POWER = "gpu_power_watts"
@@ -78,11 +79,11 @@ _STATES = """
     WITH found AS (
         SELECT role, host, name, step, start_ns + clock_offset_ns AS start_ns,
             start_ns + clock_offset_ns + duration_ns AS end_ns
-        FROM span_data JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
+        FROM {ended} JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
         WHERE segment IN ('state_interval', 'state_nested', 'phase') AND {spans} AND {steps}
         UNION ALL
         SELECT role, host, name, step, start_ns + clock_offset_ns, last_sent_ns + clock_offset_ns
-        FROM open_span_data JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
+        FROM {opened} JOIN names USING (name_id) JOIN lanes USING (lane_id) JOIN processes USING (process)
         WHERE segment IN ('state_interval', 'state_nested', 'phase') AND {steps}
     ),
     clipped AS (
@@ -234,7 +235,7 @@ def _states(
     spans, spans_given = conditions(_SPAN_FRAGMENTS, window.span_bounds)
     steps, steps_given = conditions(_STEP_FRAGMENTS, {"first_step": first_step, "last_step": last_step})
     given: Parameters = spans_given | steps_given | {"start_ns": window.start_ns, "end_ns": window.end_ns}
-    found = cursor.execute(_STATES.format(spans=spans, steps=steps), given).fetchnumpy()
+    found = cursor.execute(_STATES.format(spans=spans, steps=steps, **stepped_spans(cursor)), given).fetchnumpy()
     every = _Islands(found["kind"], found["start_ns"], found["end_ns"])
     _, firsts = np.unique(every.kind, return_index=True)
     seconds = np.bincount(every.kind, every.end_ns - every.start_ns) / 1e9

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rl_insight.schema.histogram import BUCKETS_PER_OCTAVE, lower_bound, quantile, upper_bound
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.metrics import _CHOSEN, AXES, Axis, Chosen, Line, Matcher, check_range, choose
+from rl_insight.store.queries.metrics import _CHOSEN, Axis, Chosen, Line, Matcher, check_range, choose, on_axis
 
 
 class HeatMap(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class HeatMap(msgspec.Struct, frozen=True):
 _STATES = """
     states AS (
         SELECT line, series_id, {x} AS x, time_ns + offset_ns AS at_ns, count, codes, counts
-        FROM histogram_data JOIN chosen USING (series_id)
+        FROM {table} JOIN chosen USING (series_id)
         WHERE time_ns + offset_ns >= $start AND time_ns + offset_ns < $end AND {has_x}
         UNION ALL
         SELECT line, series_id, NULL, time_ns + offset_ns, count, codes, counts
@@ -146,8 +146,7 @@ def _merged(
     merged: dict[tuple[int, int], Buckets] = {}
     if not chosen.series:
         return merged
-    x_sql, has_x = AXES[axis]
-    sql = _CHOSEN + _STATES.format(x=x_sql, has_x=has_x)
+    sql = _CHOSEN + _STATES.format(**on_axis(cursor, "histogram_data", axis))
     parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
     found = cursor.execute(sql, parameters).fetchnumpy()
     added, order = _increases(found)

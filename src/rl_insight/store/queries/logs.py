@@ -17,6 +17,7 @@ from rl_insight.store.queries.base import (
     like_pattern,
     parse_id,
 )
+from rl_insight.store.queries.steps import stepped
 from rl_insight.store.tables import PLACE
 
 
@@ -147,9 +148,10 @@ def _found(
     cursor: Cursor, kind: type[Row], table: str, values: Parameters, limit: int, *, newest_first: bool
 ) -> list[Row]:
     where, given = conditions(_FRAGMENTS, values)
+    source = table if values["step"] is None else stepped(cursor, table)
     names = kind.__struct_fields__
     direction = _DIRECTIONS[newest_first]
-    sql = _SELECT.format(columns=", ".join(names[1:]), table=table, where=where, direction=direction)
+    sql = _SELECT.format(columns=", ".join(names[1:]), table=source, where=where, direction=direction)
     found = []
     for row in cursor.execute(sql, given | {"limit": checked_limit(limit)}).fetchall():
         fields = dict(zip(names, row, strict=True))

@@ -13,6 +13,7 @@ from rl_insight.schema.json_values import json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, json_path
+from rl_insight.store.queries.steps import stepped
 
 Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
 Axis = Literal["time", "step"]
@@ -120,7 +121,7 @@ _CHOSEN = """
 _VALUES = """
     points AS (
         SELECT line, series_id, time_ns + offset_ns AS at_ns, value, {x} AS x
-        FROM sample_data JOIN chosen USING (series_id)
+        FROM {table} JOIN chosen USING (series_id)
         WHERE time_ns + offset_ns >= $start AND time_ns + offset_ns < $end AND {has_x}
     )
 """
@@ -142,7 +143,7 @@ _GAUGE = {
 _INCREASE = """
     points AS (
         SELECT line, series_id, time_ns + offset_ns AS at_ns, value, {x} AS x, {has_x} AS wanted
-        FROM sample_data JOIN chosen USING (series_id)
+        FROM {table} JOIN chosen USING (series_id)
         WHERE time_ns + offset_ns >= $start AND time_ns + offset_ns < $end
         UNION ALL
         SELECT line, series_id, max(time_ns + offset_ns), arg_max(value, time_ns), NULL, false
@@ -272,12 +273,17 @@ def range_query(
         raise QueryError(f"aggregation {how!r} is unknown: it must be one of {', '.join(get_args(Aggregation))}.")
     if not chosen.series:
         return []
-    x, has_x = AXES[axis]
     template = _INCREASE if how in {"rate", "increase"} else _VALUES + _GAUGE[how]
     parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
-    rows = cursor.execute(_CHOSEN + template.format(x=x, has_x=has_x), parameters).fetchall()
+    rows = cursor.execute(_CHOSEN + template.format(**on_axis(cursor, "sample_data", axis)), parameters).fetchall()
     per = (width / 1e9 if axis == "time" else width) if how == "rate" else 1.0
     return _lines(chosen.labels, rows, per)
+
+
+def on_axis(cursor: Cursor, table: str, axis: str) -> dict[str, str]:
+    """Return what stands for the axis and for the table of values in the SQL of a query."""
+    x, has_x = AXES[axis]
+    return {"x": x, "has_x": has_x, "table": stepped(cursor, table) if axis == "step" else table}
 
 
 def check_range(start_ns: int, end_ns: int, width: int, axis: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.steps import stepped_spans
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +55,7 @@ _PART = """
             AS duration_ns
     FROM {source} WHERE {where}
 """
-_LATEST_STEP = (
-    "SELECT max(step) FROM (SELECT max(step) AS step FROM span_data UNION ALL SELECT max(step) FROM open_span_data)"
-)
+_LATEST_STEP = "SELECT max(step) FROM (SELECT max(step) AS step FROM {ended} UNION ALL SELECT max(step) FROM {opened})"
 
 
 class ScopedSpans:
@@ -69,8 +68,9 @@ class ScopedSpans:
         places = cursor.execute(_PLACES).fetchall()
         self.roles: dict[int, str] = {lane_id: role for lane_id, _, role in places}
         source = _SOURCES[any(offset for _, offset, _ in places)]
-        self._ended = source.format(table="span_data")
-        self._opened = _RUNNING.format(source=source.format(table="open_span_data"))
+        tables = _tables(cursor, scope)
+        self._ended = source.format(table=tables["ended"])
+        self._opened = _RUNNING.format(source=source.format(table=tables["opened"]))
         now_ns = time.time_ns() if now_ns is None else now_ns
         self._parameters = given | _bounds(scope) | {"now_ns": now_ns}
 
@@ -105,8 +105,14 @@ def from_step(cursor: Cursor, scope: Scope) -> int | None:
     if scope.last_steps < 1:
         raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
     latest: int | None
-    ((latest,),) = cursor.execute(_LATEST_STEP).fetchall()
+    ((latest,),) = cursor.execute(_LATEST_STEP.format(**_tables(cursor, scope))).fetchall()
     return None if latest is None else latest - scope.last_steps + 1
+
+
+def _tables(cursor: Cursor, scope: Scope) -> dict[str, str]:
+    if scope.step is None and scope.last_steps is None:
+        return {"ended": "span_data", "opened": "open_span_data"}
+    return stepped_spans(cursor)
 
 
 def _values(cursor: Cursor, scope: Scope) -> Parameters:

@@ -3,7 +3,9 @@
 A step has one definition, used everywhere. The role that leads the steps is the trainer, by whatever name. A step
 begins with the first thing that this role records under it and lasts until the role begins the next one; the last step
 of a run that has ended lasts until the role's last record. Other roles may work ahead or finish late: that moves no
-step. A run whose spans carry no steps has those of its metrics.
+step. A run whose spans carry no steps has those of its step counter (see `step_counters`) or of its metrics.
+
+What a run with such a counter records without a step belongs to the step in whose time it falls.
 """
 
 from __future__ import annotations
@@ -11,19 +13,26 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, structs
+from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps, normalized
 from rl_insight.store.queries.summary import processes
 
 MAX_STEPS = 1_000
 _OVERLAP = 0.05
 """A role whose steps overlap by more of their time than this works on several steps at once: it follows."""
-_LEADING = re.compile(r"train|learn|driver|controller|actor|main", re.IGNORECASE)
+_LEADING = re.compile(r"train|learn|driver|controller|actor|policy|main")
+_FOLLOWING = re.compile(r"rollout|generat|infer|engine|vllm|sglang|tool|sandbox|env|reward|judge|verif|scrape|default")
+
+
+_LEADS = 2
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -83,6 +92,7 @@ _SAMPLES = """
     SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns
     FROM sample_data JOIN series USING (series_id) WHERE step IS NOT NULL GROUP BY step, process
 """
+_COUNTED = "SELECT step, process, first_ns, last_ns FROM counted_steps"
 _SEEN = """
     WITH by_process AS MATERIALIZED (
         SELECT step, process, role, first_ns + clock_offset_ns AS first_ns, last_ns + clock_offset_ns AS last_ns
@@ -106,15 +116,31 @@ _SEEN = """
     GROUP BY role, generation, step ORDER BY role, generation, min(first_ns), step
 """
 _COUNTS = """
-    SELECT step, count(*), count(*) FILTER (status = 'error') FROM span_data
+    SELECT step, count(*), count(*) FILTER (status = 'error') FROM {spans}
     WHERE step >= $first AND step <= $last GROUP BY step
 """
 _METRICS = """
     SELECT step, name, avg(value), arg_max(value, time_ns)
-    FROM sample_data JOIN series USING (series_id)
+    FROM {samples} JOIN series USING (series_id)
     WHERE kind = 'gauge' AND step >= $first AND step <= $last
     GROUP BY step, name ORDER BY step, name
 """
+_OF_LANE = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
+_OF_SERIES = "JOIN (SELECT series_id, clock_offset_ns FROM series JOIN processes USING (process)) USING (series_id)"
+_PLACES = {
+    "span_data": ("start_ns", _OF_LANE),
+    "open_span_data": ("start_ns", _OF_LANE),
+    "event_data": ("time_ns", _OF_LANE),
+    "log_data": ("time_ns", _OF_LANE),
+    "sample_data": ("time_ns", _OF_SERIES),
+    "histogram_data": ("time_ns", _OF_SERIES),
+}
+_FILLED = """(
+    SELECT * EXCLUDE (at_ns, counted, begins_ns, ends_ns)
+        REPLACE (coalesce(step, CASE WHEN at_ns < ends_ns THEN counted END) AS step)
+    FROM (SELECT {table}.*, {time} + clock_offset_ns AS at_ns FROM {table} {places})
+    ASOF LEFT JOIN {windows} ON at_ns >= begins_ns
+)"""
 
 
 def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: int | None = None) -> list[Step]:
@@ -126,33 +152,54 @@ def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: 
     if not windows:
         return []
     numbers = [window.step for window in windows]
-    rows = cursor.execute(_COUNTS, {"first": min(numbers), "last": max(numbers)}).fetchall()
+    sql = _COUNTS.format(spans=stepped(cursor, "span_data"))
+    rows = cursor.execute(sql, {"first": min(numbers), "last": max(numbers)}).fetchall()
     counts = {step: (spans, errors) for step, spans, errors in rows}
     return [Step(*window, *counts.get(window.step, (0, 0))) for window in windows]
 
 
 def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
     """Return the role that leads the steps, and when each step was, in the order of their beginning."""
-    seen = _seen(cursor)
+    roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
+    # Only where no role is named as a trainer are the spans of all others looked at: there may be millions.
+    seen = _seen(cursor, _SPANS, [role for role in roles if leadership(role) == _LEADS])
+    if not seen and (counted := counted_steps(cursor)):
+        return _counted_windows(cursor, counted)
+    seen = seen or _seen(cursor, _SPANS, roles) or _seen(cursor, _SAMPLES, roles)
     if not seen:
         return "", []
     role = _leading_role(seen)
     now_ns = time.time_ns() if now_ns is None else now_ns
     is_running = any(one.role == role and one.state == "live" for one in processes(cursor, now_ns))
-    found = _windows([one for one in seen if one.role == role], is_running=is_running)
-    return role, sorted(found, key=lambda one: (one.start_ns, one.step))
+    return role, _windows([one for one in seen if one.role == role], is_running=is_running)
 
 
-def _seen(cursor: Cursor) -> list[_Seen]:
-    """Return the steps of the roles that may lead them: of spans where they carry any, else of metrics."""
-    roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
-    # Only where no role is named as a trainer are the spans of all others looked at: there may be millions.
-    named = [role for role in roles if _LEADING.search(role)]
-    for source, among in ((_SPANS, named), (_SPANS, roles), (_SAMPLES, roles)):
-        rows = cursor.execute(_SEEN.format(by_process=source), {"roles": among}).fetchall() if among else []
-        if rows:
-            return [_Seen(*row) for row in rows]
-    return []
+def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, list[StepWindow]]:
+    """Return the role of the process that counts the steps, and when each was: all of them are over."""
+    columns = zip(CountedStep._fields, zip(*counted, strict=True), strict=True)
+    cursor.register("counted_steps", pa.table({name: pa.array(column, pa.int64()) for name, column in columns}))
+    seen = _seen(cursor, _COUNTED, [role for (role,) in cursor.execute(_ROLES).fetchall()])
+    role = _leading_role(seen)
+    return role, _windows([one for one in seen if one.role == role], is_running=False)
+
+
+def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
+    """Return the steps that some roles went through, as a source tells them."""
+    rows = cursor.execute(_SEEN.format(by_process=source), {"roles": roles}).fetchall() if roles else []
+    return [_Seen(*row) for row in rows]
+
+
+@lru_cache(maxsize=1024)
+def leadership(role: str) -> int:
+    """Return how well a role's name fits the one that leads the steps: 2 well, 1 maybe, 0 hardly.
+
+    >>> leadership("trainer"), leadership("worker"), leadership("rollout")
+    (2, 1, 0)
+    """
+    text = normalized(role)
+    if _FOLLOWING.search(text):
+        return 0
+    return _LEADS if _LEADING.search(text) else 1
 
 
 def _leading_role(seen: Iterable[_Seen]) -> str:
@@ -160,7 +207,7 @@ def _leading_role(seen: Iterable[_Seen]) -> str:
     by_role: dict[str, list[_Seen]] = {}
     for one in seen:
         by_role.setdefault(one.role, []).append(one)
-    return min(by_role, key=lambda role: (_LEADING.search(role) is None, _overlap(by_role[role]) > _OVERLAP, role))
+    return min(by_role, key=lambda role: (-leadership(role), _overlap(by_role[role]) > _OVERLAP, role))
 
 
 def _overlap(seen: list[_Seen]) -> float:
@@ -183,13 +230,43 @@ def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:
         is_open = end_ns <= starts[-1] or (is_running and generation == last_generation)
         for one, end in zip(members, [*starts[1:], None if is_open else end_ns], strict=True):
             found[one.step] = StepWindow(one.step, one.first_ns, end)
-    return list(found.values())
+    return sorted(found.values(), key=lambda one: (one.start_ns, one.step))
 
 
 def step_metrics(cursor: Cursor, first: int, last: int) -> list[StepMetric]:
     """Return every gauge that was recorded under the steps."""
     check_steps(first, last)
-    return structs(cursor, StepMetric, _METRICS, {"first": first, "last": last})
+    sql = _METRICS.format(samples=stepped(cursor, "sample_data"))
+    return structs(cursor, StepMetric, sql, {"first": first, "last": last})
+
+
+def stepped(cursor: Cursor, table: str) -> str:
+    """Return what to read instead of a table, so that what carries no step has the one that a step counter tells.
+
+    That is the table itself in all runs without such a counter.
+    """
+    counted = counted_steps(cursor)
+    if not counted:
+        return table
+    windows = sorted(_counted_windows(cursor, counted)[1], key=lambda one: one.start_ns)
+    column, places = _PLACES[table]
+    name = "counted_windows" if places is _OF_LANE else "counted_calls"
+    starts = [one.start_ns for one in windows]
+    ends = [one.end_ns or one.start_ns for one in windows]
+    if places is _OF_SERIES:
+        # One call logs many metrics, some of them after the counter.
+        slack = [min(TOGETHER_NS, (after - end) // 10 + 1) for end, after in zip(ends, [*ends[1:], 2**62], strict=True)]
+        later = dict(zip(ends, slack, strict=True))
+        starts = [start + later.get(start, 0) for start in starts]
+        ends = [end + late for end, late in zip(ends, slack, strict=True)]
+    columns = {"counted": [one.step for one in windows], "begins_ns": starts, "ends_ns": ends}
+    cursor.register(name, pa.table({key: pa.array(values, pa.int64()) for key, values in columns.items()}))
+    return _FILLED.format(table=table, time=column, places=places, windows=name)
+
+
+def stepped_spans(cursor: Cursor) -> dict[str, str]:
+    """Return what to read ended and open spans from, as `stepped` does."""
+    return {"ended": stepped(cursor, "span_data"), "opened": stepped(cursor, "open_span_data")}
 
 
 def check_steps(first: int, last: int) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor, structs
+from rl_insight.store.queries.step_counters import counted_steps
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -128,7 +129,12 @@ _LOSSES = """
 
 def summary(cursor: Cursor) -> RunSummary:
     """Return the run at a glance."""
-    return structs(cursor, RunSummary, _SUMMARY)[0]
+    found = structs(cursor, RunSummary, _SUMMARY)[0]
+    counted = [one.step for one in counted_steps(cursor)]
+    if not counted:
+        return found
+    known = [*counted, *(step for step in (found.first_step, found.last_step) if step is not None)]
+    return msgspec.structs.replace(found, first_step=min(known), last_step=max(known))
 
 
 def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:

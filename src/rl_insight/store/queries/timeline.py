@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters
+from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.tables import LONG_SPAN_NS, ROLLUPS
 
@@ -163,10 +164,10 @@ _COUNT_RAW = """
 """
 
 _STEPS = """
-    SELECT lane_id, span_id, step FROM span_data SEMI JOIN shown_spans USING (lane_id, span_id)
+    SELECT lane_id, span_id, step FROM {ended} SEMI JOIN shown_spans USING (lane_id, span_id)
     WHERE start_ns >= $from_ns AND start_ns <= $until_ns AND step IS NOT NULL
     UNION ALL
-    SELECT lane_id, span_id, step FROM open_span_data SEMI JOIN shown_spans USING (lane_id, span_id)
+    SELECT lane_id, span_id, step FROM {opened} SEMI JOIN shown_spans USING (lane_id, span_id)
     WHERE step IS NOT NULL
 """
 
@@ -249,7 +250,7 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
         # A merged block begins with its earliest span; the longest begins at most a pixel and a rollup's bucket later.
         near = 2 * answer.pixel_ns
         window = {"from_ns": min(answer.block_start_ns) - most, "until_ns": max(answer.block_start_ns) - least + near}
-        found = cursor.execute(_STEPS, window).fetchall()
+        found = cursor.execute(_STEPS.format(**stepped_spans(cursor)), window).fetchall()
     finally:
         cursor.unregister("shown_spans")
     steps = {(lane_id, span_id): step for lane_id, span_id, step in found}

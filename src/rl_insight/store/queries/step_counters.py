@@ -1,0 +1,122 @@
+"""Steps of a run that records none: some frameworks drop the step, but set a gauge to it.
+
+verl's logger, for one, sets `training_global_step` whenever a step is over. A step then lasts from the moment at which
+the gauge took its previous value to the moment at which it took the step's number. The first step begins as long before
+as the framework says that it took, or else with the first span of the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rl_insight.store.queries.base import Cursor
+
+STEP_COUNTERS: Final = ("training_global_step", "trainer_global_step", "global_step", "rollout_step", "trainer_step")
+"""Normalized names of gauges whose value is the step; the first one that a run has counts."""
+STEP_TIMES: Final = (
+    "timing_s/step", "perf/time_per_step", "step_time", "step_time_seconds", "step_time_s", "timing/step",
+    "total_step_time", "perf/step_time", "time/step", "timing/step_total",
+)  # fmt: skip
+"""What frameworks call the seconds that a step took."""
+TOGETHER_NS: Final = 200_000_000
+"""Metrics within this time were logged by one call: those around a step counter belong to its step."""
+
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_SECOND = 1_000_000_000
+# Nearly all runs have no such gauge, and this is asked with every query about steps.
+_GAUGES = "SELECT series_id, process, name FROM series WHERE kind = 'gauge' AND name ILIKE '%step%'"
+_MARKS = """
+    SELECT process, value::BIGINT AS step, min(time_ns) AS at_ns FROM sample_data JOIN series USING (series_id)
+    WHERE series_id IN (SELECT unnest($series)) AND step IS NULL AND isfinite(value) AND abs(value) < 1e15
+    GROUP BY process, value::BIGINT ORDER BY process, at_ns, step
+"""
+_FIRST_LENGTH = """
+    SELECT value FROM sample_data WHERE series_id IN (SELECT unnest($series)) AND abs(time_ns - $at_ns) < $together
+        AND value > 0 AND isfinite(value) ORDER BY abs(time_ns - $at_ns) LIMIT 1
+"""
+_FIRST_SPAN = """
+    SELECT min(start_ns + clock_offset_ns) - (SELECT clock_offset_ns FROM processes WHERE process = $process)
+    FROM span_data JOIN lanes USING (lane_id) JOIN processes USING (process)
+    WHERE start_ns + clock_offset_ns > $after_ns
+"""
+
+
+class CountedStep(NamedTuple):
+    """A step as the counter of a process tells it; nanoseconds of the process's own clock."""
+
+    step: int
+    process: int
+    first_ns: int
+    last_ns: int
+    """When the counter took the step's number."""
+
+
+def normalized(name: str) -> str:
+    """Return a metric or state name in the form in which names are compared.
+
+    >>> normalized("actor/entropy"), normalized("Timing S.step"), normalized("vllm:num_requests_running")
+    ('actor_entropy', 'timing_s_step', 'vllm_num_requests_running')
+    """
+    return _SEPARATORS.sub("_", name.lower()).strip("_")
+
+
+_STEP_TIMES: Final = frozenset(normalized(name) for name in STEP_TIMES)
+
+
+def step_counter(name: str) -> str | None:
+    """Return which of `STEP_COUNTERS` a metric is; None for any other.
+
+    >>> step_counter("training/global_step"), step_counter("train/global_step"), step_counter("actor/loss")
+    ('training_global_step', 'global_step', None)
+    """
+    text = normalized(name)
+    text = text if text in STEP_COUNTERS else text.removeprefix("train_")
+    return text if text in STEP_COUNTERS else None
+
+
+def counted_steps(cursor: Cursor) -> list[CountedStep]:
+    """Return the steps that a counter tells, by process and time; none where its samples carry their step."""
+    gauges = cursor.execute(_GAUGES).fetchall()
+    by_counter: dict[str, list[int]] = {}
+    for series_id, _, name in gauges:
+        counter = step_counter(name)
+        if counter is not None:
+            by_counter.setdefault(counter, []).append(series_id)
+    for counter in sorted(by_counter, key=STEP_COUNTERS.index):
+        marks = cursor.execute(_MARKS, {"series": by_counter[counter]}).fetchall()
+        if marks:
+            return _steps(cursor, marks, [gauge for gauge in gauges if normalized(gauge[2]) in _STEP_TIMES])
+    return []
+
+
+def _steps(
+    cursor: Cursor, marks: Sequence[tuple[int, int, int]], times: Sequence[tuple[int, int, str]]
+) -> list[CountedStep]:
+    found: list[CountedStep] = []
+    for process, step, at_ns in marks:
+        before = found[-1] if found else None
+        if before is not None and before.process == process:
+            first_ns = before.last_ns
+        else:
+            # A run that was resumed does not begin with the spans of its first part.
+            after_ns = before.last_ns if before is not None and before.last_ns < at_ns else 0
+            own = [series_id for series_id, owner, _ in times if owner == process]
+            first_ns = _first_length_ns(cursor, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
+        found.append(CountedStep(step, process, first_ns, at_ns))
+    return found
+
+
+def _first_length_ns(cursor: Cursor, at_ns: int, times: Sequence[int]) -> int | None:
+    """Return when the first step of a process began by what the framework says that it took."""
+    if not times:
+        return None
+    given = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
+    rows = cursor.execute(_FIRST_LENGTH, given).fetchall()
+    return at_ns - int(rows[0][0] * _SECOND) if rows else None
+
+
+def _first_span_ns(cursor: Cursor, process: int, at_ns: int, after_ns: int) -> int:
+    ((first_ns,),) = cursor.execute(_FIRST_SPAN, {"process": process, "after_ns": after_ns}).fetchall()
+    return at_ns if first_ns is None else min(first_ns, at_ns)
