@@ -50,60 +50,70 @@ def _between(start: str, end: str) -> str:
     return f"round(CASE WHEN {end} < {start} THEN 0 ELSE {end} - {start} END, 6)"
 
 
-def _first(moment: str) -> str:
-    """Return the SQL of the earliest start or end of an execution."""
-    executions = f"list_filter(phases, lambda phase: phase.name = '{EXECUTION}')"
-    return f"list_min(list_transform({executions}, lambda phase: phase.{moment}))"
+def _seconds(intervals: str) -> str:
+    """Return the SQL of the seconds for which at least one of a column's intervals ran; NULL where there is none.
 
-
-def _seconds(name: str) -> str:
-    """Return the SQL of the seconds for which at least one phase of a name ran; NULL where none has ended.
-
-    The intervals are added up in the order of their starts: of each, what is after the latest end before it. Each part
-    is rounded, so that the errors of many parts do not add up.
+    They are added up in the order of their starts: of each, what is after the latest end before it. Each part is
+    rounded, so that the errors of many parts do not add up.
     """
-    intervals = f"""list_transform(
-        list_filter(phases, lambda phase: phase.name = {name} AND phase.end_ts IS NOT NULL),
-        lambda phase: struct_pack(
-            start_ts := phase.start_ts, end_ts := phase.end_ts, seconds := {_between("phase.start_ts", "phase.end_ts")}
-        )
-    )"""
     # Most phases have one interval, whose seconds take a fifth of the time of a `list_reduce`.
     return f"""CASE WHEN len({intervals}) < 2 THEN {intervals}[1].seconds ELSE round(list_reduce(
         {intervals},
         lambda sum, phase: struct_pack(
+            name := sum.name,
             start_ts := sum.start_ts,
             end_ts := greatest(sum.end_ts, phase.end_ts),
-            seconds := sum.seconds + {_between("greatest(phase.start_ts, sum.end_ts)", "phase.end_ts")}
+            seconds := sum.seconds + round(greatest(phase.end_ts - greatest(phase.start_ts, sum.end_ts), 0), 6)
         )
     ).seconds, 6) END"""
 
 
-_OTHER_NAMES = f"""list_sort(list_distinct(list_transform(
-    list_filter(phases, lambda phase: phase.name NOT IN {KNOWN_PHASES} AND phase.end_ts IS NOT NULL),
-    lambda phase: phase.name
-)))"""
-_OTHER_SECONDS = f"""nullif(to_json(map_from_entries(list_transform(
-    {_OTHER_NAMES}, lambda other: struct_pack(name := other, seconds := {_seconds("other")})
-)))::VARCHAR, '{{}}')"""
-_DERIVED: Final = {
-    "queue_wait_s": _between("submit_ts", "enqueue_ts"),
-    "runner_wait_s": _between("enqueue_ts", _first("start_ts")),
-    "post_wait_s": _between(_first("end_ts"), "wait_return_ts"),
-    "total_s": _between("submit_ts", "greatest(wait_return_ts, finalized_ts)"),
-    **{f"{name}_s": _seconds(f"'{name}'") for name in KNOWN_PHASES},
-    "phase_seconds": _OTHER_SECONDS,
+def _with(columns: dict[str, str], rows: str) -> str:
+    """Return the SELECT that adds columns to those of another.
+
+    A column that later ones use several times is planned once: lambdas are dear to plan, about 0.5 ms each.
+    """
+    added = ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+    return f"SELECT *, {added} FROM ({rows})"  # noqa: S608  (constants)
+
+
+_REPLACED = {"phases": "list_sort(phases)"} | {name: f"coalesce({name}, {other})" for name, other in DEFAULTS.items()}
+_ENDED = {
+    "ended": """list_transform(
+        list_filter(phases, lambda phase: phase.end_ts IS NOT NULL),
+        lambda phase: struct_pack(
+            name := phase.name,
+            start_ts := phase.start_ts,
+            end_ts := phase.end_ts,
+            seconds := round(greatest(phase.end_ts - phase.start_ts, 0), 6)
+        )
+    )"""
 }
-_INSERT = f"""
-    INSERT INTO sessions BY NAME
-    SELECT *, {", ".join(f"{expression} AS {name}" for name, expression in _DERIVED.items())}
-    FROM (
-        SELECT * REPLACE (
-            list_sort(phases) AS phases,
-            {", ".join(f"coalesce({name}, {other}) AS {name}" for name, other in DEFAULTS.items())}
-        ) FROM arriving
-    )
+_BY_NAME = {
+    **{f"{name}_intervals": f"list_filter(ended, lambda phase: phase.name = '{name}')" for name in KNOWN_PHASES},
+    "others": f"list_filter(ended, lambda phase: phase.name NOT IN {KNOWN_PHASES})",
+}
+_OTHER_NAMES = {"names": "list_sort(list_distinct(list_transform(others, lambda phase: phase.name)))"}
+_OTHERS = {"groups": "list_transform(names, lambda other: list_filter(others, lambda phase: phase.name = other))"}
+_FIRST_START = f"list_filter(phases, lambda phase: phase.name = '{EXECUTION}')[1].start_ts"
+_FIRST_END = f"list_min(list_transform({EXECUTION}_intervals, lambda phase: phase.end_ts))"
+_DERIVED = {
+    "queue_wait_s": _between("submit_ts", "enqueue_ts"),
+    "runner_wait_s": _between("enqueue_ts", _FIRST_START),
+    "post_wait_s": _between(_FIRST_END, "wait_return_ts"),
+    "total_s": _between("submit_ts", "greatest(wait_return_ts, finalized_ts)"),
+    **{f"{name}_s": _seconds(f"{name}_intervals") for name in KNOWN_PHASES},
+    "phase_seconds": f"""nullif(
+        to_json(map(names, list_transform(groups, lambda intervals: {_seconds("intervals")})))::VARCHAR, '{{}}'
+    )""",
+}
+_ROWS = f"""
+    SELECT * REPLACE ({", ".join(f"{value} AS {name}" for name, value in _REPLACED.items())}) FROM arriving
 """  # noqa: S608  (constants)
+for _columns in (_ENDED, _BY_NAME, _OTHER_NAMES, _OTHERS, _DERIVED):
+    _ROWS = _with(_columns, _ROWS)
+_HELPERS = ", ".join((*_ENDED, *_BY_NAME, *_OTHER_NAMES, *_OTHERS))
+_INSERT = f"INSERT INTO sessions BY NAME SELECT * EXCLUDE ({_HELPERS}) FROM ({_ROWS})"  # noqa: S608  (constants)
 
 
 def insert_sessions(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
