@@ -141,6 +141,22 @@ def test_ctrl_c_also_ends_a_start_in_the_background(starting_server, alive, wait
     wait_until(lambda: not any(map(alive, pids)))
 
 
+def test_status_names_what_a_killed_server_left(starting_server, tmp_path):
+    server, pids = starting_server
+    server.kill()
+    server.wait()
+    words = [sys.executable, "-m", "rl_insight.cli", "server", "status", "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    for title, pid in zip(("Prometheus", "Tempo"), pids, strict=True):
+        assert f"{title} (pid {pid})" in said
+    assert "`rl-insight server stop` ends them" in said
+    stop_stack(tmp_path / "data")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "Still running" not in done.stdout
+
+
 def test_the_next_stop_ends_what_a_server_killed_while_starting_has_left(starting_server, alive, tmp_path):
     server, pids = starting_server
     server.kill()

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.store.connections import safe_settings
 from rl_insight.store.errors import QueryError, QueryTimeoutError, StoreBusyError
 from rl_insight.store.run_files import measure
 from rl_insight.store.run_store import RunStore
@@ -102,6 +103,7 @@ def _run(path: Path, sql: str, limits: SqlLimits, directory: Path, *, read_only:
     request = {
         "path": str(path),
         "read_only": read_only,
+        "settings": safe_settings(memory_limit=f"{limits.memory_bytes // 2}B", threads=2),
         "sql": sql,
         "max_rows": limits.max_rows,
         "max_bytes": limits.max_answer_bytes,

@@ -51,22 +51,15 @@ def _answer(request: dict[str, Any]) -> bytes:
 def _open(request: dict[str, Any]) -> Any:
     import duckdb
 
+    settings = request["settings"]
+    # Without access to files DuckDB does not let go of its directory of temporary files, so that comes first.
+    access = settings.pop("enable_external_access")
     connection = duckdb.connect(
-        request["path"],
-        read_only=request["read_only"],
-        config={
-            "memory_limit": f"{request['memory_bytes'] // 2}B",
-            "threads": "2",
-            "async_threads": "1",
-            "temp_directory": "",
-            "autoload_known_extensions": "false",
-            "autoinstall_known_extensions": "false",
-            "allow_community_extensions": "false",
-        },
+        request["path"], read_only=request["read_only"], config={**settings, "temp_directory": ""}
     )
     # A name in SQL must never mean a Python variable.
     connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET enable_external_access = false")
+    connection.execute(f"SET enable_external_access = {access}")
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET lock_configuration = true")
     return connection
