@@ -9,7 +9,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
 
-.PHONY: help setup web demo originals panels test integrations soak lint format dashboards screenshots bench clean
+.PHONY: help setup web demo originals panels test integrations soak lint format docs dashboards screenshots bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -80,6 +80,10 @@ format: $(STAMPS)/venv ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	@if command -v npm >/dev/null 2>&1; then scripts/prepare-web $(CURDIR)/$(BIN)/python && npm --prefix web run --silent format; fi
+
+docs: $(STAMPS)/venv ## Render docs/ as a site into build/site
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards

@@ -63,7 +63,7 @@ def test_a_program_that_is_too_old_is_passed_over_for_one_that_will_do(tmp_path,
     ("name", "line", "reason"),
     [
         ("prometheus", "prometheus, version 2.29.2", "it has version 2.29.2, 2.30.0 or newer is needed"),
-        ("tempo", "tempo, version 1.5.0", "it has version 1.5.0, 2.0.0 or newer is needed"),
+        ("tempo", "tempo, version 2.3.1", "it has version 2.3.1, 2.4.0 or newer is needed"),
         ("grafana", "Version 9.5.0 (commit: 1)", "it has version 9.5.0, 10.0.0 or newer is needed"),
         ("tempo", "something else", "it does not tell its version"),
     ],
@@ -97,5 +97,5 @@ def test_what_is_missing_is_told_with_the_way_to_get_it_without_internet(tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingProgramError) as caught:
         find_program(PROGRAMS["tempo"], None, tmp_path)
-    for word in ("Tempo 2.0.0 or newer is missing", "server install", "--local-archive", "tempo_", "SHA256SUMS"):
+    for word in ("Tempo 2.4.0 or newer is missing", "server install", "--local-archive", "tempo_", "SHA256SUMS"):
         assert word in str(caught.value)
