@@ -50,7 +50,10 @@ class Pipeline:
     def finish(self, timeout_s: float) -> bool:
         """Deliver what is recorded, within a bounded time; True if everything was delivered."""
         deadline = time.monotonic() + timeout_s
-        stopped = self.flusher.stop(timeout_s)
+        # Before the last batch, so that it can still report them.
+        if unheard := self.transport.hear_others(timeout_s):
+            self.recorder.losses.count("processes", "not_heard", unheard)
+        stopped = self.flusher.stop(max(0.0, deadline - time.monotonic()))
         delivered = self.transport.flush(max(0.0, deadline - time.monotonic()))
         self.transport.close()
         for companion in self.companions:

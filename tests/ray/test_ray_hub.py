@@ -144,6 +144,49 @@ def test_a_killed_worker_loses_at_most_its_last_flush_interval(run_driver):
     """)
 
 
+def test_finish_waits_for_the_last_batches_of_the_workers(run_driver, server):
+    out = run_driver(f"""
+    insight.init("p", "e", {{"server": {{"url": {server.url!r}}}}})
+
+    @ray.remote
+    class Worker:
+        def generate(self, step):
+            with insight.session(task_id=step, step=step), insight.phase("generate"):
+                time.sleep(0.05)
+
+    @ray.remote
+    def tool(step):
+        with insight.trace_span("tool"):
+            time.sleep(0.02)
+
+    workers = [Worker.remote() for _ in range(2)]
+    for step in range(3):
+        ray.get([*(worker.generate.remote(step) for worker in workers), tool.remote(step)])
+    print(insight.get_status()["run_id"], flush=True)
+    begun = time.monotonic()
+    insight.finish()
+    print(time.monotonic() - begun < 8)
+    ray.shutdown()
+    """)
+    run_id, in_time = out.split()[-2:]
+    assert in_time == "True"
+    rows = server.sql(run_id, "SELECT status, count(*) AS n FROM sessions GROUP BY status")
+    assert rows == [["accepted", 6]]
+    assert server.sql(run_id, "SELECT count(*) FROM spans WHERE name = 'tool' AND status = 'ok'") == [[3]]
+
+
+def test_a_worker_that_joined_and_died_unheard_is_counted(run_driver, server):
+    out = run_driver(f"""
+    insight.init("p", "e", {{"server": {{"url": {server.url!r}}}, "recorder": {{"finish_timeout_s": 3}}}})
+    insight.flush(60)
+    ray.get(find_hub().get_start.remote())  # as a worker does that is killed before its first batch
+    print(insight.get_status()["run_id"], flush=True)
+    insight.finish()
+    """)
+    losses = server.sql(out.split()[-1], "SELECT kind, reason, count FROM losses")
+    assert ["processes", "not_heard", 1] in losses
+
+
 def test_a_restarted_hub_gets_what_was_not_confirmed_and_all_totals_again(run_driver):
     run_driver("""
     insight.init()

@@ -49,6 +49,7 @@ class MonitorHub:
         self._config = config_from_dict(config)
         self._run = run
         self._batches = 0
+        self._joined = 0
         settings = self._config
         process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
         relay = create_transport("http", settings, process) if settings.server.url else None
@@ -70,7 +71,13 @@ class MonitorHub:
 
     def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what a worker needs to start recording: the configuration and the run's identity."""
+        self._joined += 1
         return config_to_dict(self._config), self._run
+
+    def count_joining(self, asking: str) -> int:
+        """Return how many workers have joined the run and sent nothing yet; the asking process is not counted."""
+        heard = self._collector.status().processes.keys() - {asking}
+        return max(0, self._joined - len(heard))
 
     def get_status(self) -> dict[str, Any]:
         """Tell what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
@@ -268,6 +275,7 @@ def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     metrics again.
     """
     run = RunIdentity(process.run_id, process.project, process.experiment_name)
+    options: dict[str, Any] = {"process_id": process.process_id, "settle_s": config.recorder.flush_interval_s * 1.5}
 
     def find_or_start() -> Any:
         found = find_hub()
@@ -279,7 +287,7 @@ def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     hub = find_hub()
     if hub is not None:
         hub.stay.remote()
-        transport = RayTransport(hub, find_or_start)
+        transport = RayTransport(hub, find_or_start, **options)
     else:
-        transport = RayTransport(start_hub(config, run), find_or_start, flush_hub=True)
+        transport = RayTransport(start_hub(config, run), find_or_start, flush_hub=True, **options)
     return transport

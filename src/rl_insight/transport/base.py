@@ -48,6 +48,13 @@ class Transport(ABC):
     def flush(self, timeout_s: float) -> bool:
         """Try to deliver everything taken so far; True if it was delivered in time."""
 
+    def hear_others(self, timeout_s: float) -> int:  # noqa: ARG002  # most transports end nothing but themselves
+        """Wait for the batches that other processes are about to send to a receiver which ends with this one.
+
+        Returns how many processes joined the run there and were not heard in time. MUST return within `timeout_s`.
+        """
+        return 0
+
     @abstractmethod
     def close(self) -> None:
         """Stop; nothing is delivered afterwards."""

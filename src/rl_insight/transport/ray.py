@@ -17,6 +17,7 @@ _MAX_WAITING_BYTES = 64 * 1024 * 1024
 _MAX_IN_FLIGHT = 32
 _RETRY_S = 1.0
 _GOODBYE_S = 1.0
+_POLL_S = 0.05
 
 
 class RayTransport(Transport):
@@ -29,8 +30,19 @@ class RayTransport(Transport):
     max_batch_bytes = 80_000
     """Ray moves arguments above 100 kB through its object store, which is slower."""
 
-    def __init__(self, hub: Any, find_hub: Callable[[], Any], *, flush_hub: bool = False) -> None:
+    def __init__(
+        self,
+        hub: Any,
+        find_hub: Callable[[], Any],
+        *,
+        flush_hub: bool = False,
+        process_id: str = "",
+        settle_s: float = 0.75,
+    ) -> None:
         self._hub = hub
+        self._process_id = process_id
+        self._settle_s = settle_s
+        """A worker that has something to send sends it within this time."""
         self.flush_hub = flush_hub
         """True in the process whose end is the hub's end: what the hub still holds must leave before."""
         self._find_hub = find_hub
@@ -140,6 +152,24 @@ class RayTransport(Transport):
         except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
             self._last_error = f"{type(error).__name__}: {error}"
             return False
+
+    def hear_others(self, timeout_s: float) -> int:
+        """Give each worker the time of a flush, and those that are joining the time to send their first batch."""
+        if not self.flush_hub:
+            return 0
+        begun = time.monotonic()
+        longest_s = timeout_s / 2  # the rest is for what they send
+        try:
+            time.sleep(min(self._settle_s, longest_s))
+            while True:
+                left_s = longest_s - (time.monotonic() - begun)
+                joining = int(self._hub.count_joining.remote(self._process_id).future().result(max(_POLL_S, left_s)))
+                if not joining or left_s <= _POLL_S:
+                    return joining
+                time.sleep(_POLL_S)
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
+            self._last_error = f"{type(error).__name__}: {error}"
+            return 0
 
     def close(self) -> None:
         """Stop; what was not confirmed is counted as lost, though it may still arrive."""
