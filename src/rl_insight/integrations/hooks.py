@@ -101,6 +101,36 @@ def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], Abstrac
     setattr(owner, name, surrounded if binding is None else binding(surrounded))
 
 
+def between(
+    owner: Any,
+    names: tuple[str, str],
+    manager: Callable[[Mapping[str, Any]], AbstractContextManager[Any]],
+    key: Callable[[Mapping[str, Any]], Any] = lambda call: id(call["self"]),
+) -> None:
+    """Keep a context manager open from the call of one method to the call of another, as a timer's start and stop.
+
+    The two calls belong together when they come from the same thread and have the same `key`.
+
+    Raises:
+        AttributeError: there is no such method.
+    """
+    opened: dict[Any, Any] = {}
+
+    def begin(call: Mapping[str, Any]) -> None:
+        end(call)
+        made = manager(call)
+        made.__enter__()
+        opened[threading.get_ident(), key(call)] = made
+
+    def end(call: Mapping[str, Any]) -> None:
+        made = opened.pop((threading.get_ident(), key(call)), None)
+        if made is not None:
+            made.__exit__(None, None, None)
+
+    before(owner, names[0], begin)
+    before(owner, names[1], end)
+
+
 def _entered(name: str, manager: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
     try:
         bound = signature.bind(*args, **kwargs)

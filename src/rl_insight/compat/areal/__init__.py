@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
+from rl_insight.compat.areal.installing import install
 from rl_insight.compat.areal.names import PerfTraceCategory, SessionTraceEvent
 from rl_insight.compat.areal.scopes import SessionPhase
 from rl_insight.compat.areal.sessions import SessionTracer
@@ -38,6 +39,7 @@ __all__ = [
     "get_session_tracer",
     "get_task_id",
     "get_tracer",
+    "install",
     "instant",
     "is_configured",
     "register_session",

@@ -1,0 +1,78 @@
+"""NeMo-RL: one line before its trainer starts.
+
+>>> import rl_insight.integrations.nemo_rl as insight_nemo
+>>> insight_nemo.instrument()
+
+Every `Logger` also logs to the run, and what a `Timer` measures becomes a state that is open while it runs, also the
+bubbles that NeMo-RL calls `idle/...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from rl_insight.integrations.hooks import around, between, on_import, report_once
+from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.timers import timed
+from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
+
+
+class InsightNemoLogger:
+    """Has the methods of NeMo-RL's `LoggerInterface`; none of them raises."""
+
+    def __init__(self) -> None:
+        self._logger = InsightLogger()
+
+    def log_metrics(
+        self, metrics: Mapping[str, Any], step: int, prefix: str | None = "", *_args: Any, **_kwargs: Any
+    ) -> None:
+        """Record values of one step; a prefix comes in front of their names."""
+        try:
+            self._logger.log({f"{prefix}/{key}" if prefix else key: metrics[key] for key in metrics}, int(step))
+            if prefix in {"", "train", None}:  # NeMo-RL logs a step when it is over
+                monitor.set_step(int(step) + 1)
+        except Exception as error:  # noqa: BLE001  # NeMo-RL's other loggers come after this one
+            report_once("the NeMo-RL logger", error)
+
+    def log_hyperparams(self, params: Mapping[str, Any]) -> None:
+        """Record the configuration's top level as one event of the run."""
+        try:
+            monitor.trace_event("hyperparameters", **{str(key): value for key, value in params.items()})
+        except Exception as error:  # noqa: BLE001
+            report_once("the NeMo-RL logger", error)
+
+    def log_histogram(self, *_args: Any, **_kwargs: Any) -> None:
+        """Do nothing: NeMo-RL's histograms are pictures of a tracker."""
+
+    def log_plot(self, *_args: Any, **_kwargs: Any) -> None:
+        """Do nothing: plots stay with the tracker."""
+
+
+def instrument() -> None:
+    """Record what NeMo-RL does, where a server is configured or running; calling it again changes nothing."""
+    if is_wanted():
+        on_import("nemo_rl.utils.logger", _patch_logger)
+        on_import("nemo_rl.utils.timer", _patch_timer)
+
+
+def _patch_logger(module: ModuleType) -> None:
+    @contextmanager
+    def constructed(call: Mapping[str, Any]) -> Iterator[None]:
+        yield
+        ensure_started("nemo-rl", "training", role="trainer")
+        call["self"].loggers.append(InsightNemoLogger())
+
+    around(module.Logger, "__init__", constructed)
+
+
+def _patch_timer(module: ModuleType) -> None:
+    between(
+        module.Timer,
+        ("start", "stop"),
+        lambda call: timed(str(call["label"])),
+        lambda call: (id(call["self"]), call["label"]),
+    )

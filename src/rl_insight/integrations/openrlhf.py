@@ -1,0 +1,41 @@
+"""OpenRLHF: one line before its trainer starts.
+
+>>> import rl_insight.integrations.openrlhf as insight_openrlhf
+>>> insight_openrlhf.instrument()
+
+What OpenRLHF gives its W&B or TensorBoard logger becomes metrics of the run, with their steps; so do the durations of
+its phases, which it knows at the end of a step (`timing/generation`, `timing/ppo_train`, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from rl_insight.integrations.hooks import before, on_import
+from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
+
+_logger = InsightLogger()
+
+
+def instrument() -> None:
+    """Record what OpenRLHF logs, where a server is configured or running; calling it again changes nothing."""
+    if is_wanted():
+        on_import("openrlhf.utils.logging_utils", _patch_loggers)
+
+
+def _patch_loggers(module: ModuleType) -> None:
+    for owner in (module.WandbLogger, module.TensorboardLogger):
+        before(owner, "log_train", lambda call: _record("train/", call))
+        before(owner, "log_eval", lambda call: _record("eval/", call))
+
+
+def _record(prefix: str, call: Mapping[str, Any]) -> None:
+    ensure_started("openrlhf", "training", role="trainer")
+    step = int(call["global_step"])
+    _logger.log({f"{prefix}{key}": value for key, value in call["logs_dict"].items()}, step)
+    if prefix == "train/":  # OpenRLHF logs a step when it is over
+        monitor.set_step(step + 1)

@@ -1,0 +1,79 @@
+"""SkyRL: `RayPPOTrainer(..., callbacks=[InsightSkyRLCallback()])`.
+
+Metrics come with their steps; what SkyRL times (`generate`, `sync_weights`, `train_critic_and_policy`, ...) becomes
+states that are open while they run.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from skyrl.train.utils.callbacks import TrainingCallback
+
+from rl_insight.integrations.hooks import between, on_import, report_once
+from rl_insight.integrations.starting import ensure_started
+from rl_insight.integrations.timers import timed
+from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
+
+
+class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may not be installed where types are checked
+    """Records a SkyRL trainer: metrics, steps, evaluation, checkpoints, and what each step's time was spent on.
+
+    Args:
+        project: The project of the run; by default the one that SkyRL's trackers get.
+    """
+
+    def __init__(self, project: str | None = None) -> None:
+        self._project = project
+        self._logger = InsightLogger()
+        self._evaluation: Any = None
+        on_import("skyrl.train.utils.utils", _patch_timer)
+
+    def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """Start recording, under SkyRL's own project and run name."""
+        settings = getattr(getattr(trainer, "cfg", None), "trainer", None)
+        project = self._project or getattr(settings, "project_name", None) or "skyrl"
+        try:
+            ensure_started(str(project), str(getattr(settings, "run_name", None) or "training"), role="trainer")
+        except Exception as error:  # noqa: BLE001  # training must start as if we were not here
+            report_once("the SkyRL callback", error)
+
+    def on_step_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """Begin a step."""
+        monitor.set_step(callback_input.global_step)
+
+    def on_eval_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """Begin an evaluation."""
+        self._end_evaluation()
+        self._evaluation = monitor.trace_state("evaluate")
+        self._evaluation.__enter__()
+
+    def on_eval_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """End an evaluation."""
+        self._end_evaluation()
+
+    def on_save(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """Mark a checkpoint."""
+        monitor.trace_event("checkpoint_saved", step=callback_input.global_step, path=callback_input.ckpt_path)
+
+    def on_log(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """Record what SkyRL gives its tracker."""
+        if callback_input.logs:
+            self._logger.log(callback_input.logs, callback_input.global_step)
+
+    def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+        """Deliver what was recorded."""
+        self._end_evaluation()
+        monitor.flush()
+
+    def _end_evaluation(self) -> None:
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is not None:
+            evaluation.__exit__(None, None, None)
+
+
+def _patch_timer(module: ModuleType) -> None:
+    for names in (("__enter__", "__exit__"), ("__aenter__", "__aexit__")):
+        between(module.Timer, names, lambda call: timed(str(call["self"].message)))

@@ -1,0 +1,88 @@
+"""slime: flags that take the path of a function, and no code.
+
+--custom-rollout-log-function-path rl_insight.integrations.slime.log_rollout
+--custom-eval-rollout-log-function-path rl_insight.integrations.slime.log_eval_rollout
+
+Each records and returns False, so that slime logs as before. With either of them slime's timers become states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+from rl_insight.integrations.hooks import between, on_import, report_once
+from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.timers import timed
+from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
+
+_logger = InsightLogger()
+
+
+def log_rollout(
+    rollout_id: int,
+    args: Any,
+    samples: Iterable[Any],
+    rollout_extra_metrics: Mapping[str, Any] | None,
+    rollout_time: float,
+) -> bool:
+    """Record a rollout: rewards, lengths, outcomes, duration, and slime's extra metrics."""
+    try:
+        if is_wanted():
+            _start(args)
+            values = {"rollout/time": rollout_time, **_of_samples(samples), **(rollout_extra_metrics or {})}
+            _logger.log(values, int(rollout_id))
+            monitor.set_step(int(rollout_id) + 1)
+    except Exception as error:  # noqa: BLE001  # slime's own logging comes next
+        report_once("slime's rollout log", error)
+    return False
+
+
+def log_eval_rollout(
+    rollout_id: int, args: Any, data: Mapping[str, Mapping[str, Any]], extra_metrics: Mapping[str, Any] | None
+) -> bool:
+    """Record an evaluation: the mean reward of each data set, and slime's extra metrics."""
+    try:
+        if is_wanted():
+            _start(args)
+            rewards = {f"eval/{name}": fmean(found["rewards"]) for name, found in data.items() if found.get("rewards")}
+            _logger.log({**rewards, **(extra_metrics or {})}, int(rollout_id))
+    except Exception as error:  # noqa: BLE001
+        report_once("slime's evaluation log", error)
+    return False
+
+
+def _start(args: Any) -> None:
+    project = getattr(args, "wandb_project", None) or "slime"
+    ensure_started(str(project), str(getattr(args, "wandb_group", None) or "training"), role="rollout")
+    on_import("slime.observability.timer", _patch_timer)
+
+
+def _of_samples(samples: Iterable[Any]) -> dict[str, float]:
+    """Return the mean reward and length of samples, and how many ended in which way; groups are taken apart."""
+    flat: list[Any] = []
+    for one in samples:
+        flat.extend(one if isinstance(one, list) else [one])
+    rewards = [float(sample.reward) for sample in flat if isinstance(sample.reward, (int, float))]
+    lengths = [int(sample.response_length) for sample in flat]
+    values: dict[str, float] = {"rollout/samples": len(flat)}
+    if rewards:
+        values["rollout/reward_mean"] = fmean(rewards)
+    if lengths:
+        values["rollout/response_length_mean"] = fmean(lengths)
+    for sample in flat:
+        status = getattr(sample.status, "value", sample.status)
+        values[f"rollout/samples_{status}"] = values.get(f"rollout/samples_{status}", 0) + 1
+    return values
+
+
+def _patch_timer(module: ModuleType) -> None:
+    between(
+        module.Timer,
+        ("start", "end"),
+        lambda call: timed(str(call["name"])),
+        lambda call: (id(call["self"]), call["name"]),
+    )

@@ -1,0 +1,15 @@
+"""A framework's own timers as open states: what they measure is visible while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_insight.monitor import default_monitor as monitor
+
+WHOLE_STEPS = frozenset({"step", "total_step_time", "train_step", "step_total"})
+"""Timers around a whole step: spans, so that the phases inside stay the states of the process."""
+
+
+def timed(name: str) -> Any:
+    """Return what a timer of this name records while it runs: a state, or a span for a whole step."""
+    return monitor.trace_span(name) if name in WHOLE_STEPS else monitor.trace_state(name)
