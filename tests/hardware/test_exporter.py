@@ -58,6 +58,24 @@ def test_dcgm_energy_is_in_joules(page_server):
     }
 
 
+def test_dcgm_says_what_the_chip_really_does(page_server):
+    readings = {
+        "DCGM_FI_DEV_MEM_CLOCK": 2619,
+        "DCGM_FI_DEV_MEMORY_TEMP": 71,
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": 3,
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.98,
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.31,
+    }
+    page = "".join(f'{name}{{gpu="0",UUID="GPU-0",Hostname="h"}} {value}\n' for name, value in readings.items())
+    assert devices(ExporterSource(page_server(page).url, NVIDIA_DCGM).read(NEVER))["h", "0"].values == {
+        "memory_clock_hertz": 2.619e9,
+        "memory_temperature_celsius": 71,
+        "pcie_replays": 3,
+        "engine_active_ratio": 0.98,
+        "tensor_active_ratio": 0.31,
+    }
+
+
 def test_exporter_that_is_away_is_down_and_the_others_are_read(page_server):
     away, good = page_server(), page_server(AMD_PAGE)
     url = away.url
