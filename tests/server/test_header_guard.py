@@ -23,7 +23,7 @@ def connection(server):
         yield opened
 
 
-def read_answer(connection, body_ends=b"ok\n"):
+def read_answer(connection, body_ends=b'{"status":"ok"}'):
     answer = b""
     while not answer.endswith(body_ends):
         part = connection.recv(65536)
@@ -102,6 +102,6 @@ def test_a_request_in_two_parts_and_many_on_one_connection_are_served(server, co
         assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
     connection.sendall(WHOLE * 3)
     answer = b""
-    while answer.count(b"ok\n") < 3:
+    while answer.count(b'{"status":"ok"}') < 3:
         answer += connection.recv(65536)
     assert answer.count(b"HTTP/1.1 200 ") == 3
