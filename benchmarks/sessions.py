@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import Figure, Loop, Options, measure_calls, say
 from benchmarks.producer import recording
@@ -11,23 +17,32 @@ from rl_insight.monitor import Monitor
 NAME = "sessions"
 
 _PHASES = ("execution", "generate", "reward")
+_ROOT = Path(__file__).parents[1]
+_AREAL = _ROOT / ".originals" / "areal"
 
 
 def run(options: Options) -> Iterator[Figure]:
     """Measure the caller's side of sessions."""
     say("sessions: a session with three phases")
     rounds = 20 if options.quick else 300
-    with recording({"backend": "none"}) as monitor:
-        costs = measure_calls(
-            {"ours": _sessions(monitor), "marks": _marked_sessions(monitor)},
-            rounds=rounds,
-            between=monitor.flush,
-        )
+    beside: dict[str, float] = {}
+    with recording({"backend": "none"}) as monitor, tempfile.TemporaryDirectory() as folder:
+        contenders = {"ours": _sessions(monitor), "marks": _marked_sessions(monitor)}
+        costs = measure_calls(contenders, rounds=rounds, between=monitor.flush)
+        if _AREAL.exists():
+            pair = {"ours": _plain_sessions(monitor), "AReaL": _areal_sessions(folder)}
+            # The median turn has no write of AReaL's file in it, which its caller pays for after each 256 sessions.
+            beside = measure_calls(pair, rounds=rounds, between=monitor.flush)
+        else:
+            say("sessions: AReaL's tracer is not measured: run `make originals`")
         losses = monitor.get_status()["losses"]
         if losses:
             raise RuntimeError(f"events were lost, the figures are worth nothing: {losses}")
     off = measure_calls({"off": _sessions(Monitor())}, rounds=rounds)
     yield Figure("session with 3 phases", costs["ours"] / 1000, "µs", budget=12.0)
+    if beside:
+        yield Figure("session with 3 phases, AReaL's tracer", beside["AReaL"] / 1000, "µs")
+        yield Figure("session with 3 phases, ours to AReaL's", beside["ours"] / beside["AReaL"], "×", budget=0.5)
     yield Figure("session with 3 phases, 2 marks, a counter", costs["marks"] / 1000, "µs")
     yield Figure("session with 3 phases, disabled", off["off"] / 1000, "µs")
 
@@ -48,6 +63,22 @@ def _sessions(monitor: Monitor) -> Loop:
     return loop
 
 
+def _plain_sessions(monitor: Monitor) -> Loop:
+    """What AReaL records of a session, and no more."""
+    session, phase = monitor.session, monitor.phase
+
+    def loop(calls: int) -> None:
+        for task in range(calls):
+            with session(task_id=task) as one:
+                with phase("generate"), phase("toolcall"):
+                    pass
+                with phase("reward"):
+                    pass
+                one.finalize("accepted")
+
+    return loop
+
+
 def _marked_sessions(monitor: Monitor) -> Loop:
     session, phase = monitor.session, monitor.phase
     outer, inner, last = _PHASES
@@ -62,5 +93,33 @@ def _marked_sessions(monitor: Monitor) -> Loop:
                     pass
                 one.finalize("accepted", reward=1.0)
             one.mark("consumed")
+
+    return loop
+
+
+def _areal_sessions(folder: str) -> Loop:
+    """The same session with AReaL 1.0.4's own tracer, as its workflow executor drives it."""
+    sys.path[:0] = [str(_AREAL), str(_ROOT / "tests" / "compat" / "programs")]
+    programs: Any = importlib.import_module("perf_tracers")
+    tracer: Any = programs.load("original")
+    config = programs.PerfTracerConfig(fileroot=folder, session_tracer=programs.SessionTracerConfig(enabled=True))
+    tracer.configure(config, rank=0)
+    tasks: Callable[[], int] = count().__next__
+    phase = tracer.trace_session_phase
+
+    @tracer.session_context()  # type: ignore[untyped-decorator]
+    def sample() -> None:
+        with phase("generate"), phase("toolcall"):
+            pass
+        with phase("reward"):
+            pass
+
+    def loop(calls: int) -> None:
+        for _ in range(calls):
+            task = tasks()
+            tracer.register_task(task)
+            tracer.set_task_id(task)
+            sample()
+            tracer.trace_session_event("mark_finalized", task_id=task, status="accepted")
 
     return loop
