@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rl_insight.server.app import create_app
+from rl_insight.stack.state import ServiceState, StackState, write_state
 
 TARGETS = "/api/v1/prometheus/targets"
 
@@ -24,6 +25,19 @@ def test_services_name_the_port_for_traces(client, services):
     assert client.get("/api/v1/services").json() == expected
     services.otlp_port = 4318
     assert client.get("/api/v1/services").json()["otlp_port"] == 4318
+
+
+def test_services_name_the_ports_of_a_running_stack(client, services):
+    root = services.settings.directory / "stack"
+    root.mkdir()
+    states = {"prometheus": "running", "grafana": "restarting"}
+    found = [
+        ServiceState(name=name, title=name, state=state, url=f"http://127.0.0.1:{port}")
+        for port, (name, state) in enumerate(states.items(), 9090)
+    ]
+    write_state(root, StackState(mode="local", owner_pid=1, owner_created=0.0, services=found))
+    answer = client.get("/api/v1/services").json()
+    assert (answer["prometheus_port"], answer["grafana_port"]) == (9090, None)
 
 
 def test_targets_are_registered_and_their_own_labels_win(client, services):

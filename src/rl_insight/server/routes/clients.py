@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from rl_insight.errors import ConfigError
 from rl_insight.server.scrape.targets import Target, make_targets
+from rl_insight.stack.state import read_state
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -40,8 +42,10 @@ class ClientTargets(BaseModel):
 def list_services(request: Request) -> JSONResponse:
     """Return the ports of what belongs to this server; null where it does not run here."""
     services: Services = request.app.state.services
-    port = services.otlp_port or request.url.port
-    return JSONResponse({"status": "ok", "otlp_port": port, "prometheus_port": None, "grafana_port": None})
+    stack = read_state(services.settings.directory / "stack")
+    running = {one.name: urlsplit(one.url).port for one in (stack.services if stack else []) if one.state == "running"}
+    ports = {f"{name}_port": running.get(name) for name in ("prometheus", "grafana")}
+    return JSONResponse({"status": "ok", "otlp_port": services.otlp_port or request.url.port, **ports})
 
 
 @router.post("/prometheus/targets", responses=_BAD)
