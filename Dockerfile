@@ -8,9 +8,11 @@ COPY --from=node /usr/local/lib/node_modules/npm /usr/local/lib/node_modules/npm
 RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 WORKDIR /source
 COPY . .
+# The wheel itself is installed: by its name, pip would prefer a release in the index to a development version.
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source \
     && python -m venv /opt/rl-insight \
-    && /opt/rl-insight/bin/python -m pip install --no-cache-dir --find-links /wheels "rl-insight[server]"
+    && wheel=$(echo /wheels/rl_insight-*.whl) \
+    && /opt/rl-insight/bin/python -m pip install --no-cache-dir "${wheel}[server]"
 
 FROM python:3.13-slim-trixie
 COPY --from=build /opt/rl-insight /opt/rl-insight
