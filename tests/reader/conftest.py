@@ -39,7 +39,8 @@ def files(served, tmp_path_factory):
     """A data directory with the same runs and no server."""
     directory = tmp_path_factory.mktemp("files")
     (directory / "runs").mkdir()
-    from rl_insight.cli.client import call, running_server
+    from rl_insight.cli.client import call
+    from rl_insight.cli.place import running_server
     from rl_insight.cli.transfer import RunTransfer
 
     record_of_server = running_server(str(served))

@@ -12,8 +12,26 @@ from typing import Any
 
 import typer
 
-from rl_insight.cli import diagnose, exporting, hotspots, importing, report, run, runs, server, sessions, version
+from rl_insight.cli import (
+    browse,
+    demo,
+    diagnose,
+    diff,
+    doctor,
+    exporting,
+    hotspots,
+    importing,
+    mcp,
+    report,
+    run,
+    runs,
+    server,
+    sessions,
+    top,
+    version,
+)
 from rl_insight.cli.console import fail
+from rl_insight.cli.place import remote
 from rl_insight.errors import ConfigError, InsightError
 
 OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
@@ -29,10 +47,17 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "hotspots": hotspots.hotspots,
     "sessions": sessions.sessions,
     "diagnose": diagnose.diagnose,
+    "diff": diff.diff,
+    "open": browse.open_,
+    "top": top.top,
+    "doctor": doctor.doctor,
+    "mcp": mcp.mcp,
     "run": run.run,
     "version": version.version,
 }
 """Name to a function that is a command by itself."""
+LOCAL = {"run", "version", "demo"}
+"""Commands that talk to no server, or choose it in their own way."""
 
 app = typer.Typer(
     name="rl-insight",
@@ -44,14 +69,28 @@ app.callback()(version.root)
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name)(_command if _name in LOCAL else remote(_command))
+app.command("demo", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(demo.demo)
+
+
+def build() -> Any:
+    """Return the command line, ready to run; flags show no value in help."""
+    root = typer.main.get_command(app)
+    waiting: list[Any] = [root]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return root
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 ok, 1 failure, 2 bad config or missing dependency, 130 Ctrl+C."""
     try:
         # Not standalone: errors come here, so that each becomes one sentence and the documented code.
-        code = typer.main.get_command(app).main(
+        code = build().main(
             args=list(sys.argv[1:] if arguments is None else arguments), prog_name="rl-insight", standalone_mode=False
         )
     except (typer.Abort, KeyboardInterrupt):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _NO_WIDTH = 10_000
 _SHORT = 10
@@ -44,26 +49,75 @@ def fail(sentence: str, code: int) -> int:
     return code
 
 
-def say_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table without its empty columns; colors only on a terminal."""
+def say_table(
+    columns: list[str], rows: list[list[str]], *, whole: Sequence[str] = (), optional: Sequence[str] = ()
+) -> None:
+    """Print a table without its empty columns; colors only on a terminal.
+
+    Args:
+        columns: their names.
+        rows: their cells.
+        whole: columns that are never folded, such as ids to be copied.
+        optional: columns to leave out where the terminal is too narrow, the first of them first.
+    """
     from rich.console import Console
+
+    # A file or a pipe has no width that lines would have to be folded for.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_WIDTH
+    console = Console(width=width)
+    used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    for name in [*optional, None]:
+        table = _table(columns, rows, used, whole)
+        needed = console.measure(table, options=console.options.update(max_width=_NO_WIDTH)).maximum
+        if needed <= console.width or name is None:
+            break
+        used = [place for place in used if columns[place] != name]
+    if needed > console.width:
+        table.padding = (0, 1, 0, 0)
+    console.print(table)
+
+
+def _table(columns: list[str], rows: list[list[str]], used: list[int], whole: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
     for place in used:
         cells = [row[place] for row in rows if row[place]]
         # What is short stays whole in a narrow terminal: names are folded instead.
         is_short = all(len(cell) <= _SHORT for cell in cells)
         is_figure = is_short and all(cell[0].isdigit() for cell in cells)
-        table.add_column(columns[place], overflow="fold", no_wrap=is_short, justify="right" if is_figure else "left")
+        is_whole = is_short or columns[place] in whole
+        table.add_column(
+            columns[place],
+            overflow="ignore" if columns[place] in whole else "fold",
+            no_wrap=is_whole,
+            min_width=max((len(cell) for cell in cells), default=0) if columns[place] in whole else None,
+            justify="right" if is_figure else "left",
+        )
     for row in rows:
         # As plain text: square brackets in an address are not markup.
         table.add_row(*(Text(row[place]) for place in used))
-    # A file or a pipe has no width that lines would have to be folded for.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_WIDTH
-    console = Console(width=width)
-    if console.measure(table, options=console.options.update(max_width=_NO_WIDTH)).maximum > console.width:
-        table.padding = (0, 1, 0, 0)
-    console.print(table)
+    return table
+
+
+@contextmanager
+def working(text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show on a terminal that a command is busy; what it yields takes how many bytes of how many are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _done, _total: None
+        return
+    shown = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*shown, console=console, transient=True) as bar:
+        task = bar.add_task(text, total=None)
+
+        def advance(done: int, total: int | None) -> None:
+            if len(bar.columns) == len(shown):
+                bar.columns = (*bar.columns, BarColumn(), DownloadColumn())
+            bar.update(task, completed=done, total=total)
+
+        yield advance

@@ -11,7 +11,8 @@ import typer
 
 from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json
-from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, running_record
+from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of
+from rl_insight.cli.place import running_record
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,16 +81,14 @@ def _moment(at: str | None) -> tuple[int | None, int | None]:
 def _mute(run: str | None, rule: str, data_dir: str | None, *, muted: bool) -> None:
     from rl_insight.store import queries
 
-    record = running_record(data_dir)
+    record, run_id = running_record(data_dir), run_id_of(data_dir, run)
     if record is not None:
-        chosen = "" if run is None else f"&run={quote(run, safe='')}"
-        call(record, "POST", f"/api/v1/findings/mute?rule={quote(rule)}&muted={str(muted).lower()}{chosen}")
+        chosen = f"rule={quote(rule)}&muted={str(muted).lower()}&run={quote(run_id, safe='')}"
+        call(record, "POST", f"/api/v1/findings/mute?{chosen}")
     else:
-        with local_runs(data_dir) as runs:
-            run_id = run if run is not None else runs.list_runs()[0].run_id
-            with runs.open(run_id) as store:
-                queries.mute_rule(store, rule, muted=muted)
-    say(f"{'Muted' if muted else 'Unmuted'} {rule} for this run.")
+        with local_runs(data_dir) as runs, runs.open(run_id) as store:
+            queries.mute_rule(store, rule, muted=muted)
+    say(f"{'Muted' if muted else 'Unmuted'} {rule} for {run_id}.")
 
 
 def _say(report: Report, shown: list[Finding]) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_insight.cli.console import say, say_json, say_table
-from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, opened_run, scope_of
+from rl_insight.cli.console import say, say_json, say_table, working
+from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, asked_run, scope_of, scope_text
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_insight.store.queries import Hotspot, Scope
+    from rl_insight.store.queries import Scope
 
 _GROUPINGS = ("name", "role", "name_role")
-GroupBy = Literal["name", "role", "name_role"]
 
 
 def hotspots(
@@ -31,22 +30,22 @@ def hotspots(
 
     Wall time is how long at least one span of the name was running; the total adds concurrent ones up.
     """
-    from rl_insight.store import queries
-
     if by not in _GROUPINGS:
         raise ConfigError(f"cannot group by {by!r}: choose one of {', '.join(_GROUPINGS)}.")
     chosen = scope_of(scope)
-    with opened_run(data_dir, run, paths or ()) as store, store.reader() as cursor:
-        found = queries.hotspots(cursor, chosen, cast("GroupBy", by), limit)
-        first = queries.from_step(cursor, chosen)
+    with asked_run(data_dir, run, paths or ()) as source, working("asking for hotspots"):
+        asked = {"step": chosen.step, "last_steps": chosen.last_steps, "group_by": by, "limit": limit}
+        found = source.ask("hotspots", **asked)
+        first = source.ask("summary")["last_step"]
     if as_json:
         say_json(found)
         return
     if not found:
-        say("There are no spans in this scope.")
+        say(f"There are no spans in {scope_text(chosen, source.run_id)}.")
         return
     columns = ["name", "count", "wall", "avg", "p50", "p95", "p99", "max", "total", "errors", "open"]
-    say_table(columns, [_row(spot) for spot in found])
+    optional = ["total", "p50", "p99", "avg", "max", "p95"]
+    say_table(columns, [_row(spot) for spot in found], whole=["name"], optional=optional)
     say_latest(chosen, first)
 
 
@@ -56,10 +55,11 @@ def say_latest(scope: Scope, step: int | None) -> None:
         say(f"Step {step} alone, the latest; --scope all shows every step.")
 
 
-def _row(spot: Hotspot) -> list[str]:
-    title = " ".join(text for text in (spot.role, spot.name) if text)
-    times = (spot.wall_ns, spot.average_ns, spot.p50_ns, spot.p95_ns, spot.p99_ns, spot.max_ns, spot.total_ns)
-    return [title, f"{spot.count:,}", *map(duration_text, times), str(spot.errors or ""), str(spot.open or "")]
+def _row(spot: dict[str, Any]) -> list[str]:
+    title = " ".join(text for text in (spot["role"], spot["name"]) if text)
+    names = ("wall_ns", "average_ns", "p50_ns", "p95_ns", "p99_ns", "max_ns", "total_ns")
+    times = [duration_text(spot[name]) for name in names]
+    return [title, f"{spot['count']:,}", *times, str(spot["errors"] or ""), str(spot["open"] or "")]
 
 
 def duration_text(nanoseconds: float) -> str:

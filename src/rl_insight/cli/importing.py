@@ -5,17 +5,18 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_insight.cli.client import directory_of
+from rl_insight.cli.completion import complete_words
 from rl_insight.cli.console import counted, say, say_json, warn
+from rl_insight.cli.exporting import moment_ns
 from rl_insight.cli.opening import AsJson, DataDir, destination
-from rl_insight.errors import ConfigError
+from rl_insight.cli.place import directory_of, place_of
+from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.importer import Importer, ImportSummary
@@ -23,15 +24,27 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
+def _formats() -> tuple[str, ...]:
+    from rl_insight.exchange.importing.formats import FORMATS
+
+    return ("auto", *FORMATS)
+
+
 def import_(
     path: Annotated[Path, typer.Argument(help="A file, or a directory of files.")],
     run: Annotated[
         str | None, typer.Option(help="The run; default the records' own, else named after the path.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the files grow, until Ctrl+C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep importing as the files grow, until Ctrl+C.")
+    ] = False,
     file_format: Annotated[
         str,
-        typer.Option("--format", help="auto, rli, jsonl, areal-sessions, areal-trace, xtuner, otlp or chrome."),
+        typer.Option(
+            "--format",
+            help="auto, rli, jsonl, areal-sessions, areal-trace, xtuner, otlp or chrome.",
+            autocompletion=complete_words(_formats),
+        ),
     ] = "auto",
     origin: Annotated[
         str | None,
@@ -46,6 +59,8 @@ def import_(
     """
     from rl_insight.exchange.importing.importer import Importer, files_of
 
+    if file_format not in _formats():
+        raise ConfigError(f"format {file_format!r} is unknown: it must be one of {', '.join(_formats())}.")
     total = sum(file.stat().st_size for file in files_of(path))
     with destination(data_dir) as target, _progress(total, is_shown=not follow and not as_json) as advance:
         importer = Importer(
@@ -53,17 +68,40 @@ def import_(
             data_dir=directory_of(data_dir),
             run_id=run,
             file_format=None if file_format == "auto" else file_format,
-            origin_ns=_origin_ns(origin),
+            origin_ns=moment_ns(origin) or 0,
             on_progress=advance,
         )
         if follow:
             _follow(importer, path)
         else:
             importer.add(path)
+    summary = importer.summary()
     if as_json:
-        say_json(importer.summary())
+        say_json(summary)
     else:
-        _describe(importer.summary())
+        _describe(summary)
+    _check_result(path, summary, data_dir, is_followed=follow)
+
+
+def _check_result(path: Path, summary: ImportSummary, data_dir: str | None, *, is_followed: bool) -> None:
+    """Fail when nothing came of an import.
+
+    Raises:
+        InsightError: there was nothing to read, or the records are in another run already.
+    """
+    from rl_insight.reader.opening import list_runs
+
+    if not is_followed and not summary.files and not summary.skipped:
+        raise InsightError(f"nothing was imported: {path} has no files of a known kind.")
+    if summary.new_batches or not summary.duplicate_batches:
+        return
+    known = {row["run_id"] for row in list_runs(place_of(data_dir))}
+    missing = [run_id for run_id in summary.runs if run_id not in known]
+    if missing:
+        raise InsightError(
+            f"run {missing[0]} was not created: the server has these records already, in another run. Delete that run "
+            "first, or stop the server and import again."
+        )
 
 
 def _follow(importer: Importer, path: Path) -> None:
@@ -96,25 +134,16 @@ def _progress(total: int, *, is_shown: bool) -> Iterator[Callable[[Path, int], N
         yield lambda path, size: bar.update(task, advance=size, description=path.name)
 
 
-def _origin_ns(text: str | None) -> int:
-    if text is None:
-        return 0
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * 1e9)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is no moment: write it as 2026-01-31T12:00:00.") from error
-
-
 def _describe(summary: ImportSummary) -> None:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.formats.items())) or "none"
     rate = summary.records / summary.seconds if summary.seconds else 0.0
     read = f"{counted(summary.records, 'record')} from {counted(summary.files, 'file')}"
-    say(f"Read {read} ({kinds}), {rate:,.0f} a second.")
+    say(f"Read {read} ({kinds}), {rate:,.0f} per second.")
     if summary.runs:
         say(f"Run: {', '.join(summary.runs[:_NAMED])}{' ...' if len(summary.runs) > _NAMED else ''}")
     if summary.duplicate_batches:
         total = summary.duplicate_batches + summary.new_batches
-        say(f"{summary.duplicate_batches} of {total} portions were there already.")
+        say(f"{summary.duplicate_batches} of {total} batches had been imported before.")
     if summary.bad:
         warn(f"{counted(summary.bad, 'record')} could not be read. The first: {'; '.join(summary.problems)}")
     if summary.partial:

@@ -1,4 +1,4 @@
-"""How commands get at a run: its file where no server has it open, else a copy that the server sends."""
+"""How commands get at a run: they ask its server, or its file; only exports and reports copy it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_insight.cli.client import call, directory_of
+from rl_insight.cli.completion import complete_run
+from rl_insight.cli.console import working
+from rl_insight.cli.place import directory_of, place_of, running_record
 from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.destinations import Destination
+    from rl_insight.reader.sources import RunSource
     from rl_insight.store import RunDirectory, RunStore
     from rl_insight.store.queries import Scope
 
 DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
-Run = Annotated[str | None, typer.Option(help="The run; default the one written last.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+Run = Annotated[
+    str | None,
+    typer.Option(
+        help="The run: its id, the beginning of it, or its experiment; default the one that began last.",
+        autocompletion=complete_run,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ScopeOption = Annotated[str, typer.Option(help="latest (the last step), all, or step=N.")]
-
-
-def running_record(data_dir: str | None) -> Any:
-    """Return the record of the server that runs on a data directory; None when none does."""
-    from rl_insight.server.state import read_record
-
-    return read_record(directory_of(data_dir))
 
 
 @contextmanager
@@ -83,22 +85,57 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
                 yield store
             return
         record = running_record(data_dir)
+        run_id = run_id_of(data_dir, run)
         if record is None:
-            with local_runs(data_dir) as runs, runs.open(run or _latest(runs.list_runs(), data_dir)) as store:
+            with local_runs(data_dir) as runs, runs.open(run_id) as store:
                 yield store
             return
         connection = RunTransfer(record)
         try:
-            run_id = run
-            if run_id is None:
-                found = [info["run_id"] for info in call(record, "GET", "/api/v1/runs") if not info["problem"]]
-                run_id = found[0] if found else _latest([], data_dir)
             copy = Path(work) / "run.duckdb"
-            connection.download_run(run_id, copy)
+            with working(f"copying {run_id} from {record.url}") as progress:
+                connection.download_run(run_id, copy, progress)
         finally:
             connection.close()
         with RunStore(copy, min_free_bytes=0) as store:
             yield store
+
+
+@contextmanager
+def asked_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunSource]:
+    """Lend a run to ask: through the server if one has it open, so that nothing is copied.
+
+    Raises:
+        InsightError: there is no such run.
+        ConfigError: a run and files were given.
+    """
+    from rl_insight.reader.opening import open_source
+    from rl_insight.reader.sources import StoreSource
+
+    if paths:
+        with opened_run(data_dir, run, paths) as store:
+            yield StoreSource(store)
+        return
+    with working("opening the run"):
+        source = open_source(place_of(data_dir), run)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def run_id_of(data_dir: str | None, run: str | None) -> str:
+    """Return the id of the run that a command means.
+
+    Raises:
+        NoSuchRunError: there is none, or several fit.
+    """
+    from rl_insight.reader.names import find_run
+    from rl_insight.reader.opening import list_runs
+    from rl_insight.reader.places import describe
+
+    place = place_of(data_dir)
+    return find_run(run, list_runs(place), describe(place))
 
 
 @contextmanager
@@ -122,15 +159,6 @@ def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
         runs.close()
 
 
-def _latest(runs: Sequence[Any], data_dir: str | None) -> str:
-    for info in runs:
-        if not info.problem:
-            return str(info.run_id)
-    raise InsightError(
-        f"there are no runs in {directory_of(data_dir)}. Record one, or bring one in with `rl-insight import`."
-    )
-
-
 def scope_of(text: str) -> Scope:
     """Return what a scope on the command line means.
 
@@ -147,3 +175,10 @@ def scope_of(text: str) -> Scope:
     if name != "step" or not number.lstrip("-").isdecimal() or len(number) > 18:
         raise ConfigError(f"scope {text!r} is unknown: it must be latest, all or step=N.")
     return Scope(step=int(number))
+
+
+def scope_text(scope: Scope, run_id: str) -> str:
+    """Return a scope for messages: `step 7 of grpo-7b`."""
+    if scope.step is not None:
+        return f"step {scope.step} of {run_id}"
+    return f"the latest step of {run_id}" if scope.last_steps is not None else run_id

@@ -7,34 +7,39 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import msgspec
 import typer
 
 from rl_insight.cli.client import call
-from rl_insight.cli.console import say, say_json, say_table
-from rl_insight.cli.opening import AsJson, DataDir, local_runs, running_record
+from rl_insight.cli.completion import complete_run
+from rl_insight.cli.console import fail, say, say_json, say_table, working
+from rl_insight.cli.opening import AsJson, DataDir, asked_run, local_runs, run_id_of
+from rl_insight.cli.place import place_of, remote, running_record
 from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import InsightError
 
-app = typer.Typer(help="List, show, delete, copy out and take in runs.", no_args_is_help=True)
+app = typer.Typer(help="List, show, delete, export and import runs.", no_args_is_help=True)
 
-RunName = Annotated[str, typer.Argument(help="The run's id, as `runs list` shows it.")]
+RunName = Annotated[
+    str,
+    typer.Argument(help="The run: its id, the beginning of it, or its experiment.", autocompletion=complete_run),
+]
 
 
 @app.command("list")
+@remote
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the runs, the one that began last first."""
-    record = running_record(data_dir)
-    if record is not None:
-        found = call(record, "GET", "/api/v1/runs")
-    else:
-        with local_runs(data_dir) as runs:
-            found = msgspec.to_builtins(runs.list_runs())
+    from rl_insight.reader.opening import list_runs
+    from rl_insight.reader.places import describe
+
+    place = place_of(data_dir)
+    with working("listing runs"):
+        found = list_runs(place)
     if as_json:
         say_json(found)
         return
     if not found:
-        say("There are no runs yet.")
+        say(f"There are no runs {describe(place)} yet.")
         return
     rows = [
         [
@@ -49,20 +54,17 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         ]
         for info in found
     ]
-    say_table(["run", "project", "experiment", "processes", "began", "last seen", "size", ""], rows)
+    columns = ["run", "project", "experiment", "processes", "began", "last seen", "size", "problem"]
+    optional = ["project", "experiment", "size", "processes", "last seen"]
+    say_table(columns, rows, whole=["run"], optional=optional)
 
 
 @app.command()
+@remote
 def show(run: RunName, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show a run: its time, steps, and how much of everything it holds."""
-    from rl_insight.store import queries
-
-    record = running_record(data_dir)
-    if record is not None:
-        found = call(record, "GET", f"/api/v1/summary?run={quote(run, safe='')}")
-    else:
-        with local_runs(data_dir) as runs, runs.open(run) as store, store.reader() as cursor:
-            found = msgspec.to_builtins(queries.summary(cursor))
+    with asked_run(data_dir, run) as source:
+        found = source.ask("summary")
     if as_json:
         say_json(found)
         return
@@ -85,14 +87,16 @@ def _described(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @app.command()
+@remote
 def delete(
     run: RunName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     data_dir: DataDir = None,
-) -> None:
+) -> int:
     """Delete a run and its file."""
-    if not yes:
-        typer.confirm(f"Delete run {run} and everything in it?", abort=True)
+    run = run_id_of(data_dir, run)
+    if not yes and not _is_confirmed(run):
+        return fail(f"run {run} was not deleted. --yes deletes it without asking.", 1)
     record = running_record(data_dir)
     if record is not None:
         call(record, "DELETE", f"/api/v1/runs?run={quote(run, safe='')}")
@@ -100,23 +104,34 @@ def delete(
         with local_runs(data_dir) as runs:
             runs.delete(run)
     say(f"Deleted run {run}.")
+    return 0
+
+
+def _is_confirmed(run: str) -> bool:
+    """Ask; without a terminal, or with an end of input, the answer is no."""
+    try:
+        return bool(typer.confirm(f"Delete run {run} and everything in it?"))
+    except typer.Abort:
+        return False
 
 
 @app.command()
+@remote
 def export(
     run: RunName,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default <run>.duckdb here.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write a copy of a run's file, also while the run goes on; `runs import` takes it in elsewhere."""
+    """Write a copy of a run's file, also while it is being recorded; `runs import` adds it elsewhere."""
     from rl_insight.store.run_files import file_name
 
+    run = run_id_of(data_dir, run)
     target = output or Path(file_name(run))
     if target.exists():
         raise InsightError(f"cannot export to {target}: it exists. Choose another name with --output.")
     record = running_record(data_dir)
     if record is None:
-        with local_runs(data_dir) as runs:
+        with local_runs(data_dir) as runs, working(f"copying {run}"):
             runs.export(run, target)
     else:
         _download(record, run, target)
@@ -127,7 +142,8 @@ def _download(record: Any, run: str, target: Path) -> None:
     partial = target.with_name(f".{target.name}.partial")
     connection = RunTransfer(record)
     try:
-        connection.download_run(run, partial)
+        with working(f"copying {run}") as progress:
+            connection.download_run(run, partial, progress)
         partial.rename(target)
     except OSError as error:
         raise InsightError(f"cannot export to {target}: {error.strerror or error}.") from error
@@ -137,11 +153,12 @@ def _download(record: Any, run: str, target: Path) -> None:
 
 
 @app.command("import")
+@remote
 def import_(
     file: Annotated[Path, typer.Argument(help="A run file, made by `runs export` or copied.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Take a run file in, under the run's own name."""
+    """Add a run file to the runs, under the id that it has."""
     record = running_record(data_dir)
     if record is None:
         with local_runs(data_dir) as runs:
@@ -151,7 +168,8 @@ def import_(
             raise InsightError(f"cannot import {file}: there is no such file.")
         connection = RunTransfer(record)
         try:
-            run_id = connection.upload_run(file)["run_id"]
+            with working(f"sending {file.name}"):
+                run_id = connection.upload_run(file)["run_id"]
         finally:
             connection.close()
     say(f"Imported run {run_id}.")

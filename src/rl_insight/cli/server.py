@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_insight.cli import targets
-from rl_insight.cli.client import call, directory_of, request
+from rl_insight.cli.client import call, request
 from rl_insight.cli.console import say, say_json, say_table, warn
+from rl_insight.cli.place import directory_of, remote, running_record
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
 from rl_insight.errors import ConfigError, InsightError
 
@@ -193,15 +194,16 @@ def stop(
 
 
 @app.command()
+@remote
 def status(
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show whether the server runs and how it is doing; exit code 1 when none runs."""
     from rl_insight.server.state import read_record
 
-    record = read_record(directory_of(data_dir))
-    if record is None:
+    server = running_record(data_dir)
+    if server is None:
         left = stack_left(directory_of(data_dir))
         if as_json:
             say_json({"running": False, "stack": stack_json(directory_of(data_dir))})
@@ -210,19 +212,35 @@ def status(
             if left:
                 say(f"Still running: {left}, left by a server that was killed. `rl-insight server stop` ends them.")
         return 1
-    found = call(record, "GET", "/api/v1/status")
+    found = call(server, "GET", "/api/v1/status")
+    record = read_record(directory_of(data_dir))
+    if record is None or record.url != server.url:
+        return _say_remote(server.url, found, as_json=as_json)
     if as_json:
         addresses = {"url": record.url, "otlp_http_url": record.otlp_http_url, "otlp_grpc": record.otlp_grpc_address}
         stack = stack_json(directory_of(data_dir))
         say_json({"running": True, "data_dir": record.data_dir, **addresses, **found, "stack": stack})
         return 0
+    otlp = f"{record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)"
+    rows = [["pid", str(record.pid)], ["data", record.data_dir], ["OTLP", otlp]]
+    say_table(["server", "running"], [["address", record.url], *rows, *_health(found)])
+    say_stack(directory_of(data_dir))
+    return 0
+
+
+def _say_remote(url: str, found: dict[str, Any], *, as_json: bool) -> int:
+    """Show the status of a server on another machine."""
+    if as_json:
+        say_json({"running": True, "url": url, **found})
+    else:
+        say_table(["server", "running"], [["address", url], *_health(found)])
+    return 0
+
+
+def _health(found: dict[str, Any]) -> list[list[str]]:
     writer, collector = found["writer"], found["collector"]
     rows = [
-        ["address", record.url],
-        ["pid", str(record.pid)],
         ["version", found["version"]],
-        ["data", record.data_dir],
-        ["OTLP", f"{record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)"],
         ["open runs", ", ".join(found["open_runs"]) or "none"],
         ["processes", str(collector["processes_seen"])],
         ["taken", ", ".join(f"{count:,} {kind}" for kind, count in collector["events"].items() if count) or "nothing"],
@@ -231,9 +249,7 @@ def status(
     ]
     if writer["last_error"]:
         rows.append(["last error", writer["last_error"]])
-    say_table(["server", "running"], rows)
-    say_stack(directory_of(data_dir))
-    return 0
+    return rows
 
 
 @app.command()

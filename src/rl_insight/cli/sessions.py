@@ -3,76 +3,100 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rl_insight.cli.console import say, say_json, say_table
+from rl_insight.cli.completion import complete_words
+from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.hotspots import duration_text, say_latest
-from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, opened_run, scope_of
-
-if TYPE_CHECKING:
-    from rl_insight.store.queries import Session
+from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, asked_run, scope_of, scope_text
+from rl_insight.errors import ConfigError
+from rl_insight.sessions.model import FIELDS, OBJECTS, PENDING, STATUSES
 
 _PHASES = 4
+_SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
 
 
 def sessions(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files to look at instead of a run.")] = None,
     run: Run = None,
     scope: ScopeOption = "latest",
-    status: Annotated[list[str] | None, typer.Option(help="Only of this status; may be repeated.")] = None,
-    order: Annotated[str, typer.Option(help="A field to sort by, the largest first.")] = "total_s",
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Only of this status; may be repeated: {', '.join(STATUSES)}.",
+            autocompletion=complete_words(lambda: STATUSES),
+        ),
+    ] = None,
+    order: Annotated[
+        str,
+        typer.Option(help="A field to sort by, the largest first.", autocompletion=complete_words(lambda: _SORTABLE)),
+    ] = "total_s",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show sessions and where their time went, the longest first."""
-    from rl_insight.exchange.report.sessions import step_range
-    from rl_insight.store import queries
-
     chosen = scope_of(scope)
-    with opened_run(data_dir, run, paths or ()) as store, store.reader() as cursor:
-        first, last = step_range(cursor, chosen)
-        found, total = queries.sessions(
-            cursor, first_step=first, last_step=last, status=status or None, order=order, limit=limit
+    _check(status or [], order)
+    with asked_run(data_dir, run, paths or ()) as source, working("asking for sessions"):
+        first = last = chosen.step
+        if chosen.last_steps is not None:
+            newest = source.ask("sessions", order="step", limit=1, detail="brief")["sessions"]
+            first = newest[0].get("step") if newest else None
+        answer = source.ask(
+            "sessions", first_step=first, last_step=last, status=status or None, order=order, limit=limit
         )
     if as_json:
-        say_json({"total": total, "sessions": found})
+        say_json(answer)
         return
+    found, total = answer["sessions"], answer["total"]
     if not found:
-        say("There are no sessions in this scope.")
+        wanted = f"{' or '.join(status)} sessions" if status else "sessions"
+        say(f"There are no {wanted} in {scope_text(chosen, source.run_id)}.")
         return
     names = _phase_names(found)
     columns = ["session", "task", "status", "step", "total", "queue", "runner", *names, "post", "reward"]
-    say_table(columns, [_row(session, names) for session in found])
+    optional = ["task", "runner", "queue", "post", *names[::-1], "reward", "step"]
+    say_table(columns, [_row(session, names) for session in found], whole=["session"], optional=optional)
     if total > len(found):
         say(f"{len(found)} of {total:,} sessions; --limit shows more.")
     say_latest(chosen, first)
 
 
-def _phase_names(found: list[Session]) -> list[str]:
+def _check(status: list[str], order: str) -> None:
+    unknown = [one for one in status if one not in STATUSES]
+    if unknown:
+        raise ConfigError(f"status {unknown[0]!r} is unknown: it must be one of {', '.join(STATUSES)}.")
+    if order not in _SORTABLE:
+        raise ConfigError(f"cannot sort by {order!r}: choose one of {', '.join(_SORTABLE)}.")
+
+
+def _phase_names(found: list[dict[str, Any]]) -> list[str]:
     """Return the phases that took most of the time."""
     seconds: dict[str, float] = {}
     for session in found:
-        for name, value in session.phase_seconds.items():
+        for name, value in session.get("phase_seconds", {}).items():
             seconds[name] = seconds.get(name, 0.0) + value
     return sorted(seconds, key=lambda name: -seconds[name])[:_PHASES]
 
 
-def _row(session: Session, names: list[str]) -> list[str]:
-    phases = [_seconds(session.phase_seconds.get(name)) for name in names]
+def _row(session: dict[str, Any], names: list[str]) -> list[str]:
+    seconds = session.get("phase_seconds", {})
+    reason = session.get("reason")
+    reward = session.get("reward")
     return [
-        session.session_id,
-        session.task_id or "",
-        session.status if session.reason is None else f"{session.status} ({session.reason.rpartition('.')[2][:30]})",
-        "" if session.step is None else str(session.step),
-        _seconds(session.total_s),
-        _seconds(session.queue_wait_s),
-        _seconds(session.runner_wait_s),
-        *phases,
-        _seconds(session.post_wait_s),
-        "" if session.reward is None else f"{session.reward:.4g}",
+        session["session_id"],
+        session.get("task_id") or "",
+        session.get("status", PENDING) + ("" if reason is None else f" ({reason.rpartition('.')[2][:30]})"),
+        str(session.get("step", "")),
+        _seconds(session.get("total_s")),
+        _seconds(session.get("queue_wait_s")),
+        _seconds(session.get("runner_wait_s")),
+        *(_seconds(seconds.get(name)) for name in names),
+        _seconds(session.get("post_wait_s")),
+        "" if reward is None else f"{reward:.4g}",
     ]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_insight.cli.client import directory_of
 from rl_insight.cli.console import say, say_table
+from rl_insight.cli.place import directory_of
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:

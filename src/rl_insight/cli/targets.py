@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 
 import typer
 
-from rl_insight.cli.client import call, running_server
+from rl_insight.cli.client import call
 from rl_insight.cli.console import fail, say, say_json, say_table
+from rl_insight.cli.place import remote, running_server
 from rl_insight.config.loading import read_yaml
 from rl_insight.errors import ConfigError, InsightError
 
@@ -22,6 +23,7 @@ _BAD_JOB, _BAD_FILE = 1, 2
 
 
 @app.command("add")
+@remote
 def add(
     addresses: Listed,
     job: Annotated[str | None, typer.Option(help="What they are, such as vllm.")] = None,
@@ -73,8 +75,9 @@ def _add_jobs(path: str, run: str | None, data_dir: str | None) -> int:
 
 
 @app.command("list")
+@remote
 def list_(
-    data_dir: DataDir = None, as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False
+    data_dir: DataDir = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """List the targets and how their last reading went."""
     found = call(running_server(data_dir), "GET", "/api/v1/targets")["targets"]
@@ -94,6 +97,7 @@ def list_(
 
 
 @app.command("remove")
+@remote
 def remove(addresses: Addresses, data_dir: DataDir = None) -> None:
     """Forget targets."""
     query = urlencode([("address", address) for address in addresses])
@@ -106,6 +110,6 @@ def _labels(words: list[str]) -> dict[str, str]:
     for word in words:
         name, separator, value = word.partition("=")
         if not separator or not name:
-            raise ConfigError(f"{word!r} is no label: write it as name=value.")
+            raise ConfigError(f"{word!r} cannot be used as a label: write name=value.")
         labels[name] = value
     return labels

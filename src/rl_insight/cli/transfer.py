@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import http.client
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
-from rl_insight.cli.client import connect
+from rl_insight.cli.client import ServerAddress, connect
 from rl_insight.errors import InsightError
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH, retry_after
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.destinations import ServerAnswer
-    from rl_insight.server.state import ServerRecord
 
 _TIMEOUT_S = 120.0
 _COPY_BYTES = 1024 * 1024
 _RUN_PATH = "/api/v1/runs/file"
 
+Progress = Callable[[int, int | None], None]
+
 
 class RunTransfer:
     """Frames and run files over one connection to the server."""
 
-    def __init__(self, record: ServerRecord) -> None:
-        self._connection = connect(record, _TIMEOUT_S)
+    def __init__(self, server: ServerAddress) -> None:
+        self._connection = connect(server, _TIMEOUT_S)
 
     def post_frames(self, body: bytes) -> ServerAnswer:
         """Post frames to the ingest route.
@@ -47,8 +48,8 @@ class RunTransfer:
                 retry_after_s=retry_after(response.headers.get("Retry-After")),
             )
 
-    def download_run(self, run_id: str, target: Path) -> None:
-        """Write a consistent copy of a run's file.
+    def download_run(self, run_id: str, target: Path, progress: Progress = lambda _done, _total: None) -> None:
+        """Write a consistent copy of a run's file; `progress` is called with the bytes done and those in all.
 
         Raises:
             InsightError: there is no such run, or the server cannot be reached.
@@ -56,8 +57,12 @@ class RunTransfer:
         with self._connection.ask("GET", f"{_RUN_PATH}?run={quote(run_id, safe='')}") as response:
             if response.status != 200:
                 raise InsightError(_error(response))
+            total, done = response.length, 0
             with target.open("wb") as stream:
-                shutil.copyfileobj(response, stream, _COPY_BYTES)
+                while part := response.read(_COPY_BYTES):
+                    stream.write(part)
+                    done += len(part)
+                    progress(done, total)
 
     def upload_run(self, source: Path) -> dict[str, Any]:
         """Give the server a run file; returns what it says about the run.

@@ -89,22 +89,18 @@ class ServerSource(RunSource):
         self._client.close()
 
 
-class FileSource(RunSource):
-    """A run file that no server has open; it is opened for reading only, and nothing in it changes.
+class StoreSource(RunSource):
+    """A run file that this process has open."""
 
-    A file of an older version is brought up to date first, as a server does when it opens it.
-    """
-
-    def __init__(self, path: Path, run_id: str | None = None) -> None:
-        self._path = Path(path)
-        self._file: ReadOnlyRun | RunStore = _open_file(self._path)
+    def __init__(self, file: ReadOnlyRun | RunStore, run_id: str | None = None) -> None:
+        self._file = file
         self._lock = threading.Lock()
-        self.run_id = run_id or str(self.ask("summary")["run_id"] or self._path.stem)
+        self.run_id = run_id or str(self.ask("summary")["run_id"] or file.path.stem)
 
     @property
     def place(self) -> str:
         """The path of the file."""
-        return str(self._path)
+        return str(self._file.path)
 
     def ask(self, question: str, **conditions: Any) -> Any:
         """Run the query."""
@@ -131,13 +127,23 @@ class FileSource(RunSource):
             if isinstance(self._file, RunStore):
                 answer = run_sql(self._file, text, limits)
             else:
-                answer = run_sql_on_file(self._path, text, limits)
+                answer = run_sql_on_file(self._file.path, text, limits)
         found: dict[str, Any] = msgspec.json.decode(answer)
         return found
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class FileSource(StoreSource):
+    """A run file that no server has open; it is opened for reading only, and nothing in it changes.
+
+    A file of an older version is brought up to date first, as a server does when it opens it.
+    """
+
+    def __init__(self, path: Path, run_id: str | None = None) -> None:
+        super().__init__(_open_file(Path(path)), run_id)
 
 
 def _open_file(path: Path) -> ReadOnlyRun | RunStore:

@@ -217,6 +217,14 @@ def count_spans(cursor: Cursor, selection: Selection) -> int:
     return int(count)
 
 
+def has_rows(cursor: Cursor, selection: Selection) -> bool:
+    """Return whether any span, event or log line is selected."""
+    if count_spans(cursor, selection):
+        return True
+    found = next(events(cursor, selection), None) is not None
+    return found or next(logs(cursor, selection), None) is not None
+
+
 def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
     """Return the spans that have children on another lane."""
     where, given = conditions(_SPAN_FRAGMENTS, selection.given)

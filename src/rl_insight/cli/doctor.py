@@ -1,0 +1,202 @@
+"""`rl-insight doctor`: what works between this process and the server, and what does not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rl_insight._version import __version__
+from rl_insight.cli.console import say_json, say_table
+from rl_insight.cli.opening import AsJson, DataDir
+from rl_insight.cli.place import place_of
+from rl_insight.cli.transfer import RunTransfer
+from rl_insight.errors import InsightError
+from rl_insight.reader.client import ServerClient
+from rl_insight.reader.places import Server
+
+if TYPE_CHECKING:
+    from rl_insight.reader.places import Place
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+_CLOCK_S = 1.0
+_RUN = "rl-insight-doctor"
+_READ_BACK_S = 15.0
+
+
+class Check(NamedTuple):
+    """What was looked at, and what came of it."""
+
+    name: str
+    state: str
+    said: str
+
+
+def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """Check server, token, versions, clock, ports, spool, GPUs and Ray; write a span and read it back.
+
+    The exit code is 1 if there is a problem.
+    """
+    checks = list(examine(place_of(data_dir)))
+    if as_json:
+        say_json([check._asdict() for check in checks])
+    else:
+        say_table(["check", "state", "found"], [list(check) for check in checks], whole=["check"])
+    return int(any(check.state == PROBLEM for check in checks))
+
+
+def examine(place: Place) -> Iterator[Check]:
+    """Yield one check after another; a check that fails does not end the others."""
+    yield Check("python", OK, f"{platform.python_version()}, rl-insight {__version__}")
+    if isinstance(place, Server):
+        yield from _server_checks(place)
+    else:
+        said = f"none runs on {place}, and RL_INSIGHT_SERVER_URL is not set. Start one with `rl-insight server start`."
+        yield Check("server", PROBLEM, said)
+        yield _guarded("ports", _ports)
+    for name, look in (("spool", _spool), ("GPUs", _gpus), ("Ray", _ray)):
+        yield _guarded(name, look)
+
+
+def _guarded(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 -- a broken driver must not hide the other checks
+        return Check(name, WARNING, f"cannot be examined: {error}")
+
+
+def _server_checks(server: Server) -> Iterator[Check]:
+    client = ServerClient(server, 10.0)
+    try:
+        before = time.time()
+        status, _ = client.request("GET", "/readyz")
+        seconds = time.time() - before
+        yield Check(
+            "server", OK if status == 200 else PROBLEM, f"{server.url} answers {status} in {seconds * 1e3:.0f} ms"
+        )
+        found = client.get("/api/v1/status")
+        yield Check("token", OK, "accepted" if server.token else "not needed, or not asked for")
+    except InsightError as error:
+        yield Check("server or token", PROBLEM, str(error))
+        return
+    finally:
+        client.close()
+    same = found["version"] == __version__
+    yield Check("version", OK if same else WARNING, f"server {found['version']}, here {__version__}")
+    writer = found["writer"]
+    lagging = writer["lag_s"] > 10 or bool(writer["last_error"])
+    said = writer["last_error"] or f"{writer['pending_batches']} batches waiting, {writer['lag_s']:.1f} s behind"
+    yield Check("writer", PROBLEM if lagging else OK, said)
+    yield Check("SQL", OK, "on" if found.get("sql_enabled") else "off; sql.enabled=true switches it on")
+    try:
+        yield from _write_and_read_back(server)
+    except InsightError as error:
+        yield Check("write and read back", PROBLEM, str(error))
+
+
+def _write_and_read_back(server: Server) -> Iterator[Check]:
+    """Send a span as a training process does, ask for it, compare the clocks, and delete its run."""
+    from urllib.parse import quote
+
+    from rl_insight.schema import BatchBuilder, Process, encode, frame
+
+    run_id = f"{_RUN}-{os.getpid()}-{time.time_ns()}"
+    builder = BatchBuilder()
+    sent_ns = time.time_ns()
+    builder.add_span(span_id=1, trace=(1, 1), name="doctor", start_ns=sent_ns, duration_ns=1)
+    process = Process(process_id=run_id, run_id=run_id, host=platform.node(), pid=os.getpid())
+    transfer, client = RunTransfer(server), ServerClient(server, 10.0)
+    try:
+        answer = transfer.post_frames(frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns()))))
+        if answer.status != 200:
+            yield Check("write and read back", PROBLEM, f"the server refused a span: {answer.error or answer.status}")
+            return
+        row = _awaited_process(client, run_id)
+        seconds = (time.time_ns() - sent_ns) / 1e9
+        if row is None:
+            said = f"a span was accepted and not found within {_READ_BACK_S:.0f} s"
+            yield Check("write and read back", PROBLEM, said)
+            return
+        off_s = (row["first_seen_ns"] - sent_ns) / 1e9
+        client.call("DELETE", f"/api/v1/runs?run={quote(run_id, safe='')}")
+    finally:
+        transfer.close()
+        client.close()
+    yield Check("write and read back", OK, f"a span was stored and found after {seconds:.2f} s")
+    if abs(off_s) > seconds + _CLOCK_S:
+        yield Check("clock", WARNING, f"the server's clock is {off_s:+.1f} s off: set both with NTP")
+    else:
+        yield Check("clock", OK, f"the server's clock and this one agree within {max(abs(off_s), 0.01):.2f} s")
+
+
+def _awaited_process(client: ServerClient, run_id: str) -> dict[str, Any] | None:
+    until = time.monotonic() + _READ_BACK_S
+    while time.monotonic() < until:
+        try:
+            found = client.get("/api/v1/spans", {"run": run_id, "name": "doctor"})
+            if found:
+                row: dict[str, Any] = client.get("/api/v1/processes", {"run": run_id})[0]
+                return row
+        except InsightError:
+            pass  # the run is made with its first commit
+        time.sleep(0.1)
+    return None
+
+
+def _spool() -> Check:
+    from rl_insight.config import load_config
+    from rl_insight.transport.http import _spool_root
+
+    root = _spool_root("any", load_config(None).http.spool_dir)
+    if root is None:
+        return Check("spool", WARNING, "the default folder belongs to another user. Set http.spool_dir.")
+    files = [file for file in root.parent.rglob("*") if file.is_file()] if root.parent.is_dir() else []
+    waiting = sum(file.stat().st_size for file in files)
+    if not waiting:
+        return Check("spool", OK, f"nothing is waiting in {root.parent}")
+    return Check("spool", WARNING, f"{waiting / 1e6:.1f} MB are waiting in {root.parent} for a server")
+
+
+def _ports() -> Check:
+    """Look whether a server could be started with the default ports."""
+    from rl_insight.server.config import load_settings
+
+    settings = load_settings()
+    taken = []
+    for key in ("port", "otlp_http_port", "otlp_grpc_port"):
+        port = getattr(settings, key)
+        try:
+            with socket.create_server((settings.host, port or 0)):
+                pass
+        except OSError:
+            taken.append(f"{key}={port}")
+    if taken:
+        return Check("ports", WARNING, f"{', '.join(taken)} in use: start the server with --auto-port")
+    return Check("ports", OK, "the ports of a server are free")
+
+
+def _gpus() -> Check:
+    import pynvml  # type: ignore[import-untyped]
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Check("GPUs", WARNING, f"NVML cannot be used: {error}. GPU metrics will be missing on this machine.")
+    try:
+        return Check("GPUs", OK, f"{pynvml.nvmlDeviceGetCount()} found, driver {pynvml.nvmlSystemGetDriverVersion()}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ray() -> Check:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("ray")
+    except PackageNotFoundError:
+        return Check("Ray", OK, "not installed, which is fine without Ray")
+    address = os.environ.get("RAY_ADDRESS")
+    return Check("Ray", OK, f"{found}, " + (f"RAY_ADDRESS is {address}" if address else "RAY_ADDRESS is not set"))

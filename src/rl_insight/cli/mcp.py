@@ -1,0 +1,226 @@
+"""`rl-insight mcp`: a Model Context Protocol server, through which coding agents ask runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rl_insight._version import __version__
+from rl_insight.cli.opening import DataDir
+from rl_insight.cli.place import place_of
+from rl_insight.errors import ConfigError, InsightError
+from rl_insight.urls import is_loopback
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from rl_insight.reader.places import Place
+
+_INSTRUCTIONS = (
+    "Ask RL-Insight about reinforcement-learning training runs. Begin with list_runs, then summary and findings. "
+    "A run is named by its id, the beginning of it, or its experiment; without a name the run that began last is meant."
+)
+_MAX_ROWS = 50
+_MAX_TEXT = 2_000
+
+
+def mcp(
+    transport: Annotated[str, typer.Option(help="stdio, or http for clients elsewhere.")] = "stdio",
+    host: Annotated[str, typer.Option(help="The address to listen on, for http.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port, for http.", min=1, max=65_535)] = 18_090,
+    data_dir: DataDir = None,
+) -> None:
+    """Serve the Model Context Protocol, so that coding agents can ask runs; it only reads."""
+    if transport not in {"stdio", "http"}:
+        raise ConfigError(f"transport {transport!r} is unknown: it must be stdio or http.")
+    if not is_loopback(host):
+        raise ConfigError(f"cannot listen on {host}: the MCP server asks for no token. Listen on 127.0.0.1 and tunnel.")
+    server = build_server(place_of(data_dir))
+    if transport == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host=host, port=port)
+
+
+def build_server(place: Place) -> MCPServer:
+    """Return a server whose tools ask the runs of a place."""
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("rl-insight", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
+    tools = RunTools(place)
+    for tool in (
+        tools.list_runs,
+        tools.summary,
+        tools.findings,
+        tools.step_breakdown,
+        tools.metric_history,
+        tools.sessions,
+        tools.open_work,
+        tools.hotspots,
+        tools.sql,
+    ):
+        server.tool(structured_output=False)(tool)
+    return server
+
+
+class RunTools:
+    """The tools; each answers with short JSON and says what to ask next."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def list_runs(self, limit: int = 10) -> str:
+        """List the runs, the one that began last first."""
+        from rl_insight.reader.opening import list_runs
+
+        found = list_runs(self._place)
+        names = ("run_id", "experiment_name", "project", "processes", "started_ns", "last_seen_ns", "problem")
+        rows = [{name: row[name] for name in names if row.get(name)} for row in found[: _rows(limit)]]
+        return _answer({"total": len(found), "runs": rows}, "summary(run) or findings(run) of one of these.")
+
+    def summary(self, run: str | None = None) -> str:
+        """Show a run at a glance: time, steps, processes and their health, how much of everything it has."""
+        with self._open(run) as source:
+            found = source.ask("summary")
+            processes = source.ask("processes")
+        states: dict[str, int] = {}
+        for process in processes:
+            states[process["state"]] = states.get(process["state"], 0) + 1
+        found["process_states"] = states
+        return _answer(found, "findings(run) for what is wrong, step_breakdown(run) for where the time goes.")
+
+    def findings(self, run: str | None = None, finding_id: str | None = None) -> str:
+        """List what diagnosis found; with a finding_id, that finding with its evidence."""
+        with self._open(run) as source:
+            found = source.ask("findings", explained=finding_id is not None)
+        if finding_id is not None:
+            chosen = next((finding for finding in found if finding["finding_id"] == finding_id), None)
+            if chosen is None:
+                raise InsightError(f"there is no finding {finding_id!r} in {source.run_id}: findings() lists them.")
+            return _answer(chosen, "sessions(run, ...) or metric_history(run, metric) for what it names.")
+        names = ("finding_id", "severity", "status", "rule", "title", "first_step", "last_step", "remedy")
+        rows = [{name: finding.get(name) for name in names} for finding in found[:_MAX_ROWS]]
+        follow = (
+            "findings(run, finding_id) for the evidence of one." if rows else "step_breakdown(run): nothing is wrong."
+        )
+        return _answer({"run_id": source.run_id, "total": len(found), "findings": rows}, follow)
+
+    def step_breakdown(self, run: str | None = None, last_steps: int = 5, role: str | None = None) -> str:
+        """Show where the time of the last finished steps went, in seconds, on an average lane of a role."""
+        with self._open(run) as source:
+            steps = source.ask("steps", limit=max(1, min(last_steps + 1, 100)))
+            found: dict[str, Any] = {"steps": []}
+            if steps:
+                numbers = [step["step"] for step in steps]
+                found = source.ask("steps/breakdown", first=min(numbers), last=max(numbers), role=role)
+        rows = [
+            {
+                "step": step["step"],
+                "seconds": _seconds(step["end_ns"] - step["start_ns"]),
+                "idle": _seconds(step["idle_ns"]),
+                **{phase["name"]: _seconds(phase["wall_ns"]) for phase in step["phases"]},
+            }
+            for step in found["steps"][-max(1, last_steps) :]
+        ]
+        answer = {"run_id": source.run_id, "role": found.get("role"), "steps": rows}
+        return _answer(answer, "hotspots(run, step) for the spans of one step, sessions(run, step) for its samples.")
+
+    def metric_history(
+        self, metric: str | None = None, run: str | None = None, group_by: str | None = None, last_steps: int = 30
+    ) -> str:
+        """Show a metric by training step; without a metric, list the metrics. group_by is a label, such as role."""
+        from rl_insight.reader.run import Run
+
+        with self._open(run) as source:
+            opened = Run(source)
+            known = [row["name"] for row in opened.metrics()]
+            if metric is None:
+                return _answer({"run_id": source.run_id, "metrics": known[:500]}, "metric_history(metric, run) of one.")
+            if metric not in known:
+                raise InsightError(f"{source.run_id} has no metric {metric!r}: metric_history() lists them.")
+            rows = opened.metric(metric, group_by=[group_by] if group_by else ()).to_dicts()
+        newest = sorted({row["step"] for row in rows})[-max(1, min(last_steps, 500)) :]
+        kept = [row for row in rows if newest and row["step"] >= newest[0]][: 20 * _MAX_ROWS]
+        answer = {"run_id": source.run_id, "metric": metric, "steps_in_all": len({row["step"] for row in rows})}
+        return _answer({**answer, "values": kept}, "group_by='rank' or 'role' to compare processes.")
+
+    def sessions(
+        self,
+        run: str | None = None,
+        step: int | None = None,
+        status: str | None = None,
+        order: str = "total_s",
+        limit: int = 10,
+    ) -> str:
+        """List sessions (samples), the largest by `order` first: where their time went, how they ended, rewards."""
+        with self._open(run) as source:
+            found = source.ask(
+                "sessions",
+                first_step=step,
+                last_step=step,
+                status=None if status is None else [status],
+                order=order,
+                limit=_rows(limit),
+                detail="brief",
+            )
+        answer = {"run_id": source.run_id, **found}
+        return _answer(answer, "open_work(run) for those that have not ended, sql(...) to count them.")
+
+    def open_work(self, run: str | None = None) -> str:
+        """Show what has not ended: spans by name and sessions, the oldest first. Look here when a run hangs."""
+        with self._open(run) as source:
+            work = source.ask("open/work")
+            waiting = source.ask("sessions/in_flight", limit=_MAX_ROWS)
+        answer = {"run_id": source.run_id, "open_spans": work[:_MAX_ROWS], "sessions_in_flight": waiting}
+        return _answer(answer, "findings(run): a stall names its culprit, and the stacks of processes where recorded.")
+
+    def hotspots(
+        self, run: str | None = None, step: int | None = None, group_by: Literal["name", "role", "name_role"] = "name"
+    ) -> str:
+        """Show which spans take the time, of one step or of the whole run; durations are in seconds."""
+        with self._open(run) as source:
+            found = source.ask("hotspots", step=step, group_by=group_by, limit=20)
+        rows = [
+            {"name": spot["name"], "role": spot["role"], "count": spot["count"], "errors": spot["errors"]}
+            | {key.removesuffix("_ns"): _seconds(spot[key]) for key in ("wall_ns", "p50_ns", "p99_ns", "max_ns")}
+            for spot in found
+        ]
+        return _answer({"run_id": source.run_id, "hotspots": rows}, "step_breakdown(run) for time by step.")
+
+    def sql(self, query: str, run: str | None = None) -> str:
+        """Run one read-only SELECT (DuckDB) on spans, sessions, events, logs, samples, processes, findings."""
+        with self._open(run) as source:
+            found = source.sql(query, timeout_s=10.0, max_rows=_MAX_ROWS)
+        answer = {"run_id": source.run_id, "columns": found["columns"], "rows": found["rows"]}
+        follow = "There were more rows: aggregate, or narrow it." if found["truncated"] else "Nothing was cut off."
+        return _answer(answer, follow)
+
+    def _open(self, run: str | None) -> Any:
+        from contextlib import closing
+
+        from rl_insight.reader.opening import open_source
+
+        return closing(open_source(self._place, run))
+
+
+def _rows(limit: int) -> int:
+    return max(1, min(limit, _MAX_ROWS))
+
+
+def _seconds(nanoseconds: float) -> float:
+    return float(f"{nanoseconds / 1e9:.4g}")
+
+
+def _answer(found: dict[str, Any], follow: str) -> str:
+    """Return an answer as compact JSON; long texts are cut, so that it stays short."""
+    return json.dumps(_short({**found, "next": follow}), separators=(",", ":"))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return value[:_MAX_TEXT] if isinstance(value, str) else value

@@ -1,0 +1,131 @@
+"""`rl-insight top`: a run, live, in a terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from rl_insight.cli.completion import complete_run
+from rl_insight.cli.console import say
+from rl_insight.cli.frame import VIEWS, draw, read
+from rl_insight.cli.opening import DataDir
+from rl_insight.cli.place import place_of
+from rl_insight.errors import ConfigError, InsightError
+
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME = "\x1b[H"
+_CLEAR_LINE = "\x1b[K"
+_DEFAULT_SIZE = (80, 24)
+
+
+def top(
+    run: Annotated[
+        str | None, typer.Argument(help="The run; default the one that began last.", autocompletion=complete_run)
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    view: Annotated[str, typer.Option(help=f"What to show first: {', '.join(VIEWS)}.")] = "overview",
+    interval: Annotated[float, typer.Option(help="Seconds between two frames.", min=0.2, max=3600)] = 2.0,
+    data_dir: DataDir = None,
+) -> None:
+    """Watch a run in a terminal: steps, metrics, open work, findings, processes. Keys: 1-4 view, n/p run, q quit."""
+    if view not in VIEWS:
+        raise ConfigError(f"view {view!r} is unknown: it must be one of {', '.join(VIEWS)}.")
+    screen = Screen(data_dir, run, view)
+    try:
+        if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            for line in screen.frame():
+                say(line.rstrip())
+            return
+        with _full_screen():
+            screen.watch(interval)
+    finally:
+        screen.close()
+
+
+class Screen:
+    """The run and the view on the screen."""
+
+    def __init__(self, data_dir: str | None, run: str | None, view: str) -> None:
+        from rl_insight.reader.opening import open_source
+
+        self._place = place_of(data_dir)
+        self._source = open_source(self._place, run)
+        self._view = view
+
+    def frame(self) -> list[str]:
+        """Return the lines to show now; a server that is away for a while is a line, too."""
+        width, height = shutil.get_terminal_size(_DEFAULT_SIZE)
+        try:
+            return draw(read(self._source, self._view), max(width, 40), max(height, 10))
+        except InsightError as error:
+            lines = [f" {self._source.run_id}", "", f" {error}", "", " Trying again. q quits."]
+            return [line[:width] for line in lines] + [""] * (height - len(lines))
+
+    def watch(self, interval: float) -> None:
+        """Draw until `q` or Ctrl+C."""
+        while True:
+            shown = (_CLEAR_LINE + "\r\n").join(self.frame())
+            sys.stdout.write(_HOME + shown + _CLEAR_LINE)
+            sys.stdout.flush()
+            if not self._obey(_key(interval)):
+                return
+
+    def _obey(self, key: str) -> bool:
+        if key in {"q", "Q", "\x03", "\x04"}:
+            return False
+        if key.isdecimal() and 1 <= int(key) <= len(VIEWS):
+            self._view = VIEWS[int(key) - 1]
+        elif key in {"n", "p"}:
+            self._change_run(1 if key == "n" else -1)
+        return True
+
+    def _change_run(self, by: int) -> None:
+        from rl_insight.reader.opening import list_runs, open_source
+
+        try:
+            known = [row["run_id"] for row in list_runs(self._place) if not row.get("problem")]
+            place = known.index(self._source.run_id) if self._source.run_id in known else 0
+            source = open_source(self._place, known[(place + by) % len(known)])
+        except InsightError:
+            return  # the next frame says what is wrong with the server
+        self._source.close()
+        self._source = source
+
+    def close(self) -> None:
+        """Let go of the run."""
+        self._source.close()
+
+
+@contextmanager
+def _full_screen() -> Iterator[None]:
+    """Use the alternate screen and get keys one by one; the terminal is as before afterwards, whatever happens."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    sys.stdout.write(_ENTER)
+    try:
+        tty.setcbreak(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+
+
+def _key(timeout_s: float) -> str:
+    """Return the key that is pressed within a time, else an empty text; a closed terminal is `q`."""
+    until = time.monotonic() + timeout_s
+    ready, _, _ = select.select([sys.stdin], [], [], max(0.0, until - time.monotonic()))
+    if not ready:
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode("utf-8", "replace") or "q"

@@ -1,0 +1,120 @@
+"""`rl-insight mcp`, asked by the SDK's client: over stdio and over HTTP."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rl_insight.cli import main
+
+mcp = pytest.importorskip("mcp")
+
+
+def environment(**more):
+    return {name: value for name, value in os.environ.items() if not name.startswith("RL_INSIGHT_")} | more
+
+
+def ask(place, *calls):
+    """Start the server as an agent does, and return what it answers to each call."""
+
+    async def talk():
+        words = ["-m", "rl_insight.cli", "mcp", "--data-dir", str(place)]
+        program = mcp.StdioServerParameters(command=sys.executable, args=words, env=environment())
+        async with mcp.stdio_client(program) as streams, mcp.ClientSession(*streams) as session:
+            await session.initialize()
+            tools = {tool.name for tool in (await session.list_tools()).tools}
+            return tools, [await session.call_tool(name, arguments) for name, arguments in calls]
+
+    return asyncio.run(talk())
+
+
+def value(result):
+    assert not getattr(result, "is_error", getattr(result, "isError", False)), result
+    return json.loads(result.content[0].text)
+
+
+def test_an_agent_finds_its_way_from_the_runs_to_the_rows(place):
+    tools, results = ask(
+        place,
+        ("list_runs", {}),
+        ("summary", {"run": "grpo-7b"}),
+        ("findings", {}),
+        ("step_breakdown", {"run": "ppo", "last_steps": 2}),
+        ("metric_history", {"metric": "reward", "run": "ppo", "last_steps": 3}),
+        ("metric_history", {}),
+        ("sessions", {"status": "failed", "limit": 2}),
+        ("open_work", {}),
+        ("hotspots", {"step": 3}),
+        ("sql", {"query": "SELECT count(*) AS n FROM spans WHERE name = 'update'", "run": "ppo"}),
+    )
+    assert tools >= {"list_runs", "summary", "findings", "step_breakdown", "metric_history", "sessions", "sql"}
+    runs, summary, findings, steps, history, metrics, sessions, work, spots, rows = map(value, results)
+    assert [row["run_id"] for row in runs["runs"]] == ["grpo-7b-b", "grpo-7b-a", "ppo-1"]
+    assert summary["run_id"] == "grpo-7b-b"
+    assert findings["run_id"] == "grpo-7b-b"
+    assert {"rollout", "update", "idle", "seconds"} <= steps["steps"][-1].keys()
+    assert [row["value"] for row in history["values"]] == [0.3, 0.4, 0.5]
+    assert "reward" in metrics["metrics"]
+    assert (sessions["total"], len(sessions["sessions"])) == (6, 2)
+    assert work["open_spans"] == []
+    assert {row["name"] for row in spots["hotspots"]} >= {"rollout"}
+    assert rows["rows"] == [[6]]
+    assert all(json.loads(result.content[0].text)["next"] for result in results)
+    assert max(len(result.content[0].text) for result in results) < 20_000
+
+
+def test_a_question_that_cannot_be_answered_says_why(place):
+    _, results = ask(
+        place,
+        ("summary", {"run": "nope"}),
+        ("metric_history", {"metric": "nope"}),
+        ("findings", {"finding_id": "nope"}),
+        ("sql", {"query": "DROP TABLE spans"}),
+    )
+    texts = [result.content[0].text for result in results]
+    assert "there is no run 'nope'" in texts[0]
+    assert "has no metric 'nope'" in texts[1]
+    assert "there is no finding 'nope'" in texts[2]
+    assert "only SELECT is allowed" in texts[3]
+
+
+def test_agents_elsewhere_ask_over_http(served, wait_until):
+    from mcp.client.streamable_http import streamable_http_client
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["mcp", "--transport", "http", "--port", str(port), "--data-dir", str(served)]
+    with subprocess.Popen([sys.executable, "-m", "rl_insight.cli", *words], env=environment()) as program:
+        try:
+
+            def is_open():
+                with socket.socket() as connection:
+                    return connection.connect_ex(("127.0.0.1", port)) == 0
+
+            wait_until(is_open, 30.0)
+
+            async def talk():
+                async with (
+                    streamable_http_client(f"http://127.0.0.1:{port}/mcp") as streams,
+                    mcp.ClientSession(*streams[:2]) as session,
+                ):
+                    await session.initialize()
+                    return await session.call_tool("list_runs", {"limit": 1})
+
+            assert value(asyncio.run(talk()))["runs"][0]["run_id"] == "grpo-7b-b"
+        finally:
+            program.terminate()
+            program.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["--transport", "smoke"], "stdio or http"), (["--host", "0.0.0.0"], "asks for no token")]
+)
+def test_bad_settings_are_refused(words, said, capsys):
+    assert main(["mcp", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""Commands on runs: by id, prefix and experiment, here and on another server; exit codes and sentences."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rl_insight.cli import main
+from rl_insight.cli.app import COMMANDS, LOCAL, build
+from rl_insight.cli.completion import complete_run
+from tests.reader.recorded import STEPS, record, start_server, stop_server
+
+TOKEN = "0123456789abcdef0123"
+
+
+@pytest.fixture
+def said(capsys):
+    def run(*words):
+        capsys.readouterr()
+        code = main(list(words))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["import", ".", "--format", "foo"], 2, "format 'foo' is unknown: it must be one of auto, rli"),
+        (["export", "-o", "x", "--format", "foo"], 2, "format 'foo' is unknown"),
+        (["sessions", "--order", "foo"], 2, "cannot sort by 'foo': choose one of"),
+        (["sessions", "--status", "foo"], 2, "status 'foo' is unknown: it must be one of pending, accepted"),
+        (["sessions", "--scope", "foo"], 2, "scope 'foo' is unknown"),
+        (["export", "-o", "x", "--lane", "nope", "--run", "ppo"], 1, "nothing was written: no spans, events or logs"),
+        (["export", "-o", "x", "--step", "99"], 1, "of grpo-7b-b match these conditions"),
+        (["report", "--scope", "step=99"], 1, "nothing was written: there are no spans in step 99 of grpo-7b-b."),
+        (["runs", "delete", "nope"], 1, "there is no run 'nope'"),
+        (["runs", "delete", "grp", "--yes"], 1, "'grp' is the beginning of 2 runs"),
+        (["runs", "show", "gpro-7b"], 1, "Did you mean 'grpo-7b'?"),
+        (["import", "empty"], 1, "nothing was imported: empty has no files of a known kind."),
+        (["hotspots", "--scope", "step=99"], 0, "There are no spans in step 99 of grpo-7b-b."),
+        (["sessions", "--status", "lost"], 0, "There are no lost sessions in the latest step of grpo-7b-b."),
+        (["export", "-o", "x", "--start", "yesterday"], 2, "cannot parse 'yesterday' as a time"),
+        (["runs", "list", "--server", "http://127.0.0.1:9"], 1, "http://127.0.0.1:9 does not answer"),
+        (["runs", "list", "--server", "http://a", "--data-dir", "b"], 2, "either --server or --data-dir"),
+        (["runs", "list", "--server", "node7"], 2, "is not an http or https URL"),
+    ],
+)
+def test_exit_codes_and_sentences(words, code, sentence, place, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(place))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    found, out, err = said(*words)
+    assert (found, sentence in " ".join((out + err).split())) == (code, True), out + err
+    assert not (tmp_path / "x").exists()
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_is_not_deleted_without_a_yes(place, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(place))
+    for answer in ("n\n", ""):
+        done = subprocess.run(
+            [sys.executable, "-m", "rl_insight.cli", "runs", "delete", "ppo"],
+            input=answer,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "run ppo-1 was not deleted" in done.stderr
+
+
+def test_the_environment_names_a_remote_server(server_url, said, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_SERVER_URL", server_url)
+    code, out, _ = said("runs", "list", "--json")
+    assert (code, [row["run_id"] for row in json.loads(out)]) == (0, ["grpo-7b-b", "grpo-7b-a", "ppo-1"])
+    assert json.loads(said("sessions", "--run", "ppo", "--scope", "all", "--json")[1])["total"] == 4 * STEPS
+    assert {row["name"] for row in json.loads(said("hotspots", "--run", "grpo-7b", "--json")[1])} >= {"rollout"}
+    assert json.loads(said("runs", "show", "pp", "--json")[1])["run_id"] == "ppo-1"
+    assert json.loads(said("server", "status", "--json")[1])["url"] == server_url
+
+
+def test_questions_copy_no_run_file(server_url, said, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the run file was copied")
+
+    monkeypatch.setattr("rl_insight.cli.transfer.RunTransfer.download_run", refuse)
+    for words in (["hotspots"], ["sessions"], ["runs", "show", "ppo"]):
+        assert said(*words, "--server", server_url)[0] == 0
+
+
+def test_a_server_with_a_token_and_a_certificate(tmp_path, said, monkeypatch):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    directory = tmp_path / "data"
+    monkeypatch.setenv("RL_INSIGHT_TOKEN", TOKEN)
+    start_server(directory, f"tls_cert={certificate}", f"tls_key={key}", f"token={TOKEN}")
+    try:
+        from rl_insight.reader.places import local_server
+
+        url = local_server(directory).url
+        monkeypatch.delenv("RL_INSIGHT_TOKEN")
+        assert "CERTIFICATE_VERIFY_FAILED" in said("runs", "list", "--server", url)[2]
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        code, _, err = said("runs", "list", "--server", url)
+        assert (code, "Give its token: --token, or RL_INSIGHT_TOKEN." in err) == (1, True), err
+        assert said("runs", "list", "--server", url, "--token", TOKEN)[:2] == (0, f"There are no runs on {url} yet.\n")
+    finally:
+        stop_server(directory)
+
+
+def test_ids_stay_whole_in_a_narrow_terminal(place, said, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = said("runs", "list", "--data-dir", str(place))
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["run", "grpo-7b-b", "grpo-7b-a", "ppo-1"]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_names_stay_whole_in_a_narrow_terminal(place, said, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    out = said("hotspots", "--scope", "all", "--data-dir", str(place))[1]
+    assert "update_critic" in out
+    assert max(map(len, out.splitlines()[:-1])) <= 60
+
+
+def test_an_import_that_creates_nothing_says_so(tmp_path, said, monkeypatch):
+    directory = tmp_path / "data"
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(directory))
+    file = tmp_path / "sessions-r0.jsonl"
+    phases = {"generate": [{"start_ts": 1.7e9, "end_ts": 1.7e9 + 1}]}
+    file.write_text(json.dumps({"session_id": 1, "status": "accepted", "submit_ts": 1.7e9, "phases": phases}) + "\n")
+    start_server(directory)
+    try:
+        assert said("import", str(file), "--run", "first")[0] == 0
+        code, _, err = said("import", str(file), "--run", "second")
+        runs = {row["run_id"] for row in json.loads(said("runs", "list", "--json")[1])}
+        assert (code == 0) == ("second" in runs)
+        assert code == 0 or "run second was not created: the server has these records already" in err
+    finally:
+        stop_server(directory)
+
+
+def test_every_command_that_asks_a_server_takes_its_address():
+    waiting = [((), build())]
+    for path, command in waiting:
+        waiting += [((*path, name), sub) for name, sub in getattr(command, "commands", {}).items()]
+        is_local = path[:1] == ("server",) and path[1:2] in {("start",), ("stop",), ("logs",), ("install",)}
+        if getattr(command, "commands", None) or is_local or path[0] in LOCAL:
+            continue
+        options = {option for parameter in command.params for option in getattr(parameter, "opts", ())}
+        assert {"--server", "--token"} <= options, path
+    assert len(waiting) > len(COMMANDS)
+
+
+def test_flags_take_no_value_in_help(said, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    line = next(line for line in said("runs", "list", "--help")[1].splitlines() if "--json" in line)
+    assert "bool" not in line.lower()
+
+
+def test_the_shell_completes_runs_and_experiments(served, monkeypatch):
+    monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(served))
+    assert complete_run("grpo") == ["grpo-7b-b", "grpo-7b", "grpo-7b-a"]
+    monkeypatch.setenv("RL_INSIGHT_SERVER_URL", "http://127.0.0.1:9")
+    assert complete_run("grpo") == []
+
+
+def test_a_run_recorded_now_is_the_latest(served, said):
+    record(served, "zz-early", "other")
+    assert json.loads(said("runs", "list", "--data-dir", str(served), "--json")[1])[0]["run_id"] == "zz-early"
+    assert said("runs", "delete", "zz", "--yes", "--data-dir", str(served))[0] == 0

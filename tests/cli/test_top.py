@@ -1,0 +1,131 @@
+"""`rl-insight top`: one frame, and live in a pseudo-terminal."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from rl_insight.cli import main
+from rl_insight.cli.frame import VIEWS, draw, sparkline
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A program in a pseudo-terminal of 80 by 24."""
+
+    def __init__(self, *words):
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        environment = {name: text for name, text in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        self.program = subprocess.Popen(
+            [sys.executable, "-m", "rl_insight.cli", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
+        )
+        self.raw = ""
+
+    def wait_for(self, text, timeout_s=40.0):
+        until = time.monotonic() + timeout_s
+        seen = ""
+        while text not in ESCAPE.sub("", seen):
+            ready, _, _ = select.select([self._master], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"{text!r} did not appear: {seen!r}"
+            seen += os.read(self._master, 65_536).decode("utf-8", "replace")
+        self.raw += seen
+        return ESCAPE.sub("", seen)
+
+    def press(self, key):
+        os.write(self._master, key.encode())
+
+    def close(self):
+        if self.program.poll() is None:
+            self.program.kill()
+        self.program.wait(10)
+        os.close(self._master)
+        os.close(self.slave)
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def start(*words):
+        opened.append(Terminal(*words))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_one_frame_fits_80_by_24(place, view, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    assert main(["top", "grpo-7b", "--once", "--view", view, "--data-dir", str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 24
+    assert max(map(len, lines)) <= 80
+    assert "grpo-7b-b" in lines[0]
+    assert "q quit" in lines[-1]
+    text = "\n".join(lines)
+    if view == "overview":
+        assert re.search(r"step time +\d", text)
+        assert re.search(r"reward +0\.\d+ +[▁▂▃▄▅▆▇█]+", text)
+        assert "rollout" in text
+
+
+def test_keys_change_view_and_run_and_the_terminal_is_restored(place, terminal):
+    shown = terminal("top", "grpo-7b", "--interval", "0.2", "--data-dir", str(place))
+    shown.wait_for("step time")
+    shown.press("4")
+    shown.wait_for("1 processes")
+    shown.press("n")
+    shown.wait_for("grpo-7b-a")
+    shown.press("p")
+    shown.wait_for("grpo-7b-b")
+    shown.press("q")
+    shown.wait_for("")
+    assert shown.program.wait(20) == 0
+    assert "\x1b[?1049h" in shown.raw
+    assert termios.tcgetattr(shown.slave)[3] == shown.before[3]
+
+
+def test_ctrl_c_ends_it(place, terminal):
+    shown = terminal("top", "--data-dir", str(place))
+    shown.wait_for("q quit")
+    shown.press("\x03")
+    assert shown.program.wait(20) in {0, 130}
+    assert termios.tcgetattr(shown.slave)[3] == shown.before[3]
+
+
+def test_an_unknown_view_is_a_usage_error(capsys):
+    assert main(["top", "--view", "nothing"]) == 2
+    assert "it must be one of overview" in capsys.readouterr().err
+
+
+def test_a_thousand_processes_fit():
+    rows = [
+        {"state": "live", "role": "rollout", "rank": rank, "host": f"node{rank}", "silent_s": float(rank)}
+        for rank in range(1_000)
+    ]
+    rows[500]["state"] = "silent"
+    summary = {"last_step": 3, "sessions": 0}
+    frame = draw(
+        {"view": "processes", "run_id": "r", "time": "12:00:00", "summary": summary, "processes": rows}, 80, 24
+    )
+    assert len(frame) == 24
+    assert "silent" in frame[3]
+
+
+def test_sparklines_leave_out_what_is_not_a_number():
+    assert sparkline([0.0, float("nan"), 1.0], 5) == "▁█"
