@@ -22,11 +22,13 @@ def served(tmp_path_factory):
     """A data directory with a running server: runs grpo-7b-a, grpo-7b-b (began last), ppo-1."""
     directory = tmp_path_factory.mktemp("served")
     start_server(directory, "sql.enabled=true")
-    record(directory, "ppo-1", "ppo")
-    record(directory, "grpo-7b-a")
-    record(directory, "grpo-7b-b")
-    yield directory
-    stop_server(directory)
+    try:
+        record(directory, "ppo-1", "ppo")
+        record(directory, "grpo-7b-a")
+        record(directory, "grpo-7b-b")
+        yield directory
+    finally:
+        stop_server(directory)
 
 
 @pytest.fixture(scope="session")

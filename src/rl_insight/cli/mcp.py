@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -61,8 +63,22 @@ def build_server(place: Place) -> MCPServer:
         tools.hotspots,
         tools.sql,
     ):
-        server.tool(structured_output=False)(tool)
+        server.tool(structured_output=False)(_explained(tool))
     return server
+
+
+def _explained(tool: Callable[..., str]) -> Callable[..., str]:
+    """Have the agent read why a question cannot be answered; of other exceptions it is told nothing."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @functools.wraps(tool)
+    def run(*arguments: Any, **options: Any) -> str:
+        try:
+            return tool(*arguments, **options)
+        except InsightError as error:
+            raise ToolError(str(error)) from error
+
+    return run
 
 
 class RunTools:
