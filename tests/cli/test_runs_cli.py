@@ -85,7 +85,7 @@ def test_deleting_asks_first(data_dir, capsys, monkeypatch):
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert main(["runs", "delete", "first"]) == 130
+    assert main(["runs", "delete", "first"]) == 1
     assert main(["runs", "show", "first"]) == 0
 
 
@@ -93,7 +93,7 @@ def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys, report_b
     assert main(["hotspots", "--run", "first", "--json"]) == 0
     assert [spot["name"] for spot in json.loads(capsys.readouterr().out)] == ["work"]
     assert main(["hotspots", "--run", "first", "--scope", "step=9"]) == 0
-    assert "no spans in this scope" in capsys.readouterr().out
+    assert "There are no spans in step 9 of first." in capsys.readouterr().out
     assert main(["hotspots"]) == 0
     shown = capsys.readouterr().out
     assert " 1 s " in shown
@@ -115,11 +115,11 @@ def test_reports_and_tables_of_the_last_run(data_dir, tmp_path, capsys, report_b
         (["hotspots", "--by", "colour"], 2, "cannot group by"),
         (["hotspots"], 1, "there are no runs in"),
         (["export", "-o", "x", "--format", "xml"], 2, "must be one of chrome"),
-        (["export", "-o", "x", "--start", "soon"], 2, "is no moment"),
+        (["export", "-o", "x", "--start", "soon"], 2, "cannot parse"),
         (["report", "nothing.jsonl"], 1, "no file or directory nothing.jsonl. A run is chosen"),
         (["report", "x.jsonl", "--run", "y"], 2, "not both"),
         (["import", "nothing.jsonl"], 1, "there is no such file"),
-        (["runs", "list"], 0, "There are no runs yet"),
+        (["runs", "list"], 0, "There are no runs in"),
         (["runs", "show", "x"], 1, "there is no run 'x'"),
     ],
 )

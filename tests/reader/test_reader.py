@@ -231,3 +231,10 @@ def test_a_local_server_lends_its_token_to_its_own_address_alone(served, monkeyp
     assert find_place(local.url) == local
     assert find_place("http://elsewhere:1") == Server("http://elsewhere:1")
     assert find_place("http://elsewhere:1", "t" * 16) == Server("http://elsewhere:1", "t" * 16)
+
+
+def test_a_run_that_is_being_read_is_never_taken_for_damaged(files):
+    with insight.open_run("ppo", data_dir=files):
+        assert {row["run_id"] for row in insight.runs(data_dir=files)} == {"grpo-7b-b", "grpo-7b-a", "ppo-1"}
+    assert not list((files / "runs").glob("*corrupt*"))
+    assert not next(row for row in insight.runs(data_dir=files) if row["run_id"] == "ppo-1")["problem"]

@@ -10,7 +10,7 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -93,14 +93,12 @@ class Screen:
     def _change_run(self, by: int) -> None:
         from rl_insight.reader.opening import list_runs, open_source
 
-        try:
+        run_id = self._source.run_id
+        self._source.close()  # a file that this process reads cannot be listed
+        with suppress(InsightError):  # the next frame says what is wrong with the server
             known = [row["run_id"] for row in list_runs(self._place) if not row.get("problem")]
-            place = known.index(self._source.run_id) if self._source.run_id in known else 0
-            source = open_source(self._place, known[(place + by) % len(known)])
-        except InsightError:
-            return  # the next frame says what is wrong with the server
-        self._source.close()
-        self._source = source
+            place = known.index(run_id) if run_id in known else 0
+            self._source = open_source(self._place, known[(place + by) % len(known)])
 
     def close(self) -> None:
         """Let go of the run."""

@@ -56,6 +56,8 @@ def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exce
         return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
     if "lock on file" in text:
         return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
+    if "different configuration" in text:
+        return StoreBusyError(f"cannot open {path}: this process has it open for reading. Close that first.")
     if "Too many open files" in text:
         return StoreBusyError(_TOO_MANY_FILES.format(path=path))
     if "Permission denied" in text or "Read-only file system" in text:
