@@ -753,6 +753,30 @@ def test_sessions_are_listed_and_sorted(store):
         ids(order="phases; --")
 
 
+def test_sessions_are_found_by_reward_tokens_version_and_reason(store):
+    def session(number, **fields):
+        return queries.Session(session_id=f"s{number}", status="accepted", submit_ts=float(number), **fields)
+
+    some = [
+        session(1, reward=0.1, tokens=64, model_version="7"),
+        session(2, reward=-1.0, tokens=4096, reason="Tool timeout"),
+        session(3),
+    ]
+    _write_sessions(store, some)
+    for conditions, expected in (
+        ({"most_reward": 0.05}, ["s2"]),
+        ({"least_reward": 0.1}, ["s1"]),
+        ({"least_reward": -1.0, "most_reward": 0.1}, ["s2", "s1"]),
+        ({"least_tokens": 65}, ["s2"]),
+        ({"most_tokens": 64}, ["s1"]),
+        ({"model_version": "7"}, ["s1"]),
+        ({"reason": "timeout"}, ["s2"]),
+    ):
+        with store.reader() as cursor:
+            found, total = queries.sessions(cursor, **conditions)
+        assert ([one.session_id for one in found], total) == (expected, len(expected)), conditions
+
+
 def test_sessions_are_listed_with_as_much_detail_as_is_wanted(store):
     phases = {"generate": [{"start_ts": 1.0, "end_ts": 3.0, "outcome": "ok", "payload": {"tokens": 9}}]}
     whole = queries.Session(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -54,6 +56,12 @@ def test_the_page_keeps_its_run_and_outlives_the_server(page, server, shown, wai
     wait_until(lambda: shown() == "Latest run: second")
     page.reload()
     assert shown() == "Latest run: second"
+
+    page.get_by_role("navigation", name="Views").get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name=re.compile("Telemetry")).click()
+    table = page.get_by_role("table", name="Processes")
+    table.get_by_text(socket.gethostname()).first.wait_for()
+    table.get_by_text("ended", exact=True).wait_for()
 
     page.wait_for_timeout(2500)  # the other views are loaded by then
     server.kill()

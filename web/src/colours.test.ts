@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { PALETTE, colourOfName, colourOfStatus, colourOfStep, distinctColours, isWaiting, textOn } from "./colours";
+import { PALETTE, colourOfName, colourOfStatus, colourOfStep, isWaiting, textOn } from "./colours";
 
 test("a name has the same colour whenever it is asked for", () => {
   const names = Array.from({ length: 200 }, (_, index) => `span ${index}`);
@@ -16,11 +16,14 @@ test("waiting is grey, whatever it waits for", () => {
   expect(isWaiting("await_tool_result")).toBe(false);
 });
 
-test("names shown together have different colours as far as there are any", () => {
-  const names = ["rollout", "rollout.sample", "rollout_step", "agent", "produce"];
-  expect(new Set(distinctColours(names).values()).size).toBe(names.length);
-  const many = Array.from({ length: 100 }, (_, index) => `n${index}`);
-  expect(distinctColours(many).size).toBe(100);
+test.each([
+  ["sync_weights", "save_checkpoint"],
+  ["train_step", "update_actor"],
+  ["forward", "compute_log_prob"],
+  ["generate", "toolcall"],
+  ["compute_log_prob", "compute_advantage"],
+])("%s and %s, which follow each other, differ", (one, other) => {
+  expect(colourOfName(one)).not.toBe(colourOfName(other));
 });
 
 test("neighbouring steps differ, also negative ones", () => {
@@ -36,4 +39,17 @@ test("text is dark on light colours and light on dark ones", () => {
   expect(textOn("#ffffff")).toBe("#101418");
   expect(textOn("#000000")).toBe("#ffffff");
   expect(textOn("#0072b2")).toBe("#ffffff");
+});
+
+function luminance(colour: string): number {
+  const channel = (from: number) => {
+    const share = Number.parseInt(colour.slice(from, from + 2), 16) / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  };
+  return 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5);
+}
+
+test.each(PALETTE)("text on %s can be read", (colour) => {
+  const [light, dark] = [luminance(colour), luminance(textOn(colour))].sort((one, other) => other - one);
+  expect((light! + 0.05) / (dark! + 0.05)).toBeGreaterThanOrEqual(4.3);
 });

@@ -34,14 +34,18 @@ const KNOWN: readonly (readonly [RegExp, string])[] = [
   [WAITING_NAME, WAITING],
   [/tool/i, "#d55e00"],
   [/(reward|score|verif|judge)/i, "#cc79a7"],
-  [/(weight|sync|broadcast|checkpoint|load|save)/i, "#7a6fd0"],
+  [/(checkpoint|load|save)/i, "#8a5a9e"],
+  [/(weight|sync|broadcast)/i, "#7a6fd0"],
   [/(rollout|produce|agent|session|trajector|episode)/i, "#0072b2"],
   [/(execut)/i, "#336699"],
   [/prefill/i, "#44aa99"],
   [/(generat|decode|infer|sampl)/i, "#56b4e9"],
   [/(backward)/i, "#b35a00"],
-  [/(forward|log_?prob|advantage)/i, "#b5a642"],
-  [/(train|update|optim|actor|policy)/i, "#e69f00"],
+  [/(log_?prob)/i, "#997700"],
+  [/advantage/i, "#5b8c2a"],
+  [/(forward)/i, "#b5a642"],
+  [/(update|optim)/i, "#e69f00"],
+  [/(train|actor|policy)/i, "#c98b5e"],
   [/(queue|buffer|enqueue)/i, "#44aa99"],
   [/(data|batch|tokeni[sz])/i, "#009e73"],
 ];
@@ -82,23 +86,6 @@ export function colourOfIndex(index: number): string {
   return PALETTE[index % PALETTE.length]!;
 }
 
-/** Colours for a set of names shown together: the name's own colour, unless another of the set already has it. */
-export function distinctColours(names: readonly string[]): Map<string, string> {
-  const found = new Map<string, string>();
-  const taken = new Set<string>();
-  for (const name of names) {
-    let colour = colourOfName(name);
-    if (colour !== WAITING) {
-      for (let tries = 0; taken.has(colour) && tries < PALETTE.length; tries += 1) {
-        colour = PALETTE[(PALETTE.indexOf(colour) + 1) % PALETTE.length]!;
-      }
-    }
-    taken.add(colour);
-    found.set(name, colour);
-  }
-  return found;
-}
-
 /** The colour of a training step: neighbours differ clearly. */
 export function colourOfStep(step: number | null): string {
   return step === null ? WAITING : PALETTE[(((step * 5) % PALETTE.length) + PALETTE.length) % PALETTE.length]!;
@@ -113,5 +100,5 @@ export function colourOfStatus(status: string): string {
 export function textOn(colour: string): string {
   const channel = (from: number) => (Number.parseInt(colour.slice(from, from + 2), 16) / 255) ** 2.2;
   const luminance = 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5);
-  return luminance > 0.3 ? "#101418" : "#ffffff";
+  return luminance > 0.18 ? "#101418" : "#ffffff";
 }

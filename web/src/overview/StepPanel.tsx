@@ -5,7 +5,7 @@ import { EmptyState } from "../components/EmptyState";
 import { NumberField } from "../components/NumberField";
 import { Panel } from "../components/Panel";
 import { Choice } from "../components/Select";
-import { colourOfName, distinctColours } from "../colours";
+import { colourOfName } from "../colours";
 import { formatSeconds, formatShare, shorten } from "../units";
 import { linkTo, navigate, useUrlState } from "../url";
 import { useQuery } from "../useQuery";
@@ -31,10 +31,9 @@ export function StepPanel({ run, steps, until, onUntil }: Props) {
   );
   const { x, series, sums } = useMemo(() => {
     const bars = barsOf(data ?? { role: "", roles: [], steps: [] });
-    const colours = distinctColours(bars.phases.map((phase) => phase.name));
     return {
       x: bars.steps,
-      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, colour: colours.get(name)! })),
+      series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, colour: colourOfName(name) })),
       sums: bars.phases.map(({ seconds }) => seconds.reduce((sum, value) => sum + value, 0)),
     };
   }, [data]);

@@ -1,7 +1,8 @@
 import { type ProcessHealth, type Step, api } from "../api";
 import { useLive } from "../live";
 import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
-import { nowMs } from "../reportFacts";
+import { ViewLink } from "../components/ViewLink";
+import { nowMs, reportFacts } from "../reportFacts";
 import { useQuery } from "../useQuery";
 import { median, slowdown, stepSeconds } from "./stepTimes";
 
@@ -111,6 +112,7 @@ function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
           : `${worst.role} ${worst.rank ?? ""} ${worst.state} for ${formatSeconds(worst.silent_s)}`
       }
       tone={worst === undefined ? "good" : "bad"}
+      view="processes"
     />
   );
 }
@@ -129,8 +131,9 @@ function TelemetryTile({ processes }: { processes: readonly ProcessHealth[] }) {
     <Tile
       title="Telemetry"
       value={problems.length === 0 ? "complete" : problems.join(", ")}
-      detail={lag === null ? (latestNs === 0 ? "nobody sends" : "") : `lag ${formatSeconds(lag)}`}
+      detail={lag === null ? (latestNs === 0 ? "no process reports" : "") : `lag ${formatSeconds(lag)}`}
       tone={problems.length === 0 ? "good" : "warning"}
+      view="processes"
     />
   );
 }
@@ -140,14 +143,24 @@ interface TileProps {
   value: string;
   detail: string;
   tone?: Tone;
+  /** Where the figure is explained. */
+  view?: string;
 }
 
-function Tile({ title, value, detail, tone = "plain" }: TileProps) {
-  return (
-    <div className={`tile tone-${tone}`} title={`${title}: ${value}. ${detail}`}>
+function Tile({ title, value, detail, tone = "plain", view }: TileProps) {
+  const content = (
+    <>
       <span className="tile-title">{title}</span>
       <span className="tile-value">{value}</span>
       <span className="tile-detail">{detail}</span>
-    </div>
+    </>
+  );
+  const shared = { className: `tile tone-${tone}`, title: `${title}: ${value}. ${detail}` };
+  // A report has no such view: what it shows is over.
+  if (view === undefined || reportFacts() !== null) return <div {...shared}>{content}</div>;
+  return (
+    <ViewLink view={view} {...shared}>
+      {content}
+    </ViewLink>
   );
 }

@@ -51,7 +51,11 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
             title={`${one.lanes} lanes; the idlest is ${name} with ${formatShare(one.worst_share)}`}
           >
             <i className="bar is-idle" style={{ width: `${one.share * 100}%` }} />
-            <span>{shorten(one.role === "" ? "no role" : one.role, 30)}</span>
+            <span>
+              <ViewLink view="timeline" state={{ lane: one.worst_lane_id }} title={`Show the idlest lane, ${name}`}>
+                {shorten(one.role === "" ? "no role" : one.role, 30)}
+              </ViewLink>
+            </span>
             <span className="muted">
               {one.lanes} {one.lanes === 1 ? "lane" : "lanes"}
             </span>

@@ -11,7 +11,8 @@ import { VIEWS } from "../views";
 import type { ReportDocument } from "./document";
 
 /** A report is of one run: there is nothing to choose or to compare with. */
-const REPORT_VIEWS = VIEWS.filter((view) => view.name !== "runs");
+const LIVE_ONLY = ["runs", "processes"];
+const REPORT_VIEWS = VIEWS.filter((view) => !LIVE_ONLY.includes(view.name));
 
 /** Nothing is missing and nothing will come. */
 const COMPLETE: Live = {

@@ -42,12 +42,21 @@ function fits(
   if (first_step !== undefined && !((session.step ?? -Infinity) >= first_step)) return false;
   if (last_step !== undefined && !((session.step ?? Infinity) <= last_step)) return false;
   if (longer_than_s !== undefined && !((session.total_s ?? -Infinity) >= longer_than_s)) return false;
+  if (!isBetween(session.reward, query.least_reward, query.most_reward)) return false;
+  if (!isBetween(session.tokens, query.least_tokens, query.most_tokens)) return false;
+  if (query.model_version !== undefined && session.model_version !== query.model_version) return false;
+  if (query.reason !== undefined && !session.reason?.toLowerCase().includes(query.reason.toLowerCase())) return false;
   if (phase !== undefined && !Object.hasOwn(session.phases ?? {}, phase)) return false;
   if (text === undefined) return true;
   const wanted = text.toLowerCase();
   return [session.session_id, session.task_id, session.reason].some(
     (one) => one?.toLowerCase().includes(wanted) === true,
   );
+}
+
+function isBetween(value: number | null | undefined, least: number | undefined, most: number | undefined): boolean {
+  if (least === undefined && most === undefined) return true;
+  return value != null && value >= (least ?? -Infinity) && value <= (most ?? Infinity);
 }
 
 /** In one direction; what is missing comes last in both. */

@@ -4,7 +4,7 @@ import { Facts, factsOf } from "../components/Facts";
 import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
-import { formatClock, formatCount, formatDuration } from "../units";
+import { formatAgo, formatClock, formatCount, formatDuration } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
@@ -20,8 +20,8 @@ export default function Findings({ run }: ViewProps) {
   if (data.length === 0) {
     return (
       <EmptyState
-        title="No findings recorded"
-        text="What an analysis writes into the run is listed here with its evidence: stragglers, stalls, long tails, stuck sessions, slow tools. Until then, the overview shows who is slow and who waits."
+        title="No findings"
+        text="The server looks for stalls, stragglers, stuck sessions, slow tools, lost telemetry and more while the run goes on, and lists here what it finds, with its evidence."
       >
         <p>
           <ViewLink view="hotspots">Where does the time go?</ViewLink> ·{" "}
@@ -31,6 +31,7 @@ export default function Findings({ run }: ViewProps) {
     );
   }
   const rules = [...new Set(data.map((finding) => finding.rule))].sort();
+  const titles = new Map(data.map((finding) => [finding.finding_id, finding.title]));
   const shown = data.filter((finding) => rule === "" || finding.rule === rule).sort(byGravity);
   return (
     <div className="view">
@@ -47,13 +48,16 @@ export default function Findings({ run }: ViewProps) {
         <span className="muted" role="status">{`${formatCount(shown.length)} findings`}</span>
       </div>
       {shown.map((finding) => (
-        <FindingPanel key={finding.finding_id} finding={finding} />
+        <FindingPanel key={finding.finding_id} finding={finding} titles={titles} />
       ))}
     </div>
   );
 }
 
-function FindingPanel({ finding }: { finding: Finding }) {
+function FindingPanel({ finding, titles }: { finding: Finding; titles: ReadonlyMap<string, string> }) {
+  const culprit = factsOf(finding.culprit ?? {});
+  const impact = factsOf(finding.impact ?? {});
+  const explained = (finding.explains ?? []).map((id) => titles.get(id)).filter((title) => title !== undefined);
   const evidence = factsOf(Object.fromEntries((finding.evidence ?? []).map((one) => [String(one.name), one.value])));
   return (
     <article className="panel finding">
@@ -91,6 +95,7 @@ function FindingPanel({ finding }: { finding: Finding }) {
           {[
             finding.rule.replaceAll("_", " "),
             finding.status === "resolved" ? "resolved" : null,
+            finding.status === "open" ? `open, began ${formatAgo(finding.start_ns)}` : null,
             `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
             finding.first_step == null ? null : `step ${formatCount(finding.first_step)}`,
             (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null,
@@ -100,7 +105,20 @@ function FindingPanel({ finding }: { finding: Finding }) {
         </p>
         {finding.explanation && <p>{finding.explanation}</p>}
         {finding.remedy && <p>What to do: {finding.remedy}</p>}
-        {evidence.length > 0 && <Facts facts={evidence} isWide />}
+        {explained.length > 0 && <p className="muted">Also explains: {explained.join("; ")}</p>}
+        {[
+          { title: "Culprit", facts: culprit },
+          { title: "Impact", facts: impact },
+          { title: "Evidence", facts: evidence },
+        ].map(
+          ({ title, facts }) =>
+            facts.length > 0 && (
+              <section key={title} aria-label={title}>
+                <h3 className="sub-title">{title}</h3>
+                <Facts facts={facts} isWide />
+              </section>
+            ),
+        )}
       </div>
     </article>
   );

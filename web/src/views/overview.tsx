@@ -3,6 +3,7 @@ import { type Step, type StepMetric, api } from "../api";
 import { Chart } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { Panel } from "../components/Panel";
+import { FindingBanner } from "../overview/FindingBanner";
 import { Tiles } from "../overview/Tiles";
 import { Troubles } from "../overview/Troubles";
 import { GpuPanel } from "../overview/GpuPanel";
@@ -38,6 +39,7 @@ export default function Overview({ run }: ViewProps) {
 
   return (
     <div className="overview">
+      <FindingBanner run={run} />
       <Tiles run={run} steps={steps ?? NO_STEPS} values={byStep} chosen={chosen} />
       <div className="grid">
         <StepPanel run={run} steps={steps ?? NO_STEPS} until={until} onUntil={setUntil} />

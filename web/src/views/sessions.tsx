@@ -56,7 +56,7 @@ export default function Sessions({ run }: ViewProps) {
           value={search}
           onChange={setSearch}
           label="Search sessions"
-          placeholder="step:7 status:failed task:… session:… phase:… error:… longer:2s"
+          placeholder="step:7 status:failed reward:<0.1 tokens:>1000 rank:3 longer:2s task:… session:…"
         />
         <Select
           label="Status"

@@ -31,7 +31,7 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
   const gantt: Column<Session> = {
     key: "phases",
     title: <PhaseAxis axis={axis} range={range} />,
-    width: "minmax(260px, 3fr)",
+    width: "minmax(150px, 3fr)",
     render: (session) => <PhaseBars session={session} axis={axis} range={range} now={now} />,
   };
   return (
@@ -84,7 +84,7 @@ const seconds = (key: keyof Session, title: string, hint: string): Column<Sessio
   title,
   hint,
   align: "right",
-  width: "86px",
+  width: "72px",
   isSortable: true,
   render: (session) => formatSeconds(session[key] as number | null | undefined),
 });
@@ -93,7 +93,7 @@ const COLUMNS: readonly Column<Session>[] = [
   {
     key: "session_id",
     title: "Session",
-    width: "142px",
+    width: "112px",
     isSortable: true,
     render: (session) => (
       <span className="mono" title={session.session_id}>
@@ -104,14 +104,14 @@ const COLUMNS: readonly Column<Session>[] = [
   {
     key: "task_id",
     title: "Task",
-    width: "minmax(90px, 1fr)",
+    width: "minmax(70px, 1fr)",
     isSortable: true,
     render: (session) => <span title={session.task_id ?? ""}>{session.task_id ?? "–"}</span>,
   },
   {
     key: "status",
     title: "Status",
-    width: "104px",
+    width: "92px",
     isSortable: true,
     render: (session) => (
       <span title={session.reason ?? ""}>
@@ -123,38 +123,67 @@ const COLUMNS: readonly Column<Session>[] = [
     key: "step",
     title: "Step",
     align: "right",
-    width: "64px",
+    width: "52px",
     isSortable: true,
     render: (session) => formatCount(session.step),
   },
   {
-    key: "submit_ts",
-    title: "Submitted",
-    width: "100px",
+    key: "reward",
+    title: "Reward",
+    align: "right",
+    width: "68px",
     isSortable: true,
-    render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)),
+    render: (session) => formatNumber(session.reward),
   },
   {
     key: "total_s",
     title: "Total",
     hint: "From the submission to the end; of an open session, until now",
     align: "right",
-    width: "96px",
+    width: "84px",
     isSortable: true,
     render: (session) =>
       session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s),
   },
   seconds("queue_wait_s", "Queue", "From the submission until it was in the queue"),
-  seconds("runner_wait_s", "Runner", "From the queue until it began to run"),
   seconds("generate_s", "Generate", "At least one generation was running"),
   seconds("toolcall_s", "Tools", "At least one tool call was running"),
   {
-    key: "reward",
-    title: "Reward",
+    key: "tokens",
+    title: "Tokens",
     align: "right",
-    width: "84px",
+    width: "70px",
     isSortable: true,
-    render: (session) => formatNumber(session.reward),
+    render: (session) => formatCount(session.tokens),
+  },
+  {
+    key: "rank",
+    title: "Rank",
+    align: "right",
+    width: "56px",
+    isSortable: true,
+    render: (session) => <span title={session.role ?? ""}>{session.rank ?? "–"}</span>,
+  },
+  {
+    key: "model_version",
+    title: "Version",
+    width: "66px",
+    isSortable: true,
+    render: (session) => <span title={session.model_version ?? ""}>{session.model_version ?? "–"}</span>,
+  },
+  {
+    key: "reason",
+    title: "Reason",
+    width: "minmax(60px, 1fr)",
+    isSortable: true,
+    render: (session) => <span title={session.reason ?? ""}>{session.reason ?? "–"}</span>,
+  },
+  {
+    key: "submit_ts",
+    title: "Submitted",
+    width: "92px",
+    isSortable: true,
+    render: (session) => (session.submit_ts == null ? "–" : formatClock(session.submit_ts * 1e9)),
   },
 ];
 

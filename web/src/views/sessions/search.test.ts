@@ -18,6 +18,13 @@ describe("parseSearch", () => {
     ["error:*", { status: ["failed", "cancelled", "dropped", "lost"] }],
     ["longer:500ms", { longer_than_s: 0.5 }],
     ["role:rollout rank:3", { role: "rollout", rank: 3 }],
+    ["reward:>=0.5", { least_reward: 0.5 }],
+    ["reward:1", { least_reward: 1, most_reward: 1 }],
+    ["reward:>-1", { least_reward: -1 + 2 ** -52 }],
+    ["tokens:<64", { most_tokens: 63 }],
+    ["tokens:>1000", { least_tokens: 1001 }],
+    ["version:7 reason:timeout", { model_version: "7", reason: "timeout" }],
+    ['"foo:bar"', { text: "foo:bar" }],
     ["http://x", { text: "http://x" }],
     ["STEP:4", { first_step: 4, last_step: 4 }],
   ])("reads %j", (text, query) => expect(parseSearch(text)).toEqual({ query, problem: null }));
@@ -25,9 +32,18 @@ describe("parseSearch", () => {
   it("waits for a value while somebody types", () =>
     expect(parseSearch("step:")).toEqual({ query: {}, problem: null }));
 
-  it.each(["step:x", "status:nope", "longer:soon", "rank:first"])("says what is wrong with %j", (text) => {
-    expect(parseSearch(text).problem).not.toBeNull();
+  it("takes what is below a reward without the reward itself", () => {
+    const { most_reward } = parseSearch("reward:<0.1").query;
+    expect(most_reward).toBeLessThan(0.1);
+    expect(most_reward).toBeGreaterThan(0.0999999);
   });
+
+  it.each(["step:x", "status:nope", "longer:soon", "rank:first", "reward:high", "tokens:1.5", "foo:bar"])(
+    "says what is wrong with %j",
+    (text) => {
+      expect(parseSearch(text).problem).not.toBeNull();
+    },
+  );
 });
 
 describe("withCondition", () => {

@@ -1,7 +1,21 @@
 // The search of the sessions: words, and conditions with a prefix such as `step:3-9 status:failed task:"a b"`.
 import type { SessionQuery } from "../../api";
 
-export const PREFIXES = ["step", "status", "task", "session", "phase", "error", "role", "rank", "longer"] as const;
+export const PREFIXES = [
+  "step",
+  "status",
+  "task",
+  "session",
+  "phase",
+  "error",
+  "role",
+  "rank",
+  "longer",
+  "reward",
+  "tokens",
+  "version",
+  "reason",
+] as const;
 type Prefix = (typeof PREFIXES)[number];
 
 export type SessionSearch = Pick<
@@ -14,6 +28,12 @@ export type SessionSearch = Pick<
   | "first_step"
   | "last_step"
   | "longer_than_s"
+  | "least_reward"
+  | "most_reward"
+  | "least_tokens"
+  | "most_tokens"
+  | "model_version"
+  | "reason"
   | "text"
   | "phase"
 >;
@@ -41,13 +61,18 @@ export function parseSearch(text: string): ParsedSearch {
   const words: string[] = [];
   let problem: string | null = null;
   for (const token of tokens(text)) {
-    const found = /^([a-z]+):(.*)$/is.exec(token);
+    // An address is text; anything else with a colon is meant as a condition.
+    const found = /^([a-z_]+):(?!\/\/)(.*)$/is.exec(token);
     const prefix = found?.[1]?.toLowerCase();
-    if (found === null || prefix === undefined || !(PREFIXES as readonly string[]).includes(prefix)) {
-      words.push(token);
+    if (found === null || prefix === undefined) {
+      if (unquoted(token) !== "") words.push(unquoted(token));
       continue;
     }
-    const value = found[2]!;
+    if (!(PREFIXES as readonly string[]).includes(prefix)) {
+      problem = `“${prefix}:” is not a condition: use ${PREFIXES.join(", ")}. Quotes make it text: "${token}".`;
+      continue;
+    }
+    const value = unquoted(found[2]!);
     // Somebody is still typing: a prefix without a value is no condition yet.
     if (value !== "") problem = condition(query, words, prefix as Prefix, value) ?? problem;
   }
@@ -57,8 +82,11 @@ export function parseSearch(text: string): ParsedSearch {
 
 /** Splits at spaces; quotes keep a value with spaces together. */
 function tokens(text: string): string[] {
-  const found = text.match(/(?:[a-z]+:)?"[^"]*"?|\S+/gi) ?? [];
-  return found.map((token) => token.replaceAll('"', "")).filter((token) => token !== "");
+  return text.match(/(?:[a-z_]+:)?"[^"]*"?|\S+/gi) ?? [];
+}
+
+function unquoted(token: string): string {
+  return token.replaceAll('"', "");
 }
 
 function condition(query: SessionSearch, words: string[], prefix: Prefix, value: string): string | null {
@@ -95,7 +123,40 @@ function condition(query: SessionSearch, words: string[], prefix: Prefix, value:
       query.longer_than_s = seconds;
       return null;
     }
+    case "reward": {
+      const bounds = boundsOf(value, (bound, direction) => bound + direction * (Math.abs(bound) || 1) * 2 ** -52);
+      if (bounds === null) return `“${value}” is not a reward: write reward:<0.1, reward:>=0.5 or reward:1.`;
+      [query.least_reward, query.most_reward] = bounds;
+      return null;
+    }
+    case "tokens": {
+      const bounds = boundsOf(value, (bound, direction) => bound + direction);
+      if (bounds === null || bounds.some((bound) => bound !== undefined && !Number.isInteger(bound)))
+        return `“${value}” is not a number of tokens: write tokens:>1000 or tokens:<=64.`;
+      [query.least_tokens, query.most_tokens] = bounds;
+      return null;
+    }
+    case "version":
+      query.model_version = value;
+      return null;
+    case "reason":
+      query.reason = value;
+      return null;
   }
+}
+
+type Bounds = [least: number | undefined, most: number | undefined];
+
+/** Reads `<0.1`, `>=5` or `1`; `next` gives the neighbor of a bound that is not meant itself. */
+function boundsOf(value: string, next: (bound: number, direction: number) => number): Bounds | null {
+  const found = /^([<>]?)(=?)(-?\d+(?:\.\d+)?(?:e-?\d+)?)$/i.exec(value);
+  if (found === null) return null;
+  const bound = Number(found[3]);
+  if (found[1] === "") return [bound, bound];
+  const isMeant = found[2] === "=";
+  return found[1] === "<"
+    ? [undefined, isMeant ? bound : next(bound, -1)]
+    : [isMeant ? bound : next(bound, 1), undefined];
 }
 
 function stepCondition(query: SessionSearch, value: string): string | null {

@@ -1,0 +1,32 @@
+import { type Finding, api } from "../api";
+import { SeverityBadge, byGravity } from "../components/SeverityBadge";
+import { ViewLink } from "../components/ViewLink";
+import { formatAgo, formatCount } from "../units";
+import { useQuery } from "../useQuery";
+import { timelineFinding } from "../views/links";
+
+/** The open findings that need a hand, the gravest first; those explained by another are left to the list. */
+export function openFindings(findings: readonly Finding[]): Finding[] {
+  const open = findings.filter((finding) => finding.status === "open" && finding.severity !== "info");
+  const explained = new Set(open.flatMap((finding) => finding.explains ?? []));
+  return open.filter((finding) => !explained.has(finding.finding_id)).sort(byGravity);
+}
+
+/** What is wrong with the run now, above everything else. */
+export function FindingBanner({ run }: { run: string }) {
+  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
+  const open = openFindings(data ?? []);
+  const [worst] = open;
+  if (worst === undefined) return null;
+  return (
+    <div className={`finding-banner is-${worst.severity}`} role="status">
+      <SeverityBadge severity={worst.severity} />
+      <ViewLink view="timeline" state={timelineFinding(worst)} title={worst.explanation ?? ""}>
+        {worst.title}
+      </ViewLink>
+      <span className="muted">began {formatAgo(worst.start_ns)}</span>
+      {worst.remedy && <span className="remedy">{worst.remedy}</span>}
+      <ViewLink view="findings">{open.length === 1 ? "evidence" : `and ${formatCount(open.length - 1)} more`}</ViewLink>
+    </div>
+  );
+}

@@ -1,0 +1,152 @@
+import { useMemo } from "react";
+import { type LossCount, type ProcessHealth, api } from "../api";
+import { EmptyState } from "../components/EmptyState";
+import { type Column, Table, parseSort, sortText } from "../components/Table";
+import { ViewLink } from "../components/ViewLink";
+import { formatCount, formatDate, formatDuration, formatSeconds } from "../units";
+import { useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import type { ViewProps } from ".";
+import "./views.css";
+
+/** Who records: where each process runs, whether it reports, and what telemetry was lost and why. */
+export default function Processes({ run }: ViewProps) {
+  const [order, setOrder] = useUrlState("sort", "-lost");
+  const processes = useQuery(`processes ${run}`, (signal) => api.processes({ run }, signal), { everyMs: 2000 });
+  const losses = useQuery(`losses ${run}`, (signal) => api.losses({ run }, signal), { everyMs: 4000 });
+  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 10_000 });
+  const laneOf = useMemo(() => {
+    const found = new Map<string, number>();
+    for (const lane of lanes.data ?? []) if (!found.has(lane.process_id)) found.set(lane.process_id, lane.lane_id);
+    return found;
+  }, [lanes.data]);
+  const columns = useMemo(() => columnsOf(laneOf, reasonsOf(losses.data ?? [])), [laneOf, losses.data]);
+  if (processes.error !== undefined && processes.data === undefined)
+    return <EmptyState title="No processes" text={processes.error} />;
+  const found = processes.data ?? [];
+  const lost = found.reduce((sum, process) => sum + process.lost, 0);
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <span className="muted" role="status">
+          {`${formatCount(found.length)} ${found.length === 1 ? "process" : "processes"}, ${formatCount(lost)} records lost`}
+        </span>
+      </div>
+      <section className="panel grows">
+        <Table
+          label="Processes"
+          columns={columns}
+          rows={found}
+          rowKey={(process) => process.process_id}
+          sort={parseSort(order)}
+          onSort={(sort) => setOrder(sortText(sort))}
+          height="100%"
+          empty={processes.data === undefined ? null : <EmptyState title="No process has reported yet" />}
+        />
+      </section>
+    </div>
+  );
+}
+
+/** What each process lost, as text: `1,234 spans: queue full`. */
+export function reasonsOf(losses: readonly LossCount[]): ReadonlyMap<string, string> {
+  const found = new Map<string, string[]>();
+  for (const { process_id, kind, reason, count } of losses) {
+    const reasons = found.get(process_id) ?? [];
+    reasons.push(`${formatCount(count)} ${kind}: ${reason.replaceAll("_", " ")}`);
+    found.set(process_id, reasons);
+  }
+  return new Map([...found].map(([process, reasons]) => [process, reasons.join("; ")]));
+}
+
+const STATE_BADGES = { live: "is-good", silent: "is-bad", ended: "" } as const;
+
+function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<string, string>): Column<ProcessHealth>[] {
+  return [
+    {
+      key: "role",
+      title: "Process",
+      width: "minmax(120px, 1fr)",
+      value: (process) => `${process.role} ${process.rank ?? ""}`,
+      render: (process) => {
+        const name = `${process.role || process.process_id} ${process.rank ?? ""}`;
+        const lane = laneOf.get(process.process_id);
+        return lane === undefined ? (
+          <span title={process.process_id}>{name}</span>
+        ) : (
+          <ViewLink view="timeline" state={{ lane }} title={`${process.process_id}: show its lanes`}>
+            {name}
+          </ViewLink>
+        );
+      },
+    },
+    { key: "host", title: "Host", width: "minmax(90px, 1fr)", value: (one) => one.host, render: (one) => one.host },
+    { key: "pid", title: "PID", width: "80px", align: "right", value: (one) => one.pid, render: (one) => one.pid },
+    {
+      key: "state",
+      title: "State",
+      width: "78px",
+      value: (process) => process.state,
+      render: (process) => <span className={`badge ${STATE_BADGES[process.state]}`}>{process.state}</span>,
+    },
+    {
+      key: "silent",
+      title: "Last heard",
+      width: "100px",
+      align: "right",
+      value: (process) => process.silent_s,
+      render: (process) => `${formatSeconds(process.silent_s)} ago`,
+    },
+    {
+      key: "started",
+      title: "Started",
+      width: "166px",
+      value: (process) => process.started_ns,
+      render: (process) => (process.started_ns === 0 ? "–" : formatDate(process.started_ns)),
+    },
+    {
+      key: "clock",
+      title: "Clock offset",
+      hint: "Added to its times, so that they agree with the server's clock",
+      width: "104px",
+      align: "right",
+      value: (process) => Math.abs(process.clock_offset_ns),
+      render: (process) =>
+        `${process.clock_offset_ns < 0 ? "−" : ""}${formatDuration(Math.abs(process.clock_offset_ns))}`,
+    },
+    {
+      key: "open",
+      title: "Open spans",
+      width: "92px",
+      align: "right",
+      value: (process) => process.open_spans,
+      render: (process) => formatCount(process.open_spans),
+    },
+    {
+      key: "missing",
+      title: "Missing",
+      hint: "Batches that were sent and have not arrived",
+      width: "78px",
+      align: "right",
+      value: (process) => process.missing_batches,
+      render: (process) => formatCount(process.missing_batches),
+    },
+    {
+      key: "lost",
+      title: "Lost",
+      width: "80px",
+      align: "right",
+      value: (process) => process.lost,
+      render: (process) => <span className={process.lost > 0 ? "warning" : ""}>{formatCount(process.lost)}</span>,
+    },
+    {
+      key: "reasons",
+      title: "What was lost, and why",
+      width: "minmax(140px, 2fr)",
+      value: (process) => reasons.get(process.process_id) ?? "",
+      render: (process) => (
+        <span title={reasons.get(process.process_id)}>{reasons.get(process.process_id) ?? "–"}</span>
+      ),
+    },
+  ];
+}
