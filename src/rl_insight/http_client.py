@@ -123,7 +123,7 @@ class Connection:
 
 
 def request(method: str, url: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **how: Any) -> Reply:
-    """Send one request over a connection of its own; `how` is passed to `Connection`.
+    """Send one request over a new connection; `how` is passed to `Connection`.
 
     Raises:
         HttpError: the other end cannot be reached.

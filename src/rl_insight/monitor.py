@@ -170,7 +170,7 @@ class Monitor(Producer):
         return f"{without_credentials(url).rstrip('/')}/?run={quote(pipeline.process.run_id)}"
 
     def _begin_in_background(self, recorder: Recorder, find_settings: Any) -> None:
-        """Record at once, and learn where to send it on a thread of our own: asking a hub may take a while."""
+        """Record at once, and learn where to send it on a background thread: asking a hub may take a while."""
 
         def start() -> None:
             try:
@@ -218,7 +218,7 @@ class Monitor(Producer):
             self._begin_in_background(Recorder(), lambda: _join_job(None, may_start_hub=False))
 
     def _export_to_children(self) -> None:
-        """Let child processes that are started afresh join the run without an `init()` of their own."""
+        """Let child processes that are started afresh join the run without calling `init()`."""
         if self is not default_monitor or self._pipeline is None:
             return
         import msgspec
@@ -263,7 +263,7 @@ class Monitor(Producer):
     close = finish
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Deliver what was recorded so far and go on; True if that happened in time."""
+        """Deliver what was recorded so far and keep recording; True if that happened in time."""
         if (starting := self._starting) is not None:
             starting.join(timeout_s)
         pipeline = self._pipeline
@@ -272,7 +272,7 @@ class Monitor(Producer):
         return pipeline.flusher.request_flush(timeout_s) and pipeline.transport.flush(timeout_s)
 
     def get_status(self) -> dict[str, Any]:
-        """Tell whether this process records, as whom, what was lost, and how delivery goes."""
+        """Return whether this process records, its identity, what was lost, and the state of delivery."""
         pipeline = self._pipeline
         if pipeline is None:
             return {"recording": self._recorder is not None}
@@ -317,7 +317,7 @@ class Monitor(Producer):
     # -- fork
 
     def _after_fork_in_child(self) -> None:
-        """Start over under an identity of our own; what the parent had buffered is the parent's to send."""
+        """Start over under a new identity; what the parent had buffered is the parent's to send."""
         self._lock = threading.RLock()
         self._starting = None
         self._finishing = False

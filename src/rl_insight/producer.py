@@ -286,7 +286,7 @@ class Producer(SessionProducer):
         recorder.record_point(EVENT, 0, name, attributes)
 
     def alert(self, title: str, text: str = "", level: str = "warning") -> None:
-        """Raise a finding of the run, and tell whoever the server's `alerts` name.
+        """Raise a finding of the run, and notify the receivers of the server's `alerts`.
 
         >>> alert("reward service is down", "no answer for a minute", "critical")
 

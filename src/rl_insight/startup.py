@@ -33,7 +33,7 @@ class Companion(Protocol):
         """Finish what was taken, within a bounded time."""
 
     def get_status(self) -> dict[str, Any]:
-        """Tell how it goes."""
+        """Return its state."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport
 
 
 def ray_is_initialized() -> bool:
-    """Tell whether Ray is initialised here; a program that never imported it has not initialised it either."""
+    """Return whether Ray is initialized here; a program that never imported it has not initialized it either."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 

@@ -131,7 +131,7 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
 def test_a_detached_server_that_cannot_start_says_why(data_dir):
     done = run("server", "start", "--detach", "host=192.0.2.1", "--data-dir", str(data_dir))
     assert done.returncode == 1
-    assert "no address of this machine" in done.stderr
+    assert "not an address of this machine" in done.stderr
 
 
 def test_every_command_is_documented():

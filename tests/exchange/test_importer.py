@@ -109,7 +109,7 @@ def test_xtuner_times_that_cannot_be_stored_cost_their_line(tmp_path, samples, i
     file.write_bytes(samples.lines(records))
     summary = import_path(file, run_id="r")
     assert (summary.records, summary.bad) == (2, 1)
-    assert "is no time in seconds" in summary.problems[0]
+    assert "is not a time in seconds" in summary.problems[0]
 
 
 def test_xtuner_stages_become_spans_and_hung_ones_stay_open(tmp_path, samples, import_path, fetch, runs):

@@ -84,8 +84,8 @@ def test_a_taken_port_is_a_clear_sentence(start_server):
     ("words", "code", "said"),
     [
         (["prot=1"], 2, "did you mean 'port'?"),
-        (["host=nowhere.invalid"], 1, "no address of this machine"),
-        (["host=192.0.2.1"], 1, "no address of this machine"),
+        (["host=nowhere.invalid"], 1, "not an address of this machine"),
+        (["host=192.0.2.1"], 1, "not an address of this machine"),
         (["--config=/nowhere.yaml"], 2, "cannot read the configuration file"),
         (["store.min_free_bytes=1000000000000000"], 1, "free on the disk"),
         (["--frobnicate"], 2, "No such option"),

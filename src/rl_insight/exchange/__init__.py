@@ -1,4 +1,4 @@
-"""The road in and out: files of many formats into runs, and runs into files and reports."""
+"""Import and export: files of many formats into runs, and runs into files and reports."""
 
 from rl_insight.exchange.errors import ExchangeError
 

@@ -24,7 +24,7 @@ class ForwardingTransport(Transport):
 
     @property
     def on_loss(self) -> LossHandler:
-        """What is told of losses, here and on the way onward."""
+        """Losses, reported here and forwarded."""
         return self._on_loss
 
     @on_loss.setter

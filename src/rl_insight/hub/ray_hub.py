@@ -2,7 +2,7 @@
 
 It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one;
 then its `/metrics` is also among the server's targets, which keep the hub's own health.
-It belongs to whoever called `init()` first in the job, and is gone with it.
+It belongs to the process that called `init()` first in the job, and is gone with it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class MonitorHub:
         return max(0, self._joined - len(heard))
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
+        """Return what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
         status = self._road.get_status()
         status["metrics_url"] = self._endpoint.url if self._endpoint else None
         status |= {  # as rl-insight 0.3.0 names them
@@ -102,7 +102,7 @@ class MonitorHub:
         return self._registration is None or self._registration.leave(timeout_s)
 
     def stay(self) -> None:
-        """Put `/metrics` on the list again: somebody records to this hub after its driver has finished."""
+        """Put `/metrics` on the list again: a process records to this hub after its driver has finished."""
         if self._registration is not None:
             self._registration.stay()
 
@@ -182,7 +182,7 @@ def _node_address() -> str:
 
 
 def is_ray_worker() -> bool:
-    """Tell whether this process runs Ray tasks or actors, rather than a driver."""
+    """Return whether this process runs Ray tasks or actors, rather than a driver."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return False
@@ -224,7 +224,7 @@ def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
 
 
 _node_hubs: list[Any] = []
-"""An actor ends when nobody holds its handle."""
+"""An actor ends when no process holds its handle."""
 
 
 def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: str | None = None) -> Any:
@@ -246,7 +246,7 @@ def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: st
 
 
 def fetch_start(hub: Any, timeout_s: float) -> tuple[InsightConfig, RunIdentity]:
-    """Ask a hub for the configuration and the run. Waits, so only a thread of our own may call it.
+    """Ask a hub for the configuration and the run. Waits, so only our own threads may call it.
 
     Raises:
         InsightError: the hub does not answer in time.
@@ -261,7 +261,7 @@ def fetch_start(hub: Any, timeout_s: float) -> tuple[InsightConfig, RunIdentity]
 
 
 def wait_for_hub(timeout_s: float) -> Any:
-    """Look for this job's hub until it is there or the time is over. Waits, so only a thread of our own may call it."""
+    """Look for this job's hub until it is there or the time is over. Waits, so only our own threads may call it."""
     deadline = time.monotonic() + timeout_s
     while (hub := find_hub()) is None and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -21,7 +21,7 @@ _FIRST_RETRY_S = 0.5
 
 
 class HubTarget(msgspec.Struct, frozen=True):
-    """What the server is told about a hub."""
+    """What the server knows about a hub."""
 
     address: str
     """Where it serves `/metrics`, as ``host:port``."""
@@ -38,12 +38,12 @@ class HubTarget(msgspec.Struct, frozen=True):
 
 
 class TargetRegistration:
-    """Registers a hub with the server, and again and again, on a thread of its own.
+    """Registers a hub with the server, and again and again, on a dedicated thread.
 
-    Whatever goes wrong is counted and tried again; nobody else notices.
+    Whatever goes wrong is counted and tried again without effect on anything else.
 
     Args:
-        client: a connection of its own to the server's list of targets; see `targets_client`.
+        client: a dedicated connection to the server's list of targets; see `targets_client`.
         target: what to register.
         renew_s: the time between two registrations.
     """
@@ -77,7 +77,7 @@ class TargetRegistration:
                 self._changed.notify_all()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell whether the server knows the hub, and what went wrong."""
+        """Return whether the server knows the hub, and what went wrong."""
         with self._changed:
             return {
                 "name": self._target.job_name,
@@ -107,7 +107,7 @@ class TargetRegistration:
         known["addresses"] = [address] if wanted else []
         try:
             answer = self._client.post(msgspec.json.encode(known))
-        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, the hub goes on
+        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, the hub continues
             self._client.close()
             return str(error) or type(error).__name__
         return None if 200 <= answer.status < 300 else f"it answered {answer.status}: {answer.sentence}"

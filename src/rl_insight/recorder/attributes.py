@@ -218,7 +218,7 @@ def _cut_entry(clean: dict[str, Any], key: str, room: int) -> int:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether a value is its own normal form under any key that is no secret."""
+    """Return whether a value is its own normal form under any key that is not a secret."""
     kind = value.__class__
     if kind is int:
         return bool(-_INT64 <= value < _INT64)

@@ -60,7 +60,7 @@ def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Cal
             return (yield from function(*args, **kwargs))
         iterator = function(*args, **kwargs)
         span.begin(context.current_span.get())
-        inside: context.SpanLike | None = span  # what is current in the generator's own code when it goes on
+        inside: context.SpanLike | None = span  # what is current in the generator's own code when it resumes
         advance, argument = iterator.send, None
         try:
             while True:

@@ -35,11 +35,11 @@ _HOLD_NS = 300_000
 5 ms (the interpreter's switch interval) and waits this long."""
 _BACKLOG = 10_000
 _BACKLOG_HOLD_NS = 1_200_000
-"""With more events than this waiting, a longer hold: 50,000 spans a second would pile up otherwise."""
+"""With more events than this waiting, a longer hold: 50,000 spans per second would pile up otherwise."""
 _REST_S = 0.000_2
 _VALUES_PER_BATCH = 21_000
 """1,500 spans, or 2,600 gauges. The C calls that make a batch's columns take under a millisecond. Smaller batches mean
-more writes to the spool, each of which gives up the lock and waits for it."""
+more writes to the spool, each of which releases the lock and waits for it."""
 _VALUE_BYTES = 8
 _SECRET_MARGIN = 512
 _FIRST_FLUSH_S = 0.05
@@ -132,7 +132,7 @@ class Flusher:
         return not self.thread.is_alive()
 
     def note_loss(self, kind: str, reason: str, count: int) -> None:
-        """Take note that the transport gave up batches; cumulative metrics are sent again to heal it."""
+        """Note that the transport dropped batches; cumulative metrics are sent again to heal it."""
         self.recorder.losses.count(kind, reason, count)
         self.resend_metrics()
 
@@ -141,7 +141,7 @@ class Flusher:
         self._listeners = [*self._listeners, listener]
 
     def remove_listener(self, listener: BatchListener) -> None:
-        """Stop showing batches to a function; one that was never added is no error."""
+        """Stop showing batches to a function; one that was never added is ignored."""
         self._listeners = [known for known in self._listeners if known != listener]
 
     def resend_metrics(self) -> None:
@@ -388,7 +388,7 @@ class Flusher:
         for listener in self._listeners:
             try:
                 listener(batch)
-            except Exception:  # what it writes to may be full or gone; the batch goes on its way
+            except Exception:  # what it writes to may be full or gone; the batch is still sent
                 logger.exception("a listener to batches failed.")
         self._send(encode(batch))
 

@@ -59,7 +59,7 @@ class Lanes:
 class State(Span, gc=False, eq=False):
     """One entry into a state, as a context manager.
 
-    The first entry is the interval itself; a later one of the same name joins it and records nothing of its own.
+    The first entry is the interval itself; a later one of the same name joins it and records nothing itself.
     """
 
     _entries: int = 1

@@ -1,4 +1,4 @@
-"""Loss is data: everything that is given up is counted by kind and reason, and travels with the next batch."""
+"""Loss is data: everything that is dropped is counted by kind and reason, and travels with the next batch."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _WATERMARK = 2_000
 _YIELD_EVERY_NS = 800_000
 _YIELD_S = 0.000_05
 """Above the watermark, a thread that records without ever waiting for anything lets the flusher run this often. The
-interpreter by itself would do so once in 5 ms, too seldom to keep up with 50,000 spans a second in short turns."""
+interpreter by itself would do so once in 5 ms, too seldom to keep up with 50,000 spans per second in short turns."""
 
 
 class Recorder:

@@ -50,11 +50,11 @@ class Redactor:
         self._on_failure = on_failure
         self._secret_keys: dict[str, bool] = {}
         self._clean_values: dict[str, str] = {}
-        # Equal secrets get equal hashes within a process, and nobody outside can try candidates against them.
+        # Equal secrets get equal hashes within a process, and no outsider can try candidates against them.
         self._salt = os.urandom(16)
 
     def is_secret_key(self, key: str) -> bool:
-        """Tell whether everything under this key is to be redacted."""
+        """Return whether everything under this key is to be redacted."""
         known = self._secret_keys.get(key)
         if known is None:
             known = self._key_pattern is not None and self._key_pattern.search(key) is not None

@@ -106,7 +106,7 @@ class Session(Span, gc=False, eq=False):
 
     As a `with` block it starts, is current, and ends: accepted, or failed or cancelled by an exception, unless
     `finalize` said otherwise. A session that outlives blocks is started with `submit`, made current with `use`, and
-    ended with `finalize`. As a decorator it makes a session of its own for each call.
+    ended with `finalize`. As a decorator it makes a separate session for each call.
     """
 
     task_id: Any = None
@@ -179,7 +179,7 @@ class Session(Span, gc=False, eq=False):
         """Make the session current for a `with` block that neither starts nor ends it."""
         return SessionScope(self.submit())
 
-    # -- what is told about it
+    # -- its facts
 
     def mark(self, name: str) -> None:
         """Mark a moment of the session's life: the first time counts.
@@ -346,7 +346,7 @@ class Session(Span, gc=False, eq=False):
         self._dirty = False  # first: a change from here on asks for another snapshot
         moments = {"submit_ts": self.start, **self.marks}
         known: dict[str, Any] = {name: seconds_of(reading + offset_ns) for name, reading in moments.items()}
-        if self._given_id.__class__ is int:  # text stands in a column of its own
+        if self._given_id.__class__ is int:  # text has a dedicated column
             known["session_id"] = self._given_id
         if self.step is not None:
             known["step"] = self.step
@@ -376,7 +376,7 @@ class Session(Span, gc=False, eq=False):
 
 
 class SessionScope:
-    """A session that is current for a `with` block, and goes on after it."""
+    """A session that is current for a `with` block, and outlives it."""
 
     __slots__ = ("_session", "_tokens")
 

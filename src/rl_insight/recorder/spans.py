@@ -118,7 +118,7 @@ class Span(msgspec.Struct, gc=False, eq=False):
             pass
 
     def _enter_again(self) -> Span:
-        """Record the work as a span of its own: what this object recorded may still wait in the buffer."""
+        """Record the work as a separate span: what this object recorded may still wait in the buffer."""
         again = self.__class__(self._recorder, self.name, self.attributes, self.segment, self.lane)
         Span.__enter__(again)
         self._again += (again,)
@@ -192,7 +192,7 @@ def outcome(kind: type[BaseException]) -> tuple[str, str | None]:
     >>> outcome(ZeroDivisionError)
     ('error', 'ZeroDivisionError')
     """
-    if issubclass(kind, GeneratorExit):  # a consumer that stopped early is no failure
+    if issubclass(kind, GeneratorExit):  # a consumer that stopped early is not a failure
         return OK, None
     asyncio = sys.modules.get("asyncio")
     cancelled = (

@@ -55,7 +55,7 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """How much of one kind a process has lost for one reason since it started."""
+    """The losses of a process since it started, of one kind and for one reason."""
 
     kind: str
     reason: str

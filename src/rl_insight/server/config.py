@@ -100,7 +100,7 @@ class DiagnosisSettings:
 
 @dataclass(slots=True)
 class AlertSettings:
-    """Who is told when a finding opens and when it is resolved."""
+    """Who is notified when a finding opens and when it is resolved."""
 
     webhook: str | None = None
     """A URL that gets the finding as JSON."""
@@ -109,7 +109,7 @@ class AlertSettings:
     command: str | None = None
     """A shell command that gets the finding as JSON on its standard input."""
     severity: Literal["info", "warning", "critical"] = "warning"
-    """The least severity that is told."""
+    """The lowest severity that is sent."""
     rules: list[str] = field(default_factory=list)
     """Only findings of these rules; empty means all."""
     link: str | None = None

@@ -1,4 +1,4 @@
-"""Diagnoses runs while they are recorded, on a thread of its own."""
+"""Diagnoses runs while they are recorded, on a dedicated thread."""
 
 from __future__ import annotations
 

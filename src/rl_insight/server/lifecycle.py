@@ -169,7 +169,7 @@ def _listen(host: str, port: int, key: str) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ServerStartError(f"cannot listen on {host!r}: it is no address of this machine.") from error
+        raise ServerStartError(f"cannot listen on {host!r}: it is not an address of this machine.") from error
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -191,7 +191,7 @@ def _why_not(host: str, port: int, key: str, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"port {port} on {host} needs more rights: choose one above 1023 with {key}=PORT."
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"cannot listen on {host}: it is no address of this machine."
+        return f"cannot listen on {host}: it is not an address of this machine."
     return f"cannot listen on {host} port {port}: {error.strerror or error}."
 
 
@@ -249,7 +249,7 @@ async def _main(
         code = 130 if number == signal.SIGINT else 0
         services.is_ready = False
         for server in servers:
-            # A second signal does not wait for requests in work.
+            # A second signal does not wait for requests in flight.
             server.force_exit = server.should_exit
             server.should_exit = True
 

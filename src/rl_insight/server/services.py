@@ -90,7 +90,7 @@ class Services:
         self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
         self.diagnosis = DiagnosisService(self.runs, settings.diagnosis, self.live, self.alerts, self.started_ns)
         self.is_ready = False
-        """Set by whoever listens, once everything can be reached."""
+        """Set by the listener, once everything can be reached."""
         self._stop = threading.Event()
         self._housekeeper = threading.Thread(target=self._keep_house, name="rl-insight-housekeeper", daemon=True)
         self._housekeeper.start()

@@ -47,7 +47,7 @@ def read_record(directory: Path) -> ServerRecord | None:
 
 
 def is_running(record: ServerRecord) -> bool:
-    """Tell whether the process that wrote a record still lives."""
+    """Return whether the process that wrote a record still lives."""
     try:
         process = psutil.Process(record.pid)
         is_same = abs(process.create_time() - record.process_started_s) < _SAME_START_S

@@ -1,4 +1,4 @@
-"""The embedded store: DuckDB, one file a run, written by one thread and read by many."""
+"""The embedded store: DuckDB, one file per run, written by one thread and read by many."""
 
 from rl_insight.store.errors import (
     NoRunError,

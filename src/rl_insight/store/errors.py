@@ -10,7 +10,7 @@ class StoreError(InsightError):
 
 
 class StoreCorruptError(StoreError):
-    """A file is damaged, cut short, or no run file at all; the caller can set it aside and go on."""
+    """A file is damaged, cut short, or no run file at all; the caller can set it aside and continue."""
 
 
 class StorePageError(StoreError):
@@ -50,7 +50,7 @@ class RunExistsError(StoreError):
 
 
 class NoRunError(StoreError):
-    """A run file holds no run yet: no process has told anything."""
+    """The run file is empty: no process has reported yet."""
 
 
 class QueryError(InsightError, ValueError):

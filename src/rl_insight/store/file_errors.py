@@ -53,7 +53,7 @@ def translate(error: duckdb.Error, path: Path, *, opening: bool = False) -> Exce
     """
     text = str(error)
     if "No space left" in text or "File too large" in text or "Disk quota" in text:
-        return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing goes on by itself.")
+        return StoreFullError(f"cannot write to {path}: the disk is full. Make room; writing resumes by itself.")
     if "lock on file" in text:
         return StoreBusyError(f"cannot open {path}: another process has it open. Stop that one first.")
     if "different configuration" in text:

@@ -182,7 +182,7 @@ class RunStore:
         if shutil.disk_usage(self.path.parent).free < self._min_free_bytes:
             raise StoreFullError(
                 f"cannot write to {self.path}: less than {self._min_free_bytes >> 20} MiB are free on the disk. "
-                "Make room; writing goes on by itself."
+                "Make room; writing resumes by itself."
             )
 
     def _undo(self, error: BaseException) -> None:

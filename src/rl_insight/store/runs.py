@@ -154,7 +154,7 @@ class RunDirectory:
             handle.store.close()
 
     def close_idle(self, idle_s: float = 300.0) -> int:
-        """Close files that nobody has used for a while; returns how many."""
+        """Close files that have not been used for a while; returns how many."""
         with self._lock:
             last = time.monotonic() - idle_s
             idle = [run_id for run_id, handle in self._handles.items() if handle.leases == 0 and handle.used_s <= last]
@@ -283,7 +283,7 @@ class RunDirectory:
             wal_of(path).unlink(missing_ok=True)
 
     def export(self, run_id: str, target: Path) -> Path:
-        """Write a consistent copy of a run's file, while the run goes on.
+        """Write a consistent copy of a run's file, while the run is live.
 
         Raises:
             StoreError: the target exists, or cannot be written.

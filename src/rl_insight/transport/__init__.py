@@ -1,4 +1,4 @@
-"""The roads out of a process. Only the base class is loaded here; the rest comes with its first use."""
+"""How batches leave the process. Only the base class is loaded here; the rest comes with its first use."""
 
 from __future__ import annotations
 

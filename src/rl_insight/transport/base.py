@@ -63,5 +63,5 @@ class Transport(ABC):
         """Forget everything without delivering it: the transport was inherited through `fork`."""
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what was delivered, what waits, and the last problem, as plain values that JSON can carry."""
+        """Return what was delivered, what waits, and the last problem, as plain values that JSON can carry."""
         return {}

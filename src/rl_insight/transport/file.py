@@ -71,7 +71,7 @@ class FileTransport(Transport):
             self.on_loss("batches", reason, 1)
 
     def flush(self, timeout_s: float) -> bool:  # noqa: ARG002 a write to the operating system is all it takes
-        """Tell whether the disk takes batches: all that it took survives the end of this process."""
+        """Return whether the disk takes batches: all that it took survives the end of this process."""
         return self._error is None
 
     def close(self) -> None:
@@ -82,13 +82,13 @@ class FileTransport(Transport):
             self._lock.release()
 
     def abandon(self) -> None:
-        """Close the inherited descriptor; the parent goes on writing through its own."""
+        """Close the inherited descriptor; the parent keeps writing through its own."""
         self._closed = True
         self._lock = threading.Lock()
         self._close_file()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what was written and where, and why the disk refuses, if it does."""
+        """Return what was written and where, and why the disk refuses, if it does."""
         return {
             "backend": "file",
             "path": str(self._path or self._directory),
@@ -163,7 +163,7 @@ class FileTransport(Transport):
 def read_batches(path: str | os.PathLike[str], *, on_problem: ProblemHandler | None = None) -> Iterator[Batch]:
     """Yield the batches of one file, or of every ``.rli`` file below a directory, process by process.
 
-    What cannot be read never stops the rest: `on_problem` is told of each broken tail and each unreadable batch.
+    What cannot be read never stops the rest: `on_problem` is called for each broken tail and each unreadable batch.
     Without a handler they are logged as warnings.
 
     >>> problems = []

@@ -259,7 +259,7 @@ class HttpTransport(Transport):
             self._changed.notify_all()
 
     def _refused(self, spool: Spool, batches: Sequence[Waiting], answer: Answer) -> _Pause | None:
-        """Find the batches that the server cannot use, and give up only those."""
+        """Find the batches that the server cannot use, and drop only those."""
         if len(batches) > 1:
             for waiting in batches:
                 pause = self._deliver(spool, [waiting])

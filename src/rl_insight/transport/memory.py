@@ -73,7 +73,7 @@ class MemoryTransport(Transport):
         self._lock = threading.Lock()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell how many batches were taken and how many are kept."""
+        """Return how many batches were taken and how many are kept."""
         payloads = self.payloads
         return {
             "backend": "memory",

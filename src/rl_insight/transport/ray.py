@@ -199,7 +199,7 @@ class RayTransport(Transport):
         self._closed = True
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what was delivered and what waits."""
+        """Return what was delivered and what waits."""
         with self._changed:
             return {
                 "delivered_batches": self._delivered,

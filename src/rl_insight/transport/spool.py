@@ -34,21 +34,21 @@ RECENT_MAX_BYTES = 4 * 1024 * 1024
 
 
 class Dropped(NamedTuple):
-    """What a spool had to give up to stay within its bounds."""
+    """What a spool had to drop to stay within its bounds."""
 
     batches: int = 0
     bytes: int = 0
 
 
 class Waiting(NamedTuple):
-    """One batch of a spool, as a frame that can stand in a request body."""
+    """One batch of a spool, as a frame that can go into a request body."""
 
     number: int
     frame: bytes
 
 
 class Peeked(NamedTuple):
-    """The oldest batches of a spool, and how many files turned out unreadable and were given up."""
+    """The oldest batches of a spool, and how many files turned out unreadable and were dropped."""
 
     waiting: list[Waiting]
     unreadable: int
@@ -215,7 +215,7 @@ class Spool:
         self._unlock()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell what waits, where, and why the disk refuses, if it does."""
+        """Return what waits, where, and why the disk refuses, if it does."""
         return {
             "directory": None if self.directory is None else str(self.directory),
             "waiting_batches": len(self._entries),
@@ -304,7 +304,7 @@ class Spool:
         return frame(payload)
 
     def _try_disk(self, attempts: int = 1) -> bool:
-        """Tell whether the folder can be used now, opening it first where that is due."""
+        """Return whether the folder can be used now, opening it first where that is due."""
         if self.directory is None or time.monotonic() < self._disk_retry_at:
             return False
         if self._lock_descriptor >= 0:
@@ -344,7 +344,7 @@ class Spool:
         for number in sorted(found):
             if number not in self._entries:
                 self._add(number, _Entry(size=found[number]))
-        # Numbers go on after those of an earlier life of the same folder, whose batches still wait.
+        # Numbers continue after those of an earlier life of the same folder, whose batches still wait.
         self._next_number = max(self._next_number, max(found, default=0) + 1)
 
     def _save_memory(self) -> Dropped:
@@ -366,7 +366,7 @@ class Spool:
     def _remove_folder(self) -> None:
         if self.directory is None or self._lock_descriptor < 0:
             return
-        # The lock is held until the folder is gone, so that nobody moves in meanwhile.
+        # The lock is held until the folder is gone, so that no other process moves in meanwhile.
         with contextlib.suppress(OSError):
             (self.directory / LOCK_NAME).unlink()
             self.directory.rmdir()

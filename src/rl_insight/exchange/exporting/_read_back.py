@@ -109,7 +109,7 @@ class _Batches:
         yield from self._finish()
 
     def losses(self) -> Iterator[Batch]:
-        """Yield what was lost; whoever reads an export should know."""
+        """Yield the losses, so that readers of an export know about them."""
         by_process: dict[int, list[Loss]] = {}
         for process, kind, reason, count in rows.losses(self._cursor):
             by_process.setdefault(process, []).append(Loss(kind, reason, count))

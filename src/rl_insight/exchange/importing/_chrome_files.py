@@ -19,7 +19,7 @@ _MAX_EVENT_BYTES = 64 * 1024 * 1024
 _PORTION_EVENTS = 5_000
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE_KEY = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
-# Strings are one token each, so that brackets inside of them do not count; a lone quote is a string that goes on.
+# Strings are one token each, so that brackets inside of them do not count; a lone quote is a string that continues.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
 _decoder = msgspec.json.Decoder(ChromeEvent)
 
@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(ChromeEvent)
 def read_chrome_file(path: Path, context: FileContext) -> Iterator[tuple[list[Batch], int]]:
     """Yield the batches of a trace in portions, each with how many bytes of the document have been read.
 
-    The file is read twice: names of processes and threads may stand behind the events that need them.
+    The file is read twice: names of processes and threads may follow the events that need them.
     """
     names = Names()
     base_ns = 0

@@ -34,7 +34,7 @@ class Portion(msgspec.Struct, frozen=True):
     end: int
     """The offset after the last line, in the uncompressed file."""
     is_last: bool = False
-    """The file ended here: what follows later is a portion of its own."""
+    """The file ended here: what follows later is a separate portion."""
     is_partial: bool = False
     """The data is a last line without a line end, which may be half of one."""
     skipped: int = 0
@@ -47,7 +47,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def is_compressed(path: Path) -> bool:
-    """Tell whether a file's content is gzip."""
+    """Return whether a file's content is gzip."""
     with path.open("rb") as stream:
         return stream.read(2) == _GZIP_MAGIC
 
@@ -68,7 +68,7 @@ _METADATA = re.compile(rb'"ph"\s*:\s*"M"|"type"\s*:\s*"process"')
 def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
     r"""Return a short name for a file that stays when the file grows, moves or is rotated.
 
-    It is made from the file's name and its first line that says something of its own; metadata lines of traces, and
+    It is made from the file's name and its first distinctive line; metadata lines of traces, and
     records of processes, are the same in many files. None where that line has not been written to its end yet.
 
     >>> first = identity_of("a.jsonl", b'{"a":1}\n', by_line=True)

@@ -64,5 +64,5 @@ def _decoded(payload: bytes, context: FileContext) -> Batch | None:
 
 
 def is_frame_file(head: bytes) -> bool:
-    """Tell whether a file begins with a frame."""
+    """Return whether a file begins with a frame."""
     return head.startswith(MAGIC)

@@ -43,7 +43,7 @@ class Destination(ABC):
         """
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
-        """Tell whether batches, made of so much of a file, are worth sending before more is read."""
+        """Return whether batches, made of so much of a file, are worth sending before more is read."""
         del batches
         return read_bytes >= _REQUEST_BYTES
 

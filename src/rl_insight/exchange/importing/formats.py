@@ -1,4 +1,4 @@
-"""The formats that can be imported, and how a file's format is told from its content."""
+"""The formats that can be imported, and how a file's format is detected from its content."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
 
 
 def has_known_suffix(name: str) -> bool:
-    """Tell whether a file of a directory is worth looking at."""
+    """Return whether a file of a directory is worth looking at."""
     return name.endswith(SUFFIXES) or _ROTATED.search(name) is not None
 
 

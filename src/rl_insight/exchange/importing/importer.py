@@ -249,7 +249,7 @@ class _FileImport:
         self._is_done = False
 
     def was_rewritten(self, path: Path, size: int, changed_ns: int) -> bool:
-        """Tell whether the file has been emptied and written anew, also to the same length."""
+        """Return whether the file has been emptied and written anew, also to the same length."""
         if changed_ns == self._changed_ns:
             return False
         self._changed_ns = changed_ns
@@ -327,7 +327,7 @@ class _FileImport:
             return list(self._reader.convert(data))
 
     def _take_partial(self, data: bytes, end: int) -> None:
-        """Take a last line without a line end if it is whole; half a line is no bad line."""
+        """Take a last line without a line end if it is whole; half a line is not a bad line."""
         counts = self.context.counts
         bad, problems = counts.bad, list(counts.problems)
         self._send(self._converted(data), len(data))
@@ -388,7 +388,7 @@ def default_run(path: Path) -> str:
 
 
 def _is_document(file: Path) -> bool:
-    """Tell whether a file's first line is only the beginning of a JSON document."""
+    """Return whether a file's first line is only the beginning of a JSON document."""
     with open_file(file) as stream:
         try:
             first = stream.readline(_MAX_DOCUMENT_BYTES)

@@ -36,7 +36,7 @@ VERSION = 3
 
 
 class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans in columns, by lane, depth and start. What repeats stands once, in lists that the columns point into."""
+    """Spans in columns, by lane, depth and start. What repeats is stored once, in lists that the columns point into."""
 
     total: int
     """How many spans there are in the window; where that is more than there are rows, the longest are here."""

@@ -1,4 +1,4 @@
-"""Puts a report's data into one HTML file that carries the page's own components and asks nobody for anything."""
+"""Puts a report's data into one HTML file that carries the page's own components and loads nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_insight.store import RunStore
 from rl_insight.store.queries import Scope
 
 # The policy lets this one script and this one style sheet through and nothing be fetched, whatever a name in the data
-# tries. The data is compressed and in Base64, which has no character that could end the element it stands in.
+# tries. The data is compressed and in Base64, which has no character that could end the element around it.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>

@@ -43,7 +43,7 @@ def prometheus(request: Request) -> Response:
 
 @router.get("/api/v1/status")
 def status(request: Request) -> JSONResponse:
-    """Tell how the server is doing: what it has taken, what waits, who sends."""
+    """Return the state of the server: what it has taken, what is queued, who sends."""
     services: Services = request.app.state.services
     return JSONResponse(describe(services))
 

@@ -92,7 +92,7 @@ def metric_quantiles(
     axis: Axis = "time",
     run: RunParameter = None,
 ) -> Response:
-    """Show quantiles of a distribution in intervals; the share stands in the label `quantile`."""
+    """Show quantiles of a distribution in intervals; the share is in the label `quantile`."""
     with reading(request, run) as cursor:
         lines = queries.quantiles(
             cursor,

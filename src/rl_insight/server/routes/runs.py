@@ -52,7 +52,7 @@ _FREE_CHECK_BYTES = 16 * 1024 * 1024
     responses={200: {"description": "The run's file.", "content": _BINARY}, 404: {"description": "No such run."}},
 )
 def download_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> FileResponse:
-    """Send a consistent copy of a run's file, while the run goes on."""
+    """Send a consistent copy of a run's file, while the run is live."""
     services: Services = request.app.state.services
     directory = _work_directory(services)
     try:
@@ -60,7 +60,7 @@ def download_run(request: Request, run: Annotated[str, Query(max_length=500)]) -
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    # The name of the copy is ours; the one that the browser is told is harmless whatever the run is called.
+    # The name of the copy is ours; the one that the browser gets is harmless whatever the run is called.
     return FileResponse(
         copy,
         media_type=_RUN_FILE,
@@ -74,7 +74,7 @@ def download_run(request: Request, run: Annotated[str, Query(max_length=500)]) -
     openapi_extra={"requestBody": {"required": True, "content": _BINARY}},
     responses={
         **answers(RunInfo, "The run as it is now listed."),
-        400: {"description": "The body is no run file."},
+        400: {"description": "The body is not a run file."},
         409: {"description": "A run of that name is here already."},
         507: {"description": "There is no room on the disk."},
     },

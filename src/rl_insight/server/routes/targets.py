@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/api/v1/targets", tags=["targets"])
 
-_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "An address is no target, or the labels do not fit."}}
+_BAD: dict[int | str, dict[str, Any]] = {400: {"description": "An address is not a target, or the labels do not fit."}}
 
 
 class Registration(BaseModel):
@@ -25,7 +25,8 @@ class Registration(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     addresses: list[str] = Field(
-        max_length=MAX_TARGETS, description="`host:port`, or whole URLs; empty when an owner takes back all of its own."
+        max_length=MAX_TARGETS,
+        description="`host:port`, or whole URLs; empty when an owner takes back all its targets.",
     )
     job_name: str | None = Field(default=None, description="What they are; the label `job` of their metrics.")
     labels: dict[str, str] | list[dict[str, str]] | None = Field(

@@ -77,7 +77,9 @@ def target_url(address: str) -> str:
     except ValueError:
         usable = False
     if not usable or "@" in parts.netloc or not url.isprintable() or not url.isascii() or " " in url:
-        raise ConfigError(f"{address[:_MAX_TEXT]!r} is no scrape target: write host:port, or a URL with http or https.")
+        raise ConfigError(
+            f"{address[:_MAX_TEXT]!r} is not a scrape target: write host:port, or a URL with http or https."
+        )
     if len(url) > _MAX_TEXT:
         raise ConfigError(f"a scrape target of {len(url)} characters is too long: at most {_MAX_TEXT} are taken.")
     return parts._replace(path=parts.path if parts.path not in {"", "/"} else "/metrics").geturl()

@@ -68,7 +68,7 @@ def quantiles(
 ) -> list[Line]:
     """Return quantiles (shares from 0 to 1) of what was recorded in each interval; a line for each group and share.
 
-    Values are within 2.2 % of the exact ones. The share stands in the label `quantile`.
+    Values are within 2.2 % of the exact ones. The share is in the label `quantile`.
     """
     if not shares or not all(0.0 <= share <= 1.0 for share in shares):
         raise QueryError(f"the shares {shares} are out of range: give numbers from 0 to 1.")
@@ -165,7 +165,7 @@ def _merged(
 
 
 def _increases(found: dict[str, Any]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return how much each bucket grew since the state before, and the order of rows in which that is told.
+    """Return how much each bucket grew since the state before, and the order of rows in which that is returned.
 
     A bucket that shrank, or a series whose count did, began anew.
     """

@@ -123,7 +123,7 @@ _FRAGMENTS = {
     "until_ns": "start_ns + clock_offset_ns < $until_ns",
     "text": "(name_id IN (SELECT name_id FROM names WHERE name ILIKE $text ESCAPE '!')"
     " OR attributes ILIKE $text ESCAPE '!')",
-    # The value must stand in the text, which is far quicker to rule out than to parse.
+    # The value must occur in the text, which is far quicker to rule out than to parse.
     "value": "contains(attributes, $value)",
     "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
 }

@@ -271,7 +271,7 @@ def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, 
         return _run(cursor, _VIEW + _SPANS.format(which=_EVERY) + _RESTING_SPANS + _MERGE, parameters)
     width, table = max(fitting)
     # Spans not shorter than the rollup's bucket, and those not summed up yet, are still read one by one. From the width
-    # of a long span on, the former all stand in `long_spans`.
+    # of a long span on, the former are all in `long_spans`.
     parameters |= {
         "at_least": width,
         "from_row": rolled_up,

@@ -97,7 +97,7 @@ class _Lane:
 
 
 def _may_enclose(outer: ExportedSpan, inner: ExportedSpan) -> bool:
-    """Tell whether time alone puts one into the other: spans of other tools' traces have no ids to tell by."""
+    """Return whether time alone puts one into the other: spans of other tools' traces have no ids to tell by."""
     if not outer.trace_high or not inner.trace_high:
         return True
     return (outer.trace_high, outer.trace_low) == (inner.trace_high, inner.trace_low)

@@ -1,4 +1,4 @@
-"""AReaL session records as JSON Lines: one line a session, with its phases.
+"""AReaL session records as JSON Lines: one line per session, with its phases.
 
 A session becomes a row and a span, each of its phases a span inside that. Lines are turned into columns at once, with
 comprehensions and NumPy: steps for each line would cost more than reading the JSON.

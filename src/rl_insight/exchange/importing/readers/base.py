@@ -55,7 +55,7 @@ class FileContext:
     Args:
         stem: the file's name without its suffixes.
         identity: the short name of its content.
-        run_id: the run that records without one of their own go to.
+        run_id: the run of records that name none.
         force_run: all records go to `run_id`, whatever they say.
         origin_ns: what to add to times that do not count from 1970.
     """
@@ -103,12 +103,12 @@ class FileContext:
         1767225600500000000
 
         Raises:
-            ValueError: it is no time that can be stored.
+            ValueError: the time cannot be stored.
             OverflowError: it is infinite.
         """
         nanoseconds = round(seconds * 1e6) * 1000
         if abs(nanoseconds) >= LAST_TIME_NS:
-            raise ValueError(f"{seconds:g} is no time in seconds")
+            raise ValueError(f"{seconds:g} is not a time in seconds")
         return nanoseconds if seconds >= _WALL_CLOCK_S else nanoseconds + self.origin_ns
 
 

@@ -18,7 +18,7 @@ from rl_insight.store.columns import LAST_TIME_NS
 
 _MAX_COUNTER_PARTS = 64
 _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id", "status", "error", "segment", "lane"})
-"""What our own export notes in `args`, and what has a column of its own."""
+"""What our own export notes in `args`, and what has a dedicated column."""
 
 
 class ChromeEvent(msgspec.Struct, gc=False):

@@ -113,7 +113,7 @@ class RecordReader(Reader):
         return known
 
     def _name(self, process_id: str) -> str:
-        """Return an id apart from that of the process itself, whose batches have sequence numbers of their own."""
+        """Return an id apart from that of the process itself, whose batches have other sequence numbers."""
         return f"{process_id.partition('@')[0]}@imported"
 
     def _add(self, rows: _Rows, record: Record) -> None:
