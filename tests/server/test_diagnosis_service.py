@@ -7,9 +7,12 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 import pytest
 
+from rl_insight.diagnosis.feed import ReplayFeed
 from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.store import queries
 
 
 @pytest.fixture
@@ -82,3 +85,59 @@ def test_a_finding_is_stored_listed_counted_muted_and_told(make_services, client
     missing = {one["rule"]: one["missing"] for one in client.get("/api/v1/findings/coverage").json()}
     assert "register the address" in missing["stuck_engine"]
     assert "non_finite" not in missing
+
+
+def test_coverage_is_kept_with_the_run_and_answered_without_reading_its_records(
+    make_services, client_of, wait_until, monkeypatch
+):
+    services = make_services("diagnosis.interval_s=0.1")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    assert client.post("/api/v1/ingest", content=frame(encode(_batch())), headers=headers).is_success
+
+    def kept():
+        with services.runs.open("r1") as store, store.reader() as cursor:
+            return queries.read_coverage(cursor)
+
+    known = wait_until(kept)
+    monkeypatch.setattr(ReplayFeed, "__init__", None)  # reading the run would fail
+    assert client.get("/api/v1/findings/coverage").json() == [msgspec.to_builtins(one) for one in known]
+
+
+def test_coverage_of_a_run_that_was_never_diagnosed_costs_its_last_minutes(make_services, client_of):
+    services = make_services("diagnosis.enabled=false")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    assert client.post("/api/v1/ingest", content=frame(encode(_batch(steps=400))), headers=headers).is_success
+    missing = {one["rule"] for one in client.get("/api/v1/findings/coverage").json()}
+    assert "stuck_engine" in missing
+    assert "non_finite" not in missing
+    with services.runs.open("r1") as store, store.reader() as cursor:
+        spans = ReplayFeed(cursor).last_moment().spans
+    assert 100 < len(spans) < 200
+
+
+def test_slack_gets_one_line_of_text_and_a_link(make_services, client_of, receiver, wait_until):
+    url, got = receiver
+    services = make_services(f"alerts.slack={url}/slack", "diagnosis.interval_s=0.1", "alerts.link=http://page")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    assert client.post("/api/v1/ingest", content=frame(encode(_batch())), headers=headers).is_success
+    (message, *_) = wait_until(lambda: got)
+    assert message["path"] == "/slack"
+    assert set(message) == {"path", "text"}
+    first, *rest = message["text"].splitlines()
+    assert first.startswith(":red_circle: *r1* critical opened: ")
+    assert "loss" in first
+    assert rest[-1].startswith("<http://page/?run=r1#/findings?finding=non_finite-")
+
+
+def test_a_command_gets_the_finding_on_its_standard_input(make_services, client_of, tmp_path, wait_until):
+    told = tmp_path / "told.json"
+    services = make_services(f"alerts.command=cat >> '{told}'", "diagnosis.interval_s=0.1")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    assert client.post("/api/v1/ingest", content=frame(encode(_batch())), headers=headers).is_success
+    text = wait_until(lambda: told.exists() and told.read_text())
+    alert = json.loads(text)
+    assert (alert["event"], alert["run_id"], alert["finding"]["rule"]) == ("opened", "r1", "non_finite")

@@ -13,7 +13,7 @@ import msgspec
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import Observation, Rule, Signal
-from rl_insight.store.queries.findings import Finding
+from rl_insight.store.queries.findings import Coverage, Finding
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +23,6 @@ _SLACK_STEPS = 10
 _SAME_STEPS = 20
 _SAME_NS = 300 * SECOND
 _MAX_CASES = 2_000
-
-
-class Coverage(msgspec.Struct, frozen=True):
-    """A rule that could not be evaluated, and what it would need."""
-
-    rule: str
-    missing: str
 
 
 @dataclass(slots=True)

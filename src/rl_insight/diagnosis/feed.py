@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from rl_insight.diagnosis.names import canonical_name
 from rl_insight.diagnosis.rows import (
+    END,
     NEVER,
     SECOND,
+    START,
     EventRow,
     Instants,
     LossRow,
@@ -33,8 +35,9 @@ _OPEN_AFTER_NS: Final = SECOND
 HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
 
 _ALIGNED = "(SELECT lane_id, process, clock_offset_ns FROM lanes JOIN processes USING (process))"
-_SPAN_FIELDS = """
-    start_ns + clock_offset_ns, duration_ns, span_id, lane_id, name_id, segment, step, status = 'error', error,
+_SPAN_FIELDS = f"""
+    CASE WHEN duration_ns IS NULL OR duration_ns < 0 THEN {NEVER} ELSE start_ns + clock_offset_ns + duration_ns END,
+    start_ns + clock_offset_ns, span_id, lane_id, coalesce(name, ''), segment, step, status = 'error', error,
     session_id,
     CASE WHEN segment = 'phase' AND contains(attributes, '"tool') AND json_valid(attributes)
         THEN coalesce(json_extract_string(attributes, '$.tool'), json_extract_string(attributes, '$.tool_name')) END,
@@ -44,11 +47,12 @@ _SPAN_FIELDS = """
 """
 _OF_INTEREST = "(segment IN ('state_interval', 'state_nested', 'phase') OR depth = 0)"
 _SPANS = f"""
-    SELECT {_SPAN_FIELDS} FROM span_data JOIN {_ALIGNED} USING (lane_id)
+    SELECT {_SPAN_FIELDS} FROM span_data JOIN {_ALIGNED} USING (lane_id) LEFT JOIN names USING (name_id)
     WHERE {{range}} AND {_OF_INTEREST}
 """  # noqa: S608  (constants)
 _OPEN_SPANS = f"""
-    SELECT {_SPAN_FIELDS} FROM open_span_data JOIN {_ALIGNED} USING (lane_id) WHERE {_OF_INTEREST}
+    SELECT {_SPAN_FIELDS} FROM open_span_data JOIN {_ALIGNED} USING (lane_id) LEFT JOIN names USING (name_id)
+    WHERE {_OF_INTEREST}
 """  # noqa: S608  (constants)
 _SESSIONS = """
     SELECT submit_ts, finalized_ts, session_id, task_id, process_id, role, rank, status, reason, step, model_version,
@@ -101,7 +105,6 @@ class Feed:
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
-        self._names: dict[int, str] = {}
         self._known: list[int] = []
         """Series that rules know."""
         self._plain: list[int] = []
@@ -143,9 +146,6 @@ class Feed:
             "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known", {"known": known}
         ).fetchall():
             self.lanes[lane_id] = (process, lane)
-        known = len(self._names)
-        sql = "SELECT name_id, name FROM names WHERE name_id >= $known"
-        self._names.update(run(sql, {"known": known}).fetchall())
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
         for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
             self._note_series(SeriesRow(number, process, name, kind, read_object(labels)))
@@ -177,16 +177,11 @@ class Feed:
 
     def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
         rows = self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()
-        self._spans.add([self._span(row) for row in rows])
+        self._spans.add([SpanRow._make(row) for row in rows])
         return len(rows)
 
-    def _span(self, row: tuple[Any, ...]) -> SpanRow:
-        start, duration, span_id, lane_id, name_id, segment, *rest = row
-        end = NEVER if duration is None or duration < 0 else start + duration
-        return SpanRow(end, start, span_id, lane_id, self._names.get(name_id, ""), segment, *rest)
-
     def _read_open(self) -> None:
-        self._open_spans = [self._span(row) for row in self._cursor.execute(_OPEN_SPANS).fetchall()]
+        self._open_spans = [SpanRow._make(row) for row in self._cursor.execute(_OPEN_SPANS).fetchall()]
 
     def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
         run = self._cursor.execute
@@ -221,6 +216,11 @@ class ReplayFeed(Feed):
             first = max(self._read_until, self.frontier.first_ns - 1)
             self._read_slice(first, max(first + _SLICE_NS, self.frontier.first_ns))
         return super().moment(as_of_ns)
+
+    def last_moment(self) -> Moment:
+        """Return the last minutes of the run as one moment: what they cost does not grow with the run."""
+        self._read_until = max(self._read_until, self.frontier.last_ns - _SLICE_NS)
+        return self.moment(self.frontier.last_ns)
 
     def _read_slice(self, first: int, last: int) -> None:
         self._read_until = last
@@ -280,10 +280,10 @@ class LiveFeed(Feed):
         return {"first": first, "last": last}
 
     def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
-        rows = [self._span(row) for row in self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()]
+        rows = [SpanRow._make(row) for row in self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()]
         self._spans.add(rows)
         if rows:
-            self._note(min(row.start_ns for row in rows), max(row.end_ns for row in rows))
+            self._note(min(map(START, rows)), max(map(END, rows)))
         return len(rows)
 
     def _note(self, first_ns: int, last_ns: int) -> None:

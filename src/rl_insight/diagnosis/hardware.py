@@ -80,11 +80,17 @@ class HardwareBook:
         kind, _, quantity = series.name.partition("_")
         if kind == "gpu" and "gpu" in labels and not series.name.startswith("gpu_process_"):
             key = (host, labels["gpu"])
-            device = self.gpus.setdefault(key, Device(host, labels["gpu"], series.process))
+            device = self.gpus.get(key)
+            if device is None:
+                device = self.gpus[key] = Device(host, labels["gpu"], series.process)
         elif kind == "node":
-            device = self.hosts.setdefault(host, Device(host, None, series.process))
+            device = self.hosts.get(host)
+            if device is None:
+                device = self.hosts[host] = Device(host, None, series.process)
         elif kind == "process":
-            device = self.processes.setdefault(series.process, Device(host, None, series.process))
+            device = self.processes.get(series.process)
+            if device is None:
+                device = self.processes[series.process] = Device(host, None, series.process)
         else:
             return False
         device.add(quantity, sample)

@@ -81,7 +81,10 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     [(0, 4), (5, 8)]
     """
     merged: list[Interval] = []
-    for start, end in sorted(intervals):
+    ordered = sorted(intervals)
+    if len(ordered) < 2:
+        return ordered
+    for start, end in ordered:
         if merged and start <= merged[-1][1]:
             if end > merged[-1][1]:
                 merged[-1] = (merged[-1][0], end)
@@ -140,8 +143,9 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
-        bucket = int(math.log(max(seconds, _SMALLEST_S)) / _LOG_GROWTH)
-        self._counts[bucket] = self._counts.get(bucket, 0) + 1
+        bucket = int(math.log(max(_SMALLEST_S, seconds)) / _LOG_GROWTH)
+        counts = self._counts
+        counts[bucket] = counts.get(bucket, 0) + 1
         self.count += 1
         self.longest_s = max(self.longest_s, seconds)
 

@@ -41,21 +41,30 @@ class RoleBook:
         self.recent: dict[str, list[RoleStep]] = {}
         """By role, the last ones in order."""
 
-    def add(self, row: SpanRow, process: ProcessRow, current: int | None) -> None:
-        """Take a state that ended; one without a step belongs to the one that runs."""
-        step = row.step if row.step is not None else current
-        if step is None:
-            return
-        steps = self._open.setdefault(process.role, {})
+    def add(self, row: SpanRow, process: ProcessRow, step: int) -> None:
+        """Take a state that ended in a step."""
+        steps = self._open.get(process.role)
+        if steps is None:
+            steps = self._open[process.role] = {}
         found = steps.get(step)
         if found is None:
             done = self.recent.get(process.role)
             if done and step <= done[-1].step and row.start_ns < done[-1].end_ns + _LATE_NS:
                 return
             found = steps[step] = RoleStep(process.role, step, row.start_ns, row.end_ns)
-        found.start_ns, found.end_ns = min(found.start_ns, row.start_ns), max(found.end_ns, row.end_ns)
-        found.intervals.setdefault(row.name, {}).setdefault(row.lane_id, []).append((row.start_ns, row.end_ns))
-        self._latest[row.lane_id] = max(self._latest.get(row.lane_id, step), step)
+        end_ns, start_ns, _, lane_id, name = row[:5]
+        found.start_ns = min(found.start_ns, start_ns)
+        found.end_ns = max(found.end_ns, end_ns)
+        lanes = found.intervals.get(name)
+        if lanes is None:
+            lanes = found.intervals[name] = {}
+        intervals = lanes.get(lane_id)
+        if intervals is None:
+            lanes[lane_id] = [(start_ns, end_ns)]
+        else:
+            intervals.append((start_ns, end_ns))
+        if self._latest.get(lane_id, step - 1) < step:
+            self._latest[lane_id] = step
 
     def settle(self, as_of_ns: int) -> None:
         """Close the steps that no process of the role works on any more."""

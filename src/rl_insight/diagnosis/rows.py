@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 SECOND = 1_000_000_000
+STATE_SEGMENTS = frozenset({"state_interval", "state_nested"})
 
 
 class SpanRow(NamedTuple):
@@ -35,7 +38,7 @@ class SpanRow(NamedTuple):
     @property
     def is_state(self) -> bool:
         """Whether it is a state of a lane."""
-        return self.segment in {"state_interval", "state_nested"}
+        return self.segment in STATE_SEGMENTS
 
 
 class SessionRow(NamedTuple):
@@ -94,6 +97,9 @@ class EventRow(NamedTuple):
 
 NEVER = 2**63 - 1
 
+END, START = itemgetter(0), itemgetter(1)
+"""Of a span or a session; ten thousand rows a moment are sorted and searched by them."""
+
 Row = TypeVar("Row", SpanRow, SessionRow)
 
 
@@ -110,18 +116,21 @@ class Running(Generic[Row]):
         """Take rows in any order."""
         self._arrived = self._arrived[self._place :] + rows
         self._place = 0
-        self._arrived.sort(key=lambda row: row.start_ns)
+        self._arrived.sort(key=START)
 
     def advance(self, until_ns: int) -> list[Row]:
         """Return the rows that ended up to a moment, in the order of their ends."""
-        while self._place < len(self._arrived) and self._arrived[self._place].start_ns <= until_ns:
-            row = self._arrived[self._place]
-            self._count += 1
-            heappush(self._running, (row.end_ns, self._count, row))
-            self._place += 1
+        first, self._place = self._place, bisect_right(self._arrived, until_ns, self._place, key=START)
         ended = []
         while self._running and self._running[0][0] <= until_ns:
             ended.append(heappop(self._running)[2])
+        for row in self._arrived[first : self._place]:
+            if row[0] <= until_ns:  # most rows end before they are looked at: only the others need the heap
+                ended.append(row)
+            else:
+                self._count += 1
+                heappush(self._running, (row[0], self._count, row))
+        ended.sort(key=END)
         return ended
 
     def open(self) -> list[Row]:

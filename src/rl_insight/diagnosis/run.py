@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rl_insight.diagnosis.engine import Coverage, Engine
+from rl_insight.diagnosis.engine import Engine
 from rl_insight.diagnosis.feed import Feed, LiveFeed, ReplayFeed
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rules import make_rules
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.findings import Finding
+from rl_insight.store.queries.findings import Coverage, Finding
 
 TICK_NS = 5 * SECOND
 """Runs are looked at every five seconds of their own time, at multiples of it."""
@@ -118,6 +118,14 @@ def replay(
     return Report(findings, coverage, diagnosis.as_of_ns, diagnosis.opened_ns)
 
 
+def sketch_coverage(cursor: Cursor) -> list[Coverage]:
+    """Return the rules that lack their inputs, by the last minutes of a run that was never diagnosed."""
+    feed = ReplayFeed(cursor)
+    diagnosis = Diagnosis(feed)
+    diagnosis.model.apply(feed.last_moment())
+    return diagnosis.engine.coverage(diagnosis.model)
+
+
 def _has_reached(model: RunModel, step: int) -> bool:
     return any(one.number >= step for one in model.new_steps)
 
@@ -142,7 +150,7 @@ class LiveDiagnosis:
         """Return whether everything up to a moment was evaluated."""
         return self._diagnosis is not None and self._diagnosis.as_of_ns + TICK_NS > now_ns - LAG_NS
 
-    def coverage(self) -> Iterable[Coverage]:
+    def coverage(self) -> list[Coverage]:
         """Return the rules that lack their inputs."""
         if self._diagnosis is None:
             return []

@@ -16,7 +16,7 @@ from rl_insight.server.config import DiagnosisSettings
 from rl_insight.server.live import LiveNotes
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
-from rl_insight.store.queries import Finding
+from rl_insight.store.queries import Coverage, Finding
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
 
@@ -45,7 +45,10 @@ class Watched:
         """Findings as they are in the store, and when they were written."""
         self.told: dict[str, str] = {}
         """Findings that were announced, and what was said last."""
-        self.coverage: list[str] = []
+        self.coverage: list[Coverage] | None = None
+        """Rules without their inputs, as they are in the store."""
+        self.covered_s = 0.0
+        """When the coverage was last looked at, by the monotonic clock."""
 
 
 class DiagnosisService:
@@ -129,14 +132,28 @@ class DiagnosisService:
                     is_done = watched.diagnosis.evaluate(cursor, time.time_ns())
                     engine = watched.diagnosis.engine
                     found = [] if engine is None else list(engine.run_findings.values())
+                    coverage = self._coverage(watched)
                 elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
                     watched.imported_s = watched.written_s
-                    found = replay(cursor, self._rules).findings
+                    report = replay(cursor, self._rules)
+                    found, coverage = report.findings, report.coverage
                 else:
                     return True
             self._keep(run_id, watched, store, found)
+            if coverage is not None and coverage != watched.coverage:
+                watched.coverage = coverage
+                queries.write_coverage(store, coverage)
         self._announce(run_id, watched, found, muted)
         return is_done
+
+    @staticmethod
+    def _coverage(watched: Watched) -> list[Coverage] | None:
+        """Return the rules without their inputs, every now and then: they change seldom."""
+        now_s = time.monotonic()
+        if watched.diagnosis.engine is None or now_s - watched.covered_s < _REWRITE_S:
+            return None
+        watched.covered_s = now_s
+        return watched.diagnosis.coverage()
 
     def _keep(self, run_id: str, watched: Watched, store: RunStore, found: list[Finding]) -> None:
         now_s = time.monotonic()

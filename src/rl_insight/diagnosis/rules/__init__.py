@@ -7,6 +7,7 @@ from rl_insight.diagnosis.rules.alerts import UserAlert
 from rl_insight.diagnosis.rules.balance import RolloutBound, SerialAsync, SyncOverhead, TrainerBound
 from rl_insight.diagnosis.rules.calls import SlowReward, SlowTool, ToolErrors
 from rl_insight.diagnosis.rules.engines import CacheThrash, DeadEngine, EngineQueue, StuckEngine
+from rl_insight.diagnosis.rules.idle_gpus import IdleGpus
 from rl_insight.diagnosis.rules.imbalance import DataImbalance, ReplicaImbalance
 from rl_insight.diagnosis.rules.learning import LEARNING_RULES
 from rl_insight.diagnosis.rules.limits import LIMIT_RULES
@@ -32,7 +33,8 @@ RULES: tuple[type[Rule], ...] = (
     Straggler, DataImbalance, ReplicaImbalance, SlowTool, ToolErrors, SlowReward, LongTail, WastedSamples,
     StepRegression, RolloutBound, TrainerBound, SyncOverhead, SerialAsync,
     SlowWeightSync, SlowCheckpoint, SlowValidation, DataStarvation, SwitchOverhead, UnattributedTime,
-    CacheThrash, EngineQueue, *MACHINE_RULES, TelemetryGap, UserAlert, *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES,
+    CacheThrash, EngineQueue, *MACHINE_RULES, IdleGpus, TelemetryGap, UserAlert,
+    *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES,
 )  # fmt: skip
 """Every rule, in the order of the documentation."""
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar
 
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.names import is_rollout
-from rl_insight.diagnosis.robust import Interval, median, recent, theil_sen, union
-from rl_insight.diagnosis.rows import NEVER, SECOND
-from rl_insight.diagnosis.rule import MomentRule, Observation, Parameter, Severity, Signal, StepRule, fact
-from rl_insight.diagnosis.steps import Step
+from rl_insight.diagnosis.robust import median, theil_sen
+from rl_insight.diagnosis.rows import SECOND
+from rl_insight.diagnosis.rule import MomentRule, Observation, Parameter, Severity, Signal, fact
 from rl_insight.diagnosis.words import number_text, seconds_text, share_text
 
-_NO_GPUS = "no GPU metrics: install rl-insight[nvml], or let Ray's dashboard report them"
+NO_GPUS = "no GPU metrics: install rl-insight[nvml], or let Ray's dashboard report them"
 _EVERY_NS = 30 * SECOND
 _NO_HOSTS = "no host metrics: switch hardware monitoring on"
 
@@ -33,7 +30,7 @@ class _Machine(MomentRule):
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
-        has = model.hardware.gpus if self.lacking == _NO_GPUS else model.hardware.hosts
+        has = model.hardware.gpus if self.lacking == NO_GPUS else model.hardware.hosts
         return None if has else self.lacking
 
     def since(self, model: RunModel) -> int:
@@ -61,7 +58,7 @@ class ThrottledGpu(_Machine):
     )
     rank = 8
     explains = frozenset({"straggler", "step_regression", "rollout_bound"})
-    lacking = _NO_GPUS
+    lacking = NO_GPUS
 
     def look(self, model: RunModel) -> list[Signal]:
         """Compare each busy GPU with the others."""
@@ -255,7 +252,7 @@ class GpuMemoryCreep(_Machine):
         Parameter("window_s", 60, "Window, in seconds"),
     )
     rank = 9
-    lacking = _NO_GPUS
+    lacking = NO_GPUS
 
     def look(self, model: RunModel) -> list[Signal]:
         """Return the GPUs whose memory is nearly full and was not before."""
@@ -311,84 +308,4 @@ class GpuFault(_Machine):
                        evidence=[fact(track.name, bad[-1].maximum)])]  # fmt: skip
 
 
-class IdleGpus(StepRule):
-    """GPUs of the rollout idle while it generates."""
-
-    name = "gpu_idle_in_rollout"
-    pathology = "GPUs idle during rollout."
-    threshold = (
-        "The GPUs of a host are below {limit} on average while its processes generate, with at least {readings} "
-        "readings over the last 5 steps, and below {peers} of the other hosts' where there are others; 3 of 5."
-    )
-    needs = "GPU utilization, and generation states of the rollout"
-    remedy = "Raise the concurrency, leave eager mode, or add agent workers; look at tools if sessions wait for them."
-    parameters = (
-        Parameter("limit", 0.3, "Mean utilization"),
-        Parameter("peers", 0.6, "Compared with the median of the other hosts"),
-        Parameter("readings", 10, "Fewest readings"),
-    )
-    rank = 62
-
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        if not model.hardware.gpus:
-            return _NO_GPUS
-        return super().missing(model)
-
-    def look(self, model: RunModel, step: Step) -> list[Signal] | None:
-        """Join GPUs with the generation of their hosts over the last steps."""
-        if step is not model.new_steps[-1]:
-            return None  # several steps in one moment overlap: the last one says it all
-        start = model.steps.closed[-5:][0].start_ns
-        by_host: dict[str, list[Device]] = {}
-        for gpu in model.hardware.gpus.values():
-            by_host.setdefault(gpu.host, []).append(gpu)
-        means: dict[str, float] = {}
-        for host, windows in self._generating(model, start, step.end_ns).items():
-            values = [
-                value
-                for gpu in by_host.get(host, ())
-                for moment, value in gpu.points("utilization_ratio", start, step.end_ns)
-                if _is_inside(windows, moment)
-            ]
-            if len(values) >= self["readings"]:
-                means[host] = sum(values) / len(values)
-        if not means:
-            return None
-        usual = median(means.values())
-        found = []
-        for host, mean in means.items():
-            if mean >= self["limit"] or (len(means) > 1 and mean > self["peers"] * usual):
-                continue
-            severity: Severity = "warning" if len(means) > 1 else "info"
-            compared = f"median of the hosts {share_text(usual)}" if len(means) > 1 else ""
-            found.append(
-                Signal(
-                    {"host": host},
-                    f"The GPUs of {host} are {share_text(mean)} busy while its rollout generates",
-                    f"Other hosts reach {share_text(usual)}."
-                    if len(means) > 1
-                    else "There is no other host to compare with.",
-                    severity,
-                    evidence=[fact("utilization", mean, "", compared)],
-                )
-            )
-        return found if 2 * len(found) <= len(means) or len(means) == 1 else []
-
-    @staticmethod
-    def _generating(model: RunModel, start_ns: int, end_ns: int) -> dict[str, list[Interval]]:
-        """Return when at least one process of each host was generating."""
-        hosts: dict[str, list[Interval]] = {}
-        for process in model.workers():
-            if is_rollout(process.role) and process.number in model.activity:
-                hosts.setdefault(process.host, []).extend(recent(model.activity[process.number].busy, start_ns, end_ns))
-        return {host: union(intervals) for host, intervals in hosts.items()}
-
-
-def _is_inside(windows: list[Interval], moment: int) -> bool:
-    """Return whether a moment lies in one of many windows that are in order and do not overlap."""
-    place = bisect_right(windows, (moment, NEVER)) - 1
-    return place >= 0 and moment < windows[place][1]
-
-
-MACHINE_RULES = (GpuFault, ThrottledGpu, OverloadedHost, DiskFull, MemoryLeak, GpuMemoryCreep, IdleGpus)
+MACHINE_RULES = (GpuFault, ThrottledGpu, OverloadedHost, DiskFull, MemoryLeak, GpuMemoryCreep)

@@ -8,9 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.diagnosis.engine import Coverage
-from rl_insight.diagnosis.feed import ReplayFeed
-from rl_insight.diagnosis.run import Diagnosis
+from rl_insight.diagnosis.run import sketch_coverage
 from rl_insight.diagnosis.settings import check_rule
 from rl_insight.server.http.answers import RunParameter, answers, json_answer, latest_run, reading
 from rl_insight.store import queries
@@ -41,14 +39,12 @@ def findings(
         return json_answer(queries.visible_findings(cursor, explained=explained, muted=muted))
 
 
-@router.get("/coverage", responses=answers(list[Coverage]))
+@router.get("/coverage", responses=answers(list[queries.Coverage]))
 def coverage(request: Request, run: RunParameter = None) -> Response:
     """List the rules that cannot be evaluated, and what each of them would need."""
     with reading(request, run) as cursor:
-        feed = ReplayFeed(cursor)
-        diagnosis = Diagnosis(feed)
-        diagnosis.model.apply(feed.moment(feed.frontier.last_ns))
-        return json_answer(diagnosis.engine.coverage(diagnosis.model))
+        known = queries.read_coverage(cursor)
+        return json_answer(sketch_coverage(cursor) if known is None else known)
 
 
 @router.post("/mute", responses=answers(Muted))

@@ -8,12 +8,15 @@ from rl_insight.sessions.model import Session
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.breakdown import Breakdown, RoleIdle, breakdown, idle_by_role
 from rl_insight.store.queries.findings import (
+    Coverage,
     Finding,
     mute_rule,
     muted_rules,
+    read_coverage,
     read_findings,
     top_findings,
     visible_findings,
+    write_coverage,
     write_findings,
 )
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
@@ -46,6 +49,7 @@ from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
 
 __all__ = [
     "Breakdown",
+    "Coverage",
     "Cursor",
     "Event",
     "Finding",
@@ -92,6 +96,7 @@ __all__ = [
     "processes",
     "quantiles",
     "range_query",
+    "read_coverage",
     "read_findings",
     "run_sql",
     "run_sql_on_file",
@@ -109,5 +114,6 @@ __all__ = [
     "timeline",
     "top_findings",
     "visible_findings",
+    "write_coverage",
     "write_findings",
 ]

@@ -79,6 +79,34 @@ def visible_findings(cursor: Cursor, *, explained: bool = False, muted: bool = F
     return kept if explained else top_findings(kept)
 
 
+class Coverage(msgspec.Struct, frozen=True):
+    """A rule that could not be evaluated, and what it would need."""
+
+    rule: str
+    missing: str
+
+
+_COVERAGE = "diagnosis_coverage"
+
+
+def read_coverage(cursor: Cursor) -> list[Coverage] | None:
+    """Return the rules that could not be evaluated when the run was last diagnosed; None when it never was."""
+    rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": _COVERAGE}).fetchall()
+    return msgspec.json.decode(rows[0][0], type=list[Coverage]) if rows else None
+
+
+def write_coverage(store: RunStore, coverage: list[Coverage]) -> None:
+    """Keep the rules that could not be evaluated."""
+    with store.writing() as connection:
+        _write_meta(connection, _COVERAGE, coverage)
+
+
+def _write_meta(connection: Cursor, key: str, value: object) -> None:
+    text = msgspec.json.encode(value).decode()
+    connection.execute("DELETE FROM meta WHERE key = $key", {"key": key})
+    connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": key, "value": text})
+
+
 _MUTED = "muted_rules"
 
 
@@ -92,9 +120,7 @@ def mute_rule(store: RunStore, rule: str, *, muted: bool = True) -> list[str]:
     """Mute a rule for this run, or unmute it; returns the rules that are muted now."""
     with store.writing() as connection:
         kept = {*muted_rules(connection), rule} if muted else set(muted_rules(connection)) - {rule}
-        connection.execute("DELETE FROM meta WHERE key = $key", {"key": _MUTED})
-        value = msgspec.json.encode(sorted(kept)).decode()
-        connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": _MUTED, "value": value})
+        _write_meta(connection, _MUTED, sorted(kept))
     return sorted(kept)
 
 
