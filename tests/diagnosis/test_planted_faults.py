@@ -21,6 +21,7 @@ def test_planted_fault_is_named(case: Case):
     assert outcome.found is not None
     assert outcome.right_culprit, outcome.found
     assert outcome.false_alarms == []
+    assert not case.within_s or outcome.delay_s <= case.within_s
 
 
 @pytest.mark.parametrize("shape", ["ppo8", "async", "verl", "sft", "single"])

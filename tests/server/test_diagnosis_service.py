@@ -11,7 +11,11 @@ import msgspec
 import pytest
 
 from rl_insight.diagnosis.feed import ReplayFeed
+from rl_insight.diagnosis.run import LiveDiagnosis
 from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.server.alerts import Alerts
+from rl_insight.server.config import AlertSettings
+from rl_insight.server.diagnosis import Watched, announce
 from rl_insight.store import queries
 
 
@@ -141,3 +145,17 @@ def test_a_command_gets_the_finding_on_its_standard_input(make_services, client_
     text = wait_until(lambda: told.exists() and told.read_text())
     alert = json.loads(text)
     assert (alert["event"], alert["run_id"], alert["finding"]["rule"]) == ("opened", "r1", "non_finite")
+
+
+def test_a_finding_is_told_when_it_becomes_severe_enough_and_only_once(receiver, wait_until):
+    url, got = receiver
+    alerts = Alerts(AlertSettings(webhook=url, severity="warning"), pause_s=0.01)
+    finding = queries.Finding(finding_id="a", rule="stalled_run", severity="info", title="slow", start_ns=1, end_ns=2)
+    watched = Watched(LiveDiagnosis())
+    try:
+        for severity in ("info", "warning", "critical"):
+            announce(alerts, "r1", watched, [msgspec.structs.replace(finding, severity=severity)], frozenset())
+        wait_until(lambda: got)
+    finally:
+        alerts.close()
+    assert [one["finding"]["severity"] for one in got] == ["warning"]

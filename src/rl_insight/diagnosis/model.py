@@ -10,7 +10,7 @@ from math import isfinite
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.hardware import HardwareBook
 from rl_insight.diagnosis.names import canonical_name, state_kind
-from rl_insight.diagnosis.robust import Durations, Interval
+from rl_insight.diagnosis.robust import Durations, Interval, quantile
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import (
     SECOND,
@@ -24,7 +24,7 @@ from rl_insight.diagnosis.rows import (
     SessionRow,
     SpanRow,
 )
-from rl_insight.diagnosis.steps import Step, StepBook
+from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness
 from rl_insight.store.queries.step_counters import TOGETHER_NS, step_counter
@@ -35,6 +35,10 @@ _KEPT_SESSIONS = 20_000
 _SURELY = 2
 """No other role can fit better."""
 _KEPT_CALLS = 2_000
+_KEPT_GAPS = 200
+_SHORT_GAP_S = 5.0
+_PATIENCE = 6.0
+"""How much longer something may take whose usual duration is unknown."""
 _CLUSTER_SETTLED_NS = SECOND
 
 
@@ -90,6 +94,7 @@ class RunModel:
         self.losses: list[LossRow] = []
         self.last_activity_ns = 0
         """When training code last recorded the end of anything."""
+        self._gaps: deque[float] = deque(maxlen=_KEPT_GAPS)
         self.first_ns = 0
         self.listening_since_ns = 0
         """When the server began to listen: silence before that is the server's."""
@@ -110,6 +115,7 @@ class RunModel:
         self.losses = moment.losses
         self._workers = [process for process in self.processes.values() if not process.is_target]
         self._states = {}
+        self._note_gap(moment)
         self._choose_lead(moment.spans)
         for row in moment.spans:
             self._apply_span(row)
@@ -130,6 +136,16 @@ class RunModel:
         self._apply_samples(moment.samples)
         self.new_steps = self._close_steps(moment.marks)
         self.roles.settle(self.as_of_ns)
+
+    def _note_gap(self, moment: Moment) -> None:
+        """Remember for how long nothing had finished before something did."""
+        ends = [rows[0].end_ns for rows in (moment.spans, moment.sessions) if rows]
+        ends += [moment.marks[0].time_ns] if moment.marks else []
+        if not ends or not self.last_activity_ns or self.steps.total < WARM_UP_STEPS:
+            return
+        gap_s = (min(ends) - self.last_activity_ns) / SECOND
+        if gap_s > _SHORT_GAP_S:
+            self._gaps.append(gap_s)
 
     def _choose_lead(self, spans: Iterable[SpanRow]) -> None:
         if self.lead is not None and self.has_span_steps and leadership(self.lead) == _SURELY:
@@ -153,7 +169,8 @@ class RunModel:
         usual = self.usual.get((role, name))
         if usual is None:
             usual = self.usual[role, name] = Durations()
-        usual.add((end_ns - start_ns) / SECOND)
+        if step is None or self.steps.total >= WARM_UP_STEPS or not self.has_span_steps:
+            usual.add((end_ns - start_ns) / SECOND)
         is_phase, is_state = segment == "phase", segment in STATE_SEGMENTS
         if is_phase:
             self._apply_call(row, process)
@@ -294,6 +311,15 @@ class RunModel:
         """Return how long something usually takes; None when it was seen fewer than three times."""
         durations = self.usual.get((role, name))
         return durations.quantile(share) if durations is not None and durations.count >= 3 else None
+
+    def usual_gap_s(self) -> float:
+        """Return for how long at most nothing finishes while all is well, to 1 % of the longer gaps."""
+        return quantile(self._gaps, 0.99) if self._gaps else _SHORT_GAP_S
+
+    def limit_s(self, row: SpanRow, shortest_s: float, factor: float) -> float:
+        """Return from which age on an open span is suspicious; patient with one whose usual duration is unknown."""
+        usual_s = self.usual_s(self.role_of_lane(row.lane_id), row.name)
+        return _PATIENCE * shortest_s if usual_s is None else max(shortest_s, factor * usual_s)
 
     def age_s(self, start_ns: int) -> float:
         """Return how long ago a moment was."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise, takewhile
 from statistics import median as median  # noqa: PLC0414  # one home for robust statistics
 
@@ -33,7 +33,7 @@ def noise(values: Sequence[float]) -> float:
     return 1.4826 * mad(steps) / math.sqrt(2) if steps else 0.0
 
 
-def quantile(values: Sequence[float], share: float) -> float:
+def quantile(values: Collection[float], share: float) -> float:
     """Return a quantile of at least one value, between neighbours.
 
     >>> quantile([3, 1, 2], 0.75)

@@ -55,16 +55,17 @@ class Alerts:
             self._thread = threading.Thread(target=self._deliver_all, name="rl-insight-alerts", daemon=True)
             self._thread.start()
 
-    def send(self, run_id: str, finding: Finding, event: str) -> None:
-        """Queue an alert if it is wanted; never waits."""
+    def send(self, run_id: str, finding: Finding, event: str) -> bool:
+        """Queue an alert, never waiting; False when it is not wanted, as one that is not severe enough."""
         if self._thread is None or not self._is_wanted(finding):
-            return
+            return False
         base = self._link.rstrip("/")
         link = f"{base}/?run={quote(run_id, safe='')}#/findings?finding={quote(finding.finding_id, safe='')}"
         try:
             self._waiting.put_nowait(Alert(event, run_id, link if base else "", finding))
         except queue.Full:
             self.failed += 1
+        return True
 
     def _is_wanted(self, finding: Finding) -> bool:
         settings = self._settings

@@ -143,7 +143,7 @@ class DiagnosisService:
             if coverage is not None and coverage != watched.coverage:
                 watched.coverage = coverage
                 queries.write_coverage(store, coverage)
-        self._announce(run_id, watched, found, muted)
+        announce(self._alerts, run_id, watched, found, muted)
         return is_done
 
     @staticmethod
@@ -163,17 +163,20 @@ class DiagnosisService:
             watched.kept.update({finding.finding_id: (finding, now_s) for finding in changed})
             self._live.note_findings(run_id, len(changed))
 
-    def _announce(self, run_id: str, watched: Watched, found: list[Finding], muted: frozenset[str]) -> None:
-        for finding in queries.top_findings(found):
-            if finding.rule in muted:
-                continue
-            said = watched.told.get(finding.finding_id)
-            if finding.status == "open" and said != "opened":
+
+def announce(alerts: Alerts, run_id: str, watched: Watched, found: list[Finding], muted: frozenset[str]) -> None:
+    """Send an alert for each finding that opened or was resolved since the last time."""
+    for finding in queries.top_findings(found):
+        if finding.rule in muted:
+            continue
+        said = watched.told.get(finding.finding_id)
+        if finding.status == "open" and said != "opened":
+            # One that is not severe enough yet is told when it becomes so.
+            if alerts.send(run_id, finding, "opened"):
                 watched.told[finding.finding_id] = "opened"
-                self._alerts.send(run_id, finding, "opened")
-            elif finding.status == "resolved" and said == "opened":
-                watched.told[finding.finding_id] = "resolved"
-                self._alerts.send(run_id, finding, "resolved")
+        elif finding.status == "resolved" and said == "opened":
+            watched.told[finding.finding_id] = "resolved"
+            alerts.send(run_id, finding, "resolved")
 
 
 def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float) -> bool:

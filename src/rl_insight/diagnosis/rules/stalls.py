@@ -18,13 +18,17 @@ class StalledRun(MomentRule):
     name = "stalled_run"
     pathology = "The run stalls silently: no step finishes and no counter moves."
     threshold = (
-        "No step for max({suspect_s} s, {suspect_factor} × p99 of the last steps) while nothing else finishes; "
-        "critical after max({hang_s} s, {hang_factor} × median). The first step, validation and checkpoints get "
-        "{patience} times as long."
+        "Nothing has finished for max({early_s} s, {early_factor} × the longest usual gap): a warning where a process "
+        "is gone or in something for far longer than usual, information otherwise. No step for max({suspect_s} s, "
+        "{suspect_factor} × p99 of the last steps) while nothing else finishes: a warning. Critical after "
+        "max({hang_s} s, {hang_factor} × median). The first step, validation and checkpoints get {patience} times as "
+        "long."
     )
     needs = "steps, open spans, heartbeats"
     remedy = "Look at the stacks of the named process first; restart it, or the run from its last checkpoint."
     parameters = (
+        Parameter("early_s", 20, "Shortest time without any activity that is suspicious, in seconds"),
+        Parameter("early_factor", 2, "Multiple of the longest usual time without any activity that is suspicious"),
         Parameter("suspect_s", 30, "Shortest silence that is suspicious, in seconds"),
         Parameter("suspect_factor", 3, "Multiple of the 99th percentile of step times that is suspicious"),
         Parameter("hang_s", 120, "Shortest silence that is a hang, in seconds"),
@@ -59,10 +63,14 @@ class StalledRun(MomentRule):
         suspect_s = patience * max(self["suspect_s"], self["suspect_factor"] * slow_s)
         hang_s = patience * max(self["hang_s"], self["hang_factor"] * usual_s)
         is_hang = waited_s > hang_s and (idle_s > self["suspect_s"] or waited_s > 2 * hang_s)
-        if not is_hang and not (waited_s > suspect_s and idle_s > suspect_s and not is_first):
+        is_suspect = is_hang or (waited_s > suspect_s and idle_s > suspect_s and not is_first)
+        early_s = patience * max(self["early_s"], self["early_factor"] * model.usual_gap_s())
+        if not is_suspect and (is_first or min(idle_s, waited_s) < early_s):
             return []
         gone_by = began + int(max(2 * usual_s, self["suspect_s"]) * SECOND)
         signal = self._name(model, waited_s, gone_by, is_hang=is_hang)
+        if signal is not None and not is_suspect and not self._is_sure(model, idle_s):
+            signal.severity = "info"
         if signal is None:
             return []
         signal.anchor = f"after step {model.steps.current} number {model.steps.total}"
@@ -73,6 +81,16 @@ class StalledRun(MomentRule):
             fact("time since anything finished", idle_s, "s"),
         ]
         return [signal]
+
+    def _is_sure(self, model: RunModel, idle_s: float) -> bool:
+        """Return whether there is more than silence: a process is gone, or one is in something for far too long."""
+        if any(model.state_of(process) == "silent" for process in model.workers()):
+            return idle_s > self["suspect_s"]
+        return any(
+            model.usual_s(model.role_of_lane(row.lane_id), row.name) is not None
+            and model.age_s(row.start_ns) > model.limit_s(row, self["early_s"], self["suspect_factor"])
+            for row in open_work(model)
+        )
 
     @staticmethod
     def _is_patient(model: RunModel) -> bool:
@@ -109,8 +127,6 @@ class StalledRun(MomentRule):
             return Signal(culprit_of(process, phase=oldest.name), f"{title}: {where(process)} waits in {oldest.name}",
                           "Everything that is open is a wait, so the work that all wait for is not recorded.", severity,
                           lanes=[oldest.lane_id])  # fmt: skip
-        if model.has_span_steps and not is_hang:
-            return None
         # Where work is recorded as spans and none is open, the script is paused: by a debugger, or waiting for input.
         paused: Severity = "info" if model.has_span_steps and waited_s < self["paused_s"] else "warning"
         return Signal({"role": model.lead or ""}, f"{title}, and nothing is running",
@@ -164,15 +180,16 @@ class CollectiveHang(MomentRule):
     pathology = "A collective hangs: all ranks of a role are in the same state for too long, and one is missing."
     threshold = (
         "At least {ranks} ranks of a role, all but at most {missing} of them, have been in one state for "
-        "max({shortest_s} s, {factor} × p99)."
+        "max({shortest_s} s, {factor} × p99); critical after {critical_s} s."
     )
     needs = "states of at least three ranks of a role"
     remedy = "Look at the stack and the flight-recorder dump of the missing rank; the NCCL timeout comes much later."
     parameters = (
         Parameter("ranks", 3, "Fewest ranks that must wait"),
         Parameter("missing", 1, "Most ranks that may be missing"),
-        Parameter("shortest_s", 60, "Shortest wait, in seconds"),
+        Parameter("shortest_s", 20, "Shortest wait, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the state"),
+        Parameter("critical_s", 60, "Wait from which it is critical, in seconds"),
     )
     rank = 25
     explains = frozenset({"stalled_run", "straggler", "step_regression", "rollout_bound", "trainer_bound"})
@@ -195,22 +212,20 @@ class CollectiveHang(MomentRule):
         for (role, name), rows in waiting.items():
             alive = [one for one in model.workers() if one.role == role and model.state_of(one) != "ended"]
             absent = [process for process in alive if process.number not in rows]
-            usual_s = model.usual_s(role, name) or 0.0
             youngest_s = min(model.age_s(row.start_ns) for row in rows.values())
-            limit_s = max(self["shortest_s"], self["factor"] * usual_s)
+            limit_s = model.limit_s(next(iter(rows.values())), self["shortest_s"], self["factor"])
             if len(rows) >= self["ranks"] and 1 <= len(absent) <= self["missing"] and youngest_s > limit_s:
                 found.append(self._signal(model, absent[0], name, list(rows.values()), youngest_s))
         return found
 
-    @staticmethod
-    def _signal(model: RunModel, absent: ProcessRow, name: str, rows: list[SpanRow], age_s: float) -> Signal:
+    def _signal(self, model: RunModel, absent: ProcessRow, name: str, rows: list[SpanRow], age_s: float) -> Signal:
         inside = [row for row in model.open_spans if model.process_of_lane(row.lane_id) is absent]
         doing = f"; it is in {inside[-1].name}" if inside else ""
         return Signal(
             culprit_of(absent, phase=inside[-1].name if inside else None),
             f"{where(absent)} keeps {counted(len(rows), 'rank')} waiting in {name} for {seconds_text(age_s)}{doing}",
             f"Every other rank of the role entered {name}; this one did not.",
-            "critical",
+            "critical" if age_s > self["critical_s"] else "warning",
             key=(absent.process_id, name),
             anchor=f"{name} after step {model.steps.current}",
             start_ns=min(row.start_ns for row in rows),

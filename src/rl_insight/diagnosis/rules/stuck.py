@@ -30,9 +30,8 @@ class _StuckWork(MomentRule):
             if state_kind(row.name) != self.kind or (row.segment == "duration" and row.depth == 0):
                 continue
             process = model.process_of_lane(row.lane_id)
-            usual_s = model.usual_s(process.role, row.name) or 0.0
-            limit_s = max(self["shortest_s"], self["factor"] * usual_s)
-            if model.state_of(process) == "live" and model.age_s(row.start_ns) > limit_s and self.holds_up(model, row):
+            is_old = model.age_s(row.start_ns) > model.limit_s(row, self["shortest_s"], self["factor"])
+            if is_old and model.state_of(process) == "live" and self.holds_up(model, row):
                 stuck.append(row)
         if not stuck:
             return []
@@ -58,7 +57,7 @@ class _StuckWork(MomentRule):
             f"{where(process)}{others} {'have' if others else 'has'} been in {oldest.name} for {seconds_text(age_s)}"
             f"{usually}",
             f"{oldest.name} is open for much longer than it ever took, and the run waits for it.",
-            "critical",
+            "critical" if age_s > self["critical_s"] else "warning",
             key=(process.process_id, oldest.name),
             anchor=f"span {oldest.span_id:x}",
             start_ns=oldest.start_ns,
@@ -73,12 +72,16 @@ class BlockedReward(_StuckWork):
 
     name = "blocked_reward"
     pathology = "The reward function blocks: it is open for far longer than ever, and the run waits for it."
-    threshold = "A reward state or phase is open for max({shortest_s} s, {factor} × p99) and the step waits for it."
+    threshold = (
+        "A reward state or phase is open for max({shortest_s} s, {factor} × p99) and the step waits for it; critical "
+        "after {critical_s} s."
+    )
     needs = "reward states or phases"
     remedy = "Give each sample a timeout, score in a pool of processes, and cap the length of what is scored."
     parameters = (
-        Parameter("shortest_s", 30, "Shortest age, in seconds"),
+        Parameter("shortest_s", 20, "Shortest age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the reward's duration"),
+        Parameter("critical_s", 60, "Age from which it is critical, in seconds"),
     )
     rank = 22
     explains = frozenset(
@@ -93,12 +96,13 @@ class StuckWeightSync(_StuckWork):
 
     name = "stuck_weight_sync"
     pathology = "The weight sync is stuck."
-    threshold = "A weight-sync state is open for max({shortest_s} s, {factor} × p99)."
+    threshold = "A weight-sync state is open for max({shortest_s} s, {factor} × p99); critical after {critical_s} s."
     needs = "weight-sync states"
     remedy = "Check the members of the process group, its port, and whether an engine is still paused."
     parameters = (
-        Parameter("shortest_s", 60, "Shortest age, in seconds"),
+        Parameter("shortest_s", 20, "Shortest age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the sync's duration"),
+        Parameter("critical_s", 60, "Age from which it is critical, in seconds"),
     )
     rank = 21
     explains = frozenset(
@@ -113,12 +117,16 @@ class StuckSession(MomentRule):
 
     name = "stuck_session"
     pathology = "A session is stuck in one phase."
-    threshold = "A phase is open for max({shortest_s} s, {factor} × p99 of that phase in this run)."
+    threshold = (
+        "A phase is open for max({shortest_s} s, {factor} × p99 of that phase in this run); a warning after "
+        "{warning_s} s, information before."
+    )
     needs = "sessions with phases"
     remedy = "Give each rollout a wall-clock timeout, and each tool or sandbox one that is shorter."
     parameters = (
-        Parameter("shortest_s", 60, "Shortest age, in seconds"),
+        Parameter("shortest_s", 20, "Shortest age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the phase's duration"),
+        Parameter("warning_s", 60, "Age from which it is a warning, in seconds"),
     )
     rank = 40
 
@@ -140,13 +148,11 @@ class StuckSession(MomentRule):
             process = model.process_of_lane(row.lane_id)
             if model.state_of(process) != "live":
                 continue
-            usual_s = model.usual_s(process.role, row.name) or 0.0
-            if model.age_s(row.start_ns) > max(self["shortest_s"], self["factor"] * usual_s):
+            if model.age_s(row.start_ns) > model.limit_s(row, self["shortest_s"], self["factor"]):
                 groups.setdefault((row.name, row.tool or ""), []).append(row)
         return [self._signal(model, sorted(rows, key=lambda row: row.start_ns), owners) for rows in groups.values()]
 
-    @staticmethod
-    def _signal(model: RunModel, rows: list[SpanRow], owners: dict[str, SessionRow]) -> Signal:
+    def _signal(self, model: RunModel, rows: list[SpanRow], owners: dict[str, SessionRow]) -> Signal:
         oldest = rows[0]
         process = model.process_of_lane(oldest.lane_id)
         owner = owners.get(oldest.session_id or "")
@@ -160,7 +166,7 @@ class StuckSession(MomentRule):
             culprit,
             f"{counted(len(rows), 'session')} stuck in {what}, the oldest for {seconds_text(age_s)}{usually}",
             f"Session {oldest.session_id} on {where(process)} entered {what} and has not left it.",
-            "warning",
+            "warning" if age_s > self["warning_s"] else "info",
             key=(oldest.name, oldest.tool or ""),
             anchor=f"session {oldest.session_id}",
             start_ns=oldest.start_ns,
