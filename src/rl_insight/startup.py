@@ -117,6 +117,7 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
     flusher = Flusher(recorder, process, config, transport.send, transport.max_batch_bytes)
     transport.on_loss = flusher.note_loss
     transport.on_receiver_restarted = flusher.resend_metrics
+    transport.on_stacks_wanted = flusher.stacks.request
     flusher.start()
     return Pipeline(config, process, recorder, flusher, transport)
 

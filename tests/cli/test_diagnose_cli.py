@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from benchmarks.diagnosis_runs import SHAPES
 from benchmarks.diagnosis_script import RUN_ID, Script
 from rl_insight.cli import main
+from rl_insight.config.paths import STATE_FILE
+from rl_insight.server.state import new_record
 from rl_insight.store import RunDirectory
 
 
@@ -74,3 +77,27 @@ def test_a_muted_rule_is_silent_until_it_is_unmuted(capsys):
 def test_what_cannot_be_used_is_named(capsys, words, said):
     assert main(["diagnose", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_thresholds_come_from_the_servers_file(tmp_path, capsys):
+    config = tmp_path / "server.yaml"
+    config.write_text("diagnosis:\n  rules:\n    non_finite:\n      enabled: false\n")
+    assert main(["diagnose", "--json", "--config", str(config), "--fail-on", "critical"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert "non_finite" not in {one["rule"] for one in found}
+
+
+def test_thresholds_come_from_the_running_server(data_dir, tmp_path, capsys):
+    """The server's record is what a running one leaves; this process stands in for it."""
+    rules = {"non_finite": {"enabled": False}}
+    record = new_record(
+        "http://127.0.0.1:1", token=None, data_dir=tmp_path, otlp_http_url=None, otlp_grpc_address=None, tls_cert=None,
+        version="", diagnosis_rules=rules,
+    )  # fmt: skip
+    (tmp_path / STATE_FILE).write_bytes(msgspec.json.encode(record))
+    export = tmp_path / "run.rli"
+    assert main(["export", "--format", "rli", "--run", RUN_ID, "-o", str(export)]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", str(export), "--data-dir", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert "non_finite" not in {one["rule"] for one in found}

@@ -27,6 +27,7 @@ from rl_insight.cli import (
     runs,
     server,
     sessions,
+    stacks,
     top,
     version,
 )
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "hotspots": hotspots.hotspots,
     "sessions": sessions.sessions,
     "diagnose": diagnose.diagnose,
+    "stacks": stacks.stacks,
     "diff": diff.diff,
     "open": browse.open_,
     "top": top.top,

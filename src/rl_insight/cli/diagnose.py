@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -33,6 +34,9 @@ def diagnose(
     explained: Annotated[bool, typer.Option(help="Also show findings that another one explains.")] = False,
     mute: Annotated[str | None, typer.Option(help="Mute a rule for this run, and do nothing else.")] = None,
     unmute: Annotated[str | None, typer.Option(help="Unmute a rule for this run, and do nothing else.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="The server's YAML file, for its thresholds; default those of the running one.")
+    ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
@@ -53,8 +57,9 @@ def diagnose(
     step, moment = _moment(at)
     is_path = run is not None and Path(run).exists()
     paths = [Path(run)] if is_path and run is not None else []
+    settings = make_settings(_rules(config, data_dir), chosen)
     with opened_run(data_dir, None if is_path else run, paths) as store, store.reader() as cursor:
-        report = replay(cursor, make_settings({}, chosen), at_ns=moment, at_step=step)
+        report = replay(cursor, settings, at_ns=moment, at_step=step)
         muted = set(queries.muted_rules(cursor))
     heard = [finding for finding in report.findings if finding.rule not in muted]
     shown = heard if explained else queries.top_findings(heard)
@@ -64,6 +69,16 @@ def diagnose(
         _say(report, shown)
     worst = max((_ORDER.index(finding.severity) for finding in shown), default=-1)
     return int(fail_on is not None and worst >= _ORDER.index(fail_on))
+
+
+def _rules(config: str | None, data_dir: str | None) -> Mapping[str, Any]:
+    """Return the thresholds of the server: of its file, or of the server that runs."""
+    if config is not None:
+        from rl_insight.server.config import load_settings
+
+        return load_settings(config).diagnosis.rules
+    record = running_record(data_dir)
+    return {} if record is None else record.diagnosis_rules
 
 
 def _moment(at: str | None) -> tuple[int | None, int | None]:

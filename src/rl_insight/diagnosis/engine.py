@@ -13,6 +13,7 @@ import msgspec
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import Observation, Rule, Signal
+from rl_insight.diagnosis.stacks import stack_evidence
 from rl_insight.store.queries.findings import Coverage, Finding
 
 logger = logging.getLogger(__name__)
@@ -55,9 +56,11 @@ class Engine:
     _resolved: dict[tuple[str, tuple[str, ...]], Finding] = field(default_factory=dict)
     """The last finding of each fault that is over: when it comes back soon, it is the same one."""
     _failed: set[str] = field(default_factory=set)
+    _model: RunModel | None = None
 
     def evaluate(self, model: RunModel) -> None:
         """Look at the run as of the model's moment."""
+        self._model = model
         for rule in self.rules:
             try:
                 for observation in rule.evaluate(model):
@@ -140,6 +143,9 @@ class Engine:
     def _renew(self, case: Case, observation: Observation) -> None:
         assert case.finding is not None  # noqa: S101  # called for open cases only
         signal, known = case.signal, case.finding
+        evidence = signal.evidence
+        if case.rule.asks_stacks and self._model is not None:
+            evidence = evidence + stack_evidence(self._model, signal.culprit, known.start_ns)
         impact = {}
         if signal.seconds_per_step is not None:
             impact["seconds_per_step"] = round(signal.seconds_per_step, 3)
@@ -159,7 +165,7 @@ class Engine:
             lanes=signal.lanes[:16],
             sessions=signal.sessions[:16],
             metrics=signal.metrics[:16],
-            evidence=signal.evidence,
+            evidence=evidence,
             updated_ns=observation.time_ns,
         )
         self._keep(case.finding)

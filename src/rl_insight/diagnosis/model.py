@@ -27,6 +27,7 @@ from rl_insight.diagnosis.rows import (
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness
+from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.step_counters import TOGETHER_NS, step_counter
 from rl_insight.store.queries.steps import leadership
 
@@ -91,6 +92,8 @@ class RunModel:
         self.open_sessions: list[SessionRow] = []
         self.events: deque[EventRow] = deque(maxlen=1_000)
         self.last_error: dict[int, EventRow] = {}
+        self.stacks: dict[int, EventRow] = {}
+        """The stacks that each process sent last."""
         self.losses: list[LossRow] = []
         self.last_activity_ns = 0
         """When training code last recorded the end of anything."""
@@ -113,7 +116,12 @@ class RunModel:
         self.first_ns = self.first_ns or moment.as_of_ns
         self.open_spans, self.open_sessions = moment.open_spans, moment.open_sessions
         self.losses = moment.losses
-        self._workers = [process for process in self.processes.values() if not process.is_target]
+        # A stored run also has the processes that had not started yet.
+        self._workers = [
+            process
+            for process in self.processes.values()
+            if not process.is_target and process.started_ns + process.clock_offset_ns <= moment.as_of_ns
+        ]
         self._states = {}
         self._note_gap(moment)
         self._choose_lead(moment.spans)
@@ -131,6 +139,8 @@ class RunModel:
         for event in moment.events:
             if event.name == "error":
                 self.last_error[event.process] = event
+            elif event.name == STACKS_EVENT:
+                self.stacks[event.process] = event
             else:
                 self.events.append(event)
         self._apply_samples(moment.samples)

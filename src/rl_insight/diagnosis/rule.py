@@ -109,6 +109,9 @@ class Rule(ABC):
     shares_culprit: ClassVar[bool] = False
     """It explains only findings about the same process."""
 
+    asks_stacks: ClassVar[bool] = False
+    """Stacks of the processes are part of its evidence."""
+
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         known = {parameter.name: parameter.default for parameter in self.parameters}
         self._values = known | {name: value for name, value in (values or {}).items() if name in known}

@@ -140,6 +140,7 @@ class LiveDiagnosis:
         self._feed: LiveFeed | None = None
         self._newest_ns = 0
         self._first_ns = 0
+        self._asked_about: set[tuple[str, str]] = set()
 
     @property
     def engine(self) -> Engine | None:
@@ -155,6 +156,19 @@ class LiveDiagnosis:
         if self._diagnosis is None:
             return []
         return self._diagnosis.engine.coverage(self._diagnosis.model)
+
+    def suspects(self) -> list[str]:
+        """Return the processes whose stacks would say why work has just become stuck, or become critical."""
+        found: list[str] = []
+        if self._diagnosis is None:
+            return found
+        asking = {rule.name for rule in self._diagnosis.engine.rules if rule.asks_stacks}
+        for finding in self._diagnosis.engine.open_findings():
+            if finding.rule in asking and (finding.finding_id, finding.severity) not in self._asked_about:
+                self._asked_about.add((finding.finding_id, finding.severity))
+                model = self._diagnosis.model
+                found = [one.process_id for one in model.workers() if model.state_of(one) == "live"]
+        return found
 
     def evaluate(self, cursor: Cursor, now_ns: int, budget_s: float = 0.2) -> bool:
         """Read what arrived and evaluate what is due; False when there is more to do than the budget allows."""

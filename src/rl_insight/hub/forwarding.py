@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rl_insight.collector import Collector
@@ -19,6 +20,7 @@ class ForwardingTransport(Transport):
         self.collector = collector
         self._onward = onward
         self._on_loss: LossHandler = lambda _kind, _reason, _count: None
+        self._on_stacks_wanted: Callable[[], None] = lambda: None
         if onward is not None:
             self.max_batch_bytes = onward.max_batch_bytes
 
@@ -32,6 +34,17 @@ class ForwardingTransport(Transport):
         self._on_loss = handler
         if self._onward is not None:
             self._onward.on_loss = handler
+
+    @property
+    def on_stacks_wanted(self) -> Callable[[], None]:
+        """What is told when the receiver asks for the stacks of this process."""
+        return self._on_stacks_wanted
+
+    @on_stacks_wanted.setter
+    def on_stacks_wanted(self, handler: Callable[[], None]) -> None:
+        self._on_stacks_wanted = handler
+        if self._onward is not None:
+            self._onward.on_stacks_wanted = handler
 
     def send(self, payload: bytes) -> None:
         """Hand a batch to the collector, and on."""

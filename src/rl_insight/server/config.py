@@ -94,6 +94,8 @@ class DiagnosisSettings:
     """Whether runs are diagnosed while they are recorded."""
     interval_s: Interval = 5.0
     """Between two evaluations."""
+    stacks: bool = True
+    """Whether processes are asked for the stacks of their threads and tasks: when work is stuck, and on demand."""
     rules: dict[str, Any] = field(default_factory=dict)
     """Rule to parameter to value, such as `straggler.ratio`; `enabled: false` switches a rule off."""
 

@@ -14,6 +14,7 @@ from rl_insight.diagnosis.settings import make_settings
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
 from rl_insight.server.live import LiveNotes
+from rl_insight.server.stacks import StackRequests
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.queries import Coverage, Finding
@@ -55,13 +56,20 @@ class DiagnosisService:
     """Evaluates every run that was written lately, every few seconds."""
 
     def __init__(
-        self, runs: RunDirectory, settings: DiagnosisSettings, live: LiveNotes, alerts: Alerts, started_ns: int
+        self,
+        runs: RunDirectory,
+        settings: DiagnosisSettings,
+        live: LiveNotes,
+        alerts: Alerts,
+        stacks: StackRequests,
+        started_ns: int,
     ) -> None:
         self._runs = runs
         self._settings = settings
         self._rules = make_settings(settings.rules)
         self._live = live
         self._alerts = alerts
+        self._stacks = stacks
         self._started_ns = started_ns
         self._watched: dict[str, Watched] = {}
         self._lock = threading.Lock()
@@ -133,6 +141,7 @@ class DiagnosisService:
                     engine = watched.diagnosis.engine
                     found = [] if engine is None else list(engine.run_findings.values())
                     coverage = self._coverage(watched)
+                    self._stacks.ask(watched.diagnosis.suspects())
                 elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
                     watched.imported_s = watched.written_s
                     report = replay(cursor, self._rules)
@@ -184,6 +193,8 @@ def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float) 
         return True
     known, written_s = kept
     if (known.status, known.severity, known.explains) != (finding.status, finding.severity, finding.explains):
+        return True
+    if len(known.evidence) != len(finding.evidence):  # stacks have arrived
         return True
     return now_s - written_s > _REWRITE_S and msgspec.structs.replace(known, updated_ns=0) != msgspec.structs.replace(
         finding, updated_ns=0

@@ -48,6 +48,8 @@ class Submission:
         self.futures: list[Future[bool]] = []
         self.duplicates = 0
         """Batches that are known to be stored without asking the store."""
+        self.processes: set[str] = set()
+        """Whose batches they are."""
         self._problems: list[str] = []
         self._refused = self._failed = 0
         self._retry_after_s: float | None = None
@@ -150,6 +152,7 @@ class Ingest:
             self._counters.refuse("native", "schema")
             submission.refuse(str(error))
             return
+        submission.processes.add(batch.process.process_id)
         if self._collector.is_published(batch):
             # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
             # larger than the queue would never be taken completely.

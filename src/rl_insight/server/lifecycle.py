@@ -72,6 +72,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
                 otlp_grpc_address=_address(settings.host, grpc_server.port) if grpc_server else None,
                 tls_cert=settings.tls_cert,
                 version=__version__,
+                diagnosis_rules=settings.diagnosis.rules,
             )
 
             def ready() -> None:

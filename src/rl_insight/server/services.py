@@ -24,6 +24,7 @@ from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scrape.scraper import Scraper
 from rl_insight.server.scrape.targets import TargetBook
+from rl_insight.server.stacks import StackRequests
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.runs import RunDirectory
@@ -88,7 +89,10 @@ class Services:
         self.targets = TargetBook(settings.directory / "targets.json")
         self.scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
         self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
-        self.diagnosis = DiagnosisService(self.runs, settings.diagnosis, self.live, self.alerts, self.started_ns)
+        self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
+        self.diagnosis = DiagnosisService(
+            self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.started_ns
+        )
         self.is_ready = False
         """Set by the listener, once everything can be reached."""
         self._stop = threading.Event()

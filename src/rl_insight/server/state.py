@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -35,6 +36,8 @@ class ServerRecord(ServerState, frozen=True, omit_defaults=True, kw_only=True):
     otlp_http_url: str | None = None
     otlp_grpc_address: str | None = None
     tls_cert: str | None = None
+    diagnosis_rules: dict[str, Any] = msgspec.field(default_factory=dict)
+    """`diagnosis.rules`, so that `rl-insight diagnose` judges as the server does."""
 
 
 def read_record(directory: Path) -> ServerRecord | None:
@@ -116,6 +119,7 @@ def new_record(
     otlp_grpc_address: str | None,
     tls_cert: str | None,
     version: str,
+    diagnosis_rules: dict[str, Any],
 ) -> ServerRecord:
     """Return the record of this process."""
     return ServerRecord(
@@ -129,6 +133,7 @@ def new_record(
         otlp_http_url=otlp_http_url,
         otlp_grpc_address=otlp_grpc_address,
         tls_cert=tls_cert,
+        diagnosis_rules=diagnosis_rules,
     )
 
 

@@ -40,6 +40,9 @@ class Transport(ABC):
     on_receiver_restarted: Callable[[], None] = staticmethod(lambda: None)
     """Set by the owner; called when the receiver may have forgotten totals that it had been sent."""
 
+    on_stacks_wanted: Callable[[], None] = staticmethod(lambda: None)
+    """Set by the owner; called when the receiver asks for the stacks of this process, from any thread."""
+
     @abstractmethod
     def send(self, payload: bytes) -> None:
         """Take over one encoded batch; a relay passes on the batches of several processes."""

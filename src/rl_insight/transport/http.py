@@ -81,6 +81,7 @@ class HttpTransport(Transport):
         adopt_interval_s: float = 30.0,
         ca_file: str | None = None,
     ) -> None:
+        self._process_id = process_id
         self._token = token
         self._timeout_s = timeout_s
         self._ca_file = ca_file
@@ -237,6 +238,8 @@ class HttpTransport(Transport):
             return self._unreachable(error)
         if 200 <= answer.status < 300 and answer.is_receipt:
             self._taken(spool, batches)
+            if self._process_id in answer.stacks_of:
+                self.on_stacks_wanted()
             return None
         if answer.status == 415 and encoding is not None:
             self._compression = None

@@ -36,6 +36,8 @@ class Answer(msgspec.Struct, frozen=True):
     retry_after_s: float | None = None
     is_receipt: bool = False
     """The body is a JSON object, as the ingest route answers; a stranger's page is none."""
+    stacks_of: tuple[str, ...] = ()
+    """Processes that the server asks for their stacks."""
 
 
 class IngestClient:
@@ -228,7 +230,13 @@ def _answer(response: http.client.HTTPResponse, content: bytes) -> Answer:
         sentence=" ".join(said.split())[:300] or response.reason,
         retry_after_s=retry_after(response.headers.get("Retry-After")),
         is_receipt=is_object,
+        stacks_of=_stacks_of(decoded) if is_object else (),
     )
+
+
+def _stacks_of(receipt: dict[str, Any]) -> tuple[str, ...]:
+    asked = receipt.get("stacks")
+    return tuple(one for one in asked if isinstance(one, str)) if isinstance(asked, list) else ()
 
 
 def retry_after(value: str | None) -> float | None:

@@ -27,7 +27,7 @@ class StalledRun(MomentRule):
     needs = "steps, open spans, heartbeats"
     remedy = "Look at the stacks of the named process first; restart it, or the run from its last checkpoint."
     parameters = (
-        Parameter("early_s", 20, "Shortest time without any activity that is suspicious, in seconds"),
+        Parameter("early_s", 15, "Shortest time without any activity that is suspicious, in seconds"),
         Parameter("early_factor", 2, "Multiple of the longest usual time without any activity that is suspicious"),
         Parameter("suspect_s", 30, "Shortest silence that is suspicious, in seconds"),
         Parameter("suspect_factor", 3, "Multiple of the 99th percentile of step times that is suspicious"),
@@ -37,6 +37,7 @@ class StalledRun(MomentRule):
         Parameter("paused_s", 600, "How long a run in which nothing is open may pause before it is a warning"),
     )
     rank = 30
+    asks_stacks = True
     explains = frozenset({
         "stuck_session", "rollout_bound", "trainer_bound", "step_regression", "telemetry_gap", "gpu_idle_in_rollout",
         "unattributed_time", "sync_overhead",
@@ -54,12 +55,14 @@ class StalledRun(MomentRule):
         if began is None:
             return []
         waited_s = model.age_s(began)
-        idle_s = model.age_s(model.last_activity_ns)
+        started_ns = max((process.started_ns for process in model.workers()), default=0)
+        idle_s = model.age_s(max(model.last_activity_ns, started_ns))
         known = [step.seconds for step in model.steps.closed[-50:] if not step.is_warm_up]
         is_first = len(known) < 3
         usual_s = median(known) if known else 0.0
         slow_s = quantile(known, 0.99) if known else 0.0
-        patience = self["patience"] if is_first or self._is_patient(model) else 1.0
+        is_resuming = model.last_activity_ns < started_ns  # it loads a checkpoint, and compiles again
+        patience = self["patience"] if is_first or is_resuming or self._is_patient(model) else 1.0
         suspect_s = patience * max(self["suspect_s"], self["suspect_factor"] * slow_s)
         hang_s = patience * max(self["hang_s"], self["hang_factor"] * usual_s)
         is_hang = waited_s > hang_s and (idle_s > self["suspect_s"] or waited_s > 2 * hang_s)
@@ -105,6 +108,8 @@ class StalledRun(MomentRule):
         title = f"No step has finished for {seconds_text(waited_s)}"
         severity: Severity = "critical" if is_hang else "warning"
         workers = [process for process in model.workers() if model.state_of(process) != "ended"]
+        if not workers:
+            return None  # all said goodbye: the run is over, or will be resumed
         # A process that fell silent long after the stall began is a victim: somebody killed the stalled run.
         gone = [process for process in workers if model.state_of(process) == "silent"]
         silent = [process for process in gone if process.last_seen_ns <= gone_by_ns]
@@ -192,6 +197,7 @@ class CollectiveHang(MomentRule):
         Parameter("critical_s", 60, "Wait from which it is critical, in seconds"),
     )
     rank = 25
+    asks_stacks = True
     explains = frozenset({"stalled_run", "straggler", "step_regression", "rollout_bound", "trainer_bound"})
 
     def missing(self, model: RunModel) -> str | None:

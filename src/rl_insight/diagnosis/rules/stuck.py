@@ -15,6 +15,7 @@ class _StuckWork(MomentRule):
 
     kind: str
     what: str
+    asks_stacks = True
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
@@ -129,6 +130,7 @@ class StuckSession(MomentRule):
         Parameter("warning_s", 60, "Age from which it is a warning, in seconds"),
     )
     rank = 40
+    asks_stacks = True
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""

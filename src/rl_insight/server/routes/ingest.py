@@ -69,7 +69,7 @@ async def ingest(request: Request) -> Response:
     except BodyError as error:
         services.counters.refuse("native", error.reason)
         return _error(error.status, str(error), retry_after_s=RETRY_AFTER_S if error.status == 503 else None)
-    return _answer(outcome)
+    return _answer(outcome, services.stacks.take(submission.processes))
 
 
 async def receive(request: Request, services: Services, route: str) -> bytes:
@@ -88,8 +88,10 @@ def _submit(services: Services, body: bytes, encoding: str, reservation: Reserva
     return services.ingest.submit_frames(decompress(body, encoding, services.unpack_limits.of(body), reservation))
 
 
-def _answer(outcome: Outcome) -> Response:
-    counts = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}
+def _answer(outcome: Outcome, stacks_of: list[str]) -> Response:
+    counts: dict[str, Any] = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}
+    if stacks_of:
+        counts["stacks"] = stacks_of
     if outcome.failed:
         status = 429 if outcome.is_overload else 503
         return _error(status, outcome.problem, retry_after_s=outcome.retry_after_s or RETRY_AFTER_S, **counts)

@@ -43,6 +43,7 @@ from rl_insight.store.queries.spans import (
     span_detail,
 )
 from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql, run_sql_on_file
+from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, group_stacks, live_processes, read_stacks
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
@@ -65,6 +66,7 @@ __all__ = [
     "Metric",
     "OpenWork",
     "ProcessHealth",
+    "ProcessStacks",
     "RoleIdle",
     "RunSummary",
     "Scope",
@@ -74,6 +76,7 @@ __all__ = [
     "SpanDetail",
     "SqlLimits",
     "SqlResult",
+    "StackGroup",
     "Step",
     "StepMetric",
     "Timeline",
@@ -81,11 +84,13 @@ __all__ = [
     "close_lost_sessions",
     "flame",
     "from_step",
+    "group_stacks",
     "heat_map",
     "hotspots",
     "idle_by_role",
     "label_values",
     "lanes",
+    "live_processes",
     "losses",
     "metrics",
     "mute_rule",
@@ -98,6 +103,7 @@ __all__ = [
     "range_query",
     "read_coverage",
     "read_findings",
+    "read_stacks",
     "run_sql",
     "run_sql_on_file",
     "search_events",

@@ -1,0 +1,82 @@
+"""`rl-insight stacks`: where the processes of a run are right now, those in the same place as one group."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from rl_insight.cli.client import call
+from rl_insight.cli.console import say, say_json
+from rl_insight.cli.opening import AsJson, DataDir, opened_run, running_record
+
+if TYPE_CHECKING:
+    from rl_insight.server.state import ServerRecord
+    from rl_insight.store.queries import StackGroup
+
+_SHOWN_NAMES = 8
+_LOOK_AGAIN_S = 0.5
+
+
+def stacks(
+    run: Annotated[str | None, typer.Argument(help="The run; default the run written last.")] = None,
+    wait: Annotated[float, typer.Option(help="How long to wait for answers, in seconds.", min=0, max=600)] = 10.0,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the live processes of a run for their stacks and show them; without a server, show those in the run."""
+    from rl_insight.store import queries
+
+    record = running_record(data_dir)
+    if record is None:
+        with opened_run(data_dir, run) as store, store.reader() as cursor:
+            found = queries.group_stacks(queries.read_stacks(cursor))
+    else:
+        found = _ask(record, run, wait)
+    if as_json:
+        say_json(found)
+    elif not found:
+        say("No process has sent its stacks. A process answers with its next batch, at most once a minute.")
+    else:
+        _say(found)
+
+
+def _ask(record: ServerRecord, run: str | None, wait_s: float) -> list[StackGroup]:
+    """Ask, and wait until as many processes have answered as were asked."""
+    import msgspec
+
+    from rl_insight.store.queries import StackGroup
+
+    path = "/api/v1/stacks" + ("" if run is None else f"?run={quote(run, safe='')}")
+    since_ns = time.time_ns()
+    asked = call(record, "POST", path)["asked"]
+    deadline = time.monotonic() + wait_s
+    while True:
+        found = msgspec.convert(call(record, "GET", path), type=list[StackGroup])
+        new = sum(one.time_ns >= since_ns for group in found for one in group.processes)
+        if new >= asked or time.monotonic() > deadline:
+            return found
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _say(groups: list[StackGroup]) -> None:
+    for group in groups:
+        names = [_name(one.role, one.rank, one.process_id) for one in group.processes]
+        more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+        say(f"{len(names)} process{'es' if len(names) > 1 else ''}: {', '.join(names[:_SHOWN_NAMES])}{more}")
+        for frame in group.frames:
+            say(f"    {frame}")
+        for task in group.processes[0].stacks:
+            if task.kind == "task":
+                doing = "".join(
+                    f", {what} {value}" for what, value in (("span", task.span), ("session", task.session_id)) if value
+                )
+                say(f"    task {task.name}{doing}: {task.frames[0] if task.frames else 'not started'}")
+
+
+def _name(role: str, rank: int | None, process_id: str) -> str:
+    if not role:
+        return process_id
+    return role if rank is None else f"{role} {rank}"

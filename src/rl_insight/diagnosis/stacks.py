@@ -1,0 +1,54 @@
+"""What stacks say about stuck work: the large group waits, the small one is the culprit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.schema.stacks import Stack, Stacks
+from rl_insight.store.queries.stacks import function_of
+
+_SHOWN_FRAMES: Final = 4
+
+
+def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -> list[dict[str, Any]]:
+    """Return where the culprit is, where its task is, and where the largest group of processes is."""
+    known = {number: _read(event.text).stacks for number, event in model.stacks.items() if event.time_ns >= since_ns}
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, stacks in known.items():
+        if stacks:
+            groups.setdefault(tuple(map(function_of, stacks[0].frames)), []).append(number)
+    if not groups:
+        return []
+    largest = max(groups.values(), key=len)
+    suspects = [number for number in known if model.processes[number].process_id == culprit.get("process_id")]
+    if not suspects and len(groups) > 1:
+        suspects = min(groups.values(), key=len)[:1]
+    waits = f"{len(largest)} of {len(known)} processes are in {_text(known[largest[0]][0])}"
+    found = []
+    for number in suspects:
+        title = model.processes[number].title
+        compared = {} if number in largest else {"compared_with": waits}
+        found.append({"name": f"stack of {title}", "value": _text(known[number][0])} | compared)
+        task = next((one for one in known[number] if one.kind == "task" and _is_about(one, culprit)), None)
+        if task is not None:
+            found.append({"name": f"task {task.name} of {title}", "value": _text(task)})
+    return found or [{"name": "stack of most processes", "value": _text(known[largest[0]][0])}]
+
+
+def _is_about(stack: Stack, culprit: Mapping[str, Any]) -> bool:
+    return stack.session_id is not None and stack.session_id == culprit.get("session_id")
+
+
+def _text(stack: Stack) -> str:
+    return " ← ".join(stack.frames[:_SHOWN_FRAMES])
+
+
+def _read(text: str) -> Stacks:
+    try:
+        return msgspec.json.decode(text, type=Stacks)
+    except msgspec.MsgspecError:
+        return Stacks()

@@ -1,0 +1,123 @@
+"""Reads the stacks of this process's threads and asyncio tasks, from a thread that is none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from pathlib import PurePath
+from types import FrameType
+from typing import Any, Final
+
+from rl_insight.recorder.context import current_session_id, current_span
+from rl_insight.recorder.losses import short_text
+from rl_insight.schema.stacks import Stack, Stacks
+
+EVERY_S: Final = 60.0
+MAX_FRAMES: Final = 40
+MAX_THREADS: Final = 64
+MAX_TASKS: Final = 256
+_OWN_THREADS: Final = "rl-insight-"
+_SHOWN_PARTS: Final = 3
+_AWAITED: Final = (("cr_frame", "cr_await"), ("ag_frame", "ag_await"), ("gi_frame", "gi_yieldfrom"))
+
+
+class StackAnswers:
+    """A request for stacks that waits to be answered; `request` may come from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._is_wanted = False
+        self._answered: float | None = None
+
+    def request(self) -> None:
+        """Have the stacks sent with the next flush."""
+        self._is_wanted = True
+
+    def take(self) -> Stacks | None:
+        """Return the stacks if they are wanted, at most once a minute."""
+        if not self._is_wanted:
+            return None
+        self._is_wanted = False
+        now = self._clock()
+        if self._answered is not None and now - self._answered < EVERY_S:
+            return None
+        self._answered = now
+        return read_stacks()
+
+
+def read_stacks() -> Stacks:
+    """Return where every thread and every asyncio task is; RL-Insight's own threads are left out."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    threads, tasks = [], []
+    for ident, frame in sorted(sys._current_frames().items(), key=lambda item: item[0] != main):
+        name = names.get(ident, str(ident))
+        if name.startswith(_OWN_THREADS):
+            continue
+        frames = list(_callers(frame))
+        threads.append(Stack(name=short_text(name), frames=[_shown(one) for one in frames[:MAX_FRAMES]]))
+        loop = _loop_of(frames)
+        if loop is not None:
+            tasks += [_task_stack(task) for task in asyncio.all_tasks(loop)]
+    dropped = max(0, len(threads) - MAX_THREADS) + max(0, len(tasks) - MAX_TASKS)
+    return Stacks(stacks=threads[:MAX_THREADS] + tasks[:MAX_TASKS], dropped=dropped)
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _shown(frame: FrameType) -> str:
+    code = frame.f_code
+    place = "/".join(PurePath(code.co_filename).parts[-_SHOWN_PARTS:])
+    return f"{code.co_name} ({place}:{frame.f_lineno})"
+
+
+def _loop_of(frames: list[FrameType]) -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that a thread runs: asyncio's own frames hold it, also for loops written in C."""
+    for frame in frames:
+        if "asyncio" not in frame.f_code.co_filename:
+            continue
+        runner = frame.f_locals.get("self")
+        for candidate in (runner, getattr(runner, "_loop", None), frame.f_locals.get("loop")):
+            if isinstance(candidate, asyncio.AbstractEventLoop):
+                return candidate
+    return None
+
+
+def _task_stack(task: asyncio.Task[Any]) -> Stack:
+    frames: list[str] = []
+    awaited: Any = task.get_coro()
+    while awaited is not None and len(frames) < MAX_FRAMES:
+        frame_name, next_name = next((names for names in _AWAITED if hasattr(awaited, names[0])), ("", ""))
+        if not frame_name:
+            break
+        frame = getattr(awaited, frame_name)
+        if frame is not None:
+            frames.append(_shown(frame))
+        awaited = getattr(awaited, next_name)
+    context = _context_of(task)
+    span = None if context is None else context.get(current_span)
+    session_id = None if context is None else context.get(current_session_id)
+    name = getattr(span, "name", None)
+    return Stack(
+        name=short_text(task.get_name()),
+        kind="task",
+        frames=frames[::-1],
+        span=None if name is None else short_text(name),
+        session_id=None if session_id is None else short_text(session_id),
+    )
+
+
+def _context_of(task: asyncio.Task[Any]) -> Context | None:
+    """Return a task's context; before Python 3.12 only the garbage collector knows it."""
+    if sys.version_info >= (3, 12):
+        return task.get_context()
+    return next((found for found in gc.get_referents(task) if isinstance(found, Context)), None)

@@ -1,0 +1,39 @@
+"""Stacks of processes: those that were sent, and asking for new ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
+from rl_insight.store import queries
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(prefix="/api/v1/stacks", tags=["findings"])
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How many processes were asked."""
+
+    asked: int
+    """Without those that were asked within the last minute."""
+
+
+@router.get("", responses=answers(list[queries.StackGroup]))
+def stacks(request: Request, run: RunParameter = None) -> Response:
+    """Return the stacks that processes sent last, those in the same place as one group, the smallest group first."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.group_stacks(queries.read_stacks(cursor)))
+
+
+@router.post("", responses=answers(Asked))
+def ask_for_stacks(request: Request, run: RunParameter = None) -> Response:
+    """Ask every live process of a run for its stacks; each answers within a heartbeat, at most once a minute."""
+    services: Services = request.app.state.services
+    with reading(request, run) as cursor:
+        return json_answer(Asked(services.stacks.ask(queries.live_processes(cursor))))

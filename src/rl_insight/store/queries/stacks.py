@@ -1,0 +1,82 @@
+"""Stacks that processes sent: the latest of each process, and processes that are in the same place as one group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from rl_insight.schema.stacks import STACKS_EVENT, Stack, Stacks
+from rl_insight.store.queries.base import Cursor
+
+_LATEST = """
+    SELECT process_id, role, rank, host, time_ns + clock_offset_ns AS moment, attributes
+    FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
+    WHERE name = $name
+    QUALIFY row_number() OVER (PARTITION BY process ORDER BY time_ns DESC) = 1
+    ORDER BY role, rank, process_id
+"""
+_LIVE = "SELECT process_id FROM processes WHERE NOT final AND delay_ns IS NOT NULL ORDER BY process"
+
+
+class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """The stacks that one process sent last."""
+
+    process_id: str
+    role: str = ""
+    rank: int | None = None
+    host: str = ""
+    time_ns: int
+    stacks: list[Stack]
+
+
+class StackGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Processes whose main threads are in the same place."""
+
+    frames: list[str]
+    """Of the first process, the innermost first."""
+    processes: list[ProcessStacks]
+
+
+def read_stacks(cursor: Cursor) -> list[ProcessStacks]:
+    """Return the stacks that each process sent last."""
+    return [_process_stacks(row) for row in cursor.execute(_LATEST, {"name": STACKS_EVENT}).fetchall()]
+
+
+def live_processes(cursor: Cursor) -> list[str]:
+    """Return the processes of a run that have not said goodbye."""
+    return [process_id for (process_id,) in cursor.execute(_LIVE).fetchall()]
+
+
+def group_stacks(processes: Iterable[ProcessStacks]) -> list[StackGroup]:
+    """Return processes by where their main threads are, the smallest group first: it holds the others up."""
+    groups: dict[tuple[str, ...], list[ProcessStacks]] = {}
+    for process in processes:
+        frames = process.stacks[0].frames if process.stacks else []
+        groups.setdefault(tuple(function_of(frame) for frame in frames), []).append(process)
+    found = [
+        StackGroup(frames=members[0].stacks[0].frames if members[0].stacks else [], processes=members)
+        for members in groups.values()
+    ]
+    return sorted(found, key=lambda group: len(group.processes))
+
+
+def function_of(frame: str) -> str:
+    """Return a frame without its line: ranks that wait in one loop are at different lines of it.
+
+    >>> function_of("step (trainer/loop.py:31)")
+    'step (trainer/loop.py'
+    """
+    return frame.rpartition(":")[0]
+
+
+def _process_stacks(row: tuple[Any, ...]) -> ProcessStacks:
+    process_id, role, rank, host, moment, attributes = row
+    try:
+        stacks = msgspec.json.decode(attributes or "{}", type=Stacks).stacks
+    except msgspec.MsgspecError:  # an event of the same name that training code recorded
+        stacks = []
+    return ProcessStacks(
+        process_id=process_id, role=role or "", rank=rank, host=host or "", time_ns=moment, stacks=stacks
+    )
