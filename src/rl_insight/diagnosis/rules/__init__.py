@@ -7,6 +7,7 @@ from rl_insight.diagnosis.rules.alerts import UserAlert
 from rl_insight.diagnosis.rules.balance import RolloutBound, SerialAsync, SyncOverhead, TrainerBound
 from rl_insight.diagnosis.rules.calls import SlowReward, SlowTool, ToolErrors
 from rl_insight.diagnosis.rules.engines import CacheThrash, DeadEngine, EngineQueue, StuckEngine
+from rl_insight.diagnosis.rules.evaluations import EVALUATION_RULES
 from rl_insight.diagnosis.rules.idle_gpus import IdleGpus
 from rl_insight.diagnosis.rules.imbalance import DataImbalance, ReplicaImbalance
 from rl_insight.diagnosis.rules.learning import LEARNING_RULES
@@ -34,7 +35,7 @@ RULES: tuple[type[Rule], ...] = (
     StepRegression, RolloutBound, TrainerBound, SyncOverhead, SerialAsync,
     SlowWeightSync, SlowCheckpoint, SlowValidation, DataStarvation, SwitchOverhead, UnattributedTime,
     CacheThrash, EngineQueue, *MACHINE_RULES, IdleGpus, TelemetryGap, UserAlert,
-    *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES,
+    *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES, *EVALUATION_RULES,
 )  # fmt: skip
 """Every rule, in the order of the documentation."""
 

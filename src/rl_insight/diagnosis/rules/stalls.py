@@ -22,7 +22,7 @@ class StalledRun(MomentRule):
         "is gone or in something for far longer than usual, information otherwise. No step for max({suspect_s} s, "
         "{suspect_factor} × p99 of the last steps) while nothing else finishes: a warning. Critical after "
         "max({hang_s} s, {hang_factor} × median). The first step, validation and checkpoints get {patience} times as "
-        "long."
+        "long, and a run that has not finished a step yet {first_s} s."
     )
     needs = "steps, open spans, heartbeats"
     remedy = "Look at the stacks of the named process first; restart it, or the run from its last checkpoint."
@@ -33,6 +33,7 @@ class StalledRun(MomentRule):
         Parameter("suspect_factor", 3, "Multiple of the 99th percentile of step times that is suspicious"),
         Parameter("hang_s", 120, "Shortest silence that is a hang, in seconds"),
         Parameter("hang_factor", 10, "Multiple of the median step time that is a hang"),
+        Parameter("first_s", 3600, "Shortest silence that is a hang before any step has finished, in seconds"),
         Parameter("patience", 6, "Factor for the first step, validation and checkpoints"),
         Parameter("paused_s", 600, "How long a run in which nothing is open may pause before it is a warning"),
     )
@@ -59,12 +60,14 @@ class StalledRun(MomentRule):
         idle_s = model.age_s(max(model.last_activity_ns, started_ns))
         known = [step.seconds for step in model.steps.closed[-50:] if not step.is_warm_up]
         is_first = len(known) < 3
+        if is_first:
+            known = [step.seconds for step in model.steps.closed]
         usual_s = median(known) if known else 0.0
         slow_s = quantile(known, 0.99) if known else 0.0
         is_resuming = model.last_activity_ns < started_ns  # it loads a checkpoint, and compiles again
         patience = self["patience"] if is_first or is_resuming or self._is_patient(model) else 1.0
         suspect_s = patience * max(self["suspect_s"], self["suspect_factor"] * slow_s)
-        hang_s = patience * max(self["hang_s"], self["hang_factor"] * usual_s)
+        hang_s = patience * max(self["hang_s"], self["hang_factor"] * usual_s) if known else self["first_s"]
         is_hang = waited_s > hang_s and (idle_s > self["suspect_s"] or waited_s > 2 * hang_s)
         is_suspect = is_hang or (waited_s > suspect_s and idle_s > suspect_s and not is_first)
         early_s = patience * max(self["early_s"], self["early_factor"] * model.usual_gap_s())
