@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from rl_insight.cli.client import call
+from rl_insight.cli.client import call, directory_of
 from rl_insight.cli.console import say, say_json
 from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of
 from rl_insight.cli.place import running_record
@@ -77,7 +77,9 @@ def _rules(config: str | None, data_dir: str | None) -> Mapping[str, Any]:
         from rl_insight.server.config import load_settings
 
         return load_settings(config).diagnosis.rules
-    record = running_record(data_dir)
+    from rl_insight.server.state import read_record
+
+    record = read_record(directory_of(data_dir))
     return {} if record is None else record.diagnosis_rules
 
 

@@ -25,7 +25,6 @@ from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.stacks import StackAnswers
 from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
-from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.sessions.model import PENDING
 
 logger = logging.getLogger("rl_insight")
@@ -356,9 +355,7 @@ class Flusher:
         self._held_since = self.recorder.now()
         self.recorder.clock.follow_steps()
         self._check_open_spans(final=final)
-        if (stacks := self.stacks.take()) is not None:
-            time_ns = self.recorder.clock.wall_ns(self.recorder.now())
-            self._builder.add_event(time_ns=time_ns, name=STACKS_EVENT, attributes=_encode_json(stacks).decode())
+        self.stacks.add_to(self._builder, self.recorder.clock.wall_ns(self.recorder.now()))
         if self._resend_metrics:
             self._resend_metrics = False
             self._metrics.mark_all_changed()

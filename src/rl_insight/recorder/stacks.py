@@ -13,9 +13,12 @@ from pathlib import PurePath
 from types import FrameType
 from typing import Any, Final
 
+import msgspec
+
 from rl_insight.recorder.context import current_session_id, current_span
 from rl_insight.recorder.losses import short_text
-from rl_insight.schema.stacks import Stack, Stacks
+from rl_insight.schema import BatchBuilder
+from rl_insight.schema.stacks import STACKS_EVENT, Stack, Stacks
 
 EVERY_S: Final = 60.0
 MAX_FRAMES: Final = 40
@@ -37,6 +40,12 @@ class StackAnswers:
     def request(self) -> None:
         """Have the stacks sent with the next flush."""
         self._is_wanted = True
+
+    def add_to(self, builder: BatchBuilder, time_ns: int) -> None:
+        """Add the stacks to a batch if they are wanted."""
+        if (stacks := self.take()) is not None:
+            text = msgspec.json.encode(stacks).decode()
+            builder.add_event(time_ns=time_ns, name=STACKS_EVENT, attributes=text)
 
     def take(self) -> Stacks | None:
         """Return the stacks if they are wanted, at most once a minute."""

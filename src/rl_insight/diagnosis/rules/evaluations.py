@@ -10,7 +10,7 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import median, noise, spearman
 from rl_insight.diagnosis.rule import Confirmation, MetricRule, Parameter, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.tracks import Point, Track
+from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, share_text
 
 
@@ -38,7 +38,9 @@ class MismatchAfterSync(MetricRule):
         super().__init__(values)
         self._healthy: dict[str, deque[float]] = {}
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare a point with the healthy ones before it."""
         del model, number
         healthy = self._healthy.setdefault(canonical, deque(maxlen=30))
@@ -80,7 +82,9 @@ class RewardHacking(MetricRule):
     warm_up = 0
     confirmation = Confirmation(1, 1)
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare the last evaluations with the training reward."""
         del canonical
         scores = [*track.before(number, 30), point.value]
@@ -125,7 +129,9 @@ class NoisyReward(MetricRule):
     )
     metrics = ("reward",)
 
-    def look(self, model: RunModel, canonical: str, track: Track, number: int, point: Point) -> list[Signal] | None:
+    def look(
+        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
+    ) -> list[Signal] | None:
         """Compare the variation of the last steps with their mean."""
         del model, canonical
         values = [*track.before(number, int(self["points"]) - 1), point.value]
