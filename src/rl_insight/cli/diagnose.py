@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import typer
 
-from rl_insight.cli.client import call, directory_of
+from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json
 from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of
-from rl_insight.cli.place import running_record
+from rl_insight.cli.place import directory_of, running_record
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import typer
 
 from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json
-from rl_insight.cli.opening import AsJson, DataDir, opened_run, running_record
+from rl_insight.cli.opening import AsJson, DataDir, opened_run
+from rl_insight.cli.place import running_record
 
 if TYPE_CHECKING:
-    from rl_insight.server.state import ServerRecord
+    from rl_insight.reader.places import Server
     from rl_insight.store.queries import StackGroup
 
 _SHOWN_NAMES = 8
@@ -43,7 +44,7 @@ def stacks(
         _say(found)
 
 
-def _ask(record: ServerRecord, run: str | None, wait_s: float) -> list[StackGroup]:
+def _ask(record: Server, run: str | None, wait_s: float) -> list[StackGroup]:
     """Ask, and wait until as many processes have answered as were asked."""
     import msgspec
 

@@ -183,7 +183,7 @@ class StaleEngineWeights(StepRule):
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Count the syncs since the version last advanced."""
         finished = model.sessions_between(step.start_ns, step.end_ns)
-        versions = [int(one.model_version) for one in finished if (one.model_version or "").isdecimal()]
+        versions = [int(text) for one in finished if (text := one.model_version or "").isdecimal()]
         if not versions:
             return None
         if max(versions) > self._newest:
