@@ -31,7 +31,7 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
   const gantt: Column<Session> = {
     key: "phases",
     title: <PhaseAxis axis={axis} range={range} />,
-    width: "minmax(150px, 3fr)",
+    width: "minmax(120px, 3fr)",
     render: (session) => <PhaseBars session={session} axis={axis} range={range} now={now} />,
   };
   return (
@@ -111,7 +111,7 @@ const COLUMNS: readonly Column<Session>[] = [
   {
     key: "status",
     title: "Status",
-    width: "92px",
+    width: "100px",
     isSortable: true,
     render: (session) => (
       <span title={session.reason ?? ""}>
@@ -123,7 +123,7 @@ const COLUMNS: readonly Column<Session>[] = [
     key: "step",
     title: "Step",
     align: "right",
-    width: "52px",
+    width: "64px",
     isSortable: true,
     render: (session) => formatCount(session.step),
   },
@@ -131,7 +131,7 @@ const COLUMNS: readonly Column<Session>[] = [
     key: "reward",
     title: "Reward",
     align: "right",
-    width: "68px",
+    width: "80px",
     isSortable: true,
     render: (session) => formatNumber(session.reward),
   },
@@ -160,14 +160,14 @@ const COLUMNS: readonly Column<Session>[] = [
     key: "rank",
     title: "Rank",
     align: "right",
-    width: "56px",
+    width: "66px",
     isSortable: true,
     render: (session) => <span title={session.role ?? ""}>{session.rank ?? "–"}</span>,
   },
   {
     key: "model_version",
     title: "Version",
-    width: "66px",
+    width: "80px",
     isSortable: true,
     render: (session) => <span title={session.model_version ?? ""}>{session.model_version ?? "–"}</span>,
   },
