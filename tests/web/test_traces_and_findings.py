@@ -148,10 +148,12 @@ def test_colour_by_step_asks_for_the_steps_of_the_spans(page, recorded):
     page.wait_for_url("**colour=step**")
 
 
-@pytest.mark.parametrize("view", ["findings", "overview"])
-def test_a_finding_leads_to_its_lanes_and_time(page, recorded, view):
+@pytest.mark.parametrize(
+    ("view", "place"), [("findings", "main"), ("overview", ".panel"), ("overview", ".finding-banner")]
+)
+def test_a_finding_leads_to_its_lanes_and_time(page, recorded, view, place):
     page.goto(f"/?view={view}&run=traced")
-    page.get_by_role("link", name=recorded.title).click()
+    page.locator(place).get_by_role("link", name=recorded.title).click()
     page.wait_for_url("**view=timeline**finding=**")
     line = page.locator(".finding-line")
     line.get_by_text(recorded.title).wait_for()
