@@ -30,7 +30,7 @@ test("neighbouring steps differ, also negative ones", () => {
   for (let step = -20; step < 20; step += 1) expect(colourOfStep(step)).not.toBe(colourOfStep(step + 1));
 });
 
-test("errors stand out, and a status that nobody knows is still drawn", () => {
+test("errors stand out, and an unknown status is still drawn", () => {
   expect(colourOfStatus("error")).not.toBe(colourOfStatus("ok"));
   expect(colourOfStatus("what")).toMatch(/^#/);
 });

@@ -1,7 +1,7 @@
-// Colours: one name has one colour in every view and every run. The palette is told apart with the common kinds of
+// Colours: one name has one colour in every view and every run. The palette stays distinguishable with the common kinds of
 // colour blindness (after Okabe-Ito and Tol, with lightness varied too); waiting is always grey, so bubbles look empty.
 
-/** For names without a meaning of their own. */
+/** For names without a known meaning. */
 export const PALETTE: readonly string[] = [
   "#0072b2",
   "#e69f00",
@@ -24,7 +24,7 @@ export const PALETTE: readonly string[] = [
 const WAITING = "#9aa3af";
 const WAITING_NAME = /(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)/i;
 
-/** Tells whether a name stands for doing nothing. */
+/** Whether a name means doing nothing. */
 export function isWaiting(name: string): boolean {
   return WAITING_NAME.test(name);
 }

@@ -125,7 +125,7 @@ test("a restarted server counts from zero again, and is followed from there", ()
   expect(world.stream.address).toContain("after=2");
 });
 
-test("paused means no connection, until somebody goes on", () => {
+test("paused means no connection, until it is resumed", () => {
   const { world, connection } = started();
   world.stream.send("hello");
   connection.pause();

@@ -100,7 +100,7 @@ export class LiveConnection {
     this.connect();
   }
 
-  /** Closes the stream while nobody looks: browsers allow only a few connections to one server, for all tabs together. */
+  /** Closes the stream while the page is hidden: browsers allow only a few connections to one server, for all tabs together. */
   rest(): void {
     if (this.snapshot.state !== "paused") this.disconnect();
   }

@@ -1,4 +1,4 @@
-// What the views must know where they stand in a report instead of the live page.
+// What the views must know when they are in a report instead of the live page.
 
 /** Session durations of one step, in seconds. */
 export interface StepDuration {

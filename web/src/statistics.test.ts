@@ -10,7 +10,7 @@ describe("quantile", () => {
 });
 
 describe("spreadOf", () => {
-  it("leaves out what is no number", () => {
+  it("leaves out what is not a number", () => {
     const spread = spreadOf([3, null, 1, undefined, Number.NaN, 2]);
     expect(spread.count).toBe(3);
     expect(spread.p50).toBe(2);

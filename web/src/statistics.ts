@@ -19,7 +19,7 @@ export interface Spread {
   sorted: readonly number[];
 }
 
-/** How values are spread; what is no number is left out. */
+/** How values are spread; what is not a number is left out. */
 export function spreadOf(values: Iterable<number | null | undefined>): Spread {
   const sorted = [...values]
     .filter((value): value is number => Number.isFinite(value))

@@ -1,4 +1,4 @@
-// Dark or light: the system's choice until somebody chooses here.
+// Dark or light: the system's choice until the user chooses here.
 import { useSyncExternalStore } from "react";
 
 export type Theme = "dark" | "light";
@@ -9,7 +9,7 @@ const system = window.matchMedia("(prefers-color-scheme: dark)");
 system.addEventListener("change", apply);
 
 let chosen = stored();
-// Drawing asks for this and not for `system.matches`: reading that just after a change makes Chromium tell nobody of it.
+// Drawing asks for this and not for `system.matches`: reading that just after a change makes Chromium drop the event.
 let shown: Theme = "light";
 
 function stored(): Theme | null {

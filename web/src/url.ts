@@ -1,5 +1,5 @@
-// All state of a view stands in the query part of the address: `?view=timeline&run=...&search=...`.
-// So a link shows the same thing to somebody else, and back and forward work.
+// All state of a view is in the query part of the address: `?view=timeline&run=...&search=...`.
+// So a link shows the same thing to anyone else, and back and forward work.
 import { useCallback, useMemo, useSyncExternalStore } from "react";
 
 export type UrlValue = string | number | boolean | readonly string[];

@@ -32,7 +32,7 @@ function subscribeToVisibility(listener: () => void): () => void {
   return () => document.removeEventListener("visibilitychange", listener);
 }
 
-/** Tells whether somebody can see the page. */
+/** Whether the page can be seen. */
 export function useIsVisible(): boolean {
   return useSyncExternalStore(subscribeToVisibility, () => !document.hidden);
 }
@@ -45,7 +45,7 @@ interface Answer<T> {
 
 /** Asks for data: `const { data } = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal))`.
  *
- * The key says what is asked for: everything that `ask` depends on must stand in it.
+ * The key says what is asked for: everything that `ask` depends on must be in it.
  */
 export function useQuery<T>(
   key: string,

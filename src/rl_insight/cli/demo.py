@@ -15,7 +15,7 @@ _PLACES = (_PACKAGE / "demo", _PACKAGE.parents[1])
 
 
 def demo(context: typer.Context) -> int:
-    """Run the example training: asynchronous GRPO on a toy task, recorded by the local server or one of its own.
+    """Run the example training: asynchronous GRPO on a toy task, recorded by the local server or a temporary one.
 
     Options are those of the example: `rl-insight demo -- --help` lists them.
     """

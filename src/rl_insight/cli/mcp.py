@@ -68,7 +68,7 @@ def build_server(place: Place) -> MCPServer:
 
 
 def _explained(tool: Callable[..., str]) -> Callable[..., str]:
-    """Have the agent read why a question cannot be answered; of other exceptions it is told nothing."""
+    """Have the agent read why a question cannot be answered; other exceptions stay hidden."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)

@@ -200,7 +200,7 @@ class Feed:
 
 
 class ReplayFeed(Feed):
-    """The whole of a run, read in slices of its own time."""
+    """The whole of a run, read in slices of recorded time."""
 
     def __init__(self, cursor: Cursor) -> None:
         super().__init__(cursor)

@@ -15,7 +15,7 @@ from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.findings import Coverage, Finding
 
 TICK_NS = 5 * SECOND
-"""Runs are looked at every five seconds of their own time, at multiples of it."""
+"""Runs are looked at every five seconds of recorded time, at multiples of it."""
 LAG_NS = 2 * SECOND
 """How long records take to arrive; a live evaluation looks at the moment before."""
 WATCH_NS = 600 * SECOND

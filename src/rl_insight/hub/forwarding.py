@@ -37,7 +37,7 @@ class ForwardingTransport(Transport):
 
     @property
     def on_stacks_wanted(self) -> Callable[[], None]:
-        """What is told when the receiver asks for the stacks of this process."""
+        """The answer when the receiver asks for the stacks of this process."""
         return self._on_stacks_wanted
 
     @on_stacks_wanted.setter

@@ -180,7 +180,7 @@ def announce(alerts: Alerts, run_id: str, watched: Watched, found: list[Finding]
             continue
         said = watched.told.get(finding.finding_id)
         if finding.status == "open" and said != "opened":
-            # One that is not severe enough yet is told when it becomes so.
+            # One that is not severe enough yet is sent when it becomes so.
             if alerts.send(run_id, finding, "opened"):
                 watched.told[finding.finding_id] = "opened"
         elif finding.status == "resolved" and said == "opened":

@@ -20,8 +20,7 @@ from rl_insight.stack.service import ServiceSpec
 _PROBE_TIMEOUT_S = 10.0
 _NOBODY = 65534
 CONTAINER_ROOT = Path("/rl-insight-stack")
-"""Where containers see the stack's directory. Under its own path nobody could reach it below /root, which images keep
-closed."""
+"""Where containers see the stack's directory: below /root, which images keep closed, their user could not reach it."""
 
 
 def engine_answers() -> bool:

@@ -34,7 +34,7 @@ interface Props {
   /** Told the x that was clicked. */
   onPick?: ((x: number) => void) | undefined;
   label: string;
-  /** Values are bytes: ticks stand at powers of two. */
+  /** Values are bytes: ticks are at powers of two. */
   isBinary?: boolean;
   /** Labels of series that are not drawn. */
   hidden?: ReadonlySet<string> | undefined;
@@ -172,7 +172,7 @@ function legendValue(series: ChartSeries, index: number | null, format: Formatte
 function plotData(x: readonly number[], series: readonly ChartSeries[], kind: Props["kind"]): uPlot.AlignedData {
   const columns = series.map((one) => [...one.values] as (number | null)[]);
   if (kind === "stacked") {
-    // Drawn from the back: the first column is the sum of all, the last stands at the bottom.
+    // Drawn from the back: the first column is the sum of all, the last is at the bottom.
     for (let index = columns.length - 2; index >= 0; index -= 1) {
       const above = columns[index]!;
       const below = columns[index + 1]!;

@@ -21,7 +21,7 @@ export interface Sort {
   descending: boolean;
 }
 
-/** `key` or `-key`, as it stands in the address. */
+/** `key` or `-key`, as in the address. */
 export function parseSort(text: string): Sort {
   return text.startsWith("-") ? { key: text.slice(1), descending: true } : { key: text, descending: false };
 }
@@ -143,7 +143,7 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
   );
 }
 
-/** The least widths of all columns together: narrower, the table scrolls. Every row has the same, so columns stand in line. */
+/** The least widths of all columns together: narrower, the table scrolls. Every row has the same, so columns line up. */
 export function leastWidth(columns: readonly { width?: string }[]): number {
   return columns.reduce((sum, column) => sum + Number(/([\d.]+)px/.exec(column.width ?? "80px")?.[1] ?? 80), 0);
 }

@@ -112,7 +112,7 @@ export function RunLine({ run }: { run: string }) {
 
 const TITLES = {
   live: "Connected: new data shows up by itself. Click to pause.",
-  paused: "Paused: the page shows what it had. Click to go on.",
+  paused: "Paused: the page shows what it had. Click to resume.",
   disconnected: "The server is away; the page keeps what it had and tries again by itself.",
 } as const;
 

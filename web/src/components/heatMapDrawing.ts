@@ -71,7 +71,7 @@ export function cellAt(data: HeatMapData, layout: Layout, pointX: number, pointY
   return { row: Math.min(data.rows.length - 1, Math.floor((pointY / plotHeight) * data.rows.length)), column };
 }
 
-/** Where a cell stands on the canvas. */
+/** Where a cell is on the canvas. */
 export function cellBox(
   data: HeatMapData,
   layout: Layout,
@@ -111,7 +111,7 @@ export function drawHeatMap(context: CanvasRenderingContext2D, data: HeatMapData
       if (value === null || value === undefined) continue;
       const box = cellBox(data, layout, { row, column });
       context.fillStyle = heatColour(shareOf(value, style.range, style.isLogarithmic), style.theme);
-      // Whole pixels: blurred edges would draw a pattern of their own.
+      // Whole pixels: blurred edges would draw a pattern.
       const [left, right] = [Math.round(box.x), Math.round(box.x + box.width)];
       const [top, bottom] = [Math.round(box.y), Math.round(box.y + box.height)];
       const gap = box.height > 8 ? 1 : 0;

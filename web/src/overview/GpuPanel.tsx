@@ -11,7 +11,7 @@ import { chooseMetric } from "./chosenMetrics";
 const MINUTES = 10;
 const POINTS = 120;
 
-/** How busy the GPUs are; not shown where nobody measures them. */
+/** How busy the GPUs are; not shown where they are not measured. */
 export function GpuPanel({ run }: { run: string }) {
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 10_000 });
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });

@@ -40,7 +40,7 @@ test("many phases are shown as the largest and the rest", () => {
   expect(phases.reduce((sum, one) => sum + one.seconds[0]!, 0)).toBe(210);
 });
 
-test("what ran inside a phase is told of a usual step and never stacked", () => {
+test("what ran inside a phase is shown for a usual step and never stacked", () => {
   const found = insideOf(
     broken([phase("rollout", 8, { generate: 4, tool: 5 })], [phase("rollout", 6, { generate: 4 })]),
   );

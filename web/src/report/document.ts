@@ -24,7 +24,7 @@ import type {
 } from "../api";
 import type { StepDuration } from "../reportFacts";
 
-/** Spans in columns, by lane, depth and start; what repeats stands once. The fields are those of the Python model. */
+/** Spans in columns, by lane, depth and start; what repeats is stored once. The fields are those of the Python model. */
 export interface SpanColumns {
   total: number;
   names: string[];

@@ -106,7 +106,7 @@ describe("lanes", () => {
   test("are called by what their group does not say", () => {
     expect(lanes.map(laneTitle)).toEqual(["slot_0", "slot_1", "process", "trainer"]);
   });
-  test("of the trainer stand on top, the others keep their order", () => {
+  test("of the trainer come first, the others keep their order", () => {
     expect(sortLanes(lanes).map((one) => one.lane_id)).toEqual([4, 1, 2, 3]);
   });
   test("are counted as people count", () => {

@@ -55,7 +55,7 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
     return;
   }
   if (coarse !== null) {
-    // Where the exact blocks are not here yet, coarse ones stand in for them.
+    // Where the exact blocks are not here yet, coarse ones replace them.
     const { start, end } = fine.window;
     if (scene.window.start < start)
       drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, {
@@ -193,7 +193,7 @@ function drawBlocks(
   context.globalAlpha = 1;
 }
 
-/** Open spans are striped and have no right edge: they go on. */
+/** Open spans are striped and have no right edge: they continue. */
 function drawOpen(context: Context, from: number, to: number, top: number, height: number, ink: string): void {
   clip(context, from, top, Math.max(3, to - from), height, () => {
     context.globalAlpha = 0.28;

@@ -60,7 +60,7 @@ function groupTitle(lane: Lane): string {
   return lane.rank === null ? role : `${role} ${lane.rank}`;
 }
 
-/** Roles that lead a run, as most frameworks call them; they stand on top. */
+/** Roles that lead a run, as most frameworks call them; they come first. */
 const LEADING = /train|learn|driver|controller/i;
 
 /** Sorts lanes for the eye: what leads the run first, then processes as the server has them, `lane2` before `lane10`. */

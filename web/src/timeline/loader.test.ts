@@ -109,7 +109,7 @@ test("an answer that came too late for where one is now is not waited for", () =
   expect(asked[0]!.signal.aborted).toBe(true);
 });
 
-test("a failure is told, keeps the old picture, and is tried again", async () => {
+test("a failure is reported, keeps the old picture, and is tried again", async () => {
   const { loader, asked, errors } = made();
   loader.want(VIEW, 100, 1, false, later());
   await asked[0]!.answer();

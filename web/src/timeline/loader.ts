@@ -72,7 +72,7 @@ export class Loader {
     return this.askedPixelNs <= wanted * COARSE && this.askedPixelNs >= wanted / FINE;
   }
 
-  /** Tells whether the newest time alone is missing: all before it is here, and was looked at not long ago. */
+  /** Whether the newest time alone is missing: all before it is here, and was looked at not long ago. */
   private canExtend(window: Window, now: number): boolean {
     const { blocks } = this;
     if (blocks === null || this.options.margin === 0 || now - this.lastFull > FULL_EVERY_MS) return false;

@@ -64,7 +64,7 @@ function laneBlocks(old: Blocks, news: Blocks, lane: number, window: Window): Pl
   const found: Place[] = [];
   const before = old.lanes.get(lane);
   for (let index = before?.first ?? 0; index < (before?.end ?? 0); index += 1) {
-    // What was open, or reaches into the new window, stands in the new answer.
+    // What was open, or reaches into the new window, is in the new answer.
     const isSettled = old.isOpen[index] === 0 && old.end[index]! < news.window.start;
     if (isSettled && old.end[index]! >= window.start) found.push([old, index]);
   }

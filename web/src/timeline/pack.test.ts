@@ -55,7 +55,7 @@ test("an open span keeps its line", () => {
   ).toEqual([0, 1]);
 });
 
-test("a stack is told by the parent, not by the depth, which may be unknown", () => {
+test("a stack follows the parent, not by the depth, which may be unknown", () => {
   expect(
     lines([
       [0, 0, 1000],

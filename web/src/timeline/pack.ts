@@ -74,7 +74,7 @@ function tolerance(blocks: Packable, index: number): number {
   return (isShort(blocks, index) ? SHORT_TOLERANCE : TOLERANCE) * blocks.pixelNs;
 }
 
-/** An open block goes on, also after the answer came. */
+/** An open block continues, also after the answer came. */
 function endOf(blocks: Packable, index: number): number {
   return blocks.isOpen[index] === 1 ? Infinity : blocks.end[index]!;
 }

@@ -21,7 +21,7 @@ export default function Findings({ run }: ViewProps) {
     return (
       <EmptyState
         title="No findings"
-        text="The server looks for stalls, stragglers, stuck sessions, slow tools, lost telemetry and more while the run goes on, and lists here what it finds, with its evidence."
+        text="The server looks for stalls, stragglers, stuck sessions, slow tools, lost telemetry and more while the run is live, and lists here what it finds, with its evidence."
       >
         <p>
           <ViewLink view="hotspots">Where does the time go?</ViewLink> ·{" "}

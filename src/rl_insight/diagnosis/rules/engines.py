@@ -56,7 +56,7 @@ class DeadEngine(MomentRule):
         workers = [process for process in model.workers() if model.state_of(process) != "ended"]
         silent = [process for process in workers if model.state_of(process) == "silent"]
         if 2 * len(silent) > len(workers) and len(workers) > 2:
-            return found  # the run itself is gone, or the network: that is no engine's fault
+            return found  # the run itself is gone, or the network: not an engine's fault
         dead = [process for process in silent if is_rollout(process.role) and process.role != model.lead]
         return found + [self._process(model, process) for process in dead]
 

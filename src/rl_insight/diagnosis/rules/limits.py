@@ -319,7 +319,7 @@ class NoUpdate(MetricRule):
     def look(
         self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
     ) -> list[Signal] | None:
-        """Look for exact zeros; a schedule that ends at 0 is no fault."""
+        """Look for exact zeros; a schedule that ends at 0 is healthy."""
         if point.value > 0:
             self._was_positive.add(canonical)
         before = track.before(number, 20)

@@ -108,7 +108,7 @@ class SlowValidation(_Share):
     pathology = "Validation eats the run."
     threshold = "Validation takes {share} of the last 10 steps, or one takes {factor} times the median step."
     needs = "validation states, or a metric such as timing_s/testing"
-    remedy = "Validate on fewer samples, more rarely, or on engines of its own."
+    remedy = "Validate on fewer samples, more rarely, or on dedicated engines."
     parameters = (
         Parameter("share", 0.2, "Share of the last 10 steps"),
         Parameter("factor", 5, "One validation compared with the median step"),

@@ -113,7 +113,7 @@ class StalledRun(MomentRule):
         workers = [process for process in model.workers() if model.state_of(process) != "ended"]
         if not workers:
             return None  # all said goodbye: the run is over, or will be resumed
-        # A process that fell silent long after the stall began is a victim: somebody killed the stalled run.
+        # A process that fell silent long after the stall began is a victim: the stalled run was killed.
         gone = [process for process in workers if model.state_of(process) == "silent"]
         silent = [process for process in gone if process.last_seen_ns <= gone_by_ns]
         if silent and len(silent) == len(workers):

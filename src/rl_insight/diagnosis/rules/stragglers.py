@@ -134,7 +134,7 @@ class Straggler(Rule):
             is_slow = value >= min(needed * usual_s, clear_s)
             if is_slow and value - usual_s >= self["share"] * step_s:
                 found.append(_Slow(unit, name, value, usual_s))
-        # Many slow ones are no stragglers: the role has two kinds of work.
+        # Many slow ones are not stragglers: the role has two kinds of work.
         return found if 4 * len(found) <= max(len(values), 4) or len(values) == 2 else []
 
     def _signals(self, model: RunModel, role_step: RoleStep, slow: list[_Slow], step_s: float) -> list[Signal]:

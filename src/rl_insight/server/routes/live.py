@@ -30,7 +30,7 @@ async def live(
     after: Annotated[int | None, Query(ge=0, lt=2**62, description="Resume after this version.")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
-    """Stream what changes, in all runs or in one, at most four times a second.
+    """Stream what changes, in all runs or in one, at most four times per second.
 
     Each event `change` says how much of what kind arrived; its id resumes the stream after a lost connection, which
     browsers do by themselves. `resync` in a change asks for a fresh look at everything.

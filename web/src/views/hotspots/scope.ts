@@ -1,4 +1,4 @@
-// Which spans the hotspots look at, as it stands in the address, and what that means for the server.
+// Which spans the hotspots look at, as in the address, and what that means for the server.
 import type { HotspotQuery, SpanQuery, Step } from "../../api";
 
 export const SCOPES = ["latest", "last", "step", "all", "window"] as const;

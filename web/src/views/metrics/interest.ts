@@ -7,7 +7,7 @@ const ORDER: readonly RegExp[] = [
   /loss|(^|_)kl($|_)|entropy/i,
 ];
 
-/** Hardware has a view of its own. */
+/** Hardware has a dedicated view. */
 export function isHardware(name: string): boolean {
   return /^(gpu|gpu_process|node|process)_/.test(name);
 }

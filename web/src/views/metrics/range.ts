@@ -27,7 +27,7 @@ interface Wanted {
   to: number;
 }
 
-/** The range to ask for. Its ends stand at whole intervals, so that a growing run is not asked anew for each instant. */
+/** The range to ask for. Its ends are at whole intervals, so that a growing run is not asked anew for each instant. */
 export function rangeOf(summary: RunSummary | undefined, { recent, from, to }: Wanted, points: number): Range | null {
   const first = summary?.start_ns;
   const last = summary?.end_ns;

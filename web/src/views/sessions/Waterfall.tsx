@@ -104,7 +104,7 @@ function extentWith(session: Session, spans: readonly Span[], now: number): [num
   return [Math.min(from, ...starts), Math.max(to, ...ends)];
 }
 
-/** Spans by start, children below their parents; one whose parent is elsewhere stands on its own. */
+/** Spans by start, children below their parents; one whose parent is elsewhere is a root. */
 export function inTree(spans: readonly Span[]): { span: Span; depth: number }[] {
   const known = new Set(spans.map((span) => span.span_id));
   const children = new Map<string, Span[]>();

@@ -41,6 +41,6 @@ describe("axisOf", () => {
 });
 
 describe("ticks", () => {
-  it("stand at round numbers within the range", () => expect(ticks(0, 7, 4)).toEqual([0, 2, 4, 6]));
+  it("are at round numbers within the range", () => expect(ticks(0, 7, 4)).toEqual([0, 2, 4, 6]));
   it("cope with an empty range", () => expect(ticks(3, 3, 4)).toEqual([3]));
 });

@@ -1,4 +1,4 @@
-// Where the phases of sessions stand on an axis; drawing is left to the components.
+// Where the phases of sessions are on an axis; drawing is left to the components.
 import type { Session } from "../../api";
 
 export interface PhaseInterval {

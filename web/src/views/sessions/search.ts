@@ -73,7 +73,7 @@ export function parseSearch(text: string): ParsedSearch {
       continue;
     }
     const value = unquoted(found[2]!);
-    // Somebody is still typing: a prefix without a value is no condition yet.
+    // While typing, a prefix without a value is not a condition yet.
     if (value !== "") problem = condition(query, words, prefix as Prefix, value) ?? problem;
   }
   if (words.length > 0) query.text = words.join(" ");
@@ -113,13 +113,13 @@ function condition(query: SessionSearch, words: string[], prefix: Prefix, value:
       return null;
     case "rank": {
       const rank = Number(value);
-      if (!Number.isInteger(rank)) return `“${value}” is no rank: write rank:3.`;
+      if (!Number.isInteger(rank)) return `“${value}” is not a rank: write rank:3.`;
       query.rank = rank;
       return null;
     }
     case "longer": {
       const seconds = parseSeconds(value);
-      if (seconds === null) return `“${value}” is no duration: write longer:2s, longer:500ms or longer:3min.`;
+      if (seconds === null) return `“${value}” is not a duration: write longer:2s, longer:500ms or longer:3min.`;
       query.longer_than_s = seconds;
       return null;
     }
@@ -173,7 +173,7 @@ function stepCondition(query: SessionSearch, value: string): string | null {
     else query.last_step = open[2] === "=" ? step : step - 1;
     return null;
   }
-  return `“${value}” is no step: write step:7, step:3-9 or step:>5.`;
+  return `“${value}” is not a step: write step:7, step:3-9 or step:>5.`;
 }
 
 function statusCondition(query: SessionSearch, value: string): string | null {
@@ -182,7 +182,7 @@ function statusCondition(query: SessionSearch, value: string): string | null {
     .split(",")
     .filter((one) => one !== "");
   const unknown = wanted.find((one) => !KNOWN.includes(one) && ALIASES[one] === undefined);
-  if (unknown !== undefined) return `“${unknown}” is no status: choose ${KNOWN.join(", ")}.`;
+  if (unknown !== undefined) return `“${unknown}” is not a status: choose ${KNOWN.join(", ")}.`;
   query.status = [...new Set(wanted.flatMap((one) => ALIASES[one] ?? [one]))];
   return null;
 }
