@@ -29,8 +29,7 @@ describe("parseSearch", () => {
     ["STEP:4", { first_step: 4, last_step: 4 }],
   ])("reads %j", (text, query) => expect(parseSearch(text)).toEqual({ query, problem: null }));
 
-  it("waits for a value while typing", () =>
-    expect(parseSearch("step:")).toEqual({ query: {}, problem: null }));
+  it("waits for a value while typing", () => expect(parseSearch("step:")).toEqual({ query: {}, problem: null }));
 
   it("takes what is below a reward without the reward itself", () => {
     const { most_reward } = parseSearch("reward:<0.1").query;
