@@ -28,8 +28,14 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self.slave = slave
         environment = {name: text for name, text in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        # Ctrl+C is a signal only to programs whose controlling terminal this is.
         self.program = subprocess.Popen(
-            [sys.executable, "-m", "rl_insight.cli", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
+            [sys.executable, "-m", "rl_insight.cli", *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(slave, termios.TIOCSCTTY, 0)),  # noqa: PLW1509
         )
         self.raw = ""
 

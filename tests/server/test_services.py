@@ -170,7 +170,7 @@ def test_after_closing_batches_are_refused_as_not_written(make_services, make_ba
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"server.{name}" for name in ("bodies", "config", "counters", "security", "targets")),
+        *(f"server.{name}" for name in ("config", "counters", "http.bodies", "http.security", "scrape.targets")),
         *(f"otlp.decode.{name}" for name in ("logs", "processes")),
     ],
 )

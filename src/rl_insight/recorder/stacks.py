@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 import threading
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import PurePath
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -19,6 +18,9 @@ from rl_insight.recorder.context import current_session_id, current_span
 from rl_insight.recorder.losses import short_text
 from rl_insight.schema import BatchBuilder
 from rl_insight.schema.stacks import STACKS_EVENT, Stack, Stacks
+
+if TYPE_CHECKING:
+    import asyncio
 
 EVERY_S: Final = 60.0
 MAX_FRAMES: Final = 40
@@ -72,6 +74,8 @@ def read_stacks() -> Stacks:
         threads.append(Stack(name=short_text(name), frames=[_shown(one) for one in frames[:MAX_FRAMES]]))
         loop = _loop_of(frames)
         if loop is not None:
+            import asyncio  # a program with a loop has it; others shall not load it because of us
+
             tasks += [_task_stack(task) for task in asyncio.all_tasks(loop)]
     dropped = max(0, len(threads) - MAX_THREADS) + max(0, len(tasks) - MAX_TASKS)
     return Stacks(stacks=threads[:MAX_THREADS] + tasks[:MAX_TASKS], dropped=dropped)
@@ -94,6 +98,8 @@ def _loop_of(frames: list[FrameType]) -> asyncio.AbstractEventLoop | None:
     for frame in frames:
         if "asyncio" not in frame.f_code.co_filename:
             continue
+        import asyncio  # whose frame this is
+
         runner = frame.f_locals.get("self")
         for candidate in (runner, getattr(runner, "_loop", None), frame.f_locals.get("loop")):
             if isinstance(candidate, asyncio.AbstractEventLoop):
