@@ -347,11 +347,17 @@ def _is_ray_worker() -> bool:
 
 def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfig | None:
     """Return the settings of this Ray worker: the job's, with what its own `init()` said about this process."""
+    from rl_insight import startup
     from rl_insight.hub import ray_hub
 
     hub = ray_hub.find_hub() if may_start_hub else ray_hub.wait_for_hub(_HUB_WAIT_S)
     if hub is None:
-        return own
+        if own is None:
+            return None
+        # Workers often start together: whichever hub the job gets names the run of all of them.
+        run_id = own.run_id or startup.new_run_id(own, os.environ)
+        identity = ray_hub.RunIdentity(run_id, own.project or "", own.experiment_name or "")
+        hub = ray_hub.start_hub(own, identity)
     settings, run = ray_hub.fetch_start(hub, _HUB_WAIT_S)
     server = replace(settings.server, backend="ray")
     joined = replace(

@@ -287,7 +287,7 @@ def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     hub = find_hub()
     if hub is not None:
         hub.stay.remote()
-        transport = RayTransport(hub, find_or_start, **options)
+        transport = RayTransport(hub, find_or_start, flush_hub=bool(_node_hubs), **options)
     else:
         transport = RayTransport(start_hub(config, run), find_or_start, flush_hub=True, **options)
     return transport
