@@ -9,11 +9,9 @@ from typing import Any
 from rl_insight.errors import InsightError
 
 _SHOWN = 5
-_SCRAPED = "targets"
-"""The run of scraped metrics that belong to no training; it is never the latest one."""
 
 RunRow = Mapping[str, Any]
-"""A run as `GET /api/v1/runs` lists it."""
+"""A run as `GET /api/v1/runs` lists it; the list is in the store's order, the run that began last first."""
 
 
 class NoSuchRunError(InsightError, KeyError):
@@ -21,15 +19,6 @@ class NoSuchRunError(InsightError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def by_beginning(rows: Sequence[RunRow]) -> list[RunRow]:
-    """Return runs, the one that began last first; those of scraped metrics and unreadable ones come last."""
-    return sorted(
-        rows,
-        key=lambda row: (not row.get("problem"), row["run_id"] != _SCRAPED, row.get("started_ns") or 0),
-        reverse=True,
-    )
 
 
 def find_run(name: str | None, rows: Sequence[RunRow], place: str) -> str:
@@ -41,12 +30,12 @@ def find_run(name: str | None, rows: Sequence[RunRow], place: str) -> str:
     Raises:
         NoSuchRunError: there is no such run, or the beginning fits several; the message names them.
 
-    >>> rows = [{"run_id": "grpo-7b-1", "experiment_name": "grpo-7b", "started_ns": 1},
-    ...         {"run_id": "grpo-7b-2", "experiment_name": "grpo-7b", "started_ns": 2}]
+    >>> rows = [{"run_id": "grpo-7b-2", "experiment_name": "grpo-7b"},
+    ...         {"run_id": "grpo-7b-1", "experiment_name": "grpo-7b"}]
     >>> find_run("grpo-7b", rows, "here"), find_run(None, rows, "here"), find_run("grpo-7b-1", rows, "here")
     ('grpo-7b-2', 'grpo-7b-2', 'grpo-7b-1')
     """
-    readable = [row for row in by_beginning(rows) if not row.get("problem")]
+    readable = [row for row in rows if not row.get("problem")]
     if name is None:
         if not readable:
             raise NoSuchRunError(f"there are no runs {place}. Record one, or bring one in with `rl-insight import`.")

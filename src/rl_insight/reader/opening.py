@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from rl_insight.reader.client import ServerClient
-from rl_insight.reader.names import NoSuchRunError, by_beginning, find_run
+from rl_insight.reader.names import NoSuchRunError, find_run
 from rl_insight.reader.places import Place, Server, describe, find_place
 from rl_insight.reader.rows import Row
 from rl_insight.reader.run import Run
@@ -115,7 +115,7 @@ def list_runs(place: Place) -> list[Row]:
             found = _rows(directory)
         finally:
             directory.close()
-    return [dict(row) for row in by_beginning(found)]
+    return [dict(row) for row in found]
 
 
 def _directory(place: Path) -> RunDirectory:
