@@ -92,8 +92,10 @@ class RewardHacking(MetricRule):
         if reward is None or len(scores) < self["evaluations"]:
             return None
         gained = [one.value for one in reward.points[-int(self["points"]) :] if one.count]
-        best = max(scores)
-        lost = best - scores[-1]
+        # Medians of three: the best of many noisy evaluations is high by chance.
+        smooth = [median(scores[at : at + 3]) for at in range(len(scores) - 2)]
+        best = max(smooth)
+        lost = best - smooth[-1]
         has_fallen = scores[-1] < scores[-2] < scores[-3] and lost > self["noise"] * noise(scores[:-2])
         has_risen = len(gained) >= self["points"] and spearman(gained) > 0.7
         if best <= 0 or not has_fallen or not has_risen or lost < self["drop"] * best:
