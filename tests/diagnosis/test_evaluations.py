@@ -71,6 +71,17 @@ def test_evaluations_that_vary_are_not_told(findings):
     assert "reward_hacking" not in found
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_of_many_noisy_evaluations_is_not_a_peak(findings, seed):
+    """Eight tasks that are scored at random at every step, while the reward rises."""
+    noise = random.Random(seed)
+    found = findings(
+        reward=lambda step: 0.2 + 0.008 * step,
+        eval__score=lambda _: sum(noise.random() for _ in range(8)) / 8,
+    )
+    assert "reward_hacking" not in found
+
+
 def test_a_reward_without_a_trend_is_only_information(findings):
     noise = random.Random(3)
     assert findings(reward=lambda _: noise.choice([0.05, 0.1, 0.9]))["noisy_reward"] == "info"

@@ -80,7 +80,7 @@ class RewardHacking(MetricRule):
     )
     metrics = ("held_out",)
     warm_up = 0
-    confirmation = Confirmation(1, 1)
+    confirmation = Confirmation(2, 2)
 
     def look(
         self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
@@ -96,7 +96,8 @@ class RewardHacking(MetricRule):
         smooth = [median(scores[at : at + 3]) for at in range(len(scores) - 2)]
         best = max(smooth)
         lost = best - smooth[-1]
-        has_fallen = scores[-1] < scores[-2] < scores[-3] and lost > self["noise"] * noise(scores[:-2])
+        is_low = max(scores[-2:]) < median(scores[:-2]) - noise(scores[:-2])
+        has_fallen = is_low and scores[-1] < scores[-2] < scores[-3] and lost > self["noise"] * noise(scores[:-2])
         has_risen = len(gained) >= self["points"] and spearman(gained) > 0.7
         if best <= 0 or not has_fallen or not has_risen or lost < self["drop"] * best:
             return []
