@@ -29,10 +29,10 @@ def post(url, body, **headers):
         return json.load(answer)
 
 
-def test_a_server_announces_itself_and_its_state_is_for_its_owner_alone(start_server):
+def test_a_server_announces_itself_and_its_state_is_for_its_owner_alone(start_server, wait_until):
     server = start_server()
     assert get(f"{server.url}/readyz") == "ready\n"
-    assert f"RL-Insight is running at {server.url}" in server.text
+    wait_until(lambda: f"RL-Insight is running at {server.url}" in server.text)
     path = server.data_dir / "server.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     found = find_local_server(server.data_dir)
@@ -112,11 +112,11 @@ def test_a_directory_of_somebody_else_is_a_clear_sentence(start_server):
     assert "permission denied" in server.text
 
 
-def test_any_address_but_loopback_makes_a_token_and_asks_for_it(start_server, make_batch, frames):
+def test_any_address_but_loopback_makes_a_token_and_asks_for_it(start_server, wait_until, make_batch, frames):
     server = start_server("host=0.0.0.0")
     token = server.record.token
     assert token
-    assert token in server.text
+    wait_until(lambda: token in server.text)  # printed after the record that start_server waits for
     assert find_local_server(server.data_dir).token == token
     with pytest.raises(urllib.error.HTTPError) as refused:
         post(server.url, frames(make_batch(1)))
