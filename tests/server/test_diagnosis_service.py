@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,6 +90,23 @@ def test_a_finding_is_stored_listed_counted_muted_and_told(make_services, client
     missing = {one["rule"]: one["missing"] for one in client.get("/api/v1/findings/coverage").json()}
     assert "register the address" in missing["stuck_engine"]
     assert "non_finite" not in missing
+
+
+def test_the_step_time_on_metrics_is_the_one_of_the_steps_view(make_services, client_of, wait_until):
+    services = make_services("diagnosis.interval_s=0.1")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    assert client.post("/api/v1/ingest", content=frame(encode(_batch(steps=7))), headers=headers).is_success
+
+    def on_metrics(name):
+        line = re.search(rf'^rl_insight_monitor_{name}{{run_id="r1"}} (.+)$', client.get("/metrics").text, re.MULTILINE)
+        return line and float(line[1])
+
+    wait_until(lambda: on_metrics("run_last_step") == 6)
+    last = client.get("/api/v1/steps?run=r1").json()[-1]
+    assert last["step"] == 6
+    # The last step of a run that has ended lasts until its last record.
+    assert on_metrics("run_step_seconds") == (last["end_ns"] - last["start_ns"]) / 1e9 == 1.9
 
 
 def test_coverage_is_kept_with_the_run_and_answered_without_reading_its_records(

@@ -11,6 +11,7 @@ from rl_insight.diagnosis.feed import Feed, LiveFeed, ReplayFeed
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rules import make_rules
+from rl_insight.diagnosis.steps import Step
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.findings import Coverage, Finding
 
@@ -146,6 +147,12 @@ class LiveDiagnosis:
     def engine(self) -> Engine | None:
         """The engine; None before the first evaluation."""
         return None if self._diagnosis is None else self._diagnosis.engine
+
+    @property
+    def last_step(self) -> Step | None:
+        """The step that finished last; None before the first one."""
+        closed = [] if self._diagnosis is None else self._diagnosis.model.steps.closed
+        return closed[-1] if closed else None
 
     def is_current(self, now_ns: int) -> bool:
         """Return whether everything up to a moment was evaluated."""

@@ -11,6 +11,7 @@ import msgspec
 
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.diagnosis.settings import make_settings
+from rl_insight.diagnosis.steps import Step
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
 from rl_insight.server.live import LiveNotes
@@ -97,6 +98,12 @@ class DiagnosisService:
                 if finding.status == "open":
                     counts[run_id, finding.rule, finding.severity] += 1
         return dict(counts)
+
+    def last_steps(self) -> dict[str, Step]:
+        """Return the step that finished last in each run that is watched."""
+        with self._lock:
+            watched = dict(self._watched)
+        return {run_id: step for run_id, one in watched.items() if (step := one.diagnosis.last_step) is not None}
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Stop evaluating; idempotent."""

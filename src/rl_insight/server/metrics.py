@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 
 from rl_insight._version import __version__
+from rl_insight.diagnosis.steps import Step
 from rl_insight.metrics import COUNTER, GAUGE
 from rl_insight.metrics.prometheus import render as render_families
 from rl_insight.metrics.readings import Readings, by, several, single
@@ -32,6 +33,8 @@ class ServerView(NamedTuple):
     targets_up: int
     findings: Mapping[tuple[str, str, str], int]
     """Open findings by run, rule and severity."""
+    steps: Mapping[str, Step]
+    """The step that finished last in each run that is being recorded."""
 
 
 SERVER: Readings[ServerView] = Readings(
@@ -96,6 +99,20 @@ SERVER: Readings[ServerView] = Readings(
         "Registered scrape targets.",
         lambda state: [("up", state.targets_up), ("down", state.targets - state.targets_up)],
     ),
+    by(
+        "run_id",
+        "run_last_step",
+        GAUGE,
+        "The step that finished last.",
+        lambda state: [(run_id, step.number) for run_id, step in state.steps.items()],
+    ),
+    by(
+        "run_id",
+        "run_step_seconds",
+        GAUGE,
+        "Duration of the step that finished last, from its start to the start of the next one.",
+        lambda state: [(run_id, step.seconds) for run_id, step in state.steps.items()],
+    ),
     several(
         "open_findings",
         GAUGE,
@@ -121,6 +138,7 @@ def render(services: Services, accept: str = "") -> tuple[bytes, str]:
         targets=len(targets),
         targets_up=sum(target.is_up for target in targets),
         findings=services.diagnosis.open_findings(),
+        steps=services.diagnosis.last_steps(),
     )
     families = [*services.collector.families(), *SERVER.families(state)]
     return render_families(families, services.collector.namespace, accept)
