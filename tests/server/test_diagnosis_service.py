@@ -85,6 +85,7 @@ def test_a_finding_is_stored_listed_counted_muted_and_told(make_services, client
     assert client.post("/api/v1/findings/mute?rule=non_finite").json() == {"rules": ["non_finite"]}
     assert client.get("/api/v1/findings").json() == []
     assert client.get("/api/v1/findings?muted=true").json()
+    assert client.get("/api/v1/findings/mute").json() == {"rules": ["non_finite"]}
     assert client.post("/api/v1/findings/mute?rule=non_finite&muted=false").json() == {"rules": []}
     assert client.post("/api/v1/findings/mute?rule=nothing").status_code == 400
     missing = {one["rule"]: one["missing"] for one in client.get("/api/v1/findings/coverage").json()}

@@ -46,6 +46,12 @@ def _findings(cursor: Cursor, given: dict[str, Any]) -> Any:
     return kept if given.get("explained") else queries.top_findings(kept)
 
 
+def _critical_path(cursor: Cursor, given: dict[str, Any]) -> Any:
+    from rl_insight.diagnosis.critical_path import critical_path
+
+    return critical_path(cursor, **given)
+
+
 def _hotspots(cursor: Cursor, given: dict[str, Any]) -> Any:
     group_by, limit = given.pop("group_by", "name"), given.pop("limit", 500)
     return queries.hotspots(cursor, queries.Scope(**_lanes(given)), group_by, limit)
@@ -87,6 +93,7 @@ ANSWERS: dict[str, Answer] = {
     "spans": lambda cursor, given: queries.search_spans(cursor, **_lanes(given)),
     "steps": lambda cursor, given: queries.steps(cursor, given.pop("limit", 200), **given),
     "steps/breakdown": lambda cursor, given: queries.breakdown(cursor, **given),
+    "steps/critical_path": _critical_path,
     "steps/idle": lambda cursor, given: queries.idle_by_role(cursor, **given),
     "steps/metrics": lambda cursor, given: queries.step_metrics(cursor, **given),
     "summary": lambda cursor, given: queries.summary(cursor, **given),

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
+from rl_insight.diagnosis.critical_path import MAX_STEPS, CriticalPath, critical_path
 from rl_insight.server.http.answers import (
     LimitParameter,
     RunParameter,
@@ -110,6 +111,22 @@ def step_breakdown(
     """
     with reading(request, run) as cursor:
         return json_answer(queries.breakdown(cursor, first, last, role))
+
+
+@router.get("/steps/critical_path", responses=answers(CriticalPath))
+def step_critical_path(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=MAX_STEPS)] = 10,
+    last: Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="Only steps up to this number.")] = None,
+    run: RunParameter = None,
+) -> Response:
+    """Show who each of the last finished steps waited for, and how long it would take if that process were faster.
+
+    A suspect that explains at least half of the excess is the culprit; otherwise there is none, and the suspects are
+    the three whose speed would save most.
+    """
+    with reading(request, run) as cursor:
+        return json_answer(critical_path(cursor, limit, last=last))
 
 
 @router.get("/steps/idle", responses=answers(list[queries.RoleIdle]))

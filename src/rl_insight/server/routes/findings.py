@@ -47,6 +47,13 @@ def coverage(request: Request, run: RunParameter = None) -> Response:
         return json_answer(sketch_coverage(cursor) if known is None else known)
 
 
+@router.get("/mute", responses=answers(Muted))
+def muted_rules(request: Request, run: RunParameter = None) -> Response:
+    """List the rules that are muted for a run."""
+    with reading(request, run) as cursor:
+        return json_answer(Muted(queries.muted_rules(cursor)))
+
+
 @router.post("/mute", responses=answers(Muted))
 def mute(request: Request, rule: RuleParameter, muted: bool = True, run: RunParameter = None) -> Response:
     """Mute a rule for one run, or unmute it with `muted=false`."""

@@ -8,7 +8,6 @@ once, as with asyncio, their time is divided evenly among their names: what a la
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import msgspec
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import merged
+from rl_insight.store.queries.states import States
 from rl_insight.store.queries.steps import StepWindow, check_steps, leadership, step_windows
-from rl_insight.store.tables import LONG_SPAN_NS
 
 _MAX_INSIDE = 8
 _WAITING = re.compile(r"(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)", re.IGNORECASE)
@@ -75,25 +74,6 @@ class RoleIdle(msgspec.Struct, frozen=True):
     worst_share: float
 
 
-_LANES = "SELECT lane_id, process, lane, role FROM lanes JOIN processes USING (process)"
-_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
-_STATE_COLUMNS = "lane_id, name_id, depth, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
-_PLACES = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
-_IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
-# Short states are found by the order of the file, which is that of time; long ones may have begun long before.
-_STATES = f"""
-    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns AS end_ns FROM span_data {_PLACES}
-    WHERE {_IS_STATE} AND start_ns >= $from_ns AND start_ns < $until_ns AND duration_ns < $long
-    UNION ALL
-    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns FROM span_data {_PLACES}
-    WHERE {_IS_STATE} AND duration_ns >= $long AND start_ns < $until_ns
-        AND start_ns + clock_offset_ns + duration_ns > $start_ns
-    UNION ALL
-    SELECT {_STATE_COLUMNS}, $now_ns::BIGINT FROM open_span_data {_PLACES} WHERE {_IS_STATE} AND start_ns < $until_ns
-"""  # noqa: S608  (constants)
-_NAMES = "SELECT name_id, name FROM names"
-
-
 def is_waiting(name: str) -> bool:
     """Return whether a name means that nothing is done.
 
@@ -112,10 +92,10 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
     leader, chosen = _finished(cursor, first, last, now_ns)
     if not chosen:
         return Breakdown(role or leader, [], [])
-    states = _States(cursor, chosen, now_ns)
+    states = States(cursor, chosen, now_ns)
     roles = sorted(states.roles(), key=lambda one: (one != leader, -leadership(one), one))
     wanted = role if role is not None else (roles[0] if roles else leader)
-    axis = states.axis(wanted)
+    axis = _axis(states, wanted)
     return Breakdown(wanted, roles, [] if axis is None else axis.steps(chosen))
 
 
@@ -124,10 +104,10 @@ def idle_by_role(cursor: Cursor, first: int, last: int, now_ns: int | None = Non
     _, chosen = _finished(cursor, first, last, now_ns)
     if not chosen:
         return []
-    states = _States(cursor, chosen, now_ns)
+    states = States(cursor, chosen, now_ns)
     found = []
     for role in states.roles():
-        axis = states.axis(role)
+        axis = _axis(states, role)
         if axis is not None:
             found.append(axis.idle(role, chosen))
     return sorted(found, key=lambda one: (-one.share, one.role))
@@ -139,47 +119,22 @@ def _finished(cursor: Cursor, first: int, last: int, now_ns: int | None) -> tupl
     return role, [one for one in found if first <= one.step <= last and one.end_ns is not None]
 
 
-class _States:
-    """The states of all lanes in the time of some steps."""
-
-    def __init__(self, cursor: Cursor, steps: list[StepWindow], now_ns: int | None) -> None:
-        self.start_ns = min(step.start_ns for step in steps)
-        self.end_ns = max(step.end_ns or 0 for step in steps)
-        ((least, most),) = cursor.execute(_OFFSETS).fetchall()
-        window = {
-            "from_ns": self.start_ns - most - LONG_SPAN_NS,
-            "until_ns": self.end_ns - least,
-            "start_ns": self.start_ns,
-            "long": LONG_SPAN_NS,
-            "now_ns": time.time_ns() if now_ns is None else now_ns,
-        }
-        found = cursor.execute(_STATES, window).fetchnumpy()
-        inside = (found["start_ns"] < self.end_ns) & (found["end_ns"] > self.start_ns)
-        self.columns: dict[str, Any] = {name: column[inside] for name, column in found.items()}
-        self.lanes = {lane_id: place for lane_id, *place in cursor.execute(_LANES).fetchall()}
-        self.names: dict[int, str] = dict(cursor.execute(_NAMES).fetchall())
-        self.active = set(np.unique(self.columns["lane_id"]).tolist())
-
-    def roles(self) -> set[str]:
-        """Return the roles that have states."""
-        return {self.lanes[lane_id][2] for lane_id in self.active}
-
-    def axis(self, role: str) -> _Axis | None:
-        """Return the lanes of a role on one axis; None where it has no states."""
-        members = [lane_id for lane_id in sorted(self.active) if self.lanes[lane_id][2] == role]
-        if not members:
-            return None
-        own = {self.lanes[lane_id][0]: lane_id for lane_id in members if self.lanes[lane_id][1] is None}
-        chosen = [lane_id for lane_id in members if own.get(self.lanes[lane_id][0], lane_id) == lane_id]
-        places = {lane_id: place for place, lane_id in enumerate(chosen)}
-        of_lane = {lane_id: places[own.get(self.lanes[lane_id][0], lane_id)] for lane_id in members}
-        return _Axis(self, chosen, of_lane)
+def _axis(states: States, role: str) -> _Axis | None:
+    """Return the lanes of a role on one axis; None where it has no states."""
+    members = [lane_id for lane_id in sorted(states.active) if states.lanes[lane_id].role == role]
+    if not members:
+        return None
+    owners = {lane_id: states.lanes[lane_id].process for lane_id in members}
+    own = {owners[lane_id]: lane_id for lane_id in members if states.lanes[lane_id].lane is None}
+    chosen = [lane_id for lane_id in members if own.get(owners[lane_id], lane_id) == lane_id]
+    places = {lane_id: place for place, lane_id in enumerate(chosen)}
+    return _Axis(states, chosen, {lane_id: places[own.get(owners[lane_id], lane_id)] for lane_id in members})
 
 
 class _Axis:
     """Lanes of a role, one after another, as long as the window each."""
 
-    def __init__(self, states: _States, lane_ids: list[int], places: dict[int, int]) -> None:
+    def __init__(self, states: States, lane_ids: list[int], places: dict[int, int]) -> None:
         self.lane_ids = lane_ids
         self._names = states.names
         self._origin_ns = states.start_ns

@@ -1,0 +1,356 @@
+"""The critical path of steps: who was waited for, and how long steps would take if that process were faster.
+
+The path is walked backwards from the end of a step. While the leading role works, the rank that finished last is on
+the path; while it waits, so is the work of another role that ended the wait, and what preceded that work on its lane.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from rl_insight.diagnosis.names import state_kind
+from rl_insight.diagnosis.robust import Interval, length_s, median, union
+from rl_insight.diagnosis.what_if import saved_at_barrier, saved_in_pool
+from rl_insight.diagnosis.words import seconds_text
+from rl_insight.store.errors import QueryError
+from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.states import LanePlace, States
+from rl_insight.store.queries.steps import StepWindow, step_windows
+
+MAX_STEPS = 50
+_MAX_SEGMENTS = 200
+_SHORT_NS = 1_000_000
+"""Gaps on the path that are shorter than this are not shown."""
+_POOL_CALLS = 1.5
+"""A unit with more calls per step than this works through a queue: it is compared by the time per call."""
+_NAMED_SHARE = 0.5
+"""A suspect that explains at least this share of the excess is the culprit."""
+_LEAST_SHARE = 0.02
+"""Smaller savings, as a share of the step, are noise."""
+_SUSPECTS = 3
+
+
+class PathSegment(msgspec.Struct, frozen=True):
+    """A part of a step's critical path; the segments are in the order of time and do not overlap."""
+
+    start_ns: int
+    end_ns: int
+    name: str
+    """The state or phase; empty where nothing was recorded."""
+    kind: str
+    """What it does by its name: `wait`, `generate`, `update` and so on; `work` where the name does not say."""
+    lane_id: int
+    lane: str | None
+    role: str
+    rank: int | None
+    process_id: str
+    host: str
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A process, or a lane of the only process of its role, that a step waited for."""
+
+    role: str
+    rank: int | None
+    process_id: str
+    host: str
+    lane_id: int
+    lane: str | None
+    name: str
+    """The state or phase that was waited for."""
+    seconds: float
+    """How long it took there in a step; in a pool, how long one call took."""
+    usual_seconds: float
+    """The median of its peers."""
+    saved_seconds: float
+    """How much shorter a step would be if it were as fast as its peers."""
+    step_seconds: float
+    """How long a step took."""
+    text: str
+    """The same in one sentence."""
+    steps: int = 1
+    """In how many of the steps it was waited for."""
+
+    @property
+    def unit(self) -> tuple[str, str | None, str]:
+        """What tells suspects apart."""
+        return self.process_id, self.lane, self.name
+
+
+class StepPath(msgspec.Struct, frozen=True):
+    """The critical path of one finished step."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    segments: list[PathSegment]
+    excess_seconds: float
+    """How much shorter the step would be if nobody on the path were slower than the median of its peers."""
+    suspects: list[Suspect]
+    """The three whose speed would save most."""
+    culprit: Suspect | None
+    """The suspect that explains at least half of the excess; None where no single one does."""
+
+
+class CriticalPath(msgspec.Struct, frozen=True):
+    """The critical paths of some steps, and who was waited for again and again."""
+
+    role: str
+    """The role that leads the steps."""
+    steps: list[StepPath]
+    excess_seconds: float
+    """Per step, on average."""
+    suspects: list[Suspect]
+    """The three whose speed would save most per step, over all of these steps."""
+    culprit: Suspect | None
+    """The one that explains at least half of the excess over all of these steps; None where no single one does."""
+
+
+class _Row(NamedTuple):
+    """A state or phase inside a step."""
+
+    end_ns: int
+    start_ns: int
+    lane_id: int
+    name: str
+
+    @property
+    def is_wait(self) -> bool:
+        return state_kind(self.name) == "wait"
+
+
+def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -> CriticalPath:
+    """Return the critical paths of the finished steps that began last; with `last`, of those up to this number.
+
+    Raises:
+        QueryError: `limit` is out of range.
+    """
+    if not 1 <= limit <= MAX_STEPS:
+        raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_STEPS}.")
+    role, windows = step_windows(cursor)
+    chosen = [one for one in windows if one.end_ns is not None and (last is None or one.step <= last)][-limit:]
+    if not chosen:
+        return CriticalPath(role, [], 0.0, [], None)
+    states = States(cursor, chosen)
+    units = _units(states)
+    found = [_Walk(states, units, role, window).path() for window in chosen]
+    return CriticalPath(role, found, *_over_steps(found))
+
+
+class _RoleUnits(NamedTuple):
+    """Who is compared with whom in a role."""
+
+    by_lane: bool
+    """The role has one process only: its lanes are compared."""
+    of_lane: dict[int, int]
+    """Lane to its process, or to itself."""
+
+
+def _units(states: States) -> dict[str, _RoleUnits]:
+    """Return the units of each role."""
+    owners: dict[str, dict[int, int]] = {}
+    for lane_id, place in states.lanes.items():
+        owners.setdefault(place.role, {})[lane_id] = place.process
+    return {
+        role: _RoleUnits(False, lanes)
+        if len(set(lanes.values())) > 1
+        else _RoleUnits(True, {one: one for one in lanes})
+        for role, lanes in owners.items()
+    }
+
+
+class _Walk:
+    """One step, walked from its end to its start."""
+
+    def __init__(self, states: States, units: dict[str, _RoleUnits], role: str, window: StepWindow) -> None:
+        self._lanes = states.lanes
+        self._units = units
+        self._role = role
+        self._window = window
+        self._start_ns, self._end_ns = window.start_ns, window.end_ns or window.start_ns
+        columns = states.columns
+        inside = (columns["start_ns"] < self._end_ns) & (columns["end_ns"] > self._start_ns)
+        order = np.argsort(columns["end_ns"][inside], kind="stable")
+        picked = [columns[name][inside][order].tolist() for name in ("end_ns", "start_ns", "lane_id", "name_id")]
+        rows = [
+            _Row(end, start, lane, states.names.get(name, "")) for end, start, lane, name in zip(*picked, strict=True)
+        ]
+        self._lead = [row for row in rows if self._lanes[row.lane_id].role == role]
+        self._others = [row for row in rows if self._lanes[row.lane_id].role != role and not row.is_wait]
+        self._kinds = {state_kind(row.name) for row in self._others}
+
+    def path(self) -> StepPath:
+        """Return the path and its suspects."""
+        segments = [one for one in self._walk() if one.end_ns - one.start_ns >= _SHORT_NS][::-1]
+        suspects, excess_s = self._suspects(segments)
+        step_s = (self._end_ns - self._start_ns) / 1e9
+        culprit = _culprit(suspects, excess_s, step_s)
+        return StepPath(
+            self._window.step, self._start_ns, self._end_ns, segments, excess_s, suspects[:_SUSPECTS], culprit
+        )
+
+    def _walk(self) -> Iterator[PathSegment]:
+        """Yield the segments from the last to the first."""
+        moment = self._end_ns
+        for _ in range(_MAX_SEGMENTS):
+            if moment <= self._start_ns:
+                return
+            row = self._before(moment)
+            if row is None:
+                return
+            end_ns, start_ns = min(row.end_ns, moment), max(row.start_ns, self._start_ns)
+            if end_ns < moment:
+                yield self._segment(row, end_ns, moment, "")
+            if row.is_wait or state_kind(row.name) in self._kinds:
+                yield from self._waited_for(row, start_ns, end_ns)
+            else:
+                yield self._segment(row, start_ns, end_ns)
+            moment = start_ns
+
+    def _before(self, moment: int) -> _Row | None:
+        """Return what the leading role did last before a moment: work before waits, then what took longest."""
+        begun = [row for row in self._lead if row.start_ns < moment]
+        if not begun:
+            return None
+        return max(begun, key=lambda row: (min(row.end_ns, moment), not row.is_wait, -row.start_ns))
+
+    def _waited_for(self, wait: _Row, start_ns: int, end_ns: int) -> Iterator[PathSegment]:
+        """Yield what other roles did while the leading role waited, from the last to the first."""
+        moment, lane = end_ns, None
+        for _ in range(_MAX_SEGMENTS):
+            row = self._last_of_others(moment, start_ns, lane)
+            if row is None or moment <= start_ns:
+                break
+            if row.end_ns < moment:
+                yield self._segment(wait, row.end_ns, moment)
+            moment = max(row.start_ns, start_ns)
+            yield self._segment(row, moment, min(row.end_ns, end_ns))
+            lane = row.lane_id
+        if moment > start_ns:
+            yield self._segment(wait, start_ns, moment)
+
+    def _last_of_others(self, moment: int, since_ns: int, lane: int | None) -> _Row | None:
+        """Return what ended last between two moments, on one lane or on any."""
+        place = bisect_right(self._others, moment, key=lambda row: row.end_ns)
+        while place and self._others[place - 1].end_ns > since_ns:
+            place -= 1
+            if lane is None or self._others[place].lane_id == lane:
+                return self._others[place]
+        return None
+
+    def _segment(self, row: _Row, start_ns: int, end_ns: int, name: str | None = None) -> PathSegment:
+        place = self._lanes[row.lane_id]
+        text = row.name if name is None else name
+        return PathSegment(
+            start_ns, end_ns, text, state_kind(text) if text else "", row.lane_id, place.lane, place.role, place.rank,
+            place.process_id, place.host,
+        )  # fmt: skip
+
+    def _suspects(self, segments: list[PathSegment]) -> tuple[list[Suspect], float]:
+        """Return everyone on the path with peers, the largest saving first, and the excess of the step."""
+        on_path: dict[tuple[str, str], dict[int, float]] = {}
+        for one in segments:
+            if one.name and one.kind != "wait":
+                units = on_path.setdefault((one.role, one.name), {})
+                units[one.lane_id] = units.get(one.lane_id, 0.0) + (one.end_ns - one.start_ns) / 1e9
+        found: list[Suspect] = []
+        excess_s = 0.0
+        for (role, name), lanes in on_path.items():
+            calls = self._calls(role, name)
+            if len(calls) < 2:
+                continue
+            is_pool = median([len(intervals) for intervals in calls.values()]) > _POOL_CALLS
+            seconds = {unit: _pace(intervals, is_pool=is_pool) for unit, intervals in calls.items()}
+            for unit, path_s in self._by_unit(role, lanes).items():
+                usual_s = median([value for other, value in seconds.items() if other != unit])
+                saved_s = saved_in_pool(seconds, unit, path_s) if is_pool else saved_at_barrier(seconds, unit)
+                excess_s += saved_s if is_pool else max(0.0, min(path_s, seconds[unit] - usual_s))
+                if saved_s > 0:
+                    found.append(self._suspect(role, unit, name, seconds[unit], usual_s, min(saved_s, path_s)))
+        return sorted(found, key=lambda one: -one.saved_seconds), excess_s
+
+    def _by_unit(self, role: str, lanes: dict[int, float]) -> dict[int, float]:
+        units, found = self._units[role].of_lane, dict[int, float]()
+        for lane_id, seconds in lanes.items():
+            found[units[lane_id]] = found.get(units[lane_id], 0.0) + seconds
+        return found
+
+    def _calls(self, role: str, name: str) -> dict[int, list[Interval]]:
+        """Return when each unit of a role was in a state or phase during the step."""
+        units = self._units[role].of_lane
+        found: dict[int, list[Interval]] = {}
+        for row in self._lead if role == self._role else self._others:
+            if row.name == name and row.lane_id in units:
+                inside = (max(row.start_ns, self._start_ns), min(row.end_ns, self._end_ns))
+                found.setdefault(units[row.lane_id], []).append(inside)
+        return found
+
+    def _suspect(self, role: str, unit: int, name: str, seconds: float, usual_s: float, saved_s: float) -> Suspect:
+        by_lane, of_lane = self._units[role]
+        lane_id = unit if by_lane else min(lane for lane, owner in of_lane.items() if owner == unit)
+        place = self._lanes[lane_id]
+        step_s = (self._end_ns - self._start_ns) / 1e9
+        lane = place.lane if by_lane else None
+        return Suspect(
+            place.role, place.rank, place.process_id, place.host, lane_id, lane, name, seconds, usual_s, saved_s,
+            step_s, _sentence(place, lane, step_s, saved_s),
+        )  # fmt: skip
+
+
+def _pace(intervals: list[Interval], *, is_pool: bool) -> float:
+    """Return how long a unit took: per call in a pool, altogether elsewhere."""
+    if is_pool:
+        return median([(end - start) / 1e9 for start, end in intervals])
+    return length_s(union(intervals))
+
+
+def _sentence(place: LanePlace, lane: str | None, step_s: float, saved_s: float) -> str:
+    who = lane or (place.role if place.rank is None else f"{place.role} {place.rank}")
+    at = f" on {place.host}" if place.host else ""
+    return (
+        f"If {who}{at} were as fast as its peers, steps would take {seconds_text(step_s - saved_s)} instead of "
+        f"{seconds_text(step_s)}"
+    )
+
+
+def _culprit(suspects: list[Suspect], excess_s: float, step_s: float) -> Suspect | None:
+    if not suspects or suspects[0].saved_seconds < _LEAST_SHARE * step_s:
+        return None
+    return suspects[0] if suspects[0].saved_seconds >= _NAMED_SHARE * excess_s else None
+
+
+def _over_steps(paths: list[StepPath]) -> tuple[float, list[Suspect], Suspect | None]:
+    """Return the excess per step, the suspects over all steps and the culprit: who was slow again and again."""
+    count = len(paths)
+    excess_s = sum(path.excess_seconds for path in paths) / count
+    step_s = sum(path.end_ns - path.start_ns for path in paths) / 1e9 / count
+    by_unit: dict[tuple[str, str | None, str], list[Suspect]] = {}
+    for path in paths:
+        for one in path.suspects:
+            by_unit.setdefault(one.unit, []).append(one)
+    found = []
+    for seen in by_unit.values():
+        saved_s = sum(one.saved_seconds for one in seen) / count
+        first = seen[0]
+        place = LanePlace(0, first.lane, first.role, first.process_id, first.rank, first.host)
+        found.append(
+            msgspec.structs.replace(
+                first,
+                seconds=median([one.seconds for one in seen]),
+                usual_seconds=median([one.usual_seconds for one in seen]),
+                saved_seconds=saved_s,
+                step_seconds=step_s,
+                text=_sentence(place, first.lane, step_s, saved_s),
+                steps=len(seen),
+            )
+        )
+    found.sort(key=lambda one: -one.saved_seconds)
+    culprit = _culprit(found, excess_s, step_s)
+    if culprit is not None and 2 * culprit.steps < count:
+        culprit = None  # another one each time: it is the data, and not a machine
+    return excess_s, found[:_SUSPECTS], culprit
