@@ -5,6 +5,7 @@ The loops run with and without spans in turns, second by second: only the differ
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import tempfile
 import time
@@ -34,7 +35,7 @@ class Loop(NamedTuple):
 def run(options: Options) -> Iterator[Figure]:
     """Measure both loops."""
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError:
         raise SkipBenchmark("PyTorch is not installed.") from None
     if not torch.cuda.is_available():
