@@ -40,23 +40,23 @@ def test_a_path_of_the_users_wins(tmp_path, monkeypatch):
     write_program(tmp_path / "bin" / "tempo", "tempo, version 2.5.0")
     mine = write_program(tmp_path / "mine", "tempo, version 3.1.0")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    found = find_program(PROGRAMS["tempo"], str(mine), tmp_path)
+    found = find_program(PROGRAMS["tempo"], str(mine), programs_directory(tmp_path))
     assert (found.path, found.version_text) == (mine, "3.1.0")
 
 
 def test_an_installed_program_wins_over_the_path(tmp_path, monkeypatch):
     on_path = write_program(tmp_path / "bin" / "grafana", "grafana version 11.0.0")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    assert find_program(PROGRAMS["grafana"], None, tmp_path).path == on_path
+    assert find_program(PROGRAMS["grafana"], None, programs_directory(tmp_path)).path == on_path
     installed = write_program(programs_directory(tmp_path) / "grafana" / "bin" / "grafana", "grafana version 13.0.0")
-    assert find_program(PROGRAMS["grafana"], None, tmp_path).path == installed
+    assert find_program(PROGRAMS["grafana"], None, programs_directory(tmp_path)).path == installed
 
 
 def test_a_program_that_is_too_old_is_passed_over_for_one_that_will_do(tmp_path, monkeypatch):
     write_program(programs_directory(tmp_path) / "tempo" / "tempo", "tempo, version 1.5.0")
     good = write_program(tmp_path / "bin" / "tempo", "tempo, version 2.5.0")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    assert find_program(PROGRAMS["tempo"], None, tmp_path).path == good
+    assert find_program(PROGRAMS["tempo"], None, programs_directory(tmp_path)).path == good
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_program_that_is_too_old_is_passed_over_for_one_that_will_do(tmp_path,
 def test_a_program_that_will_not_do_is_refused_with_a_reason(tmp_path, name, line, reason):
     path = write_program(tmp_path / name, line)
     with pytest.raises(MissingProgramError, match=reason):
-        find_program(PROGRAMS[name], str(path), tmp_path)
+        find_program(PROGRAMS[name], str(path), programs_directory(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["absent", "directory", "not executable"])
@@ -82,7 +82,7 @@ def test_a_path_that_is_no_program_is_refused(tmp_path, kind):
     elif kind == "not executable":
         path.write_text("")
     with pytest.raises(MissingProgramError, match="is not an executable file"):
-        find_program(PROGRAMS["tempo"], str(path), tmp_path)
+        find_program(PROGRAMS["tempo"], str(path), programs_directory(tmp_path))
 
 
 @pytest.mark.parametrize("options", ["--version", "server -v", "-v"])
@@ -90,12 +90,12 @@ def test_grafana_tells_its_version_in_one_way_or_another(tmp_path, options):
     path = tmp_path / "grafana"
     path.write_text(f'#!/bin/sh\n[ "$*" = "{options}" ] && echo "Version 13.0.1 (commit: 1)" || exit 1\n')
     path.chmod(0o755)
-    assert find_program(PROGRAMS["grafana"], str(path), tmp_path).version == (13, 0, 1)
+    assert find_program(PROGRAMS["grafana"], str(path), programs_directory(tmp_path)).version == (13, 0, 1)
 
 
 def test_what_is_missing_is_told_with_the_way_to_get_it_without_internet(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingProgramError) as caught:
-        find_program(PROGRAMS["tempo"], None, tmp_path)
+        find_program(PROGRAMS["tempo"], None, programs_directory(tmp_path))
     for word in ("Tempo 2.4.0 or newer is missing", "server install", "--local-archive", "tempo_", "SHA256SUMS"):
         assert word in str(caught.value)

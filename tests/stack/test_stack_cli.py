@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rl_insight.cli import stack as commands
 from rl_insight.errors import ConfigError
-from rl_insight.stack import MetricsEndpointOfServer, MissingProgramError, start_stack
+from rl_insight.stack import MetricsEndpointOfServer, MissingProgramError, StackError, start_stack
 from rl_insight.stack.install import platform_words
 from rl_insight.stack.programs import PROGRAMS
 
@@ -55,6 +55,26 @@ def test_install_says_what_it_did(run, archives, tmp_path):
     assert f"Installed Tempo 3.0.3 at {tmp_path / 'data' / 'stack' / 'programs' / 'tempo' / 'tempo'}" in text
     assert "Already installed: Tempo 3.0.3" in run("--local-archive", str(archives), "--only", "tempo")
     assert "Installed Tempo 3.0.3" in run("--local-archive", str(archives), "--only", "tempo", "--force")
+
+
+def test_a_file_and_options_say_what_is_installed_where(run, archives, tmp_path):
+    config = tmp_path / "server.yaml"
+    config.write_text(f"stack: {{install_dir: {tmp_path / 'a'}, prometheus: {{enabled: false}}}}\n")
+    with pytest.raises(MissingProgramError) as error:
+        run("--config", str(config), "--local-archive", str(archives))
+    assert "Grafana, such as" in str(error.value)
+    assert "Prometheus, such as" not in str(error.value)
+    config.write_text(config.read_text() + "grafana: {enable: false}\n")
+    assert f"at {tmp_path / 'a' / 'tempo' / 'tempo'}" in run("--config", str(config), "--local-archive", str(archives))
+    words = ["--config", str(config), "--local-archive", str(archives), "--install-dir", str(tmp_path / "b")]
+    assert f"Installed Tempo 3.0.3 at {tmp_path / 'b' / 'tempo' / 'tempo'}" in run(*words)
+
+
+def test_the_version_of_the_file_is_downloaded(run, tmp_path):
+    config = tmp_path / "server.yaml"
+    config.write_text("grafana: {install_version: 12.0.1}\n")
+    with pytest.raises(StackError, match=r"grafana-12\.0\.1"):
+        run("--config", str(config), "--only", "grafana", "--mirror", "http://127.0.0.1:9")
 
 
 def test_install_lists_what_is_missing(run, archives):

@@ -19,6 +19,7 @@ from rl_insight.cli.client import call, request
 from rl_insight.cli.console import say, say_json, say_table, warn
 from rl_insight.cli.place import directory_of, remote, running_record
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
+from rl_insight.cli.version import log_words
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _POLL_S = 0.05
 
 @app.command()
 def start(
+    context: typer.Context,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as retention.max_age_days=7.")
     ] = None,
@@ -52,6 +54,10 @@ def start(
     ] = None,
     config: Annotated[str | None, typer.Option(help="A YAML file with settings.")] = None,
     auto_port: Annotated[bool, typer.Option("--auto-port", help="Take free ports in place of taken ones.")] = False,
+    extra_dashboard_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Further Grafana dashboards; the same as stack.grafana.dashboards_dir."),
+    ] = None,
     attach_logs: Annotated[bool, typer.Option("--attach-logs", help="Stay in the foreground, as without it.")] = False,
     stack: Annotated[
         bool, typer.Option("--stack", help="Add Prometheus, Tempo and Grafana; `--stack local|compose` says how.")
@@ -64,7 +70,7 @@ def start(
     if detach and attach_logs:
         raise ConfigError("--detach and --attach-logs exclude each other. Choose one.")
     options = {"host": host, "port": port, "data_dir": data_dir}
-    words = stack_words(overrides or [], stack=stack)
+    words = stack_words([*log_words(context), *(overrides or [])], stack=stack, dashboards=extra_dashboard_dir)
     settings = load_settings(config, words, options)
     running = read_record(settings.directory)
     if running is not None:

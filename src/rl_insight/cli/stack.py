@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.console import say, say_table
-from rl_insight.cli.place import directory_of
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,22 +38,32 @@ def install(
     data_dir: Annotated[
         str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")
     ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="The server's YAML file: which programs, which versions, and where to.")
+    ] = None,
+    install_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the programs go; the same as stack.install_dir.")
+    ] = None,
 ) -> None:
     """Install Prometheus, Tempo and Grafana for `server start --stack`, from archives or from their publishers."""
+    from rl_insight.server.config import load_settings
     from rl_insight.stack.install import install_programs
     from rl_insight.stack.programs import PROGRAMS
 
-    names = only or list(PROGRAMS)
-    for name in names:
+    for name in only or ():
         if name not in PROGRAMS:
             raise ConfigError(f"{name!r} is not part of the stack: choose from {', '.join(PROGRAMS)}.")
+    settings = load_settings(config, options={"data_dir": data_dir})
+    configured = {name: getattr(settings.stack, name) for name in PROGRAMS}
+    versions = {name: own.install_version for name, own in configured.items() if own.install_version}
     with _DownloadBars() as bars:
         done = install_programs(
-            directory_of(data_dir),
-            names=names,
+            settings.directory,
+            install_dir=install_dir or settings.stack.install_dir,
+            names=only or [name for name, own in configured.items() if own.enabled],
             local_archive=local_archive,
             force=force,
-            versions=_versions(use_version or [], list(PROGRAMS)),
+            versions=versions | _versions(use_version or [], list(PROGRAMS)),
             mirror=mirror,
             allow_unverified=allow_unverified,
             progress=bars.show,
@@ -115,12 +125,15 @@ def _new_progress() -> Progress:
     return progress
 
 
-def stack_words(words: list[str], *, stack: bool) -> list[str]:
-    """Return the words of `server start` with `--stack` and the mode that may follow it as settings.
+def stack_words(words: list[str], *, stack: bool, dashboards: Path | None = None) -> list[str]:
+    """Return the words of `server start` with its options about the stack as settings; `--stack` may have a mode.
 
     >>> stack_words(["local", "port=19000"], stack=True)
     ['stack.enabled=true', 'stack.mode=local', 'port=19000']
     """
+    if dashboards is not None:
+        folder = json.dumps(str(dashboards.expanduser().absolute()))  # quoted: words are read as YAML
+        words = [*words, f"stack.grafana.dashboards_dir={folder}"]
     if not stack:
         return words
     from rl_insight.stack.settings import MODES

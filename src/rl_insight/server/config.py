@@ -20,6 +20,7 @@ from rl_insight.config.model import MEBIBYTE, Port
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import DEFAULT_NAMESPACE
+from rl_insight.server.older_settings import translated
 from rl_insight.stack import StackSettings
 from rl_insight.urls import clean_token, is_loopback
 
@@ -186,6 +187,8 @@ def load_settings(
 ) -> ServerSettings:
     """Return the settings: defaults < the YAML file < `key=value` words < options that are not None.
 
+    The file may have the keys of rl-insight 0.3.0; see `older_settings`.
+
     Raises:
         ConfigError: names the key, what is wrong with it, and the nearest valid key for one that does not exist.
 
@@ -194,7 +197,7 @@ def load_settings(
     """
     layers: list[tuple[str, Mapping[Any, Any]]] = []
     if path is not None:
-        layers.append((str(path), read_yaml(str(path))))
+        layers.append((str(path), translated(read_yaml(str(path)), str(path))))
     if words:
         layers.append(("the command line", _parse_words(words)))
     layers.append(("the options", {key: value for key, value in (options or {}).items() if value is not None}))

@@ -25,6 +25,7 @@ from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scrape.scraper import Scraper
 from rl_insight.server.scrape.targets import TargetBook
 from rl_insight.server.stacks import StackRequests
+from rl_insight.stack.discovery import CLIENTS_FILE, CLIENTS_JOB_LABELS, TARGETS_FILE, TargetMirror
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.runs import RunDirectory
@@ -86,7 +87,9 @@ class Services:
         )
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(self.ingest, self.counters, max_items=settings.max_request_items)
-        self.targets = TargetBook(settings.directory / "targets.json")
+        self.targets = TargetBook(settings.directory / TARGETS_FILE)
+        self.clients_file = settings.directory / CLIENTS_FILE
+        self._clients_mirror = TargetMirror(self.targets.path, self.clients_file, CLIENTS_JOB_LABELS)
         self.scraper = Scraper(self.targets, self.ingest, settings.scrape, namespace=settings.namespace)
         self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
         self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
@@ -133,6 +136,11 @@ class Services:
     def _forget_targets(self) -> None:
         if forgotten := self.targets.forget_expired():
             logger.info("forgot %d targets that did not register again in time", forgotten)
+        self.show_targets()
+
+    def show_targets(self) -> None:
+        """Bring the discovery file of clients of rl-insight 0.3.0 up to date."""
+        self._try(self._clients_mirror.refresh)
 
     def _remember_runs(self) -> None:
         """Look at the runs that an earlier server wrote last too: their sessions may have been lost with it."""

@@ -10,7 +10,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +21,11 @@ logger = logging.getLogger(__name__)
 
 TARGETS_FILE = "targets.json"
 """Below the data directory; see `rl_insight.server.scrape.targets`."""
+CLIENTS_FILE = "targets/prometheus-targets.yml"
+"""Below the data directory: the discovery file for a Prometheus that was set up for rl-insight 0.3.0."""
+JOB_LABELS = ("job",)
+CLIENTS_JOB_LABELS = ("job", "rl_insight_job")
+"""rl-insight 0.3.0 names the job by a label that its Prometheus turns into `job`."""
 
 
 class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +45,7 @@ class _Book(msgspec.Struct):
     targets: list[RegisteredTarget] = []
 
 
-def discovery_entry(target: RegisteredTarget) -> dict[str, Any]:
+def discovery_entry(target: RegisteredTarget, job_labels: Sequence[str] = JOB_LABELS) -> dict[str, Any]:
     """Return a target as Prometheus' file discovery has it.
 
     >>> discovery_entry(RegisteredTarget(url="http://node7:8000/metrics", job_name="vllm"))
@@ -52,7 +57,7 @@ def discovery_entry(target: RegisteredTarget) -> dict[str, Any]:
         "project": target.project,
         "experiment_name": target.experiment_name,
         "run_id": target.run_id,
-        "job": target.job_name,
+        **dict.fromkeys(job_labels, target.job_name),
         "__scheme__": "" if parts.scheme == "http" else parts.scheme,
         "__metrics_path__": "" if parts.path == "/metrics" else parts.path,
         **{f"__param_{name}": value for name, value in parse_qsl(parts.query)},
@@ -60,9 +65,9 @@ def discovery_entry(target: RegisteredTarget) -> dict[str, Any]:
     return {"targets": [parts.netloc], "labels": {name: value for name, value in labels.items() if value}}
 
 
-def write_discovery(path: Path, targets: Iterable[RegisteredTarget]) -> bool:
+def write_discovery(path: Path, targets: Iterable[RegisteredTarget], job_labels: Sequence[str] = JOB_LABELS) -> bool:
     """Write a discovery file as a whole, under a lock; False when it held the same already."""
-    text = json.dumps([discovery_entry(target) for target in targets], indent=2) + "\n"
+    text = json.dumps([discovery_entry(target, job_labels) for target in targets], indent=2) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -86,11 +91,13 @@ class TargetMirror:
     Args:
         book: the server's `targets.json`.
         path: the discovery file.
+        job_labels: the labels that name a target's job.
     """
 
-    def __init__(self, book: Path, path: Path) -> None:
+    def __init__(self, book: Path, path: Path, job_labels: Sequence[str] = JOB_LABELS) -> None:
         self._book = book
         self._path = path
+        self._job_labels = job_labels
         self._seen: tuple[int, int] | None = None
 
     def refresh(self) -> None:
@@ -102,7 +109,7 @@ class TargetMirror:
             stamp = (0, 0)
         if stamp == self._seen:
             return
-        write_discovery(self._path, read_targets(self._book))
+        write_discovery(self._path, read_targets(self._book), self._job_labels)
         self._seen = stamp
 
 

@@ -50,6 +50,7 @@ def platform_words() -> tuple[str, str]:
 def install_programs(
     directory: Path,
     *,
+    install_dir: str | Path | None = None,
     names: Iterable[str] = tuple(PROGRAMS),
     local_archive: Path | None = None,
     force: bool = False,
@@ -62,6 +63,7 @@ def install_programs(
 
     Args:
         directory: the server's data directory.
+        install_dir: where the programs go instead.
         names: which of the programs.
         local_archive: a directory with their archives and checksums; without it they are downloaded.
         force: install also what is installed already.
@@ -74,8 +76,9 @@ def install_programs(
         MissingProgramError: archives are missing; the message lists all of them.
         StackError: an archive is broken, or cannot be had.
     """
+    home = programs_directory(directory, install_dir)
     chosen = [PROGRAMS[name] for name in names]
-    done = {} if force else {program.name: found for program in chosen if (found := _installed(program, directory))}
+    done = {} if force else {program.name: found for program in chosen if (found := _installed(program, home))}
     wanted = [program for program in chosen if program.name not in done]
     archives = _local_archives(wanted, local_archive) if local_archive is not None else {}
     results = []
@@ -88,22 +91,21 @@ def install_programs(
             archive = archives[program.name]
             _verify_local(archive, allow_unverified=allow_unverified)
         else:
-            archive = _download(program, directory, (versions or {}).get(program.name), mirror, progress)
-        results.append(_install(program, archive, directory))
+            archive = _download(program, home, (versions or {}).get(program.name), mirror, progress)
+        results.append(_install(program, archive, home))
         if local_archive is None:
             archive.unlink()
     return results
 
 
-def _installed(program: Program, directory: Path) -> FoundProgram | None:
-    home = programs_directory(directory) / program.name
-    if not home.is_dir():
+def _installed(program: Program, home: Path) -> FoundProgram | None:
+    if not (home / program.name).is_dir():
         return None
     try:
-        found = find_program(program, None, directory)
+        found = find_program(program, None, home)
     except MissingProgramError:
         return None
-    return found if found.path.is_relative_to(home) else None
+    return found if found.path.is_relative_to(home / program.name) else None
 
 
 def _local_archives(programs: list[Program], place: Path) -> dict[str, Path]:
@@ -147,14 +149,14 @@ def _verify_local(archive: Path, *, allow_unverified: bool) -> None:
 
 
 def _download(
-    program: Program, directory: Path, version: str | None, mirror: str | None, progress: ProgressOf | None
+    program: Program, home: Path, version: str | None, mirror: str | None, progress: ProgressOf | None
 ) -> Path:
     system, machine = platform_words()
     words = {"version": version or program.pinned, "system": system, "machine": machine}
     url, sums_url = program.archive_url.format(**words), program.checksums_url.format(**words)
     if mirror is not None:
         url, sums_url = (f"{mirror.rstrip('/')}/{one.rpartition('/')[2]}" for one in (url, sums_url))
-    archive = programs_directory(directory) / "downloads" / url.rpartition("/")[2]
+    archive = home / "downloads" / url.rpartition("/")[2]
     sums = parse_checksums(fetch_text(sums_url))
     expected = sums.get(archive.name) or sums.get("")
     if expected is None:
@@ -169,8 +171,7 @@ def _download(
     return archive
 
 
-def _install(program: Program, archive: Path, directory: Path) -> Installation:
-    home = programs_directory(directory)
+def _install(program: Program, archive: Path, home: Path) -> Installation:
     home.mkdir(parents=True, exist_ok=True)
     fresh = home / f".{program.name}-{uuid.uuid4().hex}"
     old = fresh.with_name(fresh.name + "-old")
@@ -185,5 +186,5 @@ def _install(program: Program, archive: Path, directory: Path) -> Installation:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    found = find_program(program, None, directory)
+    found = find_program(program, None, home)
     return Installation(program.title, found.version_text, found.path, is_new=True)

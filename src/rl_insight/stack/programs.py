@@ -97,9 +97,9 @@ class FoundProgram:
         return ".".join(map(str, self.version))
 
 
-def programs_directory(directory: Path) -> Path:
-    """Return where `server install` puts programs, for a data directory."""
-    return directory / "stack" / "programs"
+def programs_directory(directory: Path, install_dir: str | Path | None = None) -> Path:
+    """Return where `server install` puts programs: `stack.install_dir`, else a folder of the data directory."""
+    return directory / "stack" / "programs" if install_dir is None else Path(install_dir).expanduser().absolute()
 
 
 def parse_version(text: str) -> Version | None:
@@ -115,8 +115,8 @@ def parse_version(text: str) -> Version | None:
     return int(major), int(minor), int(patch)
 
 
-def find_program(program: Program, binary_path: str | None, directory: Path) -> FoundProgram:
-    """Return a program: at `binary_path`, else from the install directory, else from PATH.
+def find_program(program: Program, binary_path: str | None, home: Path) -> FoundProgram:
+    """Return a program: at `binary_path`, else from the folder of installed programs, else from PATH.
 
     Raises:
         MissingProgramError: there is none, or it is too old. One that was asked for by path is never replaced.
@@ -131,7 +131,7 @@ def find_program(program: Program, binary_path: str | None, directory: Path) -> 
             )
         return _checked(program, path)
     refusals = []
-    for path in _candidates(program, directory):
+    for path in _candidates(program, home):
         try:
             return _checked(program, path)
         except MissingProgramError as error:
@@ -151,8 +151,8 @@ def how_to_get(program: Program) -> str:
     )
 
 
-def _candidates(program: Program, directory: Path) -> list[Path]:
-    installed = programs_directory(directory) / program.name
+def _candidates(program: Program, home: Path) -> list[Path]:
+    installed = home / program.name
     found = [installed / place / name for name in program.executables for place in ("", "bin")]
     found += [Path(path) for name in program.executables if (path := shutil.which(name)) is not None]
     return [path.absolute() for path in found if _is_executable(path)]

@@ -28,6 +28,8 @@ class PrometheusSettings:
     """For its page and its API; 0 takes a free one."""
     binary_path: str | None = None
     """The program; null looks in the install directory, then on PATH."""
+    install_version: str | None = None
+    """The version that `server install` downloads; null means the usual one."""
     scrape_interval_s: Wait = 5.0
     """Between two readings of a target."""
     retention: str = "15d"
@@ -56,6 +58,8 @@ class TempoSettings:
     """For its ring of one; 0 takes a free one."""
     binary_path: str | None = None
     """The program; null looks in the install directory, then on PATH."""
+    install_version: str | None = None
+    """The version that `server install` downloads; null means the usual one."""
     retention: str = "168h"
     """How long traces are kept."""
 
@@ -70,6 +74,8 @@ class GrafanaSettings:
     """For its page; 0 takes a free one."""
     binary_path: str | None = None
     """The program; null looks in the install directory, then on PATH."""
+    install_version: str | None = None
+    """The version that `server install` downloads; null means the usual one."""
     home_path: str | None = None
     """Where its own files are; null finds them beside the program."""
     dashboards_dir: str | None = None
@@ -96,6 +102,8 @@ class StackSettings:
     """Before one that crashed is started again; it doubles with each crash."""
     restart_delay_max_s: Annotated[float, Meta(ge=0.05)] = 60.0
     """The longest such pause."""
+    install_dir: str | None = None
+    """Where `server install` puts the programs; null means the folder `stack/programs` of the data directory."""
     prometheus: PrometheusSettings = field(default_factory=PrometheusSettings)
     tempo: TempoSettings = field(default_factory=TempoSettings)
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rl_insight.stack.errors import MissingProgramError
 from rl_insight.stack.ports import Ports, names_of, reachable_host
-from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, ask, find_program
+from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, ask, find_program, programs_directory
 from rl_insight.stack.render import (
     Layout,
     MetricsEndpointOfServer,
@@ -34,9 +34,10 @@ def find_programs(settings: StackSettings, directory: Path) -> dict[str, FoundPr
         MissingProgramError: some are not here; the message lists them all.
     """
     found, missing = {}, []
+    home = programs_directory(directory, settings.install_dir)
     for name in names_of(settings):
         try:
-            found[name] = find_program(PROGRAMS[name], getattr(settings, name).binary_path, directory)
+            found[name] = find_program(PROGRAMS[name], getattr(settings, name).binary_path, home)
         except MissingProgramError as error:
             missing.append(str(error))
     if missing:

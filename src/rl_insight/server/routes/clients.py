@@ -59,14 +59,16 @@ def add_client_targets(request: Request, registration: ClientTargets) -> JSONRes
     except ConfigError as error:
         return JSONResponse({"detail": str(error)}, status_code=400)
     services.targets.add(targets)
+    services.show_targets()
+    job = targets[0].job_name
     return JSONResponse(
         {
             "status": "ok",
             "prometheus_reloaded": True,
-            "job_name": targets[0].job_name,
-            "target_count": len(targets),
+            "job_name": job,
+            "target_count": sum(known.job_name == job for known in services.targets.list()),
             "config_file": "",
-            "targets_file": str(services.targets.path),
+            "targets_file": str(services.clients_file),
         }
     )
 
