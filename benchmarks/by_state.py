@@ -57,7 +57,7 @@ def _make_store(path: Path, hours: int) -> int:
         Process(process_id=f"node{node}-1", run_id="gpus", host=f"node{node}", pid=node + 1, role="worker", rank=node)
         for node in range(_NODES)
     ]
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         for hour in range(hours):
             batches = [_hour(worker, hour) for worker in workers]
             samples += sum(len(batch.samples) for batch in batches)

@@ -116,7 +116,7 @@ def report_on(shape: str, fault: str, seed: int) -> tuple[Report, Planted]:
     """Write a run and diagnose it."""
     with (
         tempfile.TemporaryDirectory(prefix="rl-insight-diagnosis-") as folder,
-        RunStore(Path(folder) / "run.duckdb", min_free_bytes=0) as store,
+        RunStore(Path(folder) / "run.duckdb", min_free_bytes=0, create=True) as store,
     ):
         planted = SHAPES[shape](Script(seed), store, fault)
         with store.reader() as cursor:

@@ -44,7 +44,7 @@ def run(options: Options) -> Iterator[Figure]:
     history_ticks, spans = (20, 6) if options.quick else (120, 10)
     with (
         tempfile.TemporaryDirectory(prefix="rl-insight-diagnosis-") as folder,
-        RunStore(Path(folder) / "run.duckdb", min_free_bytes=0) as store,
+        RunStore(Path(folder) / "run.duckdb", min_free_bytes=0, create=True) as store,
     ):
         script = Script(1)
         actors = [

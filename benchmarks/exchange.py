@@ -56,7 +56,7 @@ def run(options: Options) -> Iterator[Figure]:
         say(f"exchange: a report of {spans:,} spans")
         make_store(directory / "spans.duckdb", spans)
         bundle = _bundle()
-        with RunStore(directory / "spans.duckdb") as store:
+        with RunStore(directory / "spans.duckdb", create=True) as store:
             began = time.perf_counter()
             (directory / "report.html").write_bytes(render(build_document(store), bundle))
             yield Figure(f"report of {spans:,} spans", time.perf_counter() - began, "s", budget=10.0)

@@ -229,7 +229,7 @@ def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000, *, spans_
 def make_store(path: Path, spans: int, *, processes: int = 64, spans_only: bool = False) -> dict[str, float]:
     """Write a run file and return what it took: seconds in commits of spans, the longest one, bytes on disk."""
     in_commits = longest = 0.0
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         for batch in batches(spans, processes, spans_only=spans_only):
             began = time.perf_counter()
             store.commit([batch], live=False)

@@ -21,7 +21,7 @@ def findings(tmp_path):
 
     def diagnose(version=None, **metrics):
         made.append(metrics)
-        with RunStore(tmp_path / f"run-{len(made)}.duckdb", min_free_bytes=0) as store:
+        with RunStore(tmp_path / f"run-{len(made)}.duckdb", min_free_bytes=0, create=True) as store:
             script = Script(1)
             trainer = script.actor("trainer", 0, "node")
             for step in range(STEPS):

@@ -16,7 +16,7 @@ def _told(findings):
 
 @pytest.mark.parametrize(("shape", "fault"), [("async", "slow_tool"), ("sft", "straggler"), ("verl", "kl_blowup")])
 def test_live_and_offline_find_the_same(tmp_path, shape, fault):
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         planted = SHAPES[shape](Script(5), store, fault)
         live = LiveDiagnosis()
         now_ns = int((BEGIN_S + planted.end_s + 60) * SECOND)
@@ -33,7 +33,7 @@ def test_live_and_offline_find_the_same(tmp_path, shape, fault):
 
 def test_records_of_the_past_are_no_stall_while_they_arrive(tmp_path):
     """A run that is sent long after it was recorded must not look stalled between two of its batches."""
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         script = Script(5)
         trainer = script.actor("trainer", 0, "node-0")
         live = LiveDiagnosis()

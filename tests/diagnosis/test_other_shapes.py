@@ -18,7 +18,7 @@ def some_long_steps(script, store, fault):
 @pytest.fixture
 def diagnosed(tmp_path):
     def diagnose(shape, fault=""):
-        with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+        with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
             planted = shape(Script(7), store, fault)
             with store.reader() as cursor:
                 return replay(cursor), planted

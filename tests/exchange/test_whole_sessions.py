@@ -74,7 +74,10 @@ def sessions_in(store):
 def test_a_whole_session_has_the_row_that_its_parts_would_give(tmp_path_factory, records):
     directory = tmp_path_factory.mktemp("whole")
     batches = batches_of(records)
-    with RunStore(directory / "whole.duckdb") as whole, RunStore(directory / "parts.duckdb") as parts:
+    with (
+        RunStore(directory / "whole.duckdb", create=True) as whole,
+        RunStore(directory / "parts.duckdb", create=True) as parts,
+    ):
         whole.commit(batches, live=False)
         parts.commit([plain(batch) for batch in batches], live=False)
         assert sessions_in(whole) == sessions_in(parts)
@@ -88,7 +91,7 @@ def test_what_was_given_is_kept_as_the_table_can_hold_it(tmp_path):
         {"session_id": "é", "task_id": True, "status": "", "rollout_stats": {"é": [1, None]}, "counters": {"turns": 2}},
         {"session_id": "", "task_id": 7, "reason": 5, "reward": "no number", "tokens": 7.9, "step": -3},
     ]
-    with RunStore(tmp_path / "run.duckdb") as store:
+    with RunStore(tmp_path / "run.duckdb", create=True) as store:
         store.commit(batches_of(records), live=False)
         with store.reader() as cursor:
             found, _ = queries.sessions(cursor, order="task_id", descending=True)
@@ -114,7 +117,7 @@ def test_values_that_cannot_be_read_cost_their_line_or_themselves(tmp_path):
     batches = list(ArealSessionReader(context).convert(b"\n".join(lines) + b"\n"))
     assert (context.counts.records, context.counts.bad) == (2, 2)
     assert "can't decode byte 0xff" in context.counts.problems[0]
-    with RunStore(tmp_path / "run.duckdb") as store:
+    with RunStore(tmp_path / "run.duckdb", create=True) as store:
         store.commit(batches, live=False)
         with store.reader() as cursor:
             found, _ = queries.sessions(cursor, order="session_id", descending=False)
@@ -125,7 +128,10 @@ def test_values_that_cannot_be_read_cost_their_line_or_themselves(tmp_path):
 def test_times_are_aligned_like_those_of_parts(tmp_path, samples):
     batches = batches_of([samples.session(0), samples.session(1)])
     received = [batches[0].sent_ns - 3_600_000_000_123]  # a clock that is an hour ahead
-    with RunStore(tmp_path / "whole.duckdb") as whole, RunStore(tmp_path / "parts.duckdb") as parts:
+    with (
+        RunStore(tmp_path / "whole.duckdb", create=True) as whole,
+        RunStore(tmp_path / "parts.duckdb", create=True) as parts,
+    ):
         whole.commit(batches, received_ns=received)
         parts.commit([plain(batch) for batch in batches], received_ns=received)
         assert sessions_in(whole) == sessions_in(parts)
@@ -172,7 +178,7 @@ def test_both_parts_and_whole_sessions_fit_in_one_commit(tmp_path, samples):
         segment="phase", session_id="s",
     )  # fmt: skip
     other = late.build(Process(process_id="p", run_id="r", host="h", pid=1), sequence=1, sent_ns=1)
-    with RunStore(tmp_path / "run.duckdb") as store:
+    with RunStore(tmp_path / "run.duckdb", create=True) as store:
         store.commit([*batches, other], live=False)
         with store.reader() as cursor:
             assert queries.sessions(cursor)[1] == 2
@@ -193,7 +199,7 @@ def test_a_server_is_sent_snapshots_that_give_the_same_rows(tmp_path, samples, i
     sender.add(file)
     sent = [decode(payload) for body in bodies for payload in read_frames(io.BytesIO(body))]
     import_path(file, run_id="r")
-    with RunStore(tmp_path / "server.duckdb") as server, runs.open("r") as local:
+    with RunStore(tmp_path / "server.duckdb", create=True) as server, runs.open("r") as local:
         server.commit(sent, live=False)
         assert sessions_in(server) == sessions_in(local)
         assert not any(isinstance(batch, SessionBatch) for batch in sent)

@@ -124,7 +124,7 @@ def test_hub_and_store_agree_on_the_offset(tmp_path, delay_ns, offset_ns):
     now = START
     collector = Collector(clock=lambda: now)
     process = Process(process_id="p", run_id="r", host="h", pid=1)
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         for number in range(1, 6):
             now += SECOND
             batch = BatchBuilder().build(process, sequence=number, sent_ns=now - delay_ns)

@@ -54,7 +54,7 @@ def test_hub_and_store_agree_on_a_batch_that_comes_after_300_gaps(tmp_path):
     order = [1, *range(3, 605, 2), 2]
     batches = [BatchBuilder().build(process, sequence=number, sent_ns=time.time_ns()) for number in order]
     collector = Collector()
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         stored = store.commit(batches)
     taken = [collector.ingest(encode(batch)).accepted == 1 for batch in batches]
     assert taken == stored == [True] * len(order)

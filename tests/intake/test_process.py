@@ -34,7 +34,7 @@ def test_metrics_and_api_use_the_same_words_for_the_same_processes(tmp_path, hea
     now = START
     collector = Collector(clock=lambda: now, namespace="rl")
     early = [batch("ended", final=True), batch("silent", heartbeat_s=heartbeat_s)]
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         for one in early:
             collector.ingest(encode(one))
         store.commit(early, received_ns=[now, now])

@@ -96,7 +96,7 @@ def _plain(stacks: Stacks) -> dict[str, object]:
 @pytest.fixture
 def stuck_run(tmp_path):
     """Eight ranks of which one never enters the update; all sent their stacks 40 seconds later."""
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         script = Script(1)
         actors = [script.actor("trainer", rank, "node-0") for rank in range(8)]
         for step in range(20):

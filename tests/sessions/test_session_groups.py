@@ -37,7 +37,7 @@ def test_the_record_names_the_group_that_was_given(insight_capture):
 
 
 def test_the_store_keeps_the_group_and_takes_the_task_for_it_by_default(tmp_path):
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         commit_snapshots(store, a={"group_id": 7}, b={}, c={"task_id": 12})
         assert groups(store) == {"a": "7", "b": "t", "c": "12"}
         with store.reader() as cursor:
@@ -46,11 +46,11 @@ def test_the_store_keeps_the_group_and_takes_the_task_for_it_by_default(tmp_path
 
 
 def test_an_export_is_imported_with_its_groups(tmp_path):
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         commit_snapshots(store, a={"group_id": "g"}, b={})
         with store.reader() as cursor:
             batches = list(read_back(cursor))
-    with RunStore(tmp_path / "copy.duckdb", min_free_bytes=0) as copy:
+    with RunStore(tmp_path / "copy.duckdb", min_free_bytes=0, create=True) as copy:
         copy.commit(batches, live=False)
         assert groups(copy) == {"a": "g", "b": "t"}
 
@@ -59,6 +59,6 @@ def test_imported_session_records_keep_their_groups(tmp_path):
     lines = [{"session_id": "a", "task_id": 3, "group_id": 5}, {"session_id": "b", "task_id": 4}]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     reader = ArealSessionReader(FileContext(stem="s", identity="i", run_id="r"))
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         store.commit(list(reader.convert(data)), live=False)
         assert groups(store) == {"a": "5", "b": "4"}

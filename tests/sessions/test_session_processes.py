@@ -96,7 +96,7 @@ def test_phases_of_other_processes_reach_the_records(tmp_path):
     for batch in reversed(batches):
         book.add(batch)
     check({record["session_id"]: record for record in book.records()})
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         for batch in batches:
             assert store.commit([batch], live=False) == [True]
             assert store.commit([batch], live=False) == [False]

@@ -49,7 +49,7 @@ class Sender:
 
 @pytest.fixture
 def store(tmp_path):
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as opened:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as opened:
         yield opened
 
 
@@ -219,7 +219,7 @@ class TestLost:
         assert sorted(self.close(store, 60)) == ["of another", "only a phase", "s"]
         if restarted:
             store.close()
-            store = RunStore(tmp_path / "run.duckdb", min_free_bytes=0)
+            store = RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True)
             owner.store = store
         owner.send(NOW + 70 * SECOND)
         assert (record(store), record(store, "only a phase")) == before

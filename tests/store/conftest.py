@@ -84,7 +84,7 @@ def begin_ns() -> int:
 
 @pytest.fixture
 def store(tmp_path):
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as opened:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as opened:
         yield opened
 
 

@@ -112,7 +112,7 @@ def test_every_query_survives_what_is_stored(tmp_path, make, extreme, clock):
     batch = extreme(bad)
     batch.sent_ns = clock
     failed = []
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         store.commit([good.build(), batch])
         queries.close_lost_sessions(store, time.time_ns())
         with store.reader() as cursor:

@@ -56,7 +56,7 @@ def test_nodes_are_the_paths_of_names_with_their_wall_time(tmp_path_factory, mak
     for number, (start, duration, name, parent, status) in enumerate(rows, 1):
         known = {"status": status} if duration >= 0 else {}
         maker.span(name, start=start, duration=duration, span_id=number, parent_id=parent, **known)
-    with RunStore(tmp_path_factory.mktemp("flame") / "a.duckdb") as store:
+    with RunStore(tmp_path_factory.mktemp("flame") / "a.duckdb", create=True) as store:
         store.commit([maker.build()])
         with store.reader() as cursor:
             found = queries.flame(cursor, now_ns=begin_ns + 200)

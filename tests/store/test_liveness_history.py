@@ -11,7 +11,7 @@ SECOND = 1_000_000_000
 def test_the_states_of_a_process_are_kept_with_their_times(tmp_path, make, fetch):
     maker = make(heartbeat_s=1.0)
     path = tmp_path / "run.duckdb"
-    with RunStore(path, min_free_bytes=0) as store:
+    with RunStore(path, min_free_bytes=0, create=True) as store:
         for at in (10, 12, 20):
             store.commit([maker.build()], received_ns=[at * SECOND])
     with RunStore(path, min_free_bytes=0) as store:
@@ -22,7 +22,7 @@ def test_the_states_of_a_process_are_kept_with_their_times(tmp_path, make, fetch
 
 def test_losses_are_kept_as_they_grow(tmp_path, make, fetch):
     maker = make()
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         for at, count in ((1, 3), (2, 3), (3, 8)):
             store.commit([maker.build(losses=[Loss("spans", "buffer_full", count)])], received_ns=[at * SECOND])
         history = fetch(store, "SELECT time_ns // 1000000000, kind, reason, count FROM loss_history ORDER BY time_ns")
@@ -31,7 +31,7 @@ def test_losses_are_kept_as_they_grow(tmp_path, make, fetch):
 
 def test_imports_leave_no_history(tmp_path, make, fetch):
     maker = make()
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         store.commit([maker.build(losses=[Loss("spans", "buffer_full", 1)])], live=False)
         assert fetch(store, "SELECT count(*) FROM process_states") == [(0,)]
         assert fetch(store, "SELECT count(*) FROM loss_history") == [(0,)]

@@ -40,7 +40,7 @@ def _checkpoint(store) -> float:
 def test_texts_of_8_kilobytes_cost_no_more_than_the_same_amount_in_longer_ones(tmp_path, make, prose):
     seconds = {}
     for characters in (64_000, 8_000):
-        with RunStore(tmp_path / f"{characters}.duckdb", checkpoint_bytes=2**40) as store:
+        with RunStore(tmp_path / f"{characters}.duckdb", checkpoint_bytes=2**40, create=True) as store:
             _write(store, make(), prose, spans=16_000_000 // characters, characters=characters)
             seconds[characters] = _checkpoint(store)
     assert seconds[8_000] < 3 * seconds[64_000]
@@ -49,7 +49,7 @@ def test_texts_of_8_kilobytes_cost_no_more_than_the_same_amount_in_longer_ones(t
 def test_checkpoints_do_not_take_longer_as_the_texts_of_a_run_grow(tmp_path, make, prose):
     maker = make()
     took = []
-    with RunStore(tmp_path / "run.duckdb", checkpoint_bytes=2**40) as store:
+    with RunStore(tmp_path / "run.duckdb", checkpoint_bytes=2**40, create=True) as store:
         for _ in range(40):
             _write(store, maker, prose, spans=50, characters=64_000)
             took.append(_checkpoint(store))
@@ -59,7 +59,7 @@ def test_checkpoints_do_not_take_longer_as_the_texts_of_a_run_grow(tmp_path, mak
 def test_short_rows_are_still_merged(tmp_path, make):
     maker = make()
     path = tmp_path / "run.duckdb"
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         for number in range(30):
             maker.span(start=number)
             store.commit([maker.build()])
@@ -73,7 +73,7 @@ def test_short_rows_are_still_merged(tmp_path, make):
 @pytest.mark.parametrize("memory_limit", ["256MB", "512MB"])
 def test_no_text_that_may_be_sent_is_refused_for_lack_of_memory(tmp_path, make, prose, memory_limit):
     maker = make()
-    with RunStore(tmp_path / "run.duckdb", memory_limit=memory_limit) as store:
+    with RunStore(tmp_path / "run.duckdb", memory_limit=memory_limit, create=True) as store:
         for _ in range(8):
             _write(store, maker, prose, spans=40, characters=1_000_000)
         ((spans, characters),) = store._connection.execute(
@@ -85,7 +85,7 @@ def test_no_text_that_may_be_sent_is_refused_for_lack_of_memory(tmp_path, make, 
 @pytest.mark.parametrize("version", range(len(UPGRADES) + 1))
 def test_files_of_earlier_versions_get_the_compression_too(make, prose, old_file, version):
     path = old_file(version)
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         _write(store, make(), prose, spans=200, characters=8_000)
     with duckdb.connect(str(path)) as connection:
         found = connection.execute(

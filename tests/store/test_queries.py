@@ -69,7 +69,7 @@ def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns
         maker.span(name, start=start * unit, duration=duration * unit if duration >= 0 else -1, lane=lane)
     start_ns, end_ns = begin_ns + first * unit, begin_ns + (first + length) * unit
     now_ns = begin_ns + 2_000 * unit
-    with RunStore(path, min_free_bytes=0) as store:
+    with RunStore(path, min_free_bytes=0, create=True) as store:
         store.commit([maker.build()])
         with store.reader() as cursor:
             lanes = {lane.lane_id: lane.lane for lane in queries.lanes(cursor)}
@@ -339,7 +339,7 @@ def test_hotspots_of_a_window_are_the_parts_inside_it(tmp_path_factory, make, be
     scope = queries.Scope(
         start_ns=None if first is None else begin_ns + first, end_ns=None if last is None else begin_ns + last
     )
-    with RunStore(tmp_path_factory.mktemp("window") / "a.duckdb") as store:
+    with RunStore(tmp_path_factory.mktemp("window") / "a.duckdb", create=True) as store:
         store.commit([maker.build()])
         with store.reader() as cursor:
             spots = {spot.name: spot for spot in queries.hotspots(cursor, scope, now_ns=begin_ns + now)}

@@ -16,6 +16,7 @@ import pytest
 
 from rl_insight.schema import Loss
 from rl_insight.store import RunStore, StoreCorruptError, StoreError, StoreFullError, StoreVersionError, queries
+from rl_insight.store.errors import RunNotFoundError
 from rl_insight.store.tables import ROLLUPS, TABLES, UPGRADES, migrate
 
 HOSTILE = [
@@ -44,7 +45,7 @@ def test_committed_rows_of_every_kind_are_there_after_reopening(tmp_path, make, 
         series, time_ns=4, count=3, total=6.0, minimum=1.0, maximum=3.0, buckets={32767: 1, 32790: 2}
     )
     path = tmp_path / "a.duckdb"
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         assert store.commit([maker.build(losses=[Loss("spans", "buffer_full", 3)])]) == [True]
     with RunStore(path) as store:
         assert fetch(
@@ -68,7 +69,7 @@ def test_replayed_batch_is_counted_once(tmp_path, make, fetch):
     maker.span()
     second = maker.build()
     path = tmp_path / "a.duckdb"
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         assert store.commit([first, first, second]) == [True, False, True]
         assert store.commit([second, first]) == [False, False]
     with RunStore(path) as store:
@@ -88,7 +89,7 @@ def test_any_order_with_repeats_and_reopening_gives_every_batch_once(tmp_path, m
     rng.shuffle(arrivals)
     new = 0
     while arrivals:
-        with RunStore(tmp_path / "a.duckdb") as store:
+        with RunStore(tmp_path / "a.duckdb", create=True) as store:
             for _ in range(4):
                 portion, arrivals = arrivals[:10], arrivals[10:]
                 new += sum(store.commit(portion))
@@ -117,7 +118,7 @@ def test_an_open_span_is_completed_in_either_order(tmp_path, make, fetch, apart,
     ended = maker.build()
     batches = [ended, opened] if late_open else [opened, ended]
     for portion in [[batch] for batch in batches] if apart else [batches]:
-        with RunStore(tmp_path / "a.duckdb") as store:
+        with RunStore(tmp_path / "a.duckdb", create=True) as store:
             store.commit(portion)
     with RunStore(tmp_path / "a.duckdb") as store:
         assert fetch(store, "SELECT name, duration_ns FROM spans") == [("rollout", 900)]
@@ -193,7 +194,7 @@ def test_hostile_text_is_stored_as_it_is(store, make, fetch, text):
 def test_absurd_times_are_stored_and_break_no_view(tmp_path, make, fetch, start, duration):
     maker = make()
     maker.builder.add_span(span_id=1, trace=(0, 0), name="x", start_ns=start, duration_ns=duration)
-    with RunStore(tmp_path / "a.duckdb") as store:
+    with RunStore(tmp_path / "a.duckdb", create=True) as store:
         assert store.commit([maker.build()]) == [True]
         assert len(fetch(store, "FROM spans UNION ALL FROM open_spans")) == 1
         assert fetch(store, "SELECT max(start_ns + duration_ns) FROM spans")
@@ -257,12 +258,18 @@ def test_an_empty_file_of_version_0_gets_the_tables(tmp_path):
     path = tmp_path / "v0.duckdb"
     duckdb.connect(str(path)).close()
     with RunStore(path), pytest.raises(StoreError):
-        RunStore(tmp_path / "missing" / "directory.duckdb")
+        RunStore(tmp_path / "missing" / "directory.duckdb", create=True)
+
+
+def test_opening_a_mistyped_path_makes_no_run(tmp_path):
+    with pytest.raises(RunNotFoundError, match=r"no run file .*typo\.duckdb. Check the path; none was created"):
+        RunStore(tmp_path / "typo.duckdb")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_migrations_run_in_order_and_keep_the_data(tmp_path, make, fetch):
     path = tmp_path / "old.duckdb"
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         maker = make()
         maker.span("old")
         store.commit([maker.build()])
@@ -289,7 +296,7 @@ def test_a_file_of_an_earlier_version_gets_the_tables_of_a_new_one(tmp_path, old
             )
 
     new = tmp_path / "new.duckdb"
-    RunStore(new).close()
+    RunStore(new, create=True).close()
     old = old_file(version)
     RunStore(old).close()
     assert columns(old) == columns(new)
@@ -298,7 +305,7 @@ def test_a_file_of_an_earlier_version_gets_the_tables_of_a_new_one(tmp_path, old
 
 def test_a_column_that_a_file_lacks_is_added(tmp_path):
     path = tmp_path / "run.duckdb"
-    RunStore(path).close()
+    RunStore(path, create=True).close()
     with duckdb.connect(str(path)) as connection:
         connection.execute("ALTER TABLE sessions DROP COLUMN reward")
         connection.execute("DROP TABLE loss_history")
@@ -321,7 +328,7 @@ def test_phases_that_were_text_become_a_list(old_file):
             "VALUES ('a', 2.0, $phases, $seconds), ('b', NULL, '{}', '{}')",
             {"phases": json.dumps(phases), "seconds": '{"generate":2.0}'},
         )
-    with RunStore(path) as store, store.reader() as cursor:
+    with RunStore(path, create=True) as store, store.reader() as cursor:
         (one, other), _ = queries.sessions(cursor, order="session_id", descending=False)
     assert (one.phases, list(one.phases)) == (phases, ["generate", 'odd "name'])
     assert one.phase_seconds == {"generate": 2.0}
@@ -330,7 +337,7 @@ def test_phases_that_were_text_become_a_list(old_file):
 
 def test_a_failing_migration_changes_nothing(tmp_path):
     path = tmp_path / "old.duckdb"
-    RunStore(path).close()
+    RunStore(path, create=True).close()
     with duckdb.connect(str(path)) as connection:
         with pytest.raises(duckdb.Error):
             migrate(connection, (*UPGRADES, ("CREATE TABLE extra (a INTEGER)", "SELECT nonsense")))
@@ -342,7 +349,7 @@ def test_a_failing_migration_changes_nothing(tmp_path):
 def _fill(path, make, spans=30_000):
     maker = make()
     rng = random.Random(0)
-    with RunStore(path, min_free_bytes=0) as store:
+    with RunStore(path, min_free_bytes=0, create=True) as store:
         for i in range(spans):
             maker.span(
                 f"n{i % 7}",
@@ -388,7 +395,7 @@ def test_a_damaged_file_is_told_apart(tmp_path, make, damage):
 
 def test_a_file_open_in_another_process_is_busy_not_damaged(tmp_path):
     path = tmp_path / "a.duckdb"
-    with RunStore(path):
+    with RunStore(path, create=True):
         code = f"""
             from pathlib import Path
             from rl_insight.store import RunStore, StoreBusyError
@@ -402,7 +409,7 @@ def test_a_file_open_in_another_process_is_busy_not_damaged(tmp_path):
 
 
 def test_close_is_idempotent_and_use_after_it_is_a_clear_error(tmp_path, make):
-    store = RunStore(tmp_path / "a.duckdb")
+    store = RunStore(tmp_path / "a.duckdb", create=True)
     store.close()
     store.close()
     with pytest.raises(StoreError, match="is closed"):
@@ -439,7 +446,7 @@ def test_a_copy_made_while_the_run_goes_on_is_consistent(tmp_path, make, fetch, 
 
 
 def test_too_little_room_refuses_before_anything_is_written(tmp_path, make, fetch):
-    with RunStore(tmp_path / "a.duckdb", min_free_bytes=2**62) as store:
+    with RunStore(tmp_path / "a.duckdb", min_free_bytes=2**62, create=True) as store:
         with pytest.raises(StoreFullError, match="Make room"):
             store.commit([make().build()])
         assert not store.broken
@@ -466,7 +473,7 @@ def batch(sequence):
 
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, hard))
-store = RunStore(path, min_free_bytes=0, checkpoint_bytes=1_000_000)
+store = RunStore(path, min_free_bytes=0, checkpoint_bytes=1_000_000, create=True)
 written = []
 failed = 0
 for sequence in range(1, 60):
@@ -506,7 +513,7 @@ import sys
 from pathlib import Path
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store import RunStore
-store = RunStore(Path(sys.argv[1]), min_free_bytes=0, checkpoint_bytes=500_000)
+store = RunStore(Path(sys.argv[1]), min_free_bytes=0, checkpoint_bytes=500_000, create=True)
 process = Process(process_id="p", run_id="r", host="h", pid=1)
 sequence = int(sys.argv[2])
 while True:
@@ -535,7 +542,7 @@ def test_everything_acknowledged_survives_kill_minus_9_exactly_once(tmp_path, fe
         acknowledged = max([acknowledged, *(int(line) for line in writer.stdout if line.endswith("\n"))])
         writer.wait()
         writer.stdout.close()
-        with RunStore(path) as store:
+        with RunStore(path, create=True) as store:
             ((low, above),) = fetch(store, "SELECT low_water, above FROM ledger")
             assert low >= acknowledged
             assert above == ""

@@ -228,7 +228,7 @@ def test_an_exported_file_can_be_imported_elsewhere(directory, make, tmp_path):
 def test_what_is_no_run_is_not_imported(directory, tmp_path, content):
     source = tmp_path / "source.duckdb"
     if content == b"":
-        RunStore(source).close()
+        RunStore(source, create=True).close()
     elif content:
         source.write_bytes(content)
     with pytest.raises(StoreError, match=r"cannot (import|read)"):

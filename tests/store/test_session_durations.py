@@ -35,7 +35,7 @@ def stored(path, given_sessions):
     for number, (snapshot, some) in enumerate(given_sessions):
         entry = entries[str(number)] = SessionEntry(str(number), snapshot, 0)
         entry.phases = {f"{place:016x}": phase for place, phase in enumerate(some)}
-    with RunStore(path) as store:
+    with RunStore(path, create=True) as store:
         with store.writing() as connection:
             write_entries(connection, entries, {}, [])
         with store.reader() as cursor:

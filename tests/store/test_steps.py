@@ -341,7 +341,7 @@ def test_running_step_of_a_counted_run_is_not_known_yet(store, make, begin_ns):
 )
 def test_role_and_rank_come_from_lanes_where_the_process_has_none(tmp_path, make, given, lanes, told):
     maker = make("p", **given)
-    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         maker.sample("loss", 1.0)
         commit(store, maker, final=False)  # it is known before its first lane
         for lane in lanes:

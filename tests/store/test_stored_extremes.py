@@ -46,7 +46,7 @@ def damaged(request, tmp_path, make):
     maker.builder.add_event(time_ns=NOW, name="e")
     maker.builder.add_log(time_ns=NOW, level=20, logger="l", message="m")
     maker.sample("m", 1.0)
-    with RunStore(path, min_free_bytes=0) as store:
+    with RunStore(path, min_free_bytes=0, create=True) as store:
         store.commit([maker.build()])
     with duckdb.connect(str(path)) as connection:
         connection.execute(_CHANGES[request.param])

@@ -286,7 +286,7 @@ def test_a_file_that_was_brought_up_to_date_and_killed_at_once_opens_again(tmp_p
     path, killed = old_file(version), tmp_path / "killed.duckdb"
     maker = make()
     maker.span()
-    with RunStore(path, min_free_bytes=0) as store:
+    with RunStore(path, min_free_bytes=0, create=True) as store:
         store.commit([maker.build()])
         # What kill -9 leaves: a log that holds everything since the file was opened.
         for suffix in ("", ".wal"):

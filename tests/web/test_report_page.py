@@ -282,7 +282,7 @@ def test_dark_and_light(open_report, report):
 
 def test_a_hundred_thousand_spans_can_be_moved_and_zoomed(open_report, written, tmp_path):
     make_store(tmp_path / "large.duckdb", 100_000)
-    with RunStore(tmp_path / "large.duckdb") as store:
+    with RunStore(tmp_path / "large.duckdb", create=True) as store:
         written(store, tmp_path / "large.html")
     page = open_report(tmp_path / "large.html", "?view=timeline")
     box = canvas_box(page)
@@ -299,7 +299,7 @@ def test_a_hundred_thousand_spans_can_be_moved_and_zoomed(open_report, written, 
 
 
 def test_a_run_without_anything_has_a_report(open_report, written, tmp_path):
-    with RunStore(tmp_path / "empty.duckdb") as store:
+    with RunStore(tmp_path / "empty.duckdb", create=True) as store:
         written(store, tmp_path / "empty.html")
     page = open_report(tmp_path / "empty.html")
     for view in VIEWS:

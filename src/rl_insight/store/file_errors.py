@@ -9,7 +9,14 @@ from pathlib import Path
 
 import duckdb
 
-from rl_insight.store.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StorePageError
+from rl_insight.store.errors import (
+    RunNotFoundError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StorePageError,
+)
 
 _SPARE_DESCRIPTORS = 8
 _TOO_MANY_FILES = (
@@ -18,6 +25,16 @@ _TOO_MANY_FILES = (
 )
 _DAMAGED_PAGE = "Corrupt database file: computed checksum"
 _DAMAGED = ("orrupt", "hecksum", "not a valid DuckDB", "not enough bytes", "read enough bytes", "eserializ")
+
+
+def check_exists(path: Path) -> None:
+    """Refuse a path without a file: DuckDB would make an empty one.
+
+    Raises:
+        RunNotFoundError: there is no such file.
+    """
+    if not path.is_file():
+        raise RunNotFoundError(f"there is no run file {path}. Check the path; none was created.")
 
 
 def check_descriptors(path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
-from rl_insight.store.errors import RunNotFoundError, StoreVersionError
-from rl_insight.store.file_errors import check_descriptors, translated
+from rl_insight.store.errors import StoreVersionError
+from rl_insight.store.file_errors import check_descriptors, check_exists, translated
 from rl_insight.store.tables import is_current
 
 
@@ -26,8 +26,7 @@ class ReadOnlyRun:
 
     def __init__(self, path: Path, *, memory_limit: str = "512MB", threads: int = 2) -> None:
         self.path = Path(path)
-        if not self.path.is_file():
-            raise RunNotFoundError(f"there is no run file {self.path}. Check the path; none was created.")
+        check_exists(self.path)
         check_descriptors(self.path)
         with translated(self.path, opening=True):
             self._connection = duckdb.connect(

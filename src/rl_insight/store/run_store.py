@@ -21,7 +21,7 @@ from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog, ProcessState, arriving
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
-from rl_insight.store.file_errors import check_descriptors, translated
+from rl_insight.store.file_errors import check_descriptors, check_exists, translated
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.run_files import measure, wal_of
 from rl_insight.store.session_batch import SessionBatch
@@ -59,20 +59,22 @@ _FIND_COMPLETED = """
 class RunStore:
     """A run file, open for writing and reading; only one process at a time can open it.
 
-    >>> with RunStore(Path("run.duckdb")) as store:  # doctest: +SKIP
+    >>> with RunStore(Path("run.duckdb"), create=True) as store:  # doctest: +SKIP
     ...     store.commit([batch])
     ...     with store.reader() as cursor:
     ...         cursor.execute("SELECT count(*) FROM spans").fetchall()
 
     Args:
-        path: the file; made when it is not there.
+        path: the file.
+        create: make the file when it is not there; by default that is an error, so that a mistyped path makes nothing.
         memory_limit: how much DuckDB may keep in memory for this file.
         threads: how many threads one query may use.
         checkpoint_bytes: how much the write-ahead log may hold; a checkpoint pauses commits in proportion to it.
         min_free_bytes: commits are refused with `StoreFullError` when the disk has less room than this.
 
     Raises:
-        StoreCorruptError: the file is damaged, cut short, or no run file.
+        RunNotFoundError: there is no such file, and `create` is false.
+        StoreCorruptError: the file is damaged, cut short, or not a run file.
         StoreBusyError: another process has it open.
         StoreVersionError: it was written by a newer version.
     """
@@ -81,6 +83,7 @@ class RunStore:
         self,
         path: Path,
         *,
+        create: bool = False,
         memory_limit: str = "512MB",
         threads: int = 2,
         checkpoint_bytes: int = 32 * 1024 * 1024,
@@ -95,6 +98,8 @@ class RunStore:
         self._merges = True
         settings = safe_settings(memory_limit=memory_limit, threads=threads)
         settings["checkpoint_threshold"] = f"{checkpoint_bytes}B"
+        if not create:
+            check_exists(self.path)
         check_descriptors(self.path)
         with translated(self.path, opening=True):
             self._connection = duckdb.connect(str(self.path), config=settings)

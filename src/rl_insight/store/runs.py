@@ -122,16 +122,20 @@ class RunDirectory:
         if not create and not path.exists():
             raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
         try:
-            return _Handle(self._store(path))
+            return _Handle(self._store(path, create=create))
         except StoreCorruptError as error:
             self.set_aside(run_id, str(error))
             if not create:
                 raise
-        return _Handle(self._store(path))
+        return _Handle(self._store(path, create=True))
 
-    def _store(self, path: Path) -> RunStore:
+    def _store(self, path: Path, *, create: bool = False) -> RunStore:
         return RunStore(
-            path, memory_limit=self._memory_limit, threads=self._threads, min_free_bytes=self._min_free_bytes
+            path,
+            create=create,
+            memory_limit=self._memory_limit,
+            threads=self._threads,
+            min_free_bytes=self._min_free_bytes,
         )
 
     def _release(self, run_id: str, handle: _Handle) -> None:
@@ -247,8 +251,8 @@ class RunDirectory:
         )
         try:
             described = self._describe(path, shown)
-        except StoreCorruptError as error:
-            self._move_aside(path, str(error))
+        except (StoreCorruptError, RunNotFoundError) as error:
+            self._move_aside(path, str(error))  # nothing is left to move when the run was deleted meanwhile
             return None
         except (StoreBusyError, StoreVersionError) as error:
             return msgspec.structs.replace(shown, problem=str(error))
