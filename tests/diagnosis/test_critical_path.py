@@ -19,7 +19,7 @@ def paths(tmp_path):
     """Return a function that writes a run with `plan(script)` and returns its critical paths."""
 
     def find(plan, **asked):
-        with RunStore(tmp_path / "run.duckdb", min_free_bytes=0) as store:
+        with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
             plan(Script(3), store)
             with store.reader() as cursor:
                 return critical_path(cursor, **asked)
