@@ -22,9 +22,12 @@ EXAMPLES = {
     "metrics/range": {"metric": "reward", "start_ns": 0, "end_ns": 2**62 - 1, "width": 1, "axis": "step"},
     "sessions": {"status": ["failed"], "order": "total_s"},
     "spans": {"name": "update", "order": "oldest"},
+    "spans/series": {"name": "update"},
     "steps/breakdown": {"first": 0, "last": STEPS},
+    "steps/compare": {"step": STEPS - 1},
     "steps/idle": {"first": 0, "last": STEPS},
     "steps/metrics": {"first": 0, "last": STEPS},
+    "steps/ranks": {"first": 0, "last": STEPS},
 }
 PASSING = {"processes": ("silent_s", "state"), "open/work": ("oldest_age_s",), "sessions/in_flight": ("age_s",)}
 """Fields that depend on when they are asked for."""

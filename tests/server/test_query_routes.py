@@ -117,6 +117,7 @@ def test_a_span_with_everything_around_it(ask):
         ({"name_contains": "ROLL", "order": "oldest"}, ["rollout", "rollout"]),
         ({"longer_than_ns": 3 * SECOND, "step": 1}, ["rollout"]),
         ({"role": "nobody"}, []),
+        ({"attribute": "tokens=12", "step": 2}, ["generate"]),
     ],
 )
 def test_span_search(ask, conditions, names):
@@ -153,6 +154,24 @@ def test_steps(ask):
     assert (1, "reward") in metrics
 
 
+def test_series_ranks_and_comparison(ask):
+    series = ask("spans/series", name="rollout")
+    assert [(one["x"], one["count"]) for one in series["intervals"]] == [(1, 1), (2, 1)]
+    grid = ask("steps/ranks", first=1, last=2, name="rollout")
+    assert (grid["steps"][0], grid["rows"][0]["values"][0]) == (1, 3.0)
+    compared = ask("steps/compare", step=1)
+    assert compared["phases"][0]["name"] in {"rollout", "idle"}
+
+
+def test_annotations_are_among_the_marks_until_they_are_removed(ask, client):
+    moment = ask("summary")["start_ns"]
+    answer = client.post("/api/v1/annotations", params={"time_ns": moment, "text": "began here"})
+    assert answer.json() == [{"time_ns": moment, "text": "began here"}]
+    assert ("annotation", "began here") in {(mark["kind"], mark["name"]) for mark in ask("marks")}
+    assert client.post("/api/v1/annotations", params={"time_ns": moment}).json() == []
+    assert "annotation" not in {mark["kind"] for mark in ask("marks")}
+
+
 def test_metrics_over_time_and_steps(ask):
     kinds = {metric["name"]: metric["kind"] for metric in ask("metrics")}
     assert kinds["reward"] == "gauge"
@@ -185,6 +204,9 @@ def test_metrics_over_time_and_steps(ask):
         ("timeline", {"start_ns": 9, "end_ns": 5}),
         ("steps/breakdown", {"first": 0, "last": 10**6}),
         ("sessions", {"order": "nothing"}),
+        ("steps/compare", {"step": 99}),
+        ("steps/ranks", {"first": 1, "last": 2, "name": "rollout", "metric": "reward"}),
+        ("marks", {"start_ns": 9, "end_ns": 5}),
     ],
 )
 def test_bad_questions_are_400_and_say_why(ask, path, parameters):

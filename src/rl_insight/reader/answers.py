@@ -69,6 +69,12 @@ def _range(cursor: Cursor, given: dict[str, Any]) -> Any:
     return queries.range_query(cursor, given.pop("metric"), matchers=matchers, group_by=groups, **given)
 
 
+def _spans(cursor: Cursor, given: dict[str, Any]) -> Any:
+    attribute = given.pop("attribute", None)
+    pair = None if attribute is None else tuple(part.strip() for part in attribute.split("=", 1))
+    return queries.search_spans(cursor, attribute=pair, **_lanes(given))
+
+
 def _lanes(given: dict[str, Any]) -> dict[str, Any]:
     """Name lanes as the queries do."""
     return {"lane_ids" if name == "lane" else name: value for name, value in given.items()}
@@ -82,6 +88,7 @@ ANSWERS: dict[str, Answer] = {
     "lanes": lambda cursor, given: queries.lanes(cursor, **given),
     "logs": lambda cursor, given: queries.search_logs(cursor, **_lanes(given)),
     "losses": lambda cursor, given: queries.losses(cursor, **given),
+    "marks": lambda cursor, given: queries.marks(cursor, **given),
     "metrics": lambda cursor, given: queries.metrics(cursor, **given),
     "metrics/labels": lambda cursor, given: queries.label_values(cursor, **given),
     "metrics/range": _range,
@@ -90,12 +97,15 @@ ANSWERS: dict[str, Answer] = {
     "processes": lambda cursor, given: queries.processes(cursor, time.time_ns(), **given),
     "sessions": _sessions,
     "sessions/in_flight": lambda cursor, given: queries.sessions_in_flight(cursor, time.time_ns(), **given),
-    "spans": lambda cursor, given: queries.search_spans(cursor, **_lanes(given)),
+    "spans": _spans,
+    "spans/series": lambda cursor, given: queries.span_series(cursor, **_lanes(given)),
     "steps": lambda cursor, given: queries.steps(cursor, given.pop("limit", 200), **given),
     "steps/breakdown": lambda cursor, given: queries.breakdown(cursor, **given),
+    "steps/compare": lambda cursor, given: queries.compare_step(cursor, **given),
     "steps/critical_path": _critical_path,
     "steps/idle": lambda cursor, given: queries.idle_by_role(cursor, **given),
     "steps/metrics": lambda cursor, given: queries.step_metrics(cursor, **given),
+    "steps/ranks": lambda cursor, given: queries.rank_steps(cursor, **given),
     "summary": lambda cursor, given: queries.summary(cursor, **given),
 }
 """A question, named as its route, to the query that answers it."""

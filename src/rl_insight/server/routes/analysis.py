@@ -136,6 +136,30 @@ def step_idle(request: Request, first: FirstStep, last: FirstStep, run: RunParam
         return json_answer(queries.idle_by_role(cursor, first, last))
 
 
+@router.get("/steps/compare", responses=answers(queries.StepComparison))
+def step_comparison(
+    request: Request, step: FirstStep, role: TextParameter = None, run: RunParameter = None
+) -> Response:
+    """Show a finished step beside a usual one: the median of its neighbors, phase by phase, what grew most first."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.compare_step(cursor, step, role))
+
+
+@router.get("/steps/ranks", responses=answers(queries.RankGrid))
+def step_ranks(
+    request: Request,
+    first: FirstStep,
+    last: FirstStep,
+    name: TextParameter = None,
+    metric: TextParameter = None,
+    role: TextParameter = None,
+    run: RunParameter = None,
+) -> Response:
+    """Show a phase (`name`, by default the one with the most time) or a `metric` by process and finished step."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.rank_steps(cursor, first, last, name=name, metric=metric, role=role))
+
+
 @router.get("/steps/metrics", responses=answers(list[queries.StepMetric]))
 def step_metrics(request: Request, first: FirstStep, last: FirstStep, run: RunParameter = None) -> Response:
     """Show every gauge by step."""

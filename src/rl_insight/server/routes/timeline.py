@@ -20,6 +20,7 @@ from rl_insight.server.http.answers import (
     reading,
 )
 from rl_insight.store import queries
+from rl_insight.store.queries.span_series import MAX_INTERVALS, MAX_POINTS, SeriesAxis
 from rl_insight.store.queries.timeline import MAX_BLOCKS, MAX_PIXELS
 
 router = APIRouter(prefix="/api/v1", tags=["timeline"])
@@ -93,6 +94,8 @@ def spans(  # one argument for each condition
     name: TextParameter = None,
     name_contains: TextParameter = None,
     text: TextParameter = None,
+    error: TextParameter = None,
+    attribute: Annotated[str | None, Query(max_length=1000, pattern="=", description="`key=value`.")] = None,
     lane: LaneIds = None,
     role: TextParameter = None,
     status: Literal["ok", "error", "cancelled", "open"] | None = None,
@@ -106,13 +109,16 @@ def spans(  # one argument for each condition
     limit: LimitParameter = 100,
     run: RunParameter = None,
 ) -> Response:
-    """Search spans; conditions add up."""
+    """Search spans; conditions add up. `text` is a part of the name, the attributes, the error or the session id."""
+    key, _, value = (attribute or "").partition("=")
     with reading(request, run) as cursor:
         found = queries.search_spans(
             cursor,
             name=name,
             name_contains=name_contains,
             text=text,
+            error=error,
+            attribute=None if attribute is None else (key.strip(), value.strip()),
             lane_ids=lane,
             role=role,
             status=status,
@@ -128,9 +134,40 @@ def spans(  # one argument for each condition
         return json_answer(found)
 
 
+@router.get("/spans/series", responses=answers(queries.SpanSeries))
+def span_series(  # one argument for each condition
+    request: Request,
+    name: Annotated[str, Query(max_length=1000)],
+    axis: SeriesAxis = "step",
+    intervals: Annotated[int, Query(ge=1, le=MAX_INTERVALS)] = 200,
+    points: Annotated[int, Query(ge=0, le=MAX_POINTS, description="About so many single spans.")] = 2000,
+    lane: LaneIds = None,
+    first_step: StepParameter = None,
+    last_step: StepParameter = None,
+    start_ns: TimeParameter = None,
+    end_ns: TimeParameter = None,
+    run: RunParameter = None,
+) -> Response:
+    """Show count, errors, p50 and p95 of the finished spans of a name by step or time, and an even sample of them."""
+    with reading(request, run) as cursor:
+        found = queries.span_series(
+            cursor,
+            name,
+            axis=axis,
+            intervals=intervals,
+            points=points,
+            lane_ids=lane,
+            first_step=first_step,
+            last_step=last_step,
+            start_ns=start_ns,
+            end_ns=end_ns,
+        )
+        return json_answer(found)
+
+
 @router.get("/open/work", responses=answers(list[queries.OpenWork]))
 def open_work(request: Request, run: RunParameter = None) -> Response:
-    """Show the work in flight by name, the oldest first."""
+    """Show the work in flight by name, the oldest first, with how long such work usually takes."""
     with reading(request, run) as cursor:
         return json_answer(queries.open_work(cursor, time.time_ns()))
 

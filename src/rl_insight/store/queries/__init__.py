@@ -23,7 +23,9 @@ from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
 from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
+from rl_insight.store.queries.marks import Annotation, Mark, annotate, marks, read_annotations
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, parse_matchers, range_query
+from rl_insight.store.queries.rank_steps import RankGrid, RankRow, rank_steps
 from rl_insight.store.queries.scope import Scope, from_step
 from rl_insight.store.queries.sessions import (
     SessionInFlight,
@@ -32,6 +34,7 @@ from rl_insight.store.queries.sessions import (
     sessions,
     sessions_in_flight,
 )
+from rl_insight.store.queries.span_series import SpanInterval, SpanPoint, SpanSeries, span_series
 from rl_insight.store.queries.spans import (
     OpenWork,
     Span,
@@ -44,11 +47,13 @@ from rl_insight.store.queries.spans import (
 )
 from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql, run_sql_on_file
 from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, group_stacks, live_processes, read_stacks
+from rl_insight.store.queries.step_comparison import PhaseComparison, StepComparison, compare_step
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
 
 __all__ = [
+    "Annotation",
     "Breakdown",
     "Coverage",
     "Cursor",
@@ -62,11 +67,15 @@ __all__ = [
     "Line",
     "LogLine",
     "LossCount",
+    "Mark",
     "Matcher",
     "Metric",
     "OpenWork",
+    "PhaseComparison",
     "ProcessHealth",
     "ProcessStacks",
+    "RankGrid",
+    "RankRow",
     "RoleIdle",
     "RunSummary",
     "Scope",
@@ -74,14 +83,20 @@ __all__ = [
     "SessionInFlight",
     "Span",
     "SpanDetail",
+    "SpanInterval",
+    "SpanPoint",
+    "SpanSeries",
     "SqlLimits",
     "SqlResult",
     "StackGroup",
     "Step",
+    "StepComparison",
     "StepMetric",
     "Timeline",
+    "annotate",
     "breakdown",
     "close_lost_sessions",
+    "compare_step",
     "flame",
     "from_step",
     "group_stacks",
@@ -92,6 +107,7 @@ __all__ = [
     "lanes",
     "live_processes",
     "losses",
+    "marks",
     "metrics",
     "mute_rule",
     "muted_rules",
@@ -101,6 +117,8 @@ __all__ = [
     "processes",
     "quantiles",
     "range_query",
+    "rank_steps",
+    "read_annotations",
     "read_coverage",
     "read_findings",
     "read_stacks",
@@ -114,6 +132,7 @@ __all__ = [
     "sessions_in_flight",
     "span",
     "span_detail",
+    "span_series",
     "step_metrics",
     "steps",
     "summary",

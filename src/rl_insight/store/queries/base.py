@@ -14,6 +14,7 @@ from rl_insight.store.errors import QueryError
 Cursor = duckdb.DuckDBPyConnection
 Parameters = dict[str, Any]
 Row = TypeVar("Row", bound=msgspec.Struct)
+Value = TypeVar("Value")
 
 MAX_LIMIT = 10_000
 _HEX_ID = re.compile(r"[0-9a-fA-F]{1,16}")
@@ -74,3 +75,16 @@ def like_pattern(text: str) -> str:
     for special in "!%_":
         text = text.replace(special, f"!{special}")
     return f"%{text}%"
+
+
+def read_meta(cursor: Cursor, key: str, kind: type[Value]) -> Value | None:
+    """Return what is kept about the run as a whole under a key; None where nothing is."""
+    rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": key}).fetchall()
+    return msgspec.json.decode(rows[0][0], type=kind) if rows else None
+
+
+def write_meta(connection: Cursor, key: str, value: object) -> None:
+    """Keep something about the run as a whole, as JSON."""
+    text = msgspec.json.encode(value).decode()
+    connection.execute("DELETE FROM meta WHERE key = $key", {"key": key})
+    connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": key, "value": text})

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from rl_insight.store.catalog import arriving
-from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.base import Cursor, read_meta, write_meta
 from rl_insight.store.run_store import RunStore
 
 
@@ -91,20 +91,13 @@ _COVERAGE = "diagnosis_coverage"
 
 def read_coverage(cursor: Cursor) -> list[Coverage] | None:
     """Return the rules that could not be evaluated when the run was last diagnosed; None when it never was."""
-    rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": _COVERAGE}).fetchall()
-    return msgspec.json.decode(rows[0][0], type=list[Coverage]) if rows else None
+    return read_meta(cursor, _COVERAGE, list[Coverage])
 
 
 def write_coverage(store: RunStore, coverage: list[Coverage]) -> None:
     """Keep the rules that could not be evaluated."""
     with store.writing() as connection:
-        _write_meta(connection, _COVERAGE, coverage)
-
-
-def _write_meta(connection: Cursor, key: str, value: object) -> None:
-    text = msgspec.json.encode(value).decode()
-    connection.execute("DELETE FROM meta WHERE key = $key", {"key": key})
-    connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": key, "value": text})
+        write_meta(connection, _COVERAGE, coverage)
 
 
 _MUTED = "muted_rules"
@@ -112,15 +105,14 @@ _MUTED = "muted_rules"
 
 def muted_rules(cursor: Cursor) -> list[str]:
     """Return the rules that are muted for this run."""
-    rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": _MUTED}).fetchall()
-    return sorted(msgspec.json.decode(rows[0][0], type=list[str])) if rows else []
+    return sorted(read_meta(cursor, _MUTED, list[str]) or [])
 
 
 def mute_rule(store: RunStore, rule: str, *, muted: bool = True) -> list[str]:
     """Mute a rule for this run, or unmute it; returns the rules that are muted now."""
     with store.writing() as connection:
         kept = {*muted_rules(connection), rule} if muted else set(muted_rules(connection)) - {rule}
-        _write_meta(connection, _MUTED, sorted(kept))
+        write_meta(connection, _MUTED, sorted(kept))
     return sorted(kept)
 
 

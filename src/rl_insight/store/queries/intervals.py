@@ -42,6 +42,22 @@ def merged(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[
     return starts[is_new], reached[last]
 
 
+def covered_until(starts: NDArray[np.int64], ends: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how much of the time up to each moment the intervals cover; they are in order and have gaps between them.
+
+    >>> covered_until(np.array([0, 20]), np.array([10, 30]), np.array([-5, 4, 15, 25, 99])).tolist()
+    [0, 4, 10, 15, 20]
+    """
+    if not len(starts):
+        return np.zeros(len(moments), np.int64)
+    sums = np.concatenate([[0], np.cumsum(ends - starts)])
+    place = np.searchsorted(starts, moments, "right") - 1
+    last = np.maximum(place, 0)
+    part = np.minimum(moments, ends[last]) - starts[last]
+    covered: NDArray[np.int64] = np.where(place < 0, 0, sums[last] + part)
+    return covered
+
+
 def quantiles(values: NDArray[np.int64], shares: Sequence[float]) -> list[float]:
     """Return quantiles of at least one value, interpolated between neighbors as `numpy.quantile` does.
 

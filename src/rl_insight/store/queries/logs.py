@@ -37,6 +37,7 @@ class LogLine(msgspec.Struct, frozen=True):
     role: str
     rank: int | None
     lane: str | None
+    lane_id: int
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -52,6 +53,7 @@ class Event(msgspec.Struct, frozen=True):
     role: str
     rank: int | None
     lane: str | None
+    lane_id: int
 
 
 _FRAGMENTS = {

@@ -74,6 +74,11 @@ class OpenWork(msgspec.Struct, frozen=True):
     lane: str | None
     role: str
     rank: int | None
+    lane_id: int
+    usual_s: float | None
+    """The median duration of the finished ones among the latest million spans; None where none has finished."""
+    long_s: float | None
+    """99% of those took at most this long."""
 
 
 MAX_CHILDREN = 1_000
@@ -122,7 +127,8 @@ _FRAGMENTS = {
     "from_ns": "start_ns + clock_offset_ns >= $from_ns",
     "until_ns": "start_ns + clock_offset_ns < $until_ns",
     "text": "(name_id IN (SELECT name_id FROM names WHERE name ILIKE $text ESCAPE '!')"
-    " OR attributes ILIKE $text ESCAPE '!')",
+    " OR attributes ILIKE $text ESCAPE '!' OR error ILIKE $text ESCAPE '!' OR session_id ILIKE $text ESCAPE '!')",
+    "error": "error ILIKE $error ESCAPE '!'",
     # The value must occur in the text, which is far quicker to rule out than to parse.
     "value": "contains(attributes, $value)",
     "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
@@ -145,10 +151,20 @@ _OPEN = f"""
     SELECT name, count(*), min(start_ns + clock_offset_ns),
         arg_min(span_id, start_ns + clock_offset_ns), arg_min(session_id, start_ns + clock_offset_ns),
         arg_min(process_id, start_ns + clock_offset_ns), arg_min(lane, start_ns + clock_offset_ns),
-        arg_min(role, start_ns + clock_offset_ns), arg_min(rank, start_ns + clock_offset_ns)
+        arg_min(role, start_ns + clock_offset_ns), arg_min(rank, start_ns + clock_offset_ns),
+        arg_min(lane_id, start_ns + clock_offset_ns)
     FROM open_span_data {_JOINS}
     GROUP BY name ORDER BY 3
 """  # noqa: S608  (constants)
+_RECENT_SPANS = 1_000_000
+# The order of rows is nearly that of time; looking at all of ten million spans would take a second.
+_USUAL = """
+    SELECT name, quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.99)
+    FROM span_data JOIN names USING (name_id)
+    WHERE span_data.rowid >= (SELECT max(rowid) FROM span_data) - $recent
+        AND name_id IN (SELECT name_id FROM open_span_data)
+    GROUP BY name
+"""
 _OPEN_SPANS = f"SELECT {_COLUMNS} FROM open_span_data {_JOINS} ORDER BY start_ns LIMIT $limit"  # noqa: S608  (constants)
 
 
@@ -200,6 +216,7 @@ def search_spans(
     name_contains: str | None = None,
     text: str | None = None,
     attribute: tuple[str, str] | None = None,
+    error: str | None = None,
     lane_ids: list[int] | None = None,
     role: str | None = None,
     status: str | None = None,
@@ -218,8 +235,9 @@ def search_spans(
         cursor: of the run.
         name: the whole name.
         name_contains: a part of the name, in any case.
-        text: a part of the name or of the attributes, in any case.
+        text: a part of the name, the attributes, the error or the session id, in any case.
         attribute: a key and its value, as text.
+        error: a part of the error, in any case.
         lane_ids: on one of these lanes.
         role: of a process of this role.
         status: `ok`, `error`, `cancelled`, `open`.
@@ -252,6 +270,7 @@ def search_spans(
             "text": None if text is None else like_pattern(text),
             "value": None if attribute is None else attribute[1],
             "path": None if attribute is None else json_path(attribute[0]),
+            "error": None if error is None else like_pattern(error),
         },
     )
     given["limit"] = checked_limit(limit)
@@ -278,10 +297,19 @@ def _lane_ids(cursor: Cursor, lane_ids: list[int] | None, role: str | None) -> l
 
 
 def open_work(cursor: Cursor, now_ns: int) -> list[OpenWork]:
-    """Return what is running, by name, the oldest first."""
+    """Return what is running, by name, the oldest first, with how long such work usually takes."""
+    rows = cursor.execute(_OPEN).fetchall()
+    if not rows:
+        return []
+    usual = {
+        name: (p50 / SECOND, p99 / SECOND)
+        for name, p50, p99 in cursor.execute(_USUAL, {"recent": _RECENT_SPANS}).fetchall()
+    }
     found = []
-    for name, count, oldest, span_id, *rest in cursor.execute(_OPEN).fetchall():
-        found.append(OpenWork(name, count, oldest, max(0, now_ns - oldest) / SECOND, f"{span_id:016x}", *rest))
+    for name, count, oldest, span_id, *place in rows:
+        age_s = max(0, now_ns - oldest) / SECOND
+        known = (name, count, oldest, age_s, f"{span_id:016x}", *place, *usual.get(name, (None, None)))
+        found.append(OpenWork(*known))
     return found
 
 
