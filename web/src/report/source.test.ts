@@ -46,6 +46,7 @@ test("a span comes with what is around it", async () => {
     role: "trainer",
     rank: 0,
     lane: null,
+    lane_id: 0,
   };
   const found = await ask<SpanDetail>(sampleReport({ events: [event, { ...event, span_id: null }] }), "span", {
     span_id: "0000000000000002",
@@ -114,6 +115,7 @@ test("logs keep to level, text and order", async () => {
     role: "r",
     rank: null,
     lane: null,
+    lane_id: 0,
   });
   const report = sampleReport({ logs: [line(3, 20, "Fine"), line(2, 40, "bad news"), line(1, 40, "worse")] });
   const messages = async (query: object) =>

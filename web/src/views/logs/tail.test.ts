@@ -15,6 +15,7 @@ const line = (time_ns: number, message: string): LogLine => ({
   role: "",
   rank: null,
   lane: null,
+  lane_id: 0,
 });
 
 describe("mergeLines", () => {
