@@ -6,7 +6,7 @@ JSON has no NaN, no infinities and, in most readers, no integers beyond 64 bits:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -62,8 +62,25 @@ class AttributeEncoder:
         """Return attributes as the text of a JSON object; None when there are none."""
         if not attributes:
             return None
-        clean: dict[str, Any] = {}
         plain_keys = self._plain_keys if len(attributes) <= self._max_attributes else ()
+        # Most spans are plain throughout and need no copy.
+        for key, value in attributes.items():
+            kind = value.__class__  # as in `_is_plain`: a call takes longer than its tests
+            if (
+                key not in plain_keys
+                or not (
+                    (kind is int and -_INT64 <= value < _INT64)
+                    or (kind is str and len(value) < SHORTEST_SECRET)
+                    or kind is bool
+                    or (kind is float and isfinite(value))
+                )
+                or key.__class__ is not str
+            ):
+                return self._encode_copy(attributes, plain_keys)
+        return self._bounded_json(attributes)
+
+    def _encode_copy(self, attributes: Mapping[str, Any], plain_keys: Collection[str]) -> str | None:
+        clean: dict[str, Any] = {}
         for key, value in attributes.items():
             if key in plain_keys and _is_plain(value) and key.__class__ is str:
                 clean[key] = value
@@ -81,11 +98,12 @@ class AttributeEncoder:
             value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
             if value is not DROPPED:
                 clean[name] = self._bounded(name, value) if value.__class__ in _CONTAINERS else value
-        if not clean:
-            return None
+        return self._bounded_json(clean) if clean else None
+
+    def _bounded_json(self, clean: Mapping[str, Any]) -> str:
         text = _to_json(clean)
         if len(text) > self._max_total_bytes // 4 and len(text.encode()) > self._max_total_bytes:
-            return self._cut(clean)
+            return self._cut(dict(clean))
         return text
 
     def _cut(self, clean: dict[str, Any]) -> str:

@@ -43,6 +43,8 @@ _VALUES_PER_BATCH = 21_000
 more writes to the spool, each of which releases the lock and waits for it."""
 _VALUE_BYTES = 8
 _SECRET_MARGIN = 512
+_KNOWN_NAMES = 4096
+_KNOWN_LENGTH = 256
 _FIRST_FLUSH_S = 0.05
 """After the first event: a worker may live for less than a flush interval."""
 
@@ -76,6 +78,8 @@ class Flusher:
         self._builder = BatchBuilder()
         self._open: list[Span] = []
         self._reported: set[int] = set()
+        self._names: dict[str, str] = {}
+        """Names as they are recorded: a program has few, and cleaning one takes as long as its row."""
         losses = recorder.losses
         self._redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
         self._attributes = AttributeEncoder(
@@ -200,8 +204,8 @@ class Flusher:
     def drain(self) -> None:
         """Empty the buffers into rows and series."""
         recorder = self.recorder
-        offset = recorder.clock.offset_ns
-        self._take(recorder.metrics, lambda event: self._metrics.record(event, offset))
+        self._metrics.wall_offset_ns = recorder.clock.offset_ns
+        self._take(recorder.metrics, self._metrics.record)
         self._take(recorder.spans, self._take_span)
         self._take(recorder.points, self._add_point)
         self._take(recorder.sessions, self._add_session)
@@ -304,11 +308,15 @@ class Flusher:
 
     def _name(self, name: Any) -> str:
         """Return a span's or event's name as bounded text."""
+        known = self._names.get(name) if name.__class__ is str else None
+        if known is not None:
+            return known
         # The margin lets a secret be recognized that the cut would otherwise go through.
         text = self._redactor.text(short_text(name, MAX_NAME + _SECRET_MARGIN))
-        if text is DROPPED:
-            return MASK
-        return str(text[:MAX_NAME])
+        clean = MASK if text is DROPPED else str(text[:MAX_NAME])
+        if name.__class__ is str and len(name) <= _KNOWN_LENGTH and len(self._names) < _KNOWN_NAMES:
+            self._names[name] = clean
+        return clean
 
     def _add_point(self, point: PointEvent) -> None:
         kind, reading, level, name, attributes, span, step, session_id, source = point

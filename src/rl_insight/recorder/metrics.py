@@ -191,8 +191,10 @@ class MetricTable:
         self._kinds: dict[str, str] = {}
         self._series_count: dict[str, int] = {}
         self._changed: list[Cell] = []
+        self.wall_offset_ns = 0
+        """From the readings of the clock to the time of day."""
 
-    def record(self, event: MetricEvent, wall_offset_ns: int) -> None:
+    def record(self, event: MetricEvent) -> None:
         """Fold in one event."""
         kind, name, value, labels, documentation, step, time = event
         key: tuple[Any, ...]
@@ -211,9 +213,11 @@ class MetricTable:
                 return
         if value.__class__ is not float:
             value = _as_float(value)
-        if kind != GAUGE and not self._is_valid(kind, name, value):
+        # Spelled out, as a call would take longer than the tests.
+        if (kind == COUNTER and not 0.0 <= value < inf) or (kind == HISTOGRAM and not isfinite(value)):
+            self._refuse(kind, name, value)
             return
-        cell.record(value, cell.label_step if step is None else step, time + wall_offset_ns)
+        cell.record(value, cell.label_step if step is None else step, time + self.wall_offset_ns)
         if not cell.changed:
             cell.changed = True
             self._changed.append(cell)
@@ -231,24 +235,21 @@ class MetricTable:
         for cell in self._changed:
             cell.changed = True
 
-    def _is_valid(self, kind: str, name: str, value: float) -> bool:
-        if kind == COUNTER and not 0.0 <= value < inf:
+    def _refuse(self, kind: str, name: str, value: float) -> None:
+        if kind == COUNTER:
             self._losses.refuse(
                 "metrics",
                 "bad_amount",
                 f"metric_count({short_text(name)!r}, {value!r}) was refused: a counter only grows. Use metric_gauge.",
                 topic=short_text(name),
             )
-            return False
-        if kind == HISTOGRAM and not isfinite(value):
+        else:
             self._losses.refuse(
                 "metrics",
                 "not_finite",
                 f"metric_histogram({short_text(name)!r}, {value!r}) was refused: distributions take finite values.",
                 topic=short_text(name),
             )
-            return False
-        return True
 
     def _find(
         self, key: tuple[Any, ...], kind: str, name: str, labels: dict[str, Any], documentation: str
