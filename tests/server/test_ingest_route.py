@@ -79,14 +79,14 @@ def test_good_batches_around_a_bad_one_are_kept_and_the_answer_says_so(client, s
 def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
     client, services, make_batch, frames, query, monkeypatch
 ):
-    convert = columns.event_table
+    convert = columns.texts_of
 
-    def fail_on_poison(batch, *rest):
-        if "poison" in batch.strings:
+    def fail_on_poison(gathered):
+        if "poison" in gathered.strings:
             raise RuntimeError("cannot be converted")
-        return convert(batch, *rest)
+        return convert(gathered)
 
-    monkeypatch.setattr(columns, "event_table", fail_on_poison)
+    monkeypatch.setattr(columns, "texts_of", fail_on_poison)
     builder = BatchBuilder()
     builder.add_event(time_ns=1, name="poison")
     poison = builder.build(make_batch(1, process_id="p2").process, sequence=1, sent_ns=1)

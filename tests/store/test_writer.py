@@ -37,14 +37,14 @@ def writer(directory):
 @pytest.fixture
 def poison(monkeypatch):
     """The name of a span that cannot be stored."""
-    convert = columns.span_table
+    convert = columns.texts_of
 
-    def fail_on_poison(batch, *rest):
-        if "poison" in batch.strings:
+    def fail_on_poison(gathered):
+        if "poison" in gathered.strings:
             raise RuntimeError("cannot be converted")
-        return convert(batch, *rest)
+        return convert(gathered)
 
-    monkeypatch.setattr(columns, "span_table", fail_on_poison)
+    monkeypatch.setattr(columns, "texts_of", fail_on_poison)
     return "poison"
 
 

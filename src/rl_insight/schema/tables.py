@@ -64,6 +64,8 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     COLUMNS: ClassVar[dict[str, Column]] = {}
     TYPES: ClassVar[dict[str, str]] = {}
+    _FIRST: ClassVar[tuple[str, int]] = ("", 1)
+    """The first column, and the bytes that one of its numbers takes."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -71,6 +73,8 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         declared = {name: getattr(hints[name], "__metadata__", ()) for name in cls.__annotations__}
         cls.COLUMNS = {name: metadata[0] for name, metadata in declared.items() if metadata}
         cls.TYPES = {name: column.code for name, column in cls.COLUMNS.items()}
+        first, code = next(iter(cls.TYPES.items()))
+        cls._FIRST = (first, array(code).itemsize)
 
     def column(self, name: str) -> memoryview:
         """Return a column as numbers, without copying it.
@@ -86,8 +90,8 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         return zip(*(self.column(name).tolist() for name in self.TYPES), strict=True)
 
     def __len__(self) -> int:
-        first = next(iter(self.TYPES))
-        return len(getattr(self, first)) // array(self.TYPES[first]).itemsize
+        name, size = self._FIRST
+        return len(getattr(self, name)) // size
 
     @classmethod
     def from_values(cls, values: list[Any]) -> Any:

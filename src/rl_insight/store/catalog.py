@@ -198,10 +198,6 @@ class Catalog:
                 connection.execute(_UPDATE_LOSSES)
 
 
-_LARGE_CHUNK = 1024
-"""Half of what DuckDB takes at a time."""
-
-
 class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
     """Make an Arrow table visible to SQL as `arriving` for one block."""
 
@@ -210,11 +206,7 @@ class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
         self._rows = rows
 
     def __enter__(self) -> None:
-        # Scanning costs by the chunk: many small batches in one piece are read several times faster. Where they are
-        # large, putting them together costs as much as a third of writing them.
-        rows = self._rows
-        is_small = rows.num_columns and len(rows) < _LARGE_CHUNK * rows.column(0).num_chunks
-        self._connection.register("arriving", rows.combine_chunks() if is_small else rows)
+        self._connection.register("arriving", self._rows)
 
     def __exit__(self, *_: object) -> None:
         self._connection.unregister("arriving")

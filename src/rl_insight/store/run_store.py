@@ -9,50 +9,42 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from rl_insight.intake import Intake
 from rl_insight.schema import Batch
 from rl_insight.store import columns
-from rl_insight.store.catalog import Catalog, ProcessState, arriving
+from rl_insight.store.catalog import Catalog, arriving
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
 from rl_insight.store.file_errors import check_descriptors, check_exists, translated
+from rl_insight.store.gathered import Part, gather
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.run_files import measure, wal_of
-from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.sessions import SessionWriter
-from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, ROLLUP_ROWS, SECOND, migrate
+from rl_insight.store.span_rows import SpanWriter
+from rl_insight.store.tables import ROLLUP_ROWS, migrate
 
 logger = logging.getLogger(__name__)
 
-_DATA_TABLES = ("event_data", "log_data", "sample_data", "histogram_data")
+_DATA_TABLES = {
+    "events": "event_data",
+    "logs": "log_data",
+    "samples": "sample_data",
+    "histograms": "histogram_data",
+}
+_WIDE_TABLES = frozenset({"event_data", "log_data"})
 _FILE_HEADER_BYTES = 3 * 4096
 _MERGED_FILE_BYTES = 16 * 1024 * 1024
 _MERGED_ROW_BYTES = 512
 """A checkpoint merges neighboring row groups up to 122,880 rows, which takes it 10 s per GB of text. Past the first of
 these sizes it does so only while the rows of a run take less than the second on disk."""
 
-_INSERT_LONG_SPANS = f"""
-    INSERT INTO long_spans BY NAME
-    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving WHERE duration_ns >= $long
-"""  # noqa: S608  (constants)
-_DELETE_OPEN_SPANS = """
-    DELETE FROM open_span_data USING arriving
-    WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
-        SELECT lane_id FROM lanes WHERE lanes.process = arriving.process)
-"""
 _COUNT_ROWS = """
     SELECT (SELECT count(*) FROM span_data),
         (SELECT count(*) FROM event_data) + (SELECT count(*) FROM log_data) + (SELECT count(*) FROM sessions)
-"""
-_FIND_COMPLETED = """
-    SELECT process, span_id FROM span_data JOIN lanes USING (lane_id)
-    WHERE start_ns >= $earliest AND span_id IN (SELECT unnest($span_ids))
 """
 
 
@@ -202,132 +194,42 @@ class RunStore:
     def _write(
         self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch], arrivals: Sequence[int], *, live: bool
     ) -> list[bool]:
-        tables: dict[str, list[pa.Table]] = {name: [] for name in ("span_data", *_DATA_TABLES)}
-        processes: list[ProcessState] = []
+        fresh: list[Part] = []
         sessions = SessionWriter()
         new = []
         for batch, arrived in zip(batches, arrivals, strict=True):
             state = self._catalog.process_of(batch, arrived)
             had_fallen_silent = live and state.intake.last_seen_ns > 0 and state.intake.liveness(arrived) == "silent"
-            fresh = self._catalog.take(batch, state, arrived, live=live)
-            new.append(fresh)
-            if not fresh:
+            is_new = self._catalog.take(batch, state, arrived, live=live)
+            new.append(is_new)
+            if not is_new:
                 continue
             if had_fallen_silent:
                 sessions.reopen(batch.process.process_id)
-            if len(batch.spans):
-                processes.append(state)
-            self._convert(batch, state, tables)
+            fresh.append((batch, state))
             sessions.gather(batch, state)
-        if tables["span_data"]:
-            self._write_spans(connection, tables["span_data"], processes)
-        for name in _DATA_TABLES:
-            if tables[name]:
-                rows = pa.concat_tables(tables[name])
-                self._wide_rows += len(rows) if name in {"event_data", "log_data"} else 0
-                with arriving(connection, rows):
-                    connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM arriving")  # noqa: S608  (a constant)
+        self._write_rows(connection, fresh)
         sessions.write(connection)
         return new
 
-    def _convert(self, batch: Batch, state: ProcessState, tables: dict[str, list[pa.Table]]) -> None:
-        catalog = self._catalog
-        texts = batch.texts if isinstance(batch, SessionBatch) else columns.Texts(batch.strings)
-        if len(batch.spans):
-            tables["span_data"].append(columns.span_table(batch, texts, catalog, state))
-        if len(batch.events):
-            tables["event_data"].append(columns.event_table(batch, texts, catalog, state))
-        if len(batch.logs):
-            tables["log_data"].append(columns.log_table(batch, texts, catalog, state))
-        if len(batch.series):
-            series = columns.series_numbers(batch, catalog, state)
-            if len(batch.samples):
-                tables["sample_data"].append(columns.sample_table(batch, texts, catalog, state, series))
-            if len(batch.histograms):
-                tables["histogram_data"].append(columns.histogram_table(batch, texts, catalog, state, series))
-
-    def _write_spans(
-        self, connection: duckdb.DuckDBPyConnection, tables: list[pa.Table], processes: list[ProcessState]
-    ) -> None:
-        """Append what ended; keep what is open apart until it ends, in whichever order the two are told."""
-        durations = [table.column("duration_ns").to_numpy() for table in tables]
-        any_open = any((duration < 0).any() for duration in durations)
-        ended = []
-        closed: list[tuple[ProcessState, int]] = []
-        done: dict[int, set[int]] = {}
-        for table, duration, state in zip(tables, durations, processes, strict=True):
-            is_open = duration < 0
-            finished = table.filter(pa.array(~is_open)) if is_open.any() else table
-            ended.append(finished)
-            if state.open_spans or any_open:
-                ids = set(finished.column("span_id").to_numpy().tolist())
-                done.setdefault(state.number, set()).update(ids)
-                closed += [(state, span_id) for span_id in ids & state.open_spans.keys()]
-        opened = self._newly_open(connection, tables, durations, processes, done)
-        rows = pa.concat_tables(ended)
-        if len(rows):
-            with arriving(connection, rows):
-                connection.execute("INSERT INTO span_data BY NAME SELECT * FROM arriving")
-                if pa.compute.max(rows.column("duration_ns")).as_py() >= LONG_SPAN_NS:
-                    connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
-            self._span_rows += len(rows)
-            self._wide_rows += len(rows)
-        if closed:
-            self._close_spans(connection, closed)
-        if opened:
-            with arriving(connection, pa.concat_tables(opened)):
-                connection.execute("INSERT INTO open_span_data BY NAME SELECT * FROM arriving")
-
-    def _newly_open(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        tables: list[pa.Table],
-        durations: list[Any],
-        processes: list[ProcessState],
-        done: dict[int, set[int]],
-    ) -> list[pa.Table]:
-        """Return the open spans that are neither known as open nor known to have ended."""
-        candidates: list[tuple[pa.Table, ProcessState]] = []
-        for table, duration, state in zip(tables, durations, processes, strict=True):
-            rows = np.flatnonzero(duration < 0)
-            ids = table.column("span_id").to_numpy()[rows].tolist()
-            known = state.open_spans.keys() | done.get(state.number, set())
-            fresh = {i: row for i, row in zip(ids, rows.tolist(), strict=True) if i not in known}
-            if fresh:
-                candidates.append((table.take(pa.array(list(fresh.values()))), state))
-                state.open_spans.update(dict.fromkeys(fresh, (0, 0)))
-        if not candidates:
-            return []
-        every = pa.concat_tables([table for table, _ in candidates])
-        earliest = pa.compute.min(every.column("start_ns")).as_py() - SECOND
-        found = connection.execute(
-            _FIND_COMPLETED, {"earliest": earliest, "span_ids": every.column("span_id").to_pylist()}
-        ).fetchall()
-        completed = set(found)
-        result = []
-        for table, state in candidates:
-            ids = table.column("span_id").to_pylist()
-            keep = [(state.number, span_id) not in completed for span_id in ids]
-            places = zip(ids, keep, table.column("lane_id").to_pylist(), table.column("depth").to_pylist(), strict=True)
-            for span_id, kept, lane_id, depth in places:
-                if kept:
-                    state.open_spans[span_id] = (lane_id, depth)
-                else:
-                    del state.open_spans[span_id]
-            result.append(table.filter(pa.array(keep)))
-        return result
-
-    def _close_spans(self, connection: duckdb.DuckDBPyConnection, closed: list[tuple[ProcessState, int]]) -> None:
-        rows = pa.table(
-            {
-                "process": pa.array([state.number for state, _ in closed], pa.int32()),
-                "span_id": pa.array([span_id for _, span_id in closed], pa.uint64()),
-            }
-        )
-        with arriving(connection, rows):
-            connection.execute(_DELETE_OPEN_SPANS)
-        for state, span_id in closed:
-            state.open_spans.pop(span_id, None)
+    def _write_rows(self, connection: duckdb.DuckDBPyConnection, fresh: Sequence[Part]) -> None:
+        spans = SpanWriter()
+        tables: dict[str, list[pa.Table]] = {}
+        for gathered in gather(fresh):
+            texts = columns.texts_of(gathered)
+            if gathered.has("spans"):
+                spans.add(gathered, gathered.stored("spans", self._catalog), texts)
+            for name, stored in _DATA_TABLES.items():
+                if gathered.has(name):
+                    rows = gathered.stored(name, self._catalog)
+                    tables.setdefault(stored, []).append(columns.stored_table(gathered, rows, texts))
+        self._span_rows += (ended := spans.write(connection))
+        self._wide_rows += ended
+        for stored, parts in tables.items():
+            rows_ = pa.concat_tables(parts)
+            self._wide_rows += len(rows_) if stored in _WIDE_TABLES else 0
+            with arriving(connection, rows_):
+                connection.execute(f"INSERT INTO {stored} BY NAME SELECT * FROM arriving")  # noqa: S608  (a constant)
 
     @contextmanager
     def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rl_insight.schema import Batch
 from rl_insight.schema.tables import Sessions
 from rl_insight.sessions.model import OBJECTS, REPORTED
-from rl_insight.store.columns import Texts
+from rl_insight.store.texts import Texts
 
 _encode = msgspec.json.Encoder().encode
 

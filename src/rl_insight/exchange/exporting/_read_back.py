@@ -11,7 +11,7 @@ from rl_insight.exchange.exporting.rows import ExportedProcess, ExportedSeries, 
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.sessions.model import REPORTED, Session
 from rl_insight.store import queries
-from rl_insight.store.columns import LAST_TIME_NS
+from rl_insight.store.gathered import LAST_TIME_NS
 from rl_insight.store.queries import Cursor
 
 _BATCH_ROWS = 5_000

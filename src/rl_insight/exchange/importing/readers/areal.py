@@ -21,9 +21,9 @@ from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans
 from rl_insight.sessions.model import COLUMNS, MARKS, OBJECTS, PENDING, REPORTED, Snapshot, clean
-from rl_insight.store.columns import Texts
 from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.session_rows import ARROW, PHASES_TYPE
+from rl_insight.store.texts import Texts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

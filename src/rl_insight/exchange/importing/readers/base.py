@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
-from rl_insight.store.columns import LAST_TIME_NS
+from rl_insight.store.gathered import LAST_TIME_NS
 
 HEARTBEAT_S = 86_400.0
 """A file says nothing about the health of the process that wrote it."""

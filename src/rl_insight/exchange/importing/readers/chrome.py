@@ -14,7 +14,7 @@ import msgspec
 from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import metric_name
-from rl_insight.store.columns import LAST_TIME_NS
+from rl_insight.store.gathered import LAST_TIME_NS
 
 _MAX_COUNTER_PARTS = 64
 _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id", "status", "error", "segment", "lane"})

@@ -1,0 +1,149 @@
+"""The spans of one commit: what ended is appended, what is open is kept apart until it ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from rl_insight.store.catalog import ProcessState, arriving
+from rl_insight.store.columns import arrow_table
+from rl_insight.store.gathered import Gathered, Numbers, StoredRows
+from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, SECOND
+from rl_insight.store.texts import Texts
+
+_INSERT_LONG_SPANS = f"""
+    INSERT INTO long_spans BY NAME
+    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving WHERE duration_ns >= $long
+"""  # noqa: S608  (constants)
+_DELETE_OPEN_SPANS = """
+    DELETE FROM open_span_data USING arriving
+    WHERE open_span_data.span_id = arriving.span_id AND open_span_data.lane_id IN (
+        SELECT lane_id FROM lanes WHERE lanes.process = arriving.process)
+"""
+_FIND_COMPLETED = """
+    SELECT process, span_id FROM span_data JOIN lanes USING (lane_id)
+    WHERE start_ns >= $earliest AND span_id IN (SELECT unnest($span_ids))
+"""
+
+
+class _Group(NamedTuple):
+    gathered: Gathered
+    rows: StoredRows
+    texts: Texts
+    is_open: Numbers
+
+
+class _Candidate(NamedTuple):
+    """An open span that is neither known as open nor known to have ended in this commit."""
+
+    group: int
+    row: int
+    state: ProcessState
+    span_id: int
+
+
+class SpanWriter:
+    """Gathers the spans of one commit, then writes them, in whichever order their beginnings and ends are told."""
+
+    def __init__(self) -> None:
+        self._groups: list[_Group] = []
+
+    def add(self, gathered: Gathered, rows: StoredRows, texts: Texts) -> None:
+        """Take the spans of gathered batches."""
+        self._groups.append(_Group(gathered, rows, texts, rows.columns["duration_ns"] < 0))
+
+    def write(self, connection: duckdb.DuckDBPyConnection) -> int:
+        """Write what was added, inside the caller's transaction; returns how many spans ended."""
+        any_open = any(group.is_open.any() for group in self._groups)
+        closed, done = self._closed(any_open=bool(any_open))
+        opened = self._newly_open(connection, done) if any_open else []
+        ended = self._insert_ended(connection)
+        if closed:
+            _close(connection, closed)
+        if opened:
+            with arriving(connection, pa.concat_tables(opened)):
+                connection.execute("INSERT INTO open_span_data BY NAME SELECT * FROM arriving")
+        return ended
+
+    def _closed(self, *, any_open: bool) -> tuple[list[tuple[ProcessState, int]], dict[int, set[int]]]:
+        """Return the open spans that have ended, and by process all spans that have, where some are open."""
+        closed: list[tuple[ProcessState, int]] = []
+        done: dict[int, set[int]] = {}
+        for gathered, rows, _, is_open in self._groups:
+            if not any_open and not any(state.open_spans for state in gathered.states):
+                continue
+            span_ids = rows.columns["span_id"]
+            for state, part in gathered.spans_of_batches(rows):
+                if not any_open and not state.open_spans:
+                    continue
+                ids = set(span_ids[part][~is_open[part]].tolist())
+                done.setdefault(state.number, set()).update(ids)
+                closed += [(state, span_id) for span_id in ids & state.open_spans.keys()]
+        return closed, done
+
+    def _insert_ended(self, connection: duckdb.DuckDBPyConnection) -> int:
+        tables: list[pa.Table] = []
+        longest = 0
+        for _, rows, texts, is_open in self._groups:
+            ended = rows.select(~is_open) if is_open.any() else rows
+            if len(ended):
+                longest = max(longest, int(ended.columns["duration_ns"].max()))
+                tables.append(arrow_table(ended, texts))
+        if not tables:
+            return 0
+        table = pa.concat_tables(tables)
+        with arriving(connection, table):
+            connection.execute("INSERT INTO span_data BY NAME SELECT * FROM arriving")
+            if longest >= LONG_SPAN_NS:
+                connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
+        return len(table)
+
+    def _newly_open(self, connection: duckdb.DuckDBPyConnection, done: dict[int, set[int]]) -> list[pa.Table]:
+        """Return the open spans that are neither known as open nor known to have ended."""
+        candidates = self._candidates(done)
+        if not candidates:
+            return []
+        starts = [int(self._groups[one.group].rows.columns["start_ns"][one.row]) for one in candidates]
+        given = {"earliest": min(starts) - SECOND, "span_ids": [one.span_id for one in candidates]}
+        completed = set(connection.execute(_FIND_COMPLETED, given).fetchall())
+        kept: dict[int, list[int]] = {}
+        for one in candidates:
+            if (one.state.number, one.span_id) in completed:
+                del one.state.open_spans[one.span_id]
+                continue
+            columns = self._groups[one.group].rows.columns
+            one.state.open_spans[one.span_id] = (int(columns["lane_id"][one.row]), int(columns["depth"][one.row]))
+            kept.setdefault(one.group, []).append(one.row)
+        return [
+            arrow_table(self._groups[number].rows.select(np.array(places)), self._groups[number].texts)
+            for number, places in kept.items()
+        ]
+
+    def _candidates(self, done: dict[int, set[int]]) -> list[_Candidate]:
+        found: list[_Candidate] = []
+        for number, (gathered, rows, _, is_open) in enumerate(self._groups):
+            places = np.flatnonzero(is_open)
+            span_ids, owners = rows.columns["span_id"][places].tolist(), rows.owners[places].tolist()
+            for row, span_id, owner in zip(places.tolist(), span_ids, owners, strict=True):
+                state = gathered.states[owner]
+                if span_id in state.open_spans or span_id in done.get(state.number, ()):
+                    continue
+                state.open_spans[span_id] = (0, 0)
+                found.append(_Candidate(number, row, state, span_id))
+        return found
+
+
+def _close(connection: duckdb.DuckDBPyConnection, closed: list[tuple[ProcessState, int]]) -> None:
+    rows = pa.table(
+        {
+            "process": pa.array([state.number for state, _ in closed], pa.int32()),
+            "span_id": pa.array([span_id for _, span_id in closed], pa.uint64()),
+        }
+    )
+    with arriving(connection, rows):
+        connection.execute(_DELETE_OPEN_SPANS)
+    for state, span_id in closed:
+        state.open_spans.pop(span_id, None)
