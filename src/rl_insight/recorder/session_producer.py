@@ -117,8 +117,10 @@ class SessionProducer:
             name: What is done.
             payload: Kept with the phase, in the session's record.
         """
-        made = self.new_phase(name, payload)
-        return NoSession("phase", self.new_phase, name, payload) if made is None else made
+        recorder = self._recorder
+        if recorder is None and (recorder := self._join()) is None:
+            return NoSession("phase", self.new_phase, name, payload)
+        return Phase(recorder, name, payload, PHASE_SEGMENT, _producer=self)
 
     def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
         """Return a phase for one call of a decorated function; None while nothing is recorded."""
