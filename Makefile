@@ -63,7 +63,7 @@ $(STAMPS)/frameworks: pyproject.toml
 	@mkdir -p $(STAMPS)
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[server]' \
 		accelerate datasets lightning pytest tensorboard transformers trl \
 		aiohttp cachetools codetiming fastapi hydra-core orjson ray tensordict uvicorn
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1

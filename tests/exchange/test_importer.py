@@ -344,7 +344,7 @@ def test_a_single_file_that_cannot_be_read_is_a_sentence(name, content, tmp_path
 
 def test_an_unknown_format_is_refused(tmp_path, new_importer):
     with pytest.raises(ExchangeError, match=FORMATS[0]):
-        new_importer(file_format="tensorboard")
+        new_importer(file_format="matlab")
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def import_(
         str,
         typer.Option(
             "--format",
-            help="auto, rli, jsonl, areal-sessions, areal-trace, xtuner, otlp or chrome.",
+            help="auto, or one of those in docs/import-export.md: tensorboard, wandb, verl-log, chrome, ...",
             autocompletion=complete_words(_formats),
         ),
     ] = "auto",
@@ -53,7 +53,7 @@ def import_(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring recordings into a run: RL-Insight, AReaL, XTuner, OTLP and Chrome trace files.
+    """Bring recordings into a run: TensorBoard, W&B, verl, prime-rl, AReaL, XTuner, OTLP, Chrome and RL-Insight files.
 
     A file that is imported twice is not doubled. Lines that cannot be read are counted and left out.
     """

@@ -142,7 +142,8 @@ def run_id_of(data_dir: str | None, run: str | None) -> str:
 def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
     """Import files into a run that lives as long as the block."""
     from rl_insight.exchange.importing.destinations import StoreDestination
-    from rl_insight.exchange.importing.importer import Importer, default_run
+    from rl_insight.exchange.importing.formats import default_run
+    from rl_insight.exchange.importing.importer import Importer
     from rl_insight.store import RunDirectory
 
     runs = RunDirectory(work, min_free_bytes=0)

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.importing._frames import is_frame_file
+from rl_insight.exchange.importing._framings import (
+    Framing,
+    event_records,
+    is_event_file,
+    is_wandb_file,
+    wandb_records,
+)
 from rl_insight.exchange.importing.readers.areal import ArealSessionReader
-from rl_insight.exchange.importing.readers.base import FileContext, Reader
+from rl_insight.exchange.importing.readers.base import BinaryReader, FileContext, Reader
 from rl_insight.exchange.importing.readers.chrome import ChromeReader
 from rl_insight.exchange.importing.readers.native import RecordReader
 from rl_insight.exchange.importing.readers.otlp import OtlpReader
+from rl_insight.exchange.importing.readers.prime_rl import PrimeRlReader
+from rl_insight.exchange.importing.readers.tensorboard import TensorboardReader
+from rl_insight.exchange.importing.readers.verl_log import VerlLogReader, is_verl_log
+from rl_insight.exchange.importing.readers.wandb import WandbReader
 from rl_insight.exchange.importing.readers.xtuner import XtunerReader
 from rl_insight.schema.records import RECORD_TYPES
 
@@ -25,7 +37,13 @@ AREAL_TRACE: Final = "areal-trace"
 XTUNER: Final = "xtuner"
 OTLP: Final = "otlp"
 CHROME: Final = "chrome"
-FORMATS: Final = (FRAMES, RECORDS, AREAL_SESSIONS, AREAL_TRACE, XTUNER, OTLP, CHROME)
+TENSORBOARD: Final = "tensorboard"
+WANDB: Final = "wandb"
+PRIME_RL: Final = "prime-rl"
+VERL_LOG: Final = "verl-log"
+FORMATS: Final = (
+    FRAMES, RECORDS, AREAL_SESSIONS, AREAL_TRACE, XTUNER, OTLP, CHROME, TENSORBOARD, WANDB, PRIME_RL, VERL_LOG,
+)  # fmt: skip
 
 ReaderFactory = Callable[[FileContext], Reader]
 LINE_READERS: Final[dict[str, ReaderFactory]] = {
@@ -34,11 +52,21 @@ LINE_READERS: Final[dict[str, ReaderFactory]] = {
     AREAL_TRACE: ChromeReader,
     XTUNER: XtunerReader,
     OTLP: OtlpReader,
+    PRIME_RL: PrimeRlReader,
+    VERL_LOG: VerlLogReader,
 }
 """The formats of one record per line."""
 
-SUFFIXES: Final = (".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".trace")
-"""What is looked at below a directory; a single file may have any name."""
+BINARY_READERS: Final[dict[str, tuple[Framing, Callable[[FileContext], BinaryReader]]]] = {
+    TENSORBOARD: (event_records, TensorboardReader),
+    WANDB: (wandb_records, WandbReader),
+}
+"""The formats of binary records: what takes a file apart, and what reads the records."""
+
+SUFFIXES: Final = (
+    ".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".trace", ".wandb", ".log",
+)  # fmt: skip
+"""What is looked at below a directory, beside TensorBoard's event files; a single file may have any name."""
 _ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
 _OTLP_KEYS = frozenset({"resourceSpans", "resourceMetrics", "resourceLogs"})
 _OTLP_START = re.compile(rb'^\s*\{\s*"resource(Spans|Metrics|Logs)"')
@@ -47,7 +75,34 @@ _RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
 
 def has_known_suffix(name: str) -> bool:
     """Return whether a file of a directory is worth looking at."""
-    return name.endswith(SUFFIXES) or _ROTATED.search(name) is not None
+    return name.endswith(SUFFIXES) or ".tfevents." in name or _ROTATED.search(name) is not None
+
+
+def default_run(path: Path) -> str:
+    """Return the run of a path whose files name none: called after the file or directory.
+
+    >>> default_run(Path("/logs/exp7/sessions-r0.jsonl"))
+    'sessions-r0'
+    """
+    name = path.resolve().name
+    return (name if path.is_dir() else name.partition(".")[0]) or "import"
+
+
+def run_name(kind: str, file: Path, root: Path) -> str:
+    """Return the run of a file that was found at an imported path, where its records name none.
+
+    An event file belongs to its directory, as in TensorBoard; a run of W&B is named by its own file.
+
+    >>> run_name(TENSORBOARD, Path("/logs/ppo/seed1/events.out.tfevents.1.host"), Path("/logs"))
+    'ppo-seed1'
+    """
+    if kind == WANDB:
+        return file.stem
+    if kind != TENSORBOARD:
+        return default_run(root)
+    if root == file:
+        return default_run(file.resolve().parent)
+    return "-".join(file.parent.relative_to(root).parts) or default_run(root)
 
 
 def checked_format(name: str) -> str:
@@ -71,11 +126,15 @@ def detect(head: bytes) -> str | None:
     """
     if is_frame_file(head):
         return FRAMES
+    if is_wandb_file(head):
+        return WANDB
+    if is_event_file(head):
+        return TENSORBOARD
     text = head.lstrip()
-    if text.startswith(b"["):
-        return CHROME if b'"ph"' in text or not text.strip(b"[] \t\r\n") else None
+    if text.startswith(b"[") and (b'"ph"' in text or not text.strip(b"[] \t\r\n")):
+        return CHROME
     if not text.startswith(b"{"):
-        return None
+        return VERL_LOG if is_verl_log(text) else None
     # The first lines may be damaged: the first that can be read decides.
     for line in text.splitlines()[:20]:
         found = _of_line(line)
@@ -106,4 +165,6 @@ def _of_line(line: bytes) -> str | None:
         return AREAL_TRACE
     if "session_id" in keys and keys & {"submit_ts", "phases", "status"}:
         return AREAL_SESSIONS
+    if {"step", "time"} <= keys and isinstance(record["time"], (int, float)):
+        return PRIME_RL
     return None

@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -77,7 +77,8 @@ class FileContext:
         name = "-".join(text for text in (_plain(self.stem), part, self.identity) if text)
         fields.setdefault("host", "imported")
         fields.setdefault("pid", 0)
-        return Process(process_id=name, run_id=self.run_id, heartbeat_s=HEARTBEAT_S, **fields)
+        fields.setdefault("run_id", self.run_id)
+        return Process(process_id=name, heartbeat_s=HEARTBEAT_S, **fields)
 
     def next_sequence(self, process_id: str) -> int:
         """Count a process's batches; the count depends only on the file."""
@@ -115,12 +116,37 @@ class FileContext:
 class Reader(ABC):
     """Turns portions of one file into batches; it is given the portions in order, from the first one on."""
 
+    knows_whole_lines = True
+    """Whether half a line cannot be taken for a whole one, as half a JSON object cannot."""
+
     def __init__(self, context: FileContext) -> None:
         self.context = context
 
     @abstractmethod
     def convert(self, data: bytes) -> Iterator[Batch]:
         """Yield the batches of some whole lines; bad lines are counted, never raised."""
+
+
+class BinaryReader(ABC):
+    """Turns binary records of one file into batches; it is given them in order, from the first one on."""
+
+    def __init__(self, context: FileContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
+        """Yield the batches of some records; bad ones are counted, never raised."""
+
+
+def whole_step(value: Any) -> int | None:
+    """Return a step as a file may give it: a number without a fraction that fits the store, else None.
+
+    >>> whole_step(7.0), whole_step("7"), whole_step(True)
+    (7, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 2**62:
+        return None
+    return int(value) if value == int(value) else None
 
 
 def decoded_lines(data: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> list[Any]:

@@ -5,20 +5,32 @@ AReaL writes one event per line; the others write one JSON document, which `impo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
-from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.exchange.importing.readers.base import (
+    FileContext,
+    Reader,
+    decoded_lines,
+    json_text,
+    number_of,
+    whole_step,
+)
+from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.schema import Batch, Process
 from rl_insight.schema.names import metric_name
 from rl_insight.store.gathered import LAST_TIME_NS
 
 _MAX_COUNTER_PARTS = 64
 _OWN_ARGS = frozenset({"span_id", "parent_id", "trace_id", "step", "session_id", "status", "error", "segment", "lane"})
 """What our own export notes in `args`, and what has a dedicated column."""
+
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 
 
 class ChromeEvent(msgspec.Struct, gc=False):
@@ -99,7 +111,10 @@ class ChromeReader(Reader):
             number = pid if isinstance(pid, int) and 0 <= pid < 2**31 else 0
             role = self.names.processes.get(pid, "")
             rank = pid if isinstance(pid, int) and 0 <= pid < 2**16 else None
-            found = self._processes[pid] = self.context.process(str(pid), pid=number, role=role or "trace", rank=rank)
+            where = {"host": pid} if isinstance(pid, str) and pid else {}  # Ray's timelines have nodes there
+            found = self._processes[pid] = self.context.process(
+                str(pid), pid=number, role=role or "trace", rank=rank, **where
+            )
         return found
 
     def _add(self, rows: _Rows, event: ChromeEvent) -> None:
@@ -130,7 +145,8 @@ class ChromeReader(Reader):
         return max(0, min(time_ns, LAST_TIME_NS))
 
     def _lane(self, event: ChromeEvent) -> str:
-        return self.names.threads.get((event.pid, event.tid)) or f"thread {event.tid}"
+        name = self.names.threads.get((event.pid, event.tid))
+        return name or (f"thread {event.tid}" if isinstance(event.tid, int) else event.tid)
 
     def _begin(self, rows: _Rows, event: ChromeEvent) -> None:
         args = _dict(event.args)
@@ -188,29 +204,20 @@ class ChromeReader(Reader):
             lane=_text(lane) if "span_id" in args else self._lane(event),
             status="open" if duration < 0 else _text(status) or "ok",
             error=_text(args.get("error")),
-            step=_step(args.get("step")),
+            step=_step(args.get("step"), name),
             session_id=_text(args.get("session_id")),
             attributes=json_text(_with_category(others, event.cat)),
         )
 
 
-class _Rows:
+class _Rows(FileRows):
     """The events of one process in the making."""
-
-    def __init__(self) -> None:
-        self.builder = BatchBuilder()
-        self._series: dict[tuple[str, str], int] = {}
 
     def add_counter(self, event: ChromeEvent, time_ns: int) -> None:
         values = {key: value for key, value in _dict(event.args).items() if isinstance(value, (int, float))}
         for part, value in list(values.items())[:_MAX_COUNTER_PARTS]:
-            key = (event.name, part)
-            if key not in self._series:
-                labels = {} if len(values) == 1 else {"part": part}
-                self._series[key] = self.builder.add_series(
-                    metric_name(event.name), "gauge", "", json_text(labels) or "{}"
-                )
-            self.builder.add_sample(self._series[key], time_ns=time_ns, value=float(value))
+            labels = {} if len(values) == 1 else {"part": part}
+            self.add_gauge(metric_name(event.name), float(value), time_ns=time_ns, labels=labels)
 
 
 def _key(event: ChromeEvent) -> Any:
@@ -247,5 +254,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _step(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
+def _step(value: Any, name: str) -> int | None:
+    """Return the step that a span names; torch's profiler writes it into the name."""
+    profiled = _PROFILER_STEP.match(name)
+    return int(profiled[1]) if profiled and value is None else whole_step(value)

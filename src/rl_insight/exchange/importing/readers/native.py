@@ -16,7 +16,8 @@ from rl_insight.exchange.importing.readers.base import (
     json_text,
     number_of,
 )
-from rl_insight.schema import OPEN, Batch, BatchBuilder, Loss, Process
+from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.schema import OPEN, Batch, Loss, Process
 from rl_insight.schema.records import (
     EventRecord,
     HistogramRecord,
@@ -123,24 +124,20 @@ class RecordReader(Reader):
             rows.add(record)
 
 
-class _Rows:
+class _Rows(FileRows):
     """Writes records into a builder."""
-
-    def __init__(self) -> None:
-        self.builder = BatchBuilder()
-        self._series: dict[tuple[str, str, str], int] = {}
 
     def add(self, record: Record) -> None:
         table = _TABLES.get(type(record))
         if table is not None:
             self.builder.add_row(table, list(_row(record, TABLES[table])))
         elif isinstance(record, SampleRecord):
-            series = self._series_of(record.metric, record.kind, record.documentation, record.labels)
+            series = self.series_of(record.metric, record.kind, record.documentation, record.labels)
             value = float(record.value)
             self.builder.add_sample(series, time_ns=_int64(record.time_ns), value=value, step=_step(record.step))
         elif isinstance(record, HistogramRecord):
             self.builder.add_histogram(
-                self._series_of(record.metric, "histogram", record.documentation, record.labels),
+                self.series_of(record.metric, "histogram", record.documentation, record.labels),
                 time_ns=_int64(record.time_ns),
                 count=_unsigned(record.count),
                 total=float(record.sum),
@@ -149,13 +146,6 @@ class _Rows:
                 buckets={_int32(code): _unsigned(count) for code, count in record.buckets.items()},
                 step=_step(record.step),
             )
-
-    def _series_of(self, name: str, kind: str, documentation: str, labels: dict[str, str]) -> int:
-        text = json_text(labels) or "{}"
-        key = (name, kind, text)
-        if key not in self._series:
-            self._series[key] = self.builder.add_series(name, kind, documentation, text)
-        return self._series[key]
 
 
 def _row(record: Any, table: type[Table]) -> Iterator[Any]:

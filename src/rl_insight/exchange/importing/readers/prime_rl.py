@@ -1,0 +1,54 @@
+"""prime-rl's `metrics.jsonl`: one row per line, with a step or None, a time, and values by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, whole_step
+from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.schema import Batch, Process
+from rl_insight.schema.names import metric_name
+
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, Any])
+_OWN = frozenset({"step", "time", "producer"})
+
+
+class PrimeRlReader(Reader):
+    """Reads rows of metrics; each producer (trainer, orchestrator, ...) is a process."""
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._processes: dict[str, Process] = {}
+
+    def convert(self, data: bytes) -> Iterator[Batch]:
+        """Yield a batch for each producer."""
+        found: dict[str, FileRows] = {}
+        counts = self.context.counts
+        for row in decoded_lines(data, _decoder, counts):
+            try:
+                self._add(found, row)
+            except (TypeError, ValueError, OverflowError) as error:
+                counts.records -= 1
+                counts.note_bad(f"{error} in a row of metrics")
+        for producer, rows in found.items():
+            if len(rows.builder):
+                yield self.context.build(rows.builder, self._process(producer))
+
+    def _add(self, found: dict[str, FileRows], row: dict[str, Any]) -> None:
+        seconds = row.get("time")
+        if not isinstance(seconds, (int, float)):
+            raise TypeError("there is no time")
+        time_ns = self.context.wall_ns(float(seconds))
+        rows = found.setdefault(str(row.get("producer") or ""), FileRows())
+        for name, value in row.items():
+            if name not in _OWN and isinstance(value, (int, float)):
+                rows.add_gauge(metric_name(name), float(value), time_ns=time_ns, step=whole_step(row.get("step")))
+
+    def _process(self, producer: str) -> Process:
+        found = self._processes.get(producer)
+        if found is None:
+            found = self._processes[producer] = self.context.process(producer, role=producer or "prime-rl")
+        return found

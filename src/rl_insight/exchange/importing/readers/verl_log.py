@@ -1,0 +1,96 @@
+"""verl's console: lines such as `step:7 - actor/loss:0.25 - timing_s/step:12.5`, also behind Ray's prefixes.
+
+The lines have no times. A step begins when the one before has ended and lasts as long as `timing_s/step` says; times of
+other lines of the log, where it has any, set the clock right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from rl_insight.exchange.importing.readers.base import FileContext, Reader, number_of
+from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.schema import Batch
+from rl_insight.schema.names import metric_name
+
+_PREFIX = rb"(?:\x1b\[[0-9;]*m)*(?:\([^()\n]{1,200} pid=\d+[^()\n]{0,200}\))?(?:\x1b\[[0-9;]*m)*\s*"
+_STEP_LINE = re.compile(_PREFIX + rb"step:(-?\d{1,18}) - (.*)")
+_ITEM = re.compile(r"(?P<name>[^\s:][^:]*):(?:np\.\w+\(|tensor\()?(?P<value>[^()\s]+)\)?$")
+_MOMENT = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d)[ T]([0-2]\d:[0-5]\d:[0-6]\d)(?:[.,](\d{1,6}))?")
+_REPEATED = re.compile(r"\s*(?:\x1b\[[0-9;]*m)*\s*\[repeated \d+x across cluster\].*$")
+_DURATION = "timing_s/step"
+
+
+def is_verl_log(head: bytes) -> bool:
+    r"""Return whether a text is the console of verl.
+
+    >>> is_verl_log(b"(TaskRunner pid=7) step:1 - actor/loss:0.5\n"), is_verl_log(b"some other log\n")
+    (True, False)
+    """
+    return any(_STEP_LINE.match(line) for line in head.splitlines()) or b"(TaskRunner pid=" in head
+
+
+class VerlLogReader(Reader):
+    """Reads the lines of steps; all others are passed over, and are not bad."""
+
+    knows_whole_lines = False
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._now_ns = context.origin_ns
+        self._process = context.process(role="trainer")
+
+    def convert(self, data: bytes) -> Iterator[Batch]:
+        """Yield one batch of the steps."""
+        rows = FileRows()
+        counts = self.context.counts
+        for line in data.splitlines():
+            matched = _STEP_LINE.match(line)
+            if matched is None:
+                self._note_moment(line)
+                continue
+            values = _values(matched[2].decode("utf-8", "replace"))
+            if not values:
+                counts.note_bad(f"no values in {line[:80].decode('utf-8', 'replace')!r}")
+                continue
+            counts.records += 1
+            self._add(rows, int(matched[1]), values)
+        if len(rows.builder):
+            yield self.context.build(rows.builder, self._process)
+
+    def _note_moment(self, line: bytes) -> None:
+        found = _MOMENT.search(line)
+        if found is None:
+            return
+        try:
+            moment = datetime.fromisoformat(f"{found[1].decode()}T{found[2].decode()}").replace(tzinfo=timezone.utc)
+        except ValueError:
+            return
+        self._now_ns = max(self._now_ns, round(moment.timestamp()) * 1_000_000_000)
+
+    def _add(self, rows: FileRows, step: int, values: dict[str, float]) -> None:
+        duration_ns = round(max(0.0, min(values.get(_DURATION, 0.0), 1e6)) * 1e9)
+        start_ns, self._now_ns = self._now_ns, self._now_ns + duration_ns
+        if duration_ns:
+            span_id = number_of(self.context.identity, "step", step)
+            rows.builder.add_span(
+                span_id=span_id, trace=(0, span_id), name="step", start_ns=start_ns, duration_ns=duration_ns, step=step
+            )
+        for name, value in values.items():
+            rows.add_gauge(metric_name(name), value, time_ns=self._now_ns, step=step)
+
+
+def _values(text: str) -> dict[str, float]:
+    """Return the numbers of a line, also NumPy's and PyTorch's."""
+    found = {}
+    for item in _REPEATED.sub("", text.rstrip()).split(" - "):
+        matched = _ITEM.match(item.strip())
+        if matched is None:
+            continue
+        try:
+            found[matched["name"]] = float(matched["value"].rstrip(","))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,150 @@
+"""W&B offline runs (`run-<id>.wandb`): history with its steps, system metrics, console lines, and how the run ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from rl_insight.errors import SchemaError
+from rl_insight.exchange.importing.readers.base import BinaryReader, FileContext, json_text, whole_step
+from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.otlp.wire import fields
+from rl_insight.schema import Batch, Process
+from rl_insight.schema.names import metric_name
+
+_HISTORY, _STATS, _OUTPUT, _RUN, _EXIT = 2, 7, 13, 17, 18
+"""Kinds of records that are read, by their field."""
+_KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16
+_OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
+"""What W&B adds to each row of history."""
+_STDERR = 0
+
+
+class WandbReader(BinaryReader):
+    """Reads records of an offline run; numbers become metrics, and images, tables and texts are left out."""
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._process = context.process(role="wandb")
+
+    def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
+        """Yield one batch of all that was logged."""
+        rows = FileRows()
+        counts = self.context.counts
+        for record in records:
+            try:
+                counts.records += self._add(rows, record)
+            except (SchemaError, UnicodeDecodeError, TypeError, ValueError, OverflowError) as error:
+                counts.note_bad(f"{error} in a record")
+        if len(rows.builder):
+            yield self.context.build(rows.builder, self._process)
+
+    def _add(self, rows: FileRows, record: bytes) -> int:
+        for kind, value in fields(record):
+            if not isinstance(value, bytes):
+                continue
+            if kind == _RUN:
+                self._process = self._introduced(value)
+            elif kind == _HISTORY:
+                self._add_history(rows, value)
+                return 1
+            elif kind == _STATS:
+                self._add_stats(rows, value)
+                return 1
+            elif kind == _OUTPUT:
+                return self._add_output(rows, value)
+            elif kind == _EXIT:
+                self._add_exit(rows, value)
+                return 1
+        return 0
+
+    def _introduced(self, run: bytes) -> Process:
+        """Return the process of a run: the file's run is named after W&B's, unless the user named it."""
+        parts = dict(fields(run))
+        run_id, project, name, host = (_text(parts.get(number)) for number in (1, 3, 8, 13))
+        own = f"{name}-{run_id}" if name and run_id else name or run_id
+        return self.context.process(
+            role="wandb",
+            host=host or "imported",
+            project=project,
+            experiment_name=name,
+            started_ns=_moment_ns(parts.get(17)),
+            run_id=self.context.run_id if self.context.force_run or not own else own,
+        )
+
+    def _add_history(self, rows: FileRows, history: bytes) -> None:
+        values = dict(_items(history))
+        step, seconds = whole_step(values.get("_step")), values.get("_timestamp")
+        if not isinstance(seconds, (int, float)):
+            raise TypeError("a row of history has no _timestamp")
+        time_ns = self.context.wall_ns(float(seconds))
+        for name, value in values.items():
+            if name not in _OWN and isinstance(value, (int, float)):
+                rows.add_gauge(metric_name(name), float(value), time_ns=time_ns, step=step)
+
+    def _add_stats(self, rows: FileRows, stats: bytes) -> None:
+        time_ns = _moment_ns(dict(fields(stats)).get(2))
+        for name, value in _items(stats, within=3):
+            if isinstance(value, (int, float)):
+                rows.add_gauge(metric_name(f"system/{name}"), float(value), time_ns=time_ns)
+
+    def _add_output(self, rows: FileRows, output: bytes) -> int:
+        parts = dict(fields(output))
+        line = _text(parts.get(3)).rstrip()
+        if not line:
+            return 0
+        is_error = parts.get(1, _STDERR) == _STDERR
+        level = logging.WARNING if is_error else logging.INFO
+        rows.builder.add_log(
+            time_ns=_moment_ns(parts.get(2)), level=level, message=line, logger="stderr" if is_error else "stdout"
+        )
+        return 1
+
+    def _add_exit(self, rows: FileRows, ending: bytes) -> None:
+        parts = dict(fields(ending))
+        code, runtime = parts.get(1, 0), parts.get(2, 0)
+        seconds = runtime if isinstance(runtime, int) else 0
+        rows.builder.add_event(
+            time_ns=self._process.started_ns + seconds * 1_000_000_000,
+            name="exit",
+            attributes=json_text({"exit_code": code}),
+        )
+
+
+def _items(message: bytes, within: int = 1) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a row: their names, nested ones joined as the mirror of W&B joins them, and their values."""
+    for number, raw in fields(message):
+        if number != within or not isinstance(raw, bytes):
+            continue
+        names, value = [], b""
+        for field, part in fields(raw):
+            if field in {_KEY, _NESTED_KEY} and isinstance(part, bytes):
+                names.append(part.decode())
+            elif field == _VALUE_JSON and isinstance(part, bytes):
+                value = part
+        yield "/".join(names), _value(value)
+
+
+def _value(raw: bytes) -> Any:
+    """Return a JSON value; W&B also writes numbers that JSON does not have."""
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = raw.decode("utf-8", "replace")
+    return float(found) if found in ("NaN", "Infinity", "-Infinity") else found
+
+
+def _moment_ns(timestamp: int | bytes | None) -> int:
+    """Return a protobuf `Timestamp` in nanoseconds."""
+    if not isinstance(timestamp, bytes):
+        return 0
+    parts = dict(fields(timestamp))
+    seconds, nanos = parts.get(1, 0), parts.get(2, 0)
+    return seconds * 1_000_000_000 + nanos if isinstance(seconds, int) and isinstance(nanos, int) else 0
+
+
+def _text(value: int | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
