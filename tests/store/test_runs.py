@@ -121,6 +121,28 @@ def test_the_state_of_a_run_is_that_of_its_processes(directory, make, final, ago
     assert [info.state for info in directory.list_runs()] == [state]
 
 
+@pytest.mark.parametrize(
+    ("processes", "state"),
+    [
+        ([("trainer", True, 0, 5.0), ("scrape-engine:1-vllm", False, 0, 8.0)], "ended"),
+        ([("trainer", False, 60, 5.0), ("scrape-engine:1-vllm", False, 0, 86_400.0)], "silent"),
+        ([("trainer", False, 0, 5.0), ("scrape-engine:1-vllm", True, 0, 8.0)], "running"),
+        ([("trainer", False, 60, 5.0), ("slow", True, 60, 3_600.0)], "silent"),
+        ([("trainer", False, 60, 5.0), ("slow", False, 60, 3_600.0)], "running"),
+        ([("scrape-engine:1-vllm", False, 0, 8.0)], "running"),
+        ([("scrape-engine:1-vllm", False, 60, 8.0)], "silent"),
+    ],
+)
+def test_each_process_counts_with_its_own_heartbeat_and_targets_only_where_there_is_nothing_else(
+    directory, make, processes, state
+):
+    with directory.open("r1", create=True) as store:
+        for process_id, final, ago_s, heartbeat_s in processes:
+            maker = make(run_id="r1", process_id=process_id, heartbeat_s=heartbeat_s)
+            store.commit([maker.build(final=final)], received_ns=[time.time_ns() - ago_s * SECOND])
+    assert [info.state for info in directory.list_runs()] == [state]
+
+
 def test_idle_files_are_closed_and_opened_again_when_needed(tmp_path, make):
     directory = RunDirectory(tmp_path, max_open=2, min_free_bytes=0)
     for run_id in "abcd":

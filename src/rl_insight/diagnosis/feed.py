@@ -26,6 +26,7 @@ from rl_insight.diagnosis.rows import (
     SessionRow,
     SpanRow,
 )
+from rl_insight.schema.names import TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.base import Cursor
@@ -164,7 +165,7 @@ class Feed:
         gpu = read_object(labels).get("gpu")
         self.processes[number] = ProcessRow(
             number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
-            offset, len(before) - 1 if rank is not None else 0, process_id.startswith("scrape-"),
+            offset, len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
         )  # fmt: skip
 
     def _note_series(self, series: SeriesRow) -> None:

@@ -9,6 +9,9 @@ DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
 OVERFLOW_LABEL: Final = "__overflow__"
 
+TARGET_PROCESS_PREFIX: Final = "scrape-"
+"""Begins the ids of the processes that scrape targets are in their runs."""
+
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
 TASK_SEGMENT: Final = "task"

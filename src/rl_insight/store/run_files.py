@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rl_insight.intake import silence_ns
+from rl_insight.schema.names import TARGET_PROCESS_PREFIX
 
 if TYPE_CHECKING:
     from rl_insight.store.run_store import RunStore
@@ -78,10 +79,12 @@ def measure(path: Path) -> tuple[int, float]:
     return size, modified
 
 
-_INFO = """
-    SELECT count(*), min(first_seen_ns), max(last_seen_ns),
-        max(CASE WHEN final THEN NULL ELSE last_seen_ns END), max(CASE WHEN final THEN NULL ELSE heartbeat_s END)
-    FROM processes
+_INFO = "SELECT count(*), min(first_seen_ns), max(last_seen_ns) FROM processes"
+# Engines and exporters outlive the training: a scrape target counts only where a run has nothing else.
+_UNENDED = """
+    WITH members AS (SELECT *, starts_with(process_id, $target) AS is_target FROM processes)
+    SELECT max(last_seen_ns), heartbeat_s FROM members
+    WHERE NOT final AND is_target = (SELECT bool_and(is_target) FROM members) GROUP BY heartbeat_s
 """
 
 
@@ -104,7 +107,8 @@ def read_info(store: RunStore, shown: RunInfo, run_id: str) -> KnownRun:
     from rl_insight.store.queries.summary import summary  # queries know stores, which know their files
 
     with store.reader() as cursor:
-        ((processes, first_seen, last_seen, unended_seen, heartbeat),) = cursor.execute(_INFO).fetchall()
+        ((processes, first_seen, last_seen),) = cursor.execute(_INFO).fetchall()
+        unended = cursor.execute(_UNENDED, {"target": TARGET_PROCESS_PREFIX}).fetchall()
         found = summary(cursor)
     info = msgspec.structs.replace(
         shown,
@@ -118,7 +122,7 @@ def read_info(store: RunStore, shown: RunInfo, run_id: str) -> KnownRun:
         last_seen_ns=last_seen,
         last_step=found.last_step,
     )
-    return KnownRun(info, None if unended_seen is None else unended_seen + silence_ns(heartbeat))
+    return KnownRun(info, max((seen_ns + silence_ns(heartbeat_s) for seen_ns, heartbeat_s in unended), default=None))
 
 
 def by_beginning(runs: Iterable[RunInfo]) -> list[RunInfo]:

@@ -22,7 +22,7 @@ from rl_insight.metrics import Distribution
 from rl_insight.metrics.foreign_buckets import explicit_codes
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
-from rl_insight.schema.names import DEFAULT_NAMESPACE
+from rl_insight.schema.names import DEFAULT_NAMESPACE, TARGET_PROCESS_PREFIX
 from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.config import ScrapeSettings
 from rl_insight.server.ingest import Ingest
@@ -114,7 +114,7 @@ class Scraper:
         problem = ""
         try:
             page = await fetch(target.url, accept=ACCEPT, timeout_s=settings.timeout_s, limit=settings.max_body_bytes)
-            feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
+            feed = self._feed(target)
             name_of = self._hub_names.get if target.forwards else self._client_name if target.is_client else None
             reader = TargetReader(builder, target, feed.totals, now_ns, name_of)
             await asyncio.to_thread(reader.read, page)
@@ -130,9 +130,13 @@ class Scraper:
         own = _encode(_own_labels(target)).decode()
         for name, value in (("up", 0.0 if problem else 1.0), ("scrape_duration_seconds", duration)):
             builder.add_sample(builder.add_series(name, "gauge", "", own), time_ns=now_ns, value=value)
-        feed = self._feeds.setdefault((target.url, target.run_id), _Feed())
+        feed = self._feed(target)
         await self._ingest.submit_batches([feed.batch(builder, target, now_ns)], "scrape").settled()
         return health
+
+    def _feed(self, target: Target) -> _Feed:
+        heartbeat_s = self._settings.interval_s + self._settings.timeout_s
+        return self._feeds.setdefault((target.url, target.run_id), _Feed(heartbeat_s))
 
     def _client_name(self, name: str) -> str:
         return name.removeprefix(f"{self._namespace}_")
@@ -151,7 +155,8 @@ class Scraper:
 class _Feed:
     """The process that represents a target in its run."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat_s: float) -> None:
+        self._heartbeat_s = heartbeat_s
         self._started_ns = time.time_ns()
         self.totals = TotalsTable()
         # As for OTLP, the sender has no sequence numbers: they are assigned here.
@@ -170,7 +175,7 @@ class _Feed:
         """Return what was read as the next batch of the target, and its size."""
         self._target = target
         process = Process(
-            process_id=f"scrape-{target.instance}-{target.job_name}",
+            process_id=f"{TARGET_PROCESS_PREFIX}{target.instance}-{target.job_name}",
             run_id=target.run_id,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -179,7 +184,7 @@ class _Feed:
             role=target.job_name,
             labels=target.labels,
             started_ns=self._started_ns,
-            heartbeat_s=86_400.0,
+            heartbeat_s=self._heartbeat_s,
         )
         built = builder.build(process, sequence=next(self._sequence), sent_ns=now_ns, final=is_final)
         return built, builder.text_bytes + 32 * len(builder)
