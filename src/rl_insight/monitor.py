@@ -132,7 +132,7 @@ class Monitor(Producer):
         if resolved is None:
             return
         recorder = Recorder(resolved.recorder)
-        if resolved.server.backend == "ray" and _is_ray_worker():
+        if resolved.server.backend == "ray" and _may_join_a_job():
             self._begin_in_background(recorder, lambda: _join_job(resolved, may_start_hub=True))
             return
         self._begin_now(resolved, recorder)
@@ -187,6 +187,7 @@ class Monitor(Producer):
                     return
                 recorder.apply(settings.recorder)
                 self._begin_now(settings, recorder)
+                self._announce(settings)
 
         self._recorder = recorder
         self._starting = threading.Thread(target=start, name="rl-insight-start", daemon=True)
@@ -345,8 +346,15 @@ def _is_ray_worker() -> bool:
     return is_ray_worker()
 
 
+def _may_join_a_job() -> bool:
+    """Return whether the run of this process's Ray job may be known to a hub: a worker may have recorded first."""
+    from rl_insight.hub.ray_hub import is_hub_of_another_process
+
+    return _is_ray_worker() or is_hub_of_another_process()
+
+
 def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfig | None:
-    """Return the settings of this Ray worker: the job's, with what its own `init()` said about this process."""
+    """Return the settings of this process of a Ray job: the job's, with what its own `init()` said about it."""
     from rl_insight import startup
     from rl_insight.hub import ray_hub
 
@@ -359,6 +367,9 @@ def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfi
         identity = ray_hub.RunIdentity(run_id, own.project or "", own.experiment_name or "")
         hub = ray_hub.start_hub(own, identity)
     settings, run = ray_hub.fetch_start(hub, _HUB_WAIT_S)
+    is_driver = not _is_ray_worker()
+    if own is not None and is_driver and (own.run_id or not run.takes(own.project, own.experiment_name)):
+        return own  # a driver may have several runs, one after another
     server = replace(settings.server, backend="ray")
     joined = replace(
         settings,
@@ -368,12 +379,15 @@ def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfi
         experiment_name=run.experiment_name or None,
         role=None,
         rank=None,
+        announce=is_driver and settings.announce,  # once per job
     )
     if own is None:
         return joined
+    if own.project and not run.project:  # a worker without names made the hub
+        hub.name_run.remote(own.project, own.experiment_name)
     return replace(
         joined,
-        project=own.project or joined.project,  # a worker without names may have made the hub
+        project=own.project or joined.project,
         experiment_name=own.experiment_name or joined.experiment_name,
         role=own.role,
         rank=own.rank,

@@ -309,3 +309,52 @@ def test_the_hub_outlives_its_maker_and_each_process_has_its_own_names(run_drive
         "True True False",
         "1.0",
     ]
+
+
+def test_workers_that_start_together_share_one_run(run_driver, server):
+    out = run_driver(f"""
+    @ray.remote(num_cpus=0)
+    class Worker:
+        def start(self, rank):
+            insight.init(config={{"server": {{"backend": "ray", "url": "{server.url}"}}}}, role="worker", rank=rank)
+            insight.metric_gauge("reward", rank)
+            insight.flush(60)
+            return insight.get_status()["run_id"]
+
+    workers = [Worker.remote() for _ in range(4)]
+    ray.get([worker.__ray_ready__.remote() for worker in workers])
+    print(len(set(ray.get([worker.start.remote(rank) for rank, worker in enumerate(workers)]))), len(hubs()))
+    """)
+    assert out.split() == ["1", "1"]
+    assert len(server.get("/api/v1/runs")) == 1
+
+
+def test_a_driver_that_comes_after_nameless_workers_names_their_run(run_driver, server):
+    out = run_driver(f"""
+    config = {{"server": {{"backend": "ray", "url": "{server.url}"}}}}
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        def start(self):
+            insight.init(config=config)
+            insight.metric_gauge("loaded", 1.0)
+            insight.flush(60)
+            return insight.get_status()["run_id"]
+
+    first, late = Worker.remote(), Worker.remote()
+    run_id = ray.get(first.start.remote())
+    insight.init("math", "grpo", config)
+    insight.metric_gauge("reward", 0.5)
+    assert insight.flush(60)
+    assert insight.get_status()["run_id"] == run_id
+    assert ray.get(late.start.remote()) == run_id
+    insight.finish()
+    insight.init("math", "sft", config)
+    insight.metric_gauge("loss", 0.5)
+    assert insight.flush(60)
+    print(run_id, insight.get_status()["run_id"])
+    insight.finish()
+    """)
+    first, second = out.split()
+    found = {run["run_id"]: (run["project"], run["experiment_name"]) for run in server.get("/api/v1/runs")}
+    assert found == {first: ("math", "grpo"), second: ("math", "sft")}

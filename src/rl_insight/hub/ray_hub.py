@@ -2,7 +2,8 @@
 
 It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one;
 then its `/metrics` is also among the server's targets, which keep the hub's own health.
-It belongs to the process that called `init()` first in the job, and is gone with it.
+It belongs to the process that called `init()` first in the job; when that one ends, the next process that has something
+to send starts another, and all send their metrics again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class RunIdentity(msgspec.Struct, frozen=True):
     project: str = ""
     experiment_name: str = ""
 
+    def takes(self, project: str | None, experiment_name: str | None) -> bool:
+        """Return whether a process with these names belongs to the run; one without names always does."""
+        return not project or not self.project or (project, experiment_name) == (self.project, self.experiment_name)
+
 
 class MonitorHub:
     """The actor's class. Its methods are called by name from other processes, so their names stay as they are."""
@@ -73,6 +78,11 @@ class MonitorHub:
         """Return what a worker needs to start recording: the configuration and the run's identity."""
         self._joined += 1
         return config_to_dict(self._config), self._run
+
+    def name_run(self, project: str, experiment_name: str) -> None:
+        """Name a run that a process without names began."""
+        if not self._run.get("project"):
+            self._run |= {"project": project, "experiment_name": experiment_name}
 
     def count_joining(self, asking: str) -> int:
         """Return how many workers have joined the run and sent nothing yet; the asking process is not counted."""
@@ -207,6 +217,11 @@ def find_hub() -> Any:
     return None
 
 
+def is_hub_of_another_process() -> bool:
+    """Return whether the job has a hub that this process did not start: one of its workers was first."""
+    return not _node_hubs and find_hub() is not None
+
+
 def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
     """Start this job's hub, and one on every other node if the configuration says so; returns the one to use here.
 
@@ -287,7 +302,8 @@ def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     hub = find_hub()
     if hub is not None:
         hub.stay.remote()
-        transport = RayTransport(hub, find_or_start, flush_hub=bool(_node_hubs), **options)
+        ends_the_job = bool(_node_hubs) or not is_ray_worker()
+        transport = RayTransport(hub, find_or_start, flush_hub=ends_the_job, **options)
     else:
         transport = RayTransport(start_hub(config, run), find_or_start, flush_hub=True, **options)
     return transport

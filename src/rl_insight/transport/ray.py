@@ -44,7 +44,7 @@ class RayTransport(Transport):
         self._settle_s = settle_s
         """A worker that has something to send sends it within this time."""
         self.flush_hub = flush_hub
-        """True in the process whose end is the hub's end: what the hub still holds must leave before."""
+        """True in drivers and in the process whose end is the hub's end: what the hub still holds must leave before."""
         self._find_hub = find_hub
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
