@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rl_insight.collector import Collector, Receipt
+from rl_insight.collector import Collector, Published, Receipt
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.errors import SchemaError
 from rl_insight.intake import Intake, Ledger
@@ -117,12 +117,12 @@ def test_a_receiver_with_a_store_publishes_what_it_committed(fake_process, clock
     payload = fake_process("p1").count("steps").payload()
     batch = collector.decode(payload)
     intake = Intake(batch.process, clock.now_ns)
-    assert not collector.is_published(batch)
+    assert collector.are_published([batch]) == [False]
     assert intake.take(batch, clock.now_ns)
-    assert not collector.is_published(batch)  # taken, and not yet committed
-    collector.publish(batch, len(payload), intake)
-    assert collector.is_published(batch)
-    collector.note_duplicate(intake)
+    assert collector.are_published([batch]) == [False]  # taken, and not yet committed
+    collector.publish([Published(batch, len(payload), intake, is_new=True)])
+    assert collector.are_published([batch]) == [True]
+    collector.publish([Published(batch, len(payload), intake, is_new=False)])
     collector.close()
     status = collector.status()
     assert (status.batches, status.duplicates, len(sink.batches)) == (1, 2, 1)
@@ -134,9 +134,9 @@ def test_after_a_restart_a_duplicate_tells_what_the_store_has(fake_process, cloc
     first, second = (collector.decode(payload) for payload in fake_process("p1").payloads(2))
     intake = Intake(first.process, clock.now_ns)
     intake.ledger = Ledger(low_water=2)
-    collector.note_duplicate(intake)
-    assert collector.is_published(first)
-    assert collector.is_published(second)
+    collector.publish([Published(first, 100, intake, is_new=False)])
+    assert collector.are_published([first]) == [True]
+    assert collector.are_published([second]) == [True]
     assert collector.status().batches == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rl_insight.schema import BatchBuilder, frame
 from rl_insight.store import columns
-from rl_insight.store.errors import StoreFullError, StoreOverloadedError
+from rl_insight.store.errors import StoreFullError
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 HEADERS = {"Content-Type": CONTENT_TYPE}
@@ -149,11 +149,9 @@ def test_a_zip_bomb_is_refused_and_the_next_batch_taken(client, make_batch, fram
 
 
 def test_overload_is_answered_with_429_and_when_to_come_back(client, services, make_batch, frames, monkeypatch):
-    def submit(batch, size):
-        raise StoreOverloadedError("too much is waiting.", retry_after_s=3.2)
-
     with monkeypatch.context() as patched:
-        patched.setattr(services.writer, "submit", submit)
+        patched.setattr(services.writer, "_pending_bytes", 10**9)
+        patched.setattr(services.writer, "_retry_after_s", lambda: 3.2)
         answer = post(client, frames(make_batch(1)))
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "4")
     assert post(client, frames(make_batch(1))).json()["accepted"] == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,12 +33,23 @@ class Receipt(msgspec.Struct, frozen=True):
     """Batches that had been taken before; the sender can forget them too."""
 
 
+class Published(NamedTuple):
+    """A batch that a receiver with a store has committed."""
+
+    batch: Batch
+    size: int
+    intake: Intake
+    """What has been taken from its process."""
+    is_new: bool
+    """False for one that had been taken before."""
+
+
 class Collector:
     """Publishes each batch of each process once: merges its metrics, and hands it to every sink.
 
     - `ingest` takes encoded batches, in any order and any number of times. The ledgers are in memory: this is what the
       Ray hub uses.
-    - A receiver with a store commits first and then calls `publish` with the process's `Intake`, which the store keeps.
+    - A receiver with a store commits first and then calls `publish` with each process's `Intake`, which it keeps.
     - All methods are safe to call from several threads. No sink, however slow or broken, makes them wait or fail.
     - A bad payload raises `SchemaError` and changes nothing.
 
@@ -73,7 +84,7 @@ class Collector:
         self._clock = clock
         self._max_processes = max_processes
         self._lock = Lock()
-        self._processes: OrderedDict[str, _Published] = OrderedDict()
+        self._processes: OrderedDict[str, _PublishedProcess] = OrderedDict()
         """The most recently heard of is last."""
         self._totals = _Totals()
         self._started_ns = clock()
@@ -99,7 +110,7 @@ class Collector:
                 self._totals.duplicates += 1
                 return Receipt(duplicates=1)
             finished = self._note(batch, len(payload), intake)
-        self._hand_on(batch, len(payload), finished)
+        self._hand_on([(batch, len(payload))], finished)
         return Receipt(accepted=1)
 
     def decode(self, payload: bytes) -> Batch:
@@ -124,26 +135,33 @@ class Collector:
         """
         return self._admission.admit(batch)
 
-    def publish(self, batch: Batch, size: int, intake: Intake) -> None:
-        """Merge the metrics of a batch that was taken, and hand it to the sinks; never waits for one."""
-        with self._lock:
-            finished = self._note(batch, size, intake)
-        self._hand_on(batch, size, finished)
+    def publish(self, taken: Iterable[Published]) -> None:
+        """Merge the metrics of batches that were taken, and hand them to the sinks; never waits for one.
 
-    def note_duplicate(self, intake: Intake) -> None:
-        """Count a batch that had been taken before."""
+        Those that had been taken before are counted only.
+        """
+        fresh: list[tuple[Batch, int]] = []
+        finished: list[str] = []
         with self._lock:
-            self._totals.duplicates += 1
-            self._see(intake)
+            for batch, size, intake, is_new in taken:
+                if is_new:
+                    finished += self._note(batch, size, intake)
+                    fresh.append((batch, size))
+                else:
+                    self._totals.duplicates += 1
+                    self._see(intake)
+        self._hand_on(fresh, finished)
 
-    def is_published(self, batch: Batch) -> bool:
-        """Return whether a batch and all before it have been published; it is then counted as a duplicate."""
+    def are_published(self, batches: Sequence[Batch]) -> list[bool]:
+        """Return whether each batch and all before it have been published; those are then counted as duplicates."""
         with self._lock:
-            known = self._processes.get(batch.process.process_id)
-            if known is None or batch.sequence > known.low_water:
-                return False
-            self._totals.duplicates += 1
-            return True
+            found = [
+                (known := self._processes.get(batch.process.process_id)) is not None
+                and batch.sequence <= known.low_water
+                for batch in batches
+            ]
+            self._totals.duplicates += sum(found)
+            return found
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until every sink has written what it was given; False when it took longer than `timeout_s`."""
@@ -211,12 +229,12 @@ class Collector:
         for runner in self._runners:
             runner.close(max(deadline - time.monotonic(), 0.0))
 
-    def _hand_on(self, batch: Batch, size: int, finished: list[str]) -> None:
-        self.series.apply(batch)
+    def _hand_on(self, batches: list[tuple[Batch, int]], finished: list[str]) -> None:
+        self.series.apply(*(batch for batch, _ in batches))
         for process_id in finished:
             self.series.forget(process_id)
         for runner in self._runners:
-            runner.put(batch, size)
+            runner.put_all(batches)
 
     def _note(self, batch: Batch, size: int, intake: Intake) -> list[str]:
         """Count a batch; returns the processes whose metrics need no more merging."""
@@ -226,11 +244,11 @@ class Collector:
             finished.append(self._evict())
         return finished
 
-    def _see(self, intake: Intake) -> _Published:
+    def _see(self, intake: Intake) -> _PublishedProcess:
         process_id = intake.process.process_id
         process = self._processes.get(process_id)
         if process is None:
-            process = self._processes[process_id] = _Published(intake)
+            process = self._processes[process_id] = _PublishedProcess(intake)
             self._totals.processes += 1
         self._processes.move_to_end(process_id)
         self._totals.missing += process.see(intake)
@@ -255,9 +273,9 @@ class _Totals:
     def note(self, batch: Batch, size: int, new_losses: Counter[tuple[str, str]]) -> None:
         self.batches += 1
         self.bytes += size
-        for kind in EVENT_KINDS:
-            self.events[kind] += len(getattr(batch, kind))
-        self.losses.update(new_losses)
+        _count_rows(self.events, batch)
+        if new_losses:
+            self.losses.update(new_losses)
 
     def copy(self) -> _Totals:
         copied = _Totals()
@@ -266,7 +284,7 @@ class _Totals:
         return copied
 
 
-class _Published:
+class _PublishedProcess:
     """What has been published of one process."""
 
     __slots__ = ("abandoned", "batches", "events", "intake", "losses", "low_water")
@@ -292,8 +310,9 @@ class _Published:
     def note(self, batch: Batch) -> Counter[tuple[str, str]]:
         """Count a batch; returns by how much the process's losses, which it reports as totals, have grown."""
         self.batches += 1
-        for kind in EVENT_KINDS:
-            self.events[kind] += len(getattr(batch, kind))
+        _count_rows(self.events, batch)
+        if not batch.losses:
+            return _NO_LOSSES
         new: Counter[tuple[str, str]] = Counter()
         for loss in batch.losses:
             key = (loss.kind, loss.reason)
@@ -321,6 +340,15 @@ class _Published:
             clock_offset_ns=intake.clock.offset_ns,
             state=intake.liveness(now_ns),
         )
+
+
+def _count_rows(events: Counter[str], batch: Batch) -> None:
+    for kind in EVENT_KINDS:
+        if rows := len(getattr(batch, kind)):
+            events[kind] += rows
+
+
+_NO_LOSSES: Counter[tuple[str, str]] = Counter()
 
 
 def _losses(counts: Counter[tuple[str, str]]) -> list[Loss]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from threading import Condition, Thread, current_thread
 from time import monotonic
 from typing import Any
@@ -43,7 +44,7 @@ class SinkRunner:
     the owner and its sink: the runner only hands it on.
     """
 
-    def __init__(self, sink: Sink, *, max_batches: int = 2_000, max_bytes: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, sink: Sink, *, max_batches: int = 20_000, max_bytes: int = 64 * 1024 * 1024) -> None:
         self.sink = sink
         self._max_batches = max_batches
         self._max_bytes = max_bytes
@@ -62,14 +63,19 @@ class SinkRunner:
 
     def put(self, item: Any, size: int = 0) -> None:
         """Queue one item of about `size` bytes; after `close` it is dropped and counted."""
+        self.put_all([(item, size)])
+
+    def put_all(self, items: Sequence[tuple[Any, int]]) -> None:
+        """Queue items, each with its size; one call for all batches of a commit wakes the thread once."""
         with self._changed:
             if self._closing:
-                self._dropped += 1
+                self._dropped += len(items)
                 return
-            while self._queue and (len(self._queue) >= self._max_batches or self._bytes + size > self._max_bytes):
-                self._drop_oldest()
-            self._queue.append((item, size))
-            self._bytes += size
+            for item, size in items:
+                while self._queue and (len(self._queue) >= self._max_batches or self._bytes + size > self._max_bytes):
+                    self._drop_oldest()
+                self._queue.append((item, size))
+                self._bytes += size
             self._changed.notify_all()
 
     def wait_idle(self, timeout_s: float) -> bool:

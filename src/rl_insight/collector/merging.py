@@ -46,6 +46,11 @@ class MergedSeries:
         self.maximum = -inf
         self.buckets: dict[int, int] = {}
 
+    def set_value(self, value: float, time_ns: int) -> None:
+        """Set a gauge, unless a later value is known."""
+        if self.time_ns is None or time_ns >= self.time_ns:
+            self.value, self.time_ns = value, time_ns
+
     def point(self) -> Point:
         """Return the series as it is now."""
         if not self.family.kind.is_distribution:
@@ -89,12 +94,6 @@ class Contribution:
             self.series.value += total - self.total
         self.is_baseline = False
         self.total = total
-
-    def set_value(self, value: float, time_ns: int) -> None:
-        """Set a gauge, unless a later value is known."""
-        series = self.series
-        if series.time_ns is None or time_ns >= series.time_ns:
-            series.value, series.time_ns = value, time_ns
 
     def add_distribution(self, new: Distribution) -> None:
         """Add what is new in a histogram's totals."""

@@ -71,17 +71,30 @@ class SeriesTable:
         self._refused: Counter[str] = Counter()
         self._followers: list[SeriesChanges] = []
 
-    def apply(self, batch: Batch) -> None:
-        """Merge the samples and histograms of a batch."""
+    def apply(self, *batches: Batch) -> None:
+        """Merge the samples and histograms of batches."""
         with self._lock:
             now_ns = self._clock()
-            run = self._activity.note(batch.process, now_ns)
+            runs = [self._activity.note(batch.process, now_ns) for batch in batches]
             self._sweep(now_ns, SWEEP_EVERY_NS)
-            if not len(batch.samples) and not len(batch.histograms):
-                return
-            contributor = self._contributor(batch.process.process_id, run)
-            parts = [self._part(contributor, row) for row in _series_rows(batch)]
+            for batch, run in zip(batches, runs, strict=True):
+                if len(batch.samples) or len(batch.histograms):
+                    self._apply(batch, self._contributor(batch.process.process_id, run))
+
+    def _apply(self, batch: Batch, contributor: Contributor) -> None:
+        series, texts = batch.series, ["", *batch.strings]
+        known = contributor.parts.get
+        parts: list[Contribution | str] = []
+        columns = [series.column(name).tolist() for name in ("name", "kind", "labels", "documentation")]
+        for name, kind, labels, documentation in zip(*columns, strict=True):
+            key = (texts[name], texts[kind], texts[labels])
+            part = known(key)
+            if part is None:
+                part = contributor.parts[key] = self._new_part(contributor, *key, texts[documentation])
+            parts.append(part)
+        if len(batch.samples):
             self._apply_samples(batch, parts)
+        if len(batch.histograms):
             self._apply_histograms(batch, parts)
 
     def forget(self, process_id: str) -> None:
@@ -166,18 +179,11 @@ class SeriesTable:
             contributor = self._processes[process_id] = Contributor(run, returning=returning)
         return contributor
 
-    def _part(self, contributor: Contributor, row: tuple[str, str, str, str]) -> Contribution | str:
-        """Return the process's part of a series, or why it is refused."""
-        name, kind, labels, documentation = row
-        part = contributor.parts.get((name, kind, labels))
-        if part is None:
-            part = self._new_part(contributor, name, KINDS.get(kind), labels, documentation)
-            contributor.parts[name, kind, labels] = part
-        return part
-
     def _new_part(
-        self, contributor: Contributor, name: str, kind: MetricKind | None, labels: str, documentation: str
+        self, contributor: Contributor, name: str, kind_name: str, labels: str, documentation: str
     ) -> Contribution | str:
+        """Return the process's part of a series that it has not reported before, or why it is refused."""
+        kind = KINDS.get(kind_name)
         if kind is None:
             return "kind"
         items = _label_items(labels, is_distribution=kind.is_distribution)
@@ -238,26 +244,26 @@ class SeriesTable:
             follower.drop(family)
 
     def _apply_samples(self, batch: Batch, parts: list[Contribution | str]) -> None:
-        samples, followers = batch.samples, self._followers
-        rows = zip(samples.column("series"), samples.column("time_ns"), samples.column("value"), strict=True)
-        for position, time_ns, value in rows:
+        columns = [batch.samples.column(name).tolist() for name in ("series", "time_ns", "value")]
+        for position, time_ns, value in zip(*columns, strict=True):
             part = parts[position]
             if isinstance(part, str):
                 self._refused[part] += 1
                 continue
-            kind = part.series.family.kind
+            series = part.series
+            kind = series.family.kind
             if kind.is_distribution:
                 self._refused["kind"] += 1
                 continue
             if not kind.is_cumulative:
-                part.set_value(value, time_ns)
+                series.set_value(value, time_ns)
             elif value == value:  # noqa: PLR0124 -- the quickest test for NaN
                 part.add_total(value)
             else:
                 self._refused["value"] += 1
                 continue
-            for follower in followers:
-                follower.note(part.series, value, time_ns)
+            for follower in self._followers:
+                follower.note(series, value, time_ns)
 
     def _apply_histograms(self, batch: Batch, parts: list[Contribution | str]) -> None:
         for position, time_ns, distribution in batch_distributions(batch):
@@ -315,13 +321,6 @@ class SeriesChanges:
             return family.copy(points=points)
         self._codes[family] = len(family.codes)
         return family.copy(family.series.values())
-
-
-def _series_rows(batch: Batch) -> Iterator[tuple[str, str, str, str]]:
-    text = batch.text
-    columns = [batch.series.column(name) for name in ("name", "kind", "labels", "documentation")]
-    for name, kind, labels, documentation in zip(*columns, strict=True):
-        yield text(name) or "", text(kind) or "", text(labels) or "", text(documentation) or ""
 
 
 def _experiment(labels: str) -> str:

@@ -70,7 +70,7 @@ def create_app(services: Services | None) -> FastAPI:
 
     Routes find the services as ``request.app.state.services``; a new group of routes is a router in `routes.ROUTERS`.
     """
-    app = _new_app(services, title="RL-Insight")
+    app = _new_app(services, title="RL-Insight", direct_endpoints=_INGEST | _OTLP)
     for router in (*ROUTERS, otlp_route.router):
         app.include_router(router)
 
@@ -84,7 +84,6 @@ def create_app(services: Services | None) -> FastAPI:
     page_dir = None if services is None else services.settings.page_dir
     add_page(app, STATIC if page_dir is None else Path(page_dir).expanduser())
     app.add_middleware(GZipMiddleware, minimum_size=_GZIP_FROM_BYTES, compresslevel=1)
-    app.add_middleware(DirectRoutes, endpoints=_INGEST | _OTLP, http_error=_http_error)
     return app
 
 
@@ -95,17 +94,16 @@ def openapi_document() -> dict[str, Any]:
 
 def create_otlp_app(services: Services) -> FastAPI:
     """Return the application of the OTLP port."""
-    app = _new_app(services, title="RL-Insight OTLP")
+    app = _new_app(services, title="RL-Insight OTLP", direct_endpoints=_OTLP)
     app.include_router(otlp_route.router)
-    app.add_middleware(DirectRoutes, endpoints=_OTLP, http_error=_http_error)
     return app
 
 
-def secured(app: ASGIApp, services: Services) -> ASGIApp:
-    """Return an application behind the checks of `SecurityMiddleware` and `BodyGuard`."""
+def secured(app: FastAPI, services: Services) -> ASGIApp:
+    """Return an application behind the checks of `SecurityMiddleware` and `BodyGuard`; ingest is served directly."""
     settings = services.settings
     guarded = BodyGuard(
-        app,
+        DirectRoutes(app, endpoints=app.state.direct_endpoints, http_error=_http_error, any_error=_any_error),
         timeout_s=settings.body_timeout_s,
         max_bytes=min(settings.max_body_bytes, _MAX_QUESTION_BYTES),
         budget=services.inflight,
@@ -121,9 +119,10 @@ def secured(app: ASGIApp, services: Services) -> ASGIApp:
     )
 
 
-def _new_app(services: Services | None, title: str) -> FastAPI:
+def _new_app(services: Services | None, title: str, direct_endpoints: dict[str, Endpoint]) -> FastAPI:
     app = FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
     app.state.services = services
+    app.state.direct_endpoints = direct_endpoints
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     for kind, _ in _STATUS_OF:
@@ -156,6 +155,11 @@ async def _own_error(_request: Request, error: Exception) -> JSONResponse:
     if status in {429, 503, 507}:
         headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after_s", 2.0))))
     return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
+
+
+async def _any_error(request: Request, error: Exception) -> JSONResponse:
+    is_own = any(isinstance(error, kind) for kind, _ in _STATUS_OF)
+    return await (_own_error if is_own else _unexpected_error)(request, error)
 
 
 async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:

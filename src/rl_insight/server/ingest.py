@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from io import BytesIO
+from itertools import chain
 
 import msgspec
 
@@ -14,7 +15,7 @@ from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, read_frames
 from rl_insight.server.counters import ServerCounters
 from rl_insight.store.errors import StoreError, StoreOverloadedError
-from rl_insight.store.writer import StoreWriter
+from rl_insight.store.writer import Settled, StoreWriter
 
 RETRY_AFTER_S = 2.0
 """How long a sender is asked to wait when the store cannot say it better."""
@@ -45,7 +46,8 @@ class Submission:
     """The batches of one request on their way into the store."""
 
     def __init__(self) -> None:
-        self.futures: list[Future[bool]] = []
+        self._commits: list[tuple[Future[list[Settled]], int]] = []
+        """With the number of batches that each is about."""
         self.duplicates = 0
         """Batches that are known to be stored without asking the store."""
         self.processes: set[str] = set()
@@ -71,36 +73,43 @@ class Submission:
             self._overloads += 1
         self._retry_after_s = max(asked, self._retry_after_s or 0.0)
 
+    def wait_for(self, commit: Future[list[Settled]], batches: int) -> None:
+        """Make so many batches, which the store's writer has, a part of the submission."""
+        self._commits.append((commit, batches))
+
     def _note(self, problem: str) -> None:
         if problem not in self._problems and len(self._problems) < _MAX_PROBLEMS:
             self._problems.append(problem)
 
+    @property
+    def is_pending(self) -> bool:
+        """True while a commit is awaited."""
+        return any(not commit.done() for commit, _ in self._commits)
+
     async def settled(self) -> Outcome:
         """Wait for the commits without holding a thread."""
-        if self.futures:
-            await asyncio.gather(*map(asyncio.wrap_future, self.futures), return_exceptions=True)
+        for commit, _ in self._commits:
+            await asyncio.wrap_future(commit)
         return self._outcome()
 
     def settle(self, timeout_s: float | None = None) -> Outcome:
         """Wait for the commits on this thread."""
-        wait(self.futures, timeout_s)
+        wait([commit for commit, _ in self._commits], timeout_s)
         return self._outcome()
 
     def _outcome(self) -> Outcome:
         if self._settled is not None:
             return self._settled
         accepted, duplicates = 0, self.duplicates
-        for future in self.futures:
-            error = _error_of(future)
-            if error is None:
-                new = future.result()
-                accepted += new
-                duplicates += not new
-            elif isinstance(error, SchemaError):
-                self.refuse(str(error))
+        for result in chain.from_iterable(_results(*commit) for commit in self._commits):
+            if isinstance(result, SchemaError):
+                self.refuse(str(result))
+            elif isinstance(result, Exception):
+                self.fail(result)
             else:
-                self.fail(error)
-        self.futures = []
+                accepted += result
+                duplicates += not result
+        self._commits = []
         self._settled = Outcome(
             accepted=accepted,
             duplicates=duplicates,
@@ -113,13 +122,12 @@ class Submission:
         return self._settled
 
 
-def _error_of(future: Future[bool]) -> Exception | None:
-    if not future.done():
-        return StoreError("the batch was not written in time.")
-    if future.cancelled():
-        return StoreError("the batch was not written: the server is stopping.")
-    error = future.exception()
-    return error if error is None or isinstance(error, Exception) else StoreError(str(error))
+def _results(commit: Future[list[Settled]], batches: int) -> list[Settled]:
+    if not commit.done():
+        return [StoreError("the batch was not written in time.")] * batches
+    if commit.cancelled():
+        return [StoreError("the batch was not written: the server is stopping.")] * batches
+    return commit.result()
 
 
 class Ingest:
@@ -136,46 +144,49 @@ class Ingest:
     def submit_frames(self, body: bytes) -> Submission:
         """Start to write every readable batch of a body of frames; does not wait for the commits."""
         submission = Submission()
+        found: list[tuple[Batch, int]] = []
         try:
             for payload in read_frames(BytesIO(body)):
-                self._submit_payload(submission, payload)
+                try:
+                    batch = self._collector.decode(payload)
+                except SchemaError as error:
+                    self._counters.refuse("native", "schema")
+                    submission.refuse(str(error))
+                    continue
+                found.append((batch, len(payload) + _STRING_BYTES * len(batch.strings)))
         except SchemaError as error:
             # After a broken frame it is unknown where the next one starts.
             self._counters.refuse("native", "frame")
             submission.refuse(str(error))
+        submission.processes.update(batch.process.process_id for batch, _ in found)
+        # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
+        # larger than the queue would never be taken completely.
+        known = self._collector.are_published([batch for batch, _ in found])
+        submission.duplicates += sum(known)
+        self._submit(submission, [one for one, is_known in zip(found, known, strict=True) if not is_known], "native")
         return submission
-
-    def _submit_payload(self, submission: Submission, payload: bytes) -> None:
-        try:
-            batch = self._collector.decode(payload)
-        except SchemaError as error:
-            self._counters.refuse("native", "schema")
-            submission.refuse(str(error))
-            return
-        submission.processes.add(batch.process.process_id)
-        if self._collector.is_published(batch):
-            # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
-            # larger than the queue would never be taken completely.
-            submission.duplicates += 1
-            return
-        self._submit(submission, batch, len(payload) + _STRING_BYTES * len(batch.strings), "native")
 
     def submit_batches(self, batches: Iterable[tuple[Batch, int]], route: str) -> Submission:
         """Start to write batches, each with its size; does not wait for the commits."""
         submission = Submission()
+        found: list[tuple[Batch, int]] = []
         for batch, size in batches:
             try:
-                admitted = self._collector.admit(batch)
+                found.append((self._collector.admit(batch), size))
             except SchemaError as error:
                 self._counters.refuse(route, "schema")
                 submission.refuse(str(error))
-                continue
-            self._submit(submission, admitted, size, route)
+        self._submit(submission, found, route)
         return submission
 
-    def _submit(self, submission: Submission, batch: Batch, size: int, route: str) -> None:
+    def _submit(self, submission: Submission, batches: list[tuple[Batch, int]], route: str) -> None:
+        if not batches:
+            return
         try:
-            submission.futures.append(self._writer.submit(batch, size))
+            commit = self._writer.submit_all(batches, on_refused=lambda: self._counters.refuse(route, "overload"))
         except StoreError as error:
-            self._counters.refuse(route, "overload" if isinstance(error, StoreOverloadedError) else "store")
-            submission.fail(error)
+            for _ in batches:
+                self._counters.refuse(route, "store")
+                submission.fail(error)
+            return
+        submission.wait_for(commit, len(batches))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from rl_insight.collector import Collector, Sink
+from rl_insight.collector import Collector, Published, Sink
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.registry import make_sinks
 from rl_insight.metrics import reserved_names
@@ -106,11 +106,7 @@ class Services:
         """Show what was committed to everything that follows the runs; on the writer's thread, so nothing may wait."""
         self._written[run_id] = time.monotonic()
         self.diagnosis.note(run_id)
-        for one in committed:
-            if one.new:
-                self.collector.publish(one.batch, one.size, one.intake)
-            else:
-                self.collector.note_duplicate(one.intake)
+        self.collector.publish(Published(one.batch, one.size, one.intake, one.new) for one in committed)
         if batches := [one.batch for one in committed if one.new]:
             self.live.note(run_id, batches)
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -62,13 +62,46 @@ class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
 
 
+Settled = bool | Exception
+"""What became of a batch: whether it was new, or why it was not written."""
+
+
+class _Request:
+    """Batches that were submitted together, and are answered together."""
+
+    __slots__ = ("_left", "future", "is_running", "results")
+
+    def __init__(self, count: int) -> None:
+        self.future: Future[list[Settled]] = Future()
+        self.is_running = False
+        self.results: list[Settled] = [False] * count
+        self._left = count
+
+    def start(self) -> bool:
+        """Return whether the sender still waits."""
+        if not self.is_running:
+            self.is_running = self.future.set_running_or_notify_cancel()
+        return self.is_running
+
+    def settle(self, place: int, result: Settled) -> None:
+        """Note what became of one batch; after the last one the sender is answered."""
+        self.results[place] = result
+        self._left -= 1
+        if not self._left:
+            self.future.set_result(self.results)
+
+
 @dataclass(slots=True)
 class _Waiting:
     batch: Batch
     size: int
     received_ns: int
     since_s: float
-    future: Future[bool] = field(default_factory=Future)
+    request: _Request
+    place: int
+
+    def settle(self, result: Settled) -> None:
+        self.request.settle(self.place, result)
 
 
 class StoreWriter:
@@ -121,21 +154,64 @@ class StoreWriter:
             StoreOverloadedError: too much is waiting; the sender must slow down.
             StoreError: the writer is closed.
         """
+        submitted = self.submit_all([(batch, payload_bytes)])
+        if submitted.done() and isinstance(refusal := submitted.result()[0], Exception):
+            raise refusal
+        future: Future[bool] = Future()
+
+        def answer(done: Future[list[Settled]]) -> None:
+            if done.cancelled() or not future.set_running_or_notify_cancel():
+                return
+            result = done.result()[0]
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        submitted.add_done_callback(answer)
+        future.add_done_callback(lambda done: submitted.cancel() if done.cancelled() else None)
+        return future
+
+    def submit_all(
+        self, batches: Sequence[tuple[Batch, int]], on_refused: Callable[[], None] = lambda: None
+    ) -> Future[list[Settled]]:
+        """Queue batches, each with its size; the future's result, after the commits, says what became of each.
+
+        Those for which there is no room now are refused at once with a `StoreOverloadedError`, and `on_refused` is
+        called for each; the others are kept.
+
+        Raises:
+            StoreError: the writer is closed.
+        """
+        request = _Request(len(batches))
+        if not batches:
+            request.future.set_result([])
+            return request.future
+        received_ns, since_s = time.time_ns(), time.monotonic()
+        refused: list[tuple[int, StoreOverloadedError]] = []
         with self._arrived:
             if self._closing:
                 raise StoreError("the store is closing: nothing more is written.")
-            # A batch larger than the bound is taken when nothing else waits: refusing it would be for ever.
-            if self._pending_bytes and self._pending_bytes + payload_bytes > self._max_pending_bytes:
-                self._refused += 1
-                raise StoreOverloadedError(
-                    f"{self._pending_bytes >> 20} MiB are waiting to be written. Send again later.",
-                    retry_after_s=self._retry_after_s(),
-                )
-            waiting = _Waiting(batch, payload_bytes, time.time_ns(), time.monotonic())
-            self._queue.append(waiting)
-            self._pending_bytes += payload_bytes
+            for place, (batch, size) in enumerate(batches):
+                # A batch larger than the bound is taken when nothing else waits: refusing it would be for ever.
+                if self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes:
+                    refused.append((place, self._overload()))
+                    continue
+                self._queue.append(_Waiting(batch, size, received_ns, since_s, request, place))
+                self._pending_bytes += size
+            self._refused += len(refused)
+            # Before the writer can take the others: it alone answers requests that it has a part of.
+            for place, error in refused:
+                on_refused()
+                request.settle(place, error)
             self._arrived.notify()
-        return waiting.future
+        return request.future
+
+    def _overload(self) -> StoreOverloadedError:
+        return StoreOverloadedError(
+            f"{self._pending_bytes >> 20} MiB are waiting to be written. Send again later.",
+            retry_after_s=self._retry_after_s(),
+        )
 
     def _retry_after_s(self) -> float:
         commits_ahead = self._pending_bytes / self._max_commit_bytes
@@ -195,7 +271,7 @@ class StoreWriter:
             size = 0
             while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
                 waiting = self._queue.popleft()
-                if not waiting.future.set_running_or_notify_cancel():
+                if not waiting.request.start():
                     self._pending_bytes -= waiting.size  # its sender is gone, and was not told that it is safe
                     continue
                 size += waiting.size
@@ -232,7 +308,7 @@ class StoreWriter:
             self._committed += new
             self._duplicates += len(committed) - new
         for waiting, one in zip(group, committed, strict=True):
-            waiting.future.set_result(one.new)
+            waiting.settle(one.new)
         try:
             self._on_commit(run_id, committed)
         except Exception:
@@ -276,7 +352,7 @@ class StoreWriter:
         if not repeated:
             logger.error("could not write %d batches: %s", len(group), told, exc_info=cause)
         for waiting in group:
-            waiting.future.set_exception(told)
+            waiting.settle(told)
 
 
 def _refusal(error: Exception) -> SchemaError:

@@ -14,7 +14,15 @@ from typing import Any
 from rl_insight.collector.base import Sink
 from rl_insight.collector.derived import declarations
 from rl_insight.collector.derived.processes import Gauges, OpenSpan, TrackedProcess, is_state
-from rl_insight.collector.derived.tables import SECOND, Distributions, ProcessGroup, SpanGroup, Totals, labels_of
+from rl_insight.collector.derived.tables import (
+    SECOND,
+    Distributions,
+    EndedSpan,
+    ProcessGroup,
+    SpanGroup,
+    Totals,
+    labels_of,
+)
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
 from rl_insight.metrics import Family, LabelItems
 from rl_insight.schema import Batch, Process
@@ -135,26 +143,29 @@ class DerivedMetrics(Sink):
     def _take_spans(self, batch: Batch, tracked: TrackedProcess) -> None:
         if not len(batch.spans):
             return
-        columns = ("span_id", "trace_high", "trace_low", "start_ns", "duration_ns", "name", "segment", "status")
-        groups: dict[tuple[int, int, int], SpanGroup] = {}
         still_open = tracked.open
         # An open span that arrives after its completion, because batches overtook each other, stays closed.
         in_order = batch.sequence > tracked.sequence
-        rows = zip(*(batch.spans.column(column).tolist() for column in columns), strict=True)
-        for span_id, high, low, start_ns, duration_ns, name, segment, status in rows:
-            if duration_ns < 0:
+        groups: dict[tuple[int, int, int], list[EndedSpan]] = {}
+        keys = zip(*(batch.spans.column(name).tolist() for name in ("name", "segment", "status")), strict=True)
+        columns = ("duration_ns", "trace_high", "trace_low", "start_ns")
+        rows = zip(*(batch.spans.column(name).tolist() for name in columns), strict=True)
+        for span_id, key, row in zip(batch.spans.column("span_id").tolist(), keys, rows, strict=True):
+            if row[0] < 0:
                 if in_order and len(still_open) < self._max_open:
-                    still_open[span_id] = OpenSpan(batch.text(name) or "", batch.text(segment) or "", start_ns)
+                    name, segment, _ = key
+                    still_open[span_id] = OpenSpan(batch.text(name) or "", batch.text(segment) or "", row[3])
                 continue
             if still_open:
                 still_open.pop(span_id, None)
-            group = groups.get((name, segment, status))
+            group = groups.get(key)
             if group is None:
-                group = groups[name, segment, status] = SpanGroup()
-            group.add(duration_ns, high, low, start_ns)
+                groups[key] = [row]
+            else:
+                group.append(row)
         for (name, segment, status), group in groups.items():
             texts = (batch.text(name) or "", batch.text(segment) or "", batch.text(status) or "ok")
-            self._file(tracked.source, *texts, group)
+            self._file(tracked.source, *texts, SpanGroup(group))
 
     def _file(self, source: ProcessGroup, name: str, segment: str, status: str, group: SpanGroup) -> None:
         seconds = group.total_ns / SECOND

@@ -132,4 +132,4 @@ def is_state(segment: str, name: str) -> bool:
 
 
 def _largest(column: memoryview) -> int:
-    return max(column, default=NO_STEP)
+    return max(column.tolist(), default=NO_STEP)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Generic, NamedTuple, TypeVar
 
 from rl_insight.collector.derived.declarations import DURATION_BOUNDS
@@ -63,27 +65,28 @@ class Totals(BoundedSeries[float]):
         self.entries[key] = self.entries.get(key, 0.0) + amount
 
 
+EndedSpan = tuple[int, int, int, int]
+"""What counts of a completed span: its duration, the high and the low half of its trace id, and its start."""
+
+
+def _end_ns(span: EndedSpan) -> int:
+    return span[0] + span[3]
+
+
 class SpanGroup:
     """Completed spans of one name, segment and status in one batch."""
 
-    __slots__ = ("buckets", "count", "exemplars", "total_ns")
+    __slots__ = ("buckets", "count", "latest", "total_ns")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.total_ns = 0
-        self.buckets: dict[int, int] = {}
-        self.exemplars: dict[int, tuple[int, int, int, int]] = {}
-        """By bucket: when the span ended, how long it took, and its trace."""
-
-    def add(self, duration_ns: int, high: int, low: int, start_ns: int) -> None:
-        """Count one span; the one that ended last in each bucket is its exemplar."""
-        self.count += 1
-        self.total_ns += duration_ns
-        bucket = bisect_left(_BOUNDS_NS, duration_ns)
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
-        end_ns = start_ns + duration_ns
-        if (high or low) and (bucket not in self.exemplars or self.exemplars[bucket][0] <= end_ns):
-            self.exemplars[bucket] = (end_ns, duration_ns, high, low)
+    def __init__(self, spans: Sequence[EndedSpan]) -> None:
+        spans = sorted(spans, key=_end_ns)
+        durations = [span[0] for span in spans]
+        places = list(map(bisect_left, repeat(_BOUNDS_NS), durations))
+        self.count = len(spans)
+        self.total_ns = sum(durations)
+        self.buckets: Mapping[int, int] = Counter(places)
+        self.latest = dict(zip(places, spans, strict=True))
+        """The span of each bucket that ended last, its exemplar."""
 
 
 class GrowingDistribution:
@@ -103,10 +106,10 @@ class GrowingDistribution:
         self.seconds += group.total_ns / SECOND
         for bucket, count in group.buckets.items():
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
-        for bucket, (end_ns, duration_ns, high, low) in group.exemplars.items():
-            known = self.exemplars.get(bucket)
+        for bucket, (duration_ns, high, low, start_ns) in group.latest.items():
+            known, end_ns = self.exemplars.get(bucket), start_ns + duration_ns
             # Batches of several processes arrive in any order, and receivers refuse an exemplar that goes back in time.
-            if known is None or known.time_ns <= end_ns:
+            if (high or low) and (known is None or known.time_ns <= end_ns):
                 self.exemplars[bucket] = Exemplar(f"{high:016x}{low:016x}", duration_ns / SECOND, end_ns)
 
     def copy(self) -> Distribution:

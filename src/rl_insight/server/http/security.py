@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,6 +27,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -73,9 +75,8 @@ class SecurityMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
+                present = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in _RAW_HEADERS if one[0] not in present)]
             await send(message)
 
         answer = self._answer(scope)
@@ -132,8 +133,7 @@ class SecurityMiddleware:
     def _is_known_host(self, host: str) -> bool:
         if self._token is not None:
             return True
-        name = _host_name(host)
-        return is_loopback(name) or name in self._allowed_hosts
+        return _is_this_machine(host) or _host_name(host) in self._allowed_hosts
 
     @staticmethod
     def _is_same_origin(headers: Headers) -> bool:
@@ -144,6 +144,11 @@ class SecurityMiddleware:
             return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
         except ValueError:  # such as "http://["
             return False
+
+
+@lru_cache(maxsize=1024)
+def _is_this_machine(host: str) -> bool:
+    return is_loopback(_host_name(host))
 
 
 def _host_name(host: str) -> str:

@@ -49,7 +49,7 @@ class OtlpSubmission:
     @property
     def has_failed(self) -> bool:
         """True when it is known that the request must be sent again."""
-        if self._submission.futures:
+        if self._submission.is_pending:
             return False
         outcome = self._submission.settle()
         return outcome.failed + outcome.duplicates > 0
