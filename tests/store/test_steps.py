@@ -8,6 +8,7 @@ import pytest
 
 from rl_insight.store import RunStore, queries
 from rl_insight.store.errors import QueryError
+from rl_insight.store.sessions import entry_of, write_entries
 
 SECOND = 1_000_000_000
 LATER_NS = 3600 * SECOND
@@ -268,6 +269,34 @@ def test_gauge_that_holds_the_step_gives_it_to_all_that_carries_none(store, make
     assert (reward.x, reward.y) == ([1, 2, 3], [0.1, 0.2, 0.3])
     assert {one.name: one.count for one in latest} == {"vllm_generate": 1, "actor_update": 2}
     assert {one.name: round(one.total_ns / SECOND, 6) for one in second} == {"vllm_generate": 2, "actor_update": 5}
+
+
+def test_search_by_a_counted_step_finds_and_names_what_was_recorded_in_its_time(store, make):
+    commit(store, *verl_run(make))
+    with store.reader() as cursor:
+        found = queries.search_spans(cursor, step=2, order="oldest")
+        every = queries.search_spans(cursor, name="vllm_generate", order="oldest")
+        detail = queries.span_detail(cursor, every[2].span_id)
+        nothing = queries.search_spans(cursor, step=9)
+    assert [(one.name, one.step) for one in found] == [("vllm_generate", 2), ("actor_update", 2), ("actor_update", 2)]
+    assert [one.step for one in every] == [1, 2, 3]
+    assert detail.span.step == 3
+    assert nothing == []
+
+
+def test_sessions_without_a_step_belong_to_the_counted_step_of_their_submission(store, make, begin_ns):
+    commit(store, *verl_run(make))
+    sessions = [
+        queries.Session(session_id=f"s{number}", submit_ts=begin_ns / SECOND + at, step=step)
+        for number, (at, step) in enumerate(((18, None), (23, None), (23, 2)))
+    ]
+    with store.writing() as connection:
+        write_entries(connection, {one.session_id: entry_of(one, 0) for one in sessions}, {}, [])
+    with store.reader() as cursor:
+        of_second, _ = queries.sessions(cursor, first_step=2, last_step=2)
+        of_later, _ = queries.sessions(cursor, first_step=2)
+    assert sorted(one.session_id for one in of_second) == ["s0", "s2"]
+    assert sorted(one.session_id for one in of_later) == ["s0", "s1", "s2"]
 
 
 def test_breakdown_of_counted_steps_shows_the_ranks_first(store, make):

@@ -11,6 +11,7 @@ from rl_insight.sessions.model import FIELDS, LOST, OBJECTS, Session
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, checked_limit, conditions, like_pattern
+from rl_insight.store.queries.steps import time_of_steps
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.session_rows import session_of_row
 from rl_insight.store.sessions import FELL_SILENT, read_entries, record_of, write_entries
@@ -60,6 +61,11 @@ _FRAGMENTS = {
     "reason": "reason ILIKE $reason ESCAPE '!'",
     "phase": "list_contains(list_transform(phases, lambda phase: phase.name), $phase)",
     "text": "(session_id ILIKE $text ESCAPE '!' OR task_id ILIKE $text ESCAPE '!' OR reason ILIKE $text ESCAPE '!')",
+}
+_IN_COUNTED_STEPS = "(step IS NULL AND submit_ts >= $from_ts AND submit_ts < $until_ts)"
+_COUNTED = {
+    "first_step": f"(step >= $first_step OR {_IN_COUNTED_STEPS})",
+    "last_step": f"(step <= $last_step OR {_IN_COUNTED_STEPS})",
 }
 SORTABLE = tuple(name for name in FIELDS if name not in OBJECTS)
 
@@ -118,8 +124,10 @@ def sessions(
         raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)}.")
     if not 0 <= offset < 2**31:
         raise QueryError(f"offset {offset} is out of range.")
+    is_by_step = first_step is not None or last_step is not None
+    counted = time_of_steps(cursor, first_step, last_step) if is_by_step else None
     where, given = conditions(
-        _FRAGMENTS,
+        _FRAGMENTS if counted is None else _FRAGMENTS | _COUNTED,
         {
             "session_id": session_id,
             "task_id": task_id,
@@ -139,6 +147,8 @@ def sessions(
             "text": None if text is None else like_pattern(text),
         },
     )
+    if counted is not None:
+        given |= {"from_ts": counted[0] / SECOND, "until_ts": counted[1] / SECOND}
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
     sql = _SESSIONS.format(where=where, order=order, direction="DESC" if descending else "ASC")
     rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()

@@ -21,6 +21,7 @@ from rl_insight.store.queries.base import (
     parse_id,
 )
 from rl_insight.store.queries.logs import Event, LogLine, events_of_span, logs_of_span
+from rl_insight.store.queries.steps import counted_step, counted_windows, time_of_steps
 from rl_insight.store.tables import PLACE, SECOND, aligned
 
 
@@ -133,6 +134,10 @@ _FRAGMENTS = {
     "value": "contains(attributes, $value)",
     "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
 }
+_COUNTED = (
+    "(step = $step OR (step IS NULL AND start_ns + clock_offset_ns >= $step_from_ns"
+    " AND start_ns + clock_offset_ns < $step_until_ns))"
+)
 _NAMES = "SELECT name_id FROM names WHERE {where}"
 _NAME_FRAGMENTS = {"name": "name = $name", "like": "name ILIKE $like ESCAPE '!'"}
 _LANES_OF_ROLE = "SELECT lane_id FROM lanes JOIN processes USING (process) WHERE role = $role"
@@ -189,6 +194,7 @@ def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> 
             break
         parents.append(parent)
         above = parent.parent_id
+    found, *parents = with_counted_steps(cursor, [found, *parents])
     number = parse_id(found.span_id)
     children = _spans(
         cursor,
@@ -203,7 +209,7 @@ def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> 
     return SpanDetail(
         span=found,
         parents=parents,
-        children=children,
+        children=with_counted_steps(cursor, children),
         events=events_of_span(cursor, number, found.process_id),
         logs=logs_of_span(cursor, number, found.process_id),
     )
@@ -254,8 +260,9 @@ def search_spans(
         raise QueryError(f"order {order!r} is unknown: it must be one of {', '.join(_ORDERS)}.")
     if trace_id is not None and len(trace_id) != 32:
         raise QueryError(f"{trace_id[:40]!r} is not a trace id: it must be 32 hexadecimal digits.")
+    counted = None if step is None else time_of_steps(cursor, step, step)
     where, given = conditions(
-        _FRAGMENTS,
+        _FRAGMENTS if counted is None else _FRAGMENTS | {"step": _COUNTED},
         {
             "names": _name_ids(cursor, name, name_contains),
             "lanes": _lane_ids(cursor, lane_ids, role),
@@ -273,12 +280,25 @@ def search_spans(
             "error": None if error is None else like_pattern(error),
         },
     )
-    given["limit"] = checked_limit(limit)
+    given |= {"limit": checked_limit(limit)}
+    if counted is not None:
+        given |= dict(zip(("step_from_ns", "step_until_ns"), counted, strict=True))
     rows = {}
     for which, table in (("ended", "span_data"), ("running", "open_span_data")):
         found = cursor.execute(_FIND.format(table=table, where=where, order=_ORDERS[order]), given).fetchall()
         rows[which] = [row for (row,) in found]
-    return sorted(_spans(cursor, _READ, rows), key=_SORT_KEYS[order])[:limit]
+    return with_counted_steps(cursor, sorted(_spans(cursor, _READ, rows), key=_SORT_KEYS[order])[:limit])
+
+
+def with_counted_steps(cursor: Cursor, spans: list[Span]) -> list[Span]:
+    """Return spans in which those that carry no step have the one that the run's step counter tells."""
+    windows = counted_windows(cursor) if any(one.step is None for one in spans) else []
+    if not windows:
+        return spans
+    return [
+        msgspec.structs.replace(one, step=counted_step(windows, one.start_ns)) if one.step is None else one
+        for one in spans
+    ]
 
 
 def _name_ids(cursor: Cursor, name: str | None, part: str | None) -> list[int] | None:

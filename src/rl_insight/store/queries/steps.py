@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -240,15 +241,44 @@ def step_metrics(cursor: Cursor, first: int, last: int) -> list[StepMetric]:
     return structs(cursor, StepMetric, sql, {"first": first, "last": last})
 
 
+def counted_windows(cursor: Cursor) -> list[StepWindow]:
+    """Return when each step was by the run's step counter, in order; empty in all runs without one."""
+    counted = counted_steps(cursor)
+    return sorted(_counted_windows(cursor, counted)[1], key=lambda one: one.start_ns) if counted else []
+
+
+def counted_step(windows: Sequence[StepWindow], time_ns: int) -> int | None:
+    """Return the step in whose time something falls that carries none; aligned nanoseconds.
+
+    >>> counted_step([StepWindow(7, 100, 200), StepWindow(8, 200, 300)], 200)
+    8
+    """
+    place = bisect_right(windows, time_ns, key=lambda one: one.start_ns) - 1
+    if place < 0 or time_ns >= (windows[place].end_ns or windows[place].start_ns):
+        return None
+    return windows[place].step
+
+
+def time_of_steps(cursor: Cursor, first: int | None, last: int | None) -> tuple[int, int] | None:
+    """Return from when to when the counted steps of a range were; None where the run counts none of them."""
+    found = [
+        one
+        for one in counted_windows(cursor)
+        if (first is None or one.step >= first) and (last is None or one.step <= last)
+    ]
+    if not found:
+        return None
+    return found[0].start_ns, max(one.end_ns or one.start_ns for one in found)
+
+
 def stepped(cursor: Cursor, table: str) -> str:
     """Return what to read instead of a table, so that what carries no step has the one that a step counter tells.
 
     That is the table itself in all runs without such a counter.
     """
-    counted = counted_steps(cursor)
-    if not counted:
+    windows = counted_windows(cursor)
+    if not windows:
         return table
-    windows = sorted(_counted_windows(cursor, counted)[1], key=lambda one: one.start_ns)
     column, places = _PLACES[table]
     name = "counted_windows" if places is _OF_LANE else "counted_calls"
     starts = [one.start_ns for one in windows]
