@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import isfinite
 
+from rl_insight.diagnosis.counted import CountedSteps
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.hardware import HardwareBook
 from rl_insight.diagnosis.names import canonical_name, state_kind
@@ -28,7 +28,6 @@ from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness
 from rl_insight.schema.stacks import STACKS_EVENT
-from rl_insight.store.queries.step_counters import TOGETHER_NS, step_counter
 from rl_insight.store.queries.steps import leadership
 
 _ENGINE_PREFIX = "engine_"
@@ -40,7 +39,6 @@ _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
 """How much longer something may take whose usual duration is unknown."""
-_CLUSTER_SETTLED_NS = SECOND
 
 
 @dataclass(slots=True)
@@ -80,6 +78,9 @@ class RunModel:
         self.has_span_steps = False
         self.roles = RoleBook(feed)
         self.metrics = Metrics()
+        self._counted = CountedSteps(feed, self.metrics, self.roles)
+        self._holds_spans = True
+        """Spans without a step wait until a counter tells theirs."""
         self.hardware = HardwareBook()
         self.usual: dict[tuple[str, str], Durations] = {}
         """How long a state or phase takes, by role and name."""
@@ -103,8 +104,6 @@ class RunModel:
         """When the server began to listen: silence before that is the server's."""
         self._workers: list[ProcessRow] = []
         self._states: dict[int, Liveness] = {}
-        self._unlabeled: dict[int, list[SampleRow]] = {}
-        self._counter: dict[int, int] = {}
         self._marked: list[Step] = []
         self._seconds_of_role: dict[str, float] = {}
 
@@ -125,6 +124,7 @@ class RunModel:
         self._states = {}
         self._note_gap(moment)
         self._choose_lead(moment.spans)
+        self._holds_spans = not self.has_span_steps and (self._counted.is_used or not self.steps.total)
         for row in moment.spans:
             self._apply_span(row)
         if moment.spans:
@@ -190,13 +190,21 @@ class RunModel:
                 activity = self.activity[process.number] = Activity()
             kept = activity.waiting if state_kind(name) == "wait" else activity.busy
             kept.append((start_ns, end_ns))
-        if not is_phase and role == self.lead:
+        if not is_phase:
+            self._note_in_step(row, process, step, is_state=is_state)
+
+    def _note_in_step(self, row: SpanRow, process: ProcessRow, step: int | None, *, is_state: bool) -> None:
+        if step is None and self._holds_spans:
+            self._counted.hold(row, process)
+            return
+        if process.role == self.lead:
             self.steps.note(row, process)
-        if is_state:
-            if step is None:
-                step = self.steps.current  # a state without a step belongs to the one that runs
-            if step is not None:
-                self.roles.add(row, process, step)
+        if not is_state:
+            return
+        if step is None:
+            step = self.steps.current  # a state without a step belongs to the one that runs
+        if step is not None:
+            self.roles.add(row, process, step)
 
     def _apply_call(self, row: SpanRow, process: ProcessRow) -> None:
         key = (row.name, row.tool or "")
@@ -214,46 +222,16 @@ class RunModel:
             if canonical is not None and (canonical.startswith(_ENGINE_PREFIX) or canonical == "target_up"):
                 self.hardware.add_engine(series, sample, canonical)
             elif sample.step is None:
-                self._unlabeled.setdefault(series.process, []).append(sample)
+                self._counted.add_sample(sample, series.process)
             elif series.kind == "gauge":
                 self._note_metric(sample, sample.step)
-        for process in list(self._unlabeled):
-            self._label_samples(process)
+        self._marked += self._counted.advance(self.as_of_ns, None if self.has_span_steps else self.steps)
+        if not self.has_span_steps and self._counted.lead is not None:
+            self.lead = self._counted.lead
 
     def _note_metric(self, sample: SampleRow, step: int | None) -> None:
         series = self._feed.series[sample.series_id]
         self.metrics.add(series.name, step, sample.time_ns, sample.value, series.process)
-
-    def _label_samples(self, process: int) -> None:
-        """Give samples without a step the value of the run's step counter that was recorded together with them."""
-        waiting = self._unlabeled[process]
-        ready = [sample for sample in waiting if sample.time_ns + _CLUSTER_SETTLED_NS <= self.as_of_ns]
-        if not ready:
-            return
-        self._unlabeled[process] = waiting[len(ready) :]
-        for cluster in _clusters(ready):
-            counted = [sample for sample in cluster if self._is_counter(sample)]
-            if counted:
-                self._counter[process] = int(counted[-1].value)
-            step = self._counter.get(process)
-            for sample in cluster:
-                if self._feed.series[sample.series_id].kind == "gauge":
-                    self._note_metric(sample, step)
-            if counted and not self.has_span_steps:
-                self._mark(int(counted[-1].value), cluster[0].time_ns, process, cluster)
-
-    def _is_counter(self, sample: SampleRow) -> bool:
-        return step_counter(self._feed.series[sample.series_id].name) is not None and isfinite(sample.value)
-
-    def _mark(self, number: int, time_ns: int, process: int, samples: list[SampleRow]) -> None:
-        names = {canonical_name(self._feed.series[sample.series_id].name) for sample in samples}
-        kinds = {"checkpoint": "checkpoint_time", "validation": "validation_time"}
-        kind = {special for special, name in kinds.items() if name in names}
-        if "held_out" in names:
-            kind.add("validation")
-        step = self.steps.mark(number, time_ns, frozenset(kind), self.processes[process].generation)
-        if step is not None:
-            self._marked.append(step)
 
     def _close_steps(self, marks: list[MarkRow]) -> list[Step]:
         for mark in marks:
@@ -359,14 +337,3 @@ class RunModel:
             if call.end_ns <= end_ns:
                 found.append(call)
         return found[::-1]
-
-
-def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:
-    """Return samples that were recorded together, in order."""
-    found: list[list[SampleRow]] = []
-    for sample in sorted(samples, key=lambda sample: sample.time_ns):
-        if found and sample.time_ns - found[-1][-1].time_ns < TOGETHER_NS:
-            found[-1].append(sample)
-        else:
-            found.append([sample])
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rl_insight.diagnosis.names import state_kind
@@ -127,10 +128,21 @@ class StepBook:
     def _close(self, draft: _Draft, end_ns: int) -> Step:
         del self._drafts[draft.generation, draft.number]
         self._done.add((draft.generation, draft.number))
-        phases, covered = _breakdown(draft, end_ns)
+        return self._summed_up(draft, end_ns)
+
+    def _summed_up(self, draft: _Draft, end_ns: int) -> Step:
         step = self._finished(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), draft.generation)
-        step.phases, step.covered_s = phases, covered
+        step.phases, step.covered_s = _breakdown(draft, end_ns)
         return step
+
+    def add(
+        self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, rows: Iterable[SpanRow]
+    ) -> Step:
+        """Take a step that is over as a whole, with the spans of the leading role that began in it."""
+        draft = _Draft(number, generation, start_ns, start_ns, set(kinds))
+        for row in rows:
+            self._add(draft, row)
+        return self._summed_up(draft, end_ns)
 
     def _finished(self, number: int, start_ns: int, end_ns: int, kind: frozenset[str], generation: int) -> Step:
         place = self._in_generation.get(generation, 0)

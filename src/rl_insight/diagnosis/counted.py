@@ -1,0 +1,148 @@
+"""The steps of a run whose spans carry none, by its step counter: defined as in `store.queries.step_counters`.
+
+Such a step is known when it is over. What was recorded in its time waits here until then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import isfinite
+from typing import NamedTuple
+
+from rl_insight.diagnosis.feed import Feed
+from rl_insight.diagnosis.names import canonical_name
+from rl_insight.diagnosis.role_steps import RoleBook
+from rl_insight.diagnosis.rows import SECOND, ProcessRow, SampleRow, SpanRow
+from rl_insight.diagnosis.steps import Step, StepBook
+from rl_insight.diagnosis.tracks import Metrics
+from rl_insight.store.queries.step_counters import STEP_COUNTERS, TOGETHER_NS, step_counter
+from rl_insight.store.queries.steps import StepWindow, counted_step, leadership
+
+_SETTLED_NS = SECOND
+_MAX_HELD = 200_000
+_KEPT_WINDOWS = 16
+_SPECIAL = {"checkpoint_time": "checkpoint", "validation_time": "validation", "held_out": "validation"}
+"""Metrics that tell of which kind a step was."""
+
+
+class _Held(NamedTuple):
+    row: SpanRow
+    process: ProcessRow
+
+
+class CountedSteps:
+    """Gives spans and samples without a step the one that the run's counter tells."""
+
+    def __init__(self, feed: Feed, metrics: Metrics, roles: RoleBook) -> None:
+        self._feed = feed
+        self._metrics = metrics
+        self._roles = roles
+        self._samples: dict[int, list[SampleRow]] = {}
+        self._counter = len(STEP_COUNTERS)
+        """Which of them the run has: the first one that it has counts."""
+        self._values: dict[int, int] = {}
+        self._marked_ns: dict[int, int] = {}
+        """By process, when its counter last changed."""
+        self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
+        self._windows: deque[StepWindow] = deque(maxlen=_KEPT_WINDOWS)
+        self._seconds_of_role: dict[str, float] = {}
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a counter has told a step."""
+        return bool(self._windows)
+
+    @property
+    def lead(self) -> str | None:
+        """The role whose states say where the time of a step went; None before there are any."""
+        roles = self._seconds_of_role
+        return max(roles, key=lambda role: (leadership(role), roles[role]), default=None)
+
+    def add_sample(self, sample: SampleRow, process: int) -> None:
+        """Take a sample that carries no step."""
+        self._samples.setdefault(process, []).append(sample)
+
+    def hold(self, row: SpanRow, process: ProcessRow) -> None:
+        """Take a span that carries no step; one that began in a step which is over belongs to that one."""
+        if self._windows and row.start_ns < (self._windows[-1].end_ns or 0):
+            step = counted_step(self._windows, row.start_ns)
+            if step is not None and row.is_state:
+                self._roles.add(row, process, step)
+            return
+        self._held.append(_Held(row, process))
+
+    def advance(self, as_of_ns: int, steps: StepBook | None) -> list[Step]:
+        """Take in what was recorded up to a moment; returns the steps that are over, which `steps` then has.
+
+        Without `steps` only samples get their step: the spans of the run carry theirs.
+        """
+        found = []
+        for process, waiting in self._samples.items():
+            ready = [sample for sample in waiting if sample.time_ns + _SETTLED_NS <= as_of_ns]
+            self._samples[process] = waiting[len(ready) :]
+            for cluster in _clusters(ready):
+                counted = self._note(cluster, process)
+                step = None if counted is None or steps is None else self._close(counted, cluster, process, steps)
+                if step is not None:
+                    found.append(step)
+        return found
+
+    def _note(self, cluster: list[SampleRow], process: int) -> SampleRow | None:
+        """Give the samples of one call their step; returns the counter's, if it is among them."""
+        counted = None
+        for sample in cluster:
+            place = self._place(sample)
+            if place is not None and place <= self._counter:
+                self._counter, counted = place, sample
+        if counted is not None:
+            self._values[process] = int(counted.value)
+        for sample in cluster:
+            series = self._feed.series[sample.series_id]
+            if series.kind == "gauge":
+                self._metrics.add(series.name, self._values.get(process), sample.time_ns, sample.value, process)
+        return counted
+
+    def _place(self, sample: SampleRow) -> int | None:
+        series = self._feed.series[sample.series_id]
+        name = step_counter(series.name) if series.kind == "gauge" and isfinite(sample.value) else None
+        return None if name is None else STEP_COUNTERS.index(name)
+
+    def _close(self, counted: SampleRow, cluster: list[SampleRow], process: int, steps: StepBook) -> Step | None:
+        number, end_ns = int(counted.value), counted.time_ns
+        start_ns = self._marked_ns.get(process) or self._first_start_ns(end_ns, cluster)
+        self._marked_ns[process] = end_ns
+        is_known = bool(self._windows) and self._windows[-1].step == number  # by another process that counts too
+        if is_known or start_ns >= end_ns:
+            return None
+        self._windows.append(StepWindow(number, start_ns, end_ns))
+        inside = [held for held in self._held if start_ns <= held.row.start_ns < end_ns]
+        self._held = deque((held for held in self._held if held.row.start_ns >= end_ns), _MAX_HELD)
+        for row, owner in inside:
+            if row.is_state:
+                self._seconds_of_role[owner.role] = self._seconds_of_role.get(owner.role, 0.0) + row.seconds
+                self._roles.add(row, owner, number)
+        lead = self.lead
+        names = {canonical_name(self._feed.series[sample.series_id].name) or "" for sample in cluster}
+        kinds = frozenset(_SPECIAL[name] for name in names & _SPECIAL.keys())
+        rows = [row for row, owner in inside if owner.role == lead]
+        return steps.add(number, start_ns, end_ns, kinds, self._feed.processes[process].generation, rows)
+
+    def _first_start_ns(self, end_ns: int, cluster: list[SampleRow]) -> int:
+        """Return when the first step of a process began: by what it says that it took, else with the first span."""
+        for sample in cluster:
+            name = canonical_name(self._feed.series[sample.series_id].name)
+            if name == "step_time" and isfinite(sample.value) and sample.value > 0:
+                return end_ns - int(sample.value * SECOND)
+        after_ns = (self._windows[-1].end_ns or 0) if self._windows else 0
+        return min((held.row.start_ns for held in self._held if held.row.start_ns >= after_ns), default=end_ns)
+
+
+def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:
+    """Return samples that were recorded together, in order."""
+    found: list[list[SampleRow]] = []
+    for sample in sorted(samples, key=lambda sample: sample.time_ns):
+        if found and sample.time_ns - found[-1][-1].time_ns < TOGETHER_NS:
+            found[-1].append(sample)
+        else:
+            found.append([sample])
+    return found
