@@ -267,6 +267,7 @@ class Producer(SessionProducer):
                     "extra_labels_failed",
                     f"extra_labels of {name!r} raised {type(error).__name__} ({short_text(error)}): left out.",
                     topic=name,
+                    category=RuntimeWarning,
                 )
                 labels = static_labels
             return Span(recorder, name, labels)

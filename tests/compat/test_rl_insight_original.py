@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
 from math import isnan
 
 import pytest
 
+import rl_insight as insight
+from rl_insight.collector import Collector
+from rl_insight.schema import encode
+from rl_insight.testing import capture
+from tests.compat.conftest import Programs
+
 PROGRAM = "insight_calls.py"
+DASHBOARDS = "rl_insight/config/services/grafana/dashboards"
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    from tests.compat.conftest import Programs
-
     programs = Programs(tmp_path_factory.mktemp("home"))
     return {which: programs.run(PROGRAM, which, original="rl-insight") for which in ("original", "ours")}
 
 
 def test_every_call_answers_the_same(runs):
-    for part in ("off", "calls", "again"):
+    for part in ("off", "off_op", "calls", "again"):
         assert runs["ours"][part] == runs["original"][part]
-    assert runs["ours"]["lost"] == {}
+    assert runs["ours"]["lost"] == {"labels/extra_labels_failed": 1, "attributes/reserved": 1}
 
 
 def exposed(event: dict) -> tuple:
@@ -54,7 +60,8 @@ def test_metrics_have_the_same_help(runs):
         if event["kind"] == "trace":
             continue
         name, _ = exposed(event)
-        assert helps[name.removesuffix("_total")] == event["documentation"].replace("@", "_")
+        # `done` and `done_total` are one counter here.
+        assert helps[name.removesuffix("_total")] == event["documentation"].replace("@", "_").removesuffix("_total")
 
 
 def test_spans_have_the_same_names_and_attributes(runs):
@@ -62,7 +69,11 @@ def test_spans_have_the_same_names_and_attributes(runs):
     ours = runs["ours"]["spans"]
     assert [span[0] for span in ours] == [event["name"] for event in theirs]
     for (_, start, end, attributes, resource), event in zip(ours, theirs, strict=True):
-        expected = {key: value for key, value in event["attributes"].items() if key != "process_id"}
+        # A process is named by its pid there; here, also by its host and start. The default lane has that name.
+        expected = {
+            key: resource["service.instance.id"] if value == runs["original"]["pid"] else value
+            for key, value in event["attributes"].items()
+        }
         assert {key: attributes.get(key) for key in expected} == expected
         assert end - start >= 0
         assert resource["service.name"] == "rl_insight_monitor"
@@ -73,3 +84,108 @@ def test_the_agent_session_is_a_session_of_ours(runs):
     assert (session["session_id"], session["status"], session["reward"]) == ("s9", "failed", 0.25)
     assert list(session["phases"]) == ["gateway_generation"]
     assert other["status"] == "rejected"
+
+
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory):
+    """The queries of each published dashboard."""
+    folder = Programs(tmp_path_factory.mktemp("home")).original("rl-insight") / DASHBOARDS
+    found = {path.stem: sorted(set(texts_of(json.loads(path.read_text())))) for path in folder.glob("*/*.json")}
+    assert len(found) == 5
+    return found
+
+
+class TestPublishedDashboards:
+    """What the dashboards of 0.3.0 select is there: they are read from the original and evaluated over our output."""
+
+    VARIABLES = {"project": "math", "experiment": "grpo", "experiment_name": "grpo", "step": "7", "sample": "3",
+                 "session": "sample=3/session=0", "traj": "0"}  # fmt: skip
+
+    def filled(self, query):
+        return re.sub(r"\$\{?(\w+)\}?", lambda match: self.VARIABLES.get(match[1], match[0]), query)
+
+    def test_variables_of_the_agent_loop_find_our_series(self, runs, queries):
+        samples = runs["ours"]["page"]["samples"]
+        selectors = [
+            match
+            for query in queries["agent_loop_trajectory"]
+            for match in re.findall(r"(rl_insight_monitor_\w+)(?:\{(.*?)\})?", self.filled(query))
+        ]
+        assert len({name for name, _ in selectors}) == 4
+        for name, conditions in selectors:
+            found = [labels for one, labels, _ in samples if one == name and fits(labels, conditions)]
+            assert found, (name, conditions)
+            assert any({"project", "experiment_name", "global_steps", "title"} <= labels.keys() for labels in found)
+
+    def test_trace_panels_of_the_agent_loop_find_our_spans(self, runs, queries):
+        panels = [query for query in queries["agent_loop_trajectory"] if query.startswith("{")]
+        assert len(panels) == 4
+        names = set()
+        for panel in panels:
+            where, _, selected = self.filled(panel).partition("} | select(")
+            turns = {"traj": "2"} if "traj=0" in where else {}
+            where = where.replace("traj=0", f"traj={turns.get('traj', '.*')}")  # the turn is on a lane of its own
+            found = [span for span in runs["ours"]["spans"] if all(holds(span, one) for one in where[1:].split(" && "))]
+            assert found, where
+            names |= {span[0] for span in found}
+            assert selected
+        assert names == {"gateway_generation", "agent_task", "agent_session"}
+
+    def test_every_metric_of_the_verl_dashboards_is_found_by_project_and_experiment(self, queries):
+        names = {
+            name
+            for dashboard, found in queries.items()
+            for query in found
+            for name in re.findall(r"rl_insight_monitor_(\w+)\{project=~", query)
+            if dashboard.startswith("verl")
+        }
+        assert len(names) > 90
+        with capture({"project": "math", "experiment_name": "grpo"}) as captured:
+            for name in sorted(names):
+                insight.metric_gauge(name, 1.0)
+            captured.flush()
+            batches = captured._pipeline.transport.batches
+        collector = Collector()
+        for batch in batches:
+            collector.ingest(encode(batch))
+        page = collector.metrics_page("text/plain")[0].decode()
+        for name in names:
+            line = next(line for line in page.splitlines() if line.startswith(f"rl_insight_monitor_{name}{{"))
+            assert 'project="math"' in line
+            assert 'experiment_name="grpo"' in line
+
+
+def texts_of(node):
+    """Yield the queries in a dashboard, in panels and in variables."""
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if isinstance(value, str) and key in {"expr", "query"} and value.strip():
+                yield value
+            else:
+                yield from texts_of(value)
+
+
+def fits(labels, conditions):
+    """Return whether labels fit the conditions of a PromQL selector."""
+    for name, operator, value in re.findall(r'(\w+)\s*(=~|=)\s*"([^"]*)"', conditions):
+        text = labels.get(name, "")
+        if not (re.fullmatch(value, text) if operator == "=~" else text == value):
+            return False
+    return True
+
+
+def holds(span, condition):
+    """Return whether a span fits a TraceQL condition; an attribute that is missing or of another type never does."""
+    _, _, _, attributes, resource = span
+    name, operator, value = re.fullmatch(r"(\S+?)\s*(=~|>=|!=|=)\s*(.*)", condition.strip()).groups()
+    scope, _, key = name.partition(".")
+    found = (resource if scope == "resource" else attributes).get(key)
+    if found is None:
+        return False
+    if value.startswith('"'):
+        text = value.strip('"')
+        return isinstance(found, str) and bool(re.fullmatch(text, found) if operator == "=~" else found == text)
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return is_number and (found >= float(value) if operator == ">=" else found == float(value))

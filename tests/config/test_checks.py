@@ -174,3 +174,18 @@ def test_the_longest_pause_cannot_be_shorter_than_the_first():
         r"http\.retry_max_s cannot be 10\.0: .*http\.retry_initial_s, 20\.0",
         refusal(nested("http.retry_initial_s", 20)),
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("server.service_ip", "write the server's address as 'server.url'"),
+        ("prometheus.prometheus_port", "remove it: 'server.url' is enough"),
+        ("prometheus.config_file", "remove it: 'server.url' is enough"),
+        ("otel.otel_port", "remove it: 'server.url' is enough"),
+    ],
+)
+def test_a_key_of_an_older_version_names_what_to_write_instead(key, advice):
+    said = refusal(nested(key, "x"))
+    assert said.startswith(f"unknown key '{key.partition('.')[0] if key.startswith('otel') else key}'")
+    assert advice in said

@@ -196,6 +196,9 @@ def _check_section(root: type, model: type, layer: Mapping[Any, Any], origin: st
 
 def _advice(root: type, name: str, siblings: set[str], prefix: str) -> str:
     everywhere = keys_of(root)
+    older: Mapping[str, str] = getattr(root, "OLDER_KEYS", {})
+    if prefix + name in older:
+        return older[prefix + name]
     if prefix + name in everywhere:
         return f"write it nested, {name.partition('.')[0]!r} is a section."
     near = get_close_matches(name.lower(), siblings, n=1)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -176,6 +176,15 @@ class OtlpConfig:
 @dataclass(slots=True)
 class InsightConfig:
     """The whole configuration."""
+
+    OLDER_KEYS: ClassVar[dict[str, str]] = {
+        "server.service_ip": "write the server's address as 'server.url', such as http://10.0.0.1:18080.",
+        **dict.fromkeys(
+            ("prometheus.prometheus_port", "prometheus.config_file", "otel", "otel.otel_port"),
+            "remove it: 'server.url' is enough, the server knows its ports.",
+        ),
+    }
+    """Keys of rl-insight before 0.2.0, and what to write instead."""
 
     enabled: bool = True
     """False makes every call a no-op."""

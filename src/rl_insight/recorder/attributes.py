@@ -17,7 +17,7 @@ from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
 from rl_insight.schema.json_values import json_number, utf8_form
 
-RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name", "process_id"})
+RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name"})
 CAPTURED_TEXT = frozenset(
     {
         "prompt", "prompts", "response", "responses", "completion", "completions", "message", "messages",

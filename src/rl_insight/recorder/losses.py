@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,17 +38,28 @@ class Losses:
             key = (kind, reason)
             self._counts[key] = self._counts.get(key, 0) + amount
 
-    def refuse(self, kind: str, reason: str, message: str, *, topic: str = "") -> None:
+    def refuse(
+        self, kind: str, reason: str, message: str, *, topic: str = "", category: type[Warning] | None = None
+    ) -> None:
         """Count one thing that was refused, and warn about it the first time for this topic."""
         self.count(kind, reason)
-        self.warn_once(f"{kind}/{reason}/{topic}", message)
+        self.warn_once(f"{kind}/{reason}/{topic}", message, category)
 
-    def warn_once(self, topic: str, message: str) -> None:
-        """Log a warning the first time a topic comes up; topics are bounded, so hostile names cannot fill memory."""
+    def warn_once(self, topic: str, message: str, category: type[Warning] | None = None) -> None:
+        """Warn the first time a topic comes up: in the log, or by a Python warning of a category.
+
+        Topics are bounded, so hostile names cannot fill memory.
+        """
         if topic in self._warned or len(self._warned) >= 1000:
             return
         self._warned.add(topic)
-        logger.warning(message)
+        if category is None:
+            logger.warning(message)
+            return
+        try:
+            warnings.warn(message, category, stacklevel=5)
+        except category:  # a program that turns warnings into errors: telemetry raises none
+            logger.warning(message)
 
     def after_fork(self) -> None:
         """Replace the lock, which a thread that `fork` did not copy may have held."""

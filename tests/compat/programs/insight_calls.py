@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
 import sys
 import warnings
 from types import SimpleNamespace
+
+from packaging.version import Version
 
 which = sys.argv[1]
 import rl_insight as insight  # noqa: E402
@@ -22,8 +25,57 @@ def identity_before_init():
     session.finish(trajectories=[], status="success")
     with insight.trace_state("nothing", state_lane_id="rank_0"):
         insight.metric_gauge("nothing", 1.0)
+    called = []
+
+    @insight.trace_op("unseen", extra_labels=called.append)
+    def passes(value):
+        return value
+
+    answers["off_op"] = [passes(3), called]
     insight.finish()
     return session.identity
+
+
+def edges():
+    """Call what is easily missed: default lanes, errors, labels that say the same twice, registrations."""
+    found = {"errors": []}
+    insight.metric_count("done_total", 3)
+    with insight.trace_state("idle"):
+        pass
+    with insight.trace_state("labeled", state_lane_id="rank_2", **{"monitor.trace_segment": "mine", "n": 1.5}):
+        pass
+
+    @insight.trace_op("stages", extra_labels=lambda first: {"stage": first}, stage="static", part=2)
+    def staged(_first):
+        raise LookupError("no")
+
+    @insight.trace_op("unlucky", extra_labels=lambda first: {"share": 1 / first})
+    def unlucky(_first):
+        return "done"
+
+    for attempt in (lambda: staged("extra"), failing_state):
+        try:
+            attempt()
+        except LookupError as error:
+            found["errors"].append(type(error).__name__)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found["unlucky"] = unlucky(0)
+    found["warned"] = [warning.category.__name__ for warning in caught]
+    own = {"project": "p", "experiment_name": "e", "process_id": "77", "state_lane_id": "mine", "n": 3, "share": 0.5}
+    insight.trace_span(name="given", start_time_ns=10**18, end_time_ns=10**18 + 5, attributes=own)
+    for addresses, labels in ((["a:1", "b:2"], [{"replica": 0}]), ([], None)):
+        try:
+            insight.update_prometheus_config(addresses, "vllm", labels)
+        except ValueError as error:
+            found["errors"].append(type(error).__name__)
+    found["is_a_version"] = str(Version(insight.__version__)) == insight.__version__
+    return found
+
+
+def failing_state():
+    with insight.trace_state("failing", state_lane_id="rank_1"):
+        raise KeyError("no")
 
 
 def train():
@@ -71,6 +123,7 @@ def train():
     trajectories = [SimpleNamespace(chain_id=1, reward_score=0.5, num_turns=4), SimpleNamespace(reward_score="bad")]
     session.finish(trajectories=trajectories, status="failure", runner_name="react", finished=True)
     agent_loop_session(experiment_name="other", sample=0, session=0).finish(trajectories=[], status="empty")
+    found |= edges()
     return found
 
 
@@ -163,6 +216,7 @@ def sessions(batches):
     return book.records()
 
 
+answers["pid"] = str(os.getpid())
 answers["off"] = identity_before_init()
 {"original": original, "ours": ours}[which]()
 insight.finish()

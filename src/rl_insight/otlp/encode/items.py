@@ -122,7 +122,7 @@ def _span(batch: Batch, row: tuple[Any, ...], events: list[EventItem]) -> SpanIt
 def _add_context(found: dict[str, Any], batch: Batch, step: int, session: int) -> None:
     """Add who recorded a span or an instant, and where in the run; the caller's own names for that win."""
     process = batch.process
-    found["process_id"] = process.process_id
+    found.setdefault("process_id", process.process_id)
     if process.project:
         found.setdefault("project", process.project)
     if process.experiment_name:
