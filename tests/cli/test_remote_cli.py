@@ -131,7 +131,7 @@ def test_names_stay_whole_in_a_narrow_terminal(place, said, monkeypatch):
     assert max(map(len, out.splitlines()[:-1])) <= 60
 
 
-def test_an_import_that_creates_nothing_says_so(tmp_path, said, monkeypatch):
+def test_the_same_file_is_imported_under_several_names(tmp_path, said, monkeypatch):
     directory = tmp_path / "data"
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(directory))
     file = tmp_path / "sessions-r0.jsonl"
@@ -139,11 +139,15 @@ def test_an_import_that_creates_nothing_says_so(tmp_path, said, monkeypatch):
     file.write_text(json.dumps({"session_id": 1, "status": "accepted", "submit_ts": 1.7e9, "phases": phases}) + "\n")
     start_server(directory)
     try:
+        for name in ("first", "second"):
+            assert said("import", str(file), "--run", name)[0] == 0
+        assert {row["run_id"] for row in json.loads(said("runs", "list", "--json")[1])} == {"first", "second"}
+        assert json.loads(said("sessions", "--run", "second", "--scope", "all", "--json")[1])["total"] == 1
+        assert "1 of 1 batches had been imported before" in said("import", str(file), "--run", "second")[1]
+        # What was deleted can be brought in again.
+        assert said("runs", "delete", "first", "--yes")[0] == 0
         assert said("import", str(file), "--run", "first")[0] == 0
-        code, _, err = said("import", str(file), "--run", "second")
-        runs = {row["run_id"] for row in json.loads(said("runs", "list", "--json")[1])}
-        assert (code == 0) == ("second" in runs)
-        assert code == 0 or "run second was not created: the server has these records already" in err
+        assert json.loads(said("sessions", "--run", "first", "--scope", "all", "--json")[1])["total"] == 1
     finally:
         stop_server(directory)
 

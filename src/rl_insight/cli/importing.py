@@ -15,7 +15,7 @@ from rl_insight.cli.completion import complete_words
 from rl_insight.cli.console import counted, say, say_json, warn
 from rl_insight.cli.exporting import moment_ns
 from rl_insight.cli.opening import AsJson, DataDir, destination
-from rl_insight.cli.place import directory_of, place_of
+from rl_insight.cli.place import directory_of
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
@@ -80,28 +80,8 @@ def import_(
         say_json(summary)
     else:
         _describe(summary)
-    _check_result(path, summary, data_dir, is_followed=follow)
-
-
-def _check_result(path: Path, summary: ImportSummary, data_dir: str | None, *, is_followed: bool) -> None:
-    """Fail when nothing came of an import.
-
-    Raises:
-        InsightError: there was nothing to read, or the records are in another run already.
-    """
-    from rl_insight.reader.opening import list_runs
-
-    if not is_followed and not summary.files and not summary.skipped:
+    if not follow and not summary.files and not summary.skipped:
         raise InsightError(f"nothing was imported: {path} has no files of a known kind.")
-    if summary.new_batches or not summary.duplicate_batches:
-        return
-    known = {row["run_id"] for row in list_runs(place_of(data_dir))}
-    missing = [run_id for run_id in summary.runs if run_id not in known]
-    if missing:
-        raise InsightError(
-            f"run {missing[0]} was not created: the server has these records already, in another run. Delete that run "
-            "first, or stop the server and import again."
-        )
 
 
 def _follow(importer: Importer, path: Path) -> None:

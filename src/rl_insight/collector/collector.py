@@ -153,10 +153,14 @@ class Collector:
         self._hand_on(fresh, finished)
 
     def are_published(self, batches: Sequence[Batch]) -> list[bool]:
-        """Return whether each batch and all before it have been published; those are then counted as duplicates."""
+        """Return whether each batch and all before it have been published; those are then counted as duplicates.
+
+        The same records may be imported into several runs: only those of the batch's run count.
+        """
         with self._lock:
             found = [
                 (known := self._processes.get(batch.process.process_id)) is not None
+                and known.run_id == batch.process.run_id
                 and batch.sequence <= known.low_water
                 for batch in batches
             ]
@@ -207,7 +211,11 @@ class Collector:
         return render(self.families(), self.namespace, accept)
 
     def drop_run(self, run_id: str) -> None:
-        """Remove the metrics of a deleted run."""
+        """Remove the metrics of a deleted run; its batches are new if they come again."""
+        with self._lock:
+            for process in self._processes.values():
+                if process.run_id == run_id:
+                    process.low_water = 0
         self.series.drop_run(run_id)
         for sink in self._sources:
             sink.drop_run(run_id)
@@ -297,6 +305,11 @@ class _PublishedProcess:
         self.batches = 0
         self.events: Counter[str] = Counter(dict.fromkeys(EVENT_KINDS, 0))
         self.losses: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def run_id(self) -> str:
+        """The run that its last batch was for."""
+        return self.intake.process.run_id
 
     def see(self, intake: Intake) -> int:
         """Take over what the ledger says; returns how many more batches it closed a gap over."""
