@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rl_insight.schema import decode
+from rl_insight.server.http import made_files
 from rl_insight.server.routes import trace as trace_route
 from rl_insight.testing import CaptureMonitor
 
@@ -71,12 +72,12 @@ def test_too_many_spans_are_refused_with_what_to_do(client, run, monkeypatch):
 
 
 def test_only_two_traces_are_written_at_once(client, run):
-    turns = [trace_route._turns.acquire(blocking=False) for _ in range(2)]
+    turns = [made_files._turns.acquire(blocking=False) for _ in range(2)]
     try:
         answer = client.get("/api/v1/trace")
     finally:
         for _ in turns:
-            trace_route._turns.release()
+            made_files._turns.release()
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
     assert spans_of(client)
 

@@ -18,7 +18,7 @@ for number in range(3):
     with directory.open(f"run{number}", create=True) as store:
         store.commit([BatchBuilder().build(process, sequence=1, sent_ns=1)])
 directory.close_idle(0.0)
-directory._known.clear()
+directory._index._entries.clear()
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 held = []

@@ -11,9 +11,11 @@ from urllib.parse import quote
 import typer
 
 from rl_insight.cli.client import call
-from rl_insight.cli.console import say, say_json
-from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of
+from rl_insight.cli.completion import complete_run, complete_words
+from rl_insight.cli.console import say, say_json, working
+from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of, server_with
 from rl_insight.cli.place import directory_of, running_record
+from rl_insight.cli.transfer import LONG_TIMEOUT_S
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,12 +27,20 @@ _SECOND = 1_000_000_000
 
 
 def diagnose(
-    run: Annotated[str | None, typer.Argument(help="The run, or files of one; default the run written last.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="The run, or files of one; default the run that began last.", autocompletion=complete_run),
+    ] = None,
     at: Annotated[
         str | None, typer.Option(help="Look at the run as of a step, or of a time such as 2026-05-01T12:00.")
     ] = None,
     rules: Annotated[str | None, typer.Option(help="Only findings of these rules, separated by commas.")] = None,
-    fail_on: Annotated[str | None, typer.Option(help="Exit with 1 for a finding of this severity or above.")] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            help="Exit with 1 for a finding of this severity or above.", autocompletion=complete_words(lambda: _ORDER)
+        ),
+    ] = None,
     explained: Annotated[bool, typer.Option(help="Also show findings that another one explains.")] = False,
     mute: Annotated[str | None, typer.Option(help="Mute a rule for this run, and do nothing else.")] = None,
     unmute: Annotated[str | None, typer.Option(help="Unmute a rule for this run, and do nothing else.")] = None,
@@ -41,8 +51,7 @@ def diagnose(
     as_json: AsJson = False,
 ) -> int:
     """Say what is wrong with a run, as it would have been said while it ran."""
-    from rl_insight.diagnosis.run import replay
-    from rl_insight.diagnosis.settings import check_rule, make_settings
+    from rl_insight.diagnosis.settings import check_rule
     from rl_insight.store import queries
 
     if fail_on is not None and fail_on not in _ORDER:
@@ -55,14 +64,9 @@ def diagnose(
     for name in chosen or ():
         check_rule(name)
     step, moment = _moment(at)
-    is_path = run is not None and Path(run).exists()
-    paths = [Path(run)] if is_path and run is not None else []
-    settings = make_settings(_rules(config, data_dir), chosen)
-    with opened_run(data_dir, None if is_path else run, paths) as store, store.reader() as cursor:
-        report = replay(cursor, settings, at_ns=moment, at_step=step)
-        muted = set(queries.muted_rules(cursor))
-    heard = [finding for finding in report.findings if finding.rule not in muted]
-    shown = heard if explained else queries.top_findings(heard)
+    how = {"at_ns": moment, "at_step": step, "only": sorted(chosen) if chosen else None, "rules": _rules(config)}
+    report = _replay(run, how, data_dir)
+    shown = report.findings if explained else queries.top_findings(report.findings)
     if as_json:
         say_json({"as_of_ns": report.as_of_ns, "findings": shown, "coverage": report.coverage})
     else:
@@ -71,12 +75,41 @@ def diagnose(
     return int(fail_on is not None and worst >= _ORDER.index(fail_on))
 
 
-def _rules(config: str | None, data_dir: str | None) -> Mapping[str, Any]:
-    """Return the thresholds of the server: of its file, or of the server that runs."""
-    if config is not None:
-        from rl_insight.server.config import load_settings
+def _replay(run: str | None, how: dict[str, Any], data_dir: str | None) -> Report:
+    """Diagnose a run from its beginning, without findings of muted rules: on its server, or from its file."""
+    import msgspec
 
-        return load_settings(config).diagnosis.rules
+    from rl_insight.diagnosis.run import Report, replay
+    from rl_insight.diagnosis.settings import make_settings
+    from rl_insight.store import queries
+
+    paths = [Path(run)] if run is not None and Path(run).exists() else []
+    server = server_with(data_dir, run, paths)
+    if server is not None:
+        run_id = run_id_of(data_dir, run)
+        path = f"/api/v1/findings/replay?run={quote(run_id, safe='')}"
+        with working(f"diagnosing {run_id}"):
+            return msgspec.convert(call(server, "POST", path, how, LONG_TIMEOUT_S), type=Report)
+    rules = _server_rules(data_dir) if how["rules"] is None else how["rules"]
+    settings = make_settings(rules, None if how["only"] is None else frozenset(how["only"]))
+    with opened_run(data_dir, None if paths else run, paths) as store, store.reader() as cursor, working("diagnosing"):
+        found = replay(cursor, settings, at_ns=how["at_ns"], at_step=how["at_step"])
+        muted = set(queries.muted_rules(cursor))
+    heard = [finding for finding in found.findings if finding.rule not in muted]
+    return Report(heard, found.coverage, found.as_of_ns, found.opened_ns)
+
+
+def _rules(config: str | None) -> Mapping[str, Any] | None:
+    """Return the thresholds of a settings file; None for those of the server."""
+    if config is None:
+        return None
+    from rl_insight.server.config import load_settings
+
+    return load_settings(config).diagnosis.rules
+
+
+def _server_rules(data_dir: str | None) -> Mapping[str, Any]:
+    """Return the thresholds of the server that runs on a data directory."""
     from rl_insight.server.state import read_record
 
     record = read_record(directory_of(data_dir))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_insight.cli.completion import complete_words
 from rl_insight.cli.console import counted, say, working
-from rl_insight.cli.opening import DataDir, Run, opened_run
-from rl_insight.errors import ConfigError, InsightError
+from rl_insight.cli.opening import DataDir, Run, opened_run, run_id_of, server_with
+from rl_insight.cli.transfer import LONG_TIMEOUT_S, RunTransfer
+from rl_insight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_insight.reader.places import Server
+
+_PATH = "/api/v1/export"
 
 
 def export(
@@ -36,21 +43,49 @@ def export(
 
     Times are aligned across processes. A file name that ends in .gz is compressed.
     """
-    from rl_insight.exchange.exporting.exporter import WRITERS, export_run
-    from rl_insight.exchange.exporting.rows import Selection, has_rows
-    from rl_insight.store import queries
+    import msgspec
+
+    from rl_insight.exchange.exporting.exporter import WRITERS, check_selection, export_run
+    from rl_insight.exchange.exporting.rows import Selection
 
     if file_format not in WRITERS:
         raise ConfigError(f"format {file_format!r} is unknown: it must be one of {', '.join(WRITERS)}.")
     selection = Selection(start_ns=moment_ns(start), end_ns=moment_ns(end), step=step, session_id=session, lane=lane)
-    with opened_run(data_dir, run) as store:
-        with store.reader() as cursor:
-            run_id = queries.summary(cursor).run_id
-            if selection != Selection() and not has_rows(cursor, selection):
-                raise InsightError(f"nothing was written: no spans, events or logs of {run_id} match these conditions.")
-        with working(f"writing {run_id} as {file_format}"):
+    server = server_with(data_dir, run)
+    if server is not None:
+        conditions = {"run": run_id_of(data_dir, run), "format": file_format, **msgspec.structs.asdict(selection)}
+        written = _fetch(server, conditions, output)
+    else:
+        with opened_run(data_dir, run) as store, working(f"writing {output.name}"):
+            with store.reader() as cursor:
+                check_selection(cursor, selection)
             written = export_run(store, file_format, output, selection)
     say(f"Wrote {counted(written, 'record')} to {output}.")
+
+
+def _fetch(server: Server, conditions: dict[str, Any], output: Path) -> int:
+    """Have the server write the export, so that the run stays where it is; returns how many records it has."""
+    import zipfile
+
+    from rl_insight.exchange.exporting.exporter import DIRECTORIES
+    from rl_insight.exchange.exporting.writers.output import output_directory, output_file
+    from rl_insight.server.routes.exports import RECORDS_HEADER
+
+    transfer = RunTransfer(server, LONG_TIMEOUT_S)
+    try:
+        with working(f"waiting for the export of {conditions['run']}") as progress:
+            if conditions["format"] in DIRECTORIES:
+                with output_directory(output) as directory, tempfile.TemporaryFile(dir=output.parent) as archive:
+                    headers = transfer.download(_PATH, conditions, archive, progress)
+                    with zipfile.ZipFile(archive) as packed:
+                        packed.extractall(directory)
+            else:
+                conditions["gzip"] = "true" if output.suffix == ".gz" else None
+                with output_file(output, is_packed=True) as stream:
+                    headers = transfer.download(_PATH, conditions, stream, progress)
+    finally:
+        transfer.close()
+    return int(headers[RECORDS_HEADER])
 
 
 def moment_ns(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""How commands get at a run: they ask its server, or its file; only exports and reports copy it."""
+"""How commands get at a run: they ask its server, or open its file; none copies it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.destinations import Destination
+    from rl_insight.reader.places import Server
     from rl_insight.reader.sources import RunSource
     from rl_insight.store import RunDirectory, RunStore
     from rl_insight.store.queries import Scope
+    from rl_insight.store.read_only import ReadOnlyRun
 
 DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 Run = Annotated[
@@ -64,41 +66,46 @@ def destination(data_dir: str | None) -> Iterator[Destination]:
         connection.close()
 
 
+def server_with(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Server | None:
+    """Return the server that has the run a command means; None when the command opens a file itself."""
+    from rl_insight.reader.opening import is_run_file
+
+    return None if paths or is_run_file(run) else running_record(data_dir)
+
+
 @contextmanager
-def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunStore]:
-    """Lend a run: of the data directory, of the server, or made for the moment from files.
+def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunStore | ReadOnlyRun]:
+    """Lend a run file: one of the data directory, on which no server runs, or any other, or one made from files.
 
     Raises:
         InsightError: there is no such run.
         ConfigError: a run and files were given.
     """
-    from rl_insight.store import RunStore
+    from rl_insight.reader.opening import is_run_file
+    from rl_insight.store.read_only import open_run_file
 
     if paths and run is not None:
         raise ConfigError("give either --run or files, not both.")
     missing = next((path for path in paths if not path.exists()), None)
     if missing is not None:
         raise InsightError(f"there is no file or directory {missing}. A run is chosen by its name with --run.")
-    with tempfile.TemporaryDirectory(prefix="rl-insight-") as work:
-        if paths:
-            with _imported(Path(work), paths) as store:
-                yield store
-            return
-        record = running_record(data_dir)
-        run_id = run_id_of(data_dir, run)
-        if record is None:
-            with local_runs(data_dir) as runs, runs.open(run_id) as store:
-                yield store
-            return
-        connection = RunTransfer(record)
-        try:
-            copy = Path(work) / "run.duckdb"
-            with working(f"copying {run_id} from {record.url}") as progress:
-                connection.download_run(run_id, copy, progress)
-        finally:
-            connection.close()
-        with RunStore(copy, min_free_bytes=0) as store:
-            yield store
+    if len(paths) == 1 and is_run_file(str(paths[0])):
+        run, paths = str(paths[0]), ()
+    if paths:
+        with tempfile.TemporaryDirectory(prefix="rl-insight-") as work, _imported(Path(work), paths) as made:
+            yield made
+        return
+    path = Path(run or "").expanduser() if is_run_file(run) else _file_of(data_dir, run_id_of(data_dir, run))
+    store = open_run_file(path)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _file_of(data_dir: str | None, run_id: str) -> Path:
+    with local_runs(data_dir) as runs:
+        return runs.file_of(run_id)
 
 
 @contextmanager
@@ -140,7 +147,7 @@ def run_id_of(data_dir: str | None, run: str | None) -> str:
 
 @contextmanager
 def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
-    """Import files into a run that lives as long as the block."""
+    """Import files into a run that exists as long as the block."""
     from rl_insight.exchange.importing.destinations import StoreDestination
     from rl_insight.exchange.importing.formats import default_run
     from rl_insight.exchange.importing.importer import Importer
@@ -150,8 +157,9 @@ def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
     try:
         run_id = default_run(paths[0])
         importer = Importer(StoreDestination(runs), data_dir=work, run_id=run_id)
-        for path in paths:
-            importer.add(path)
+        with working(f"reading {', '.join(path.name for path in paths[:3])}"):
+            for path in paths:
+                importer.add(path)
         if not importer.summary().records:
             raise InsightError(f"there is nothing to show in {', '.join(map(str, paths))}.")
         with runs.open(run_id) as store:

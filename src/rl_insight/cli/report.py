@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rl_insight.cli.console import say, working
-from rl_insight.cli.opening import DataDir, Run, ScopeOption, opened_run, scope_of, scope_text
-from rl_insight.errors import InsightError
+from rl_insight.cli.opening import DataDir, Run, ScopeOption, opened_run, run_id_of, scope_of, server_with
+from rl_insight.cli.transfer import LONG_TIMEOUT_S, RunTransfer
+
+if TYPE_CHECKING:
+    from rl_insight.reader.places import Server
+    from rl_insight.store.queries import Scope
 
 
 def report(
@@ -23,15 +27,28 @@ def report(
 
     Hotspots, timeline and sessions are of the scope; what is shown step by step is of all steps.
     """
-    from rl_insight.exchange.report import write_report
-    from rl_insight.store import queries
+    from rl_insight.exchange.report import check_scope, write_report
 
     chosen = scope_of(scope)
-    with opened_run(data_dir, run, paths or ()) as store:
-        with store.reader() as cursor:
-            run_id = queries.summary(cursor).run_id
-            if chosen.step is not None and not queries.hotspots(cursor, chosen, limit=1):
-                raise InsightError(f"nothing was written: there are no spans in {scope_text(chosen, run_id)}.")
-        with working(f"writing the report of {run_id}"):
+    server = server_with(data_dir, run, paths or ())
+    if server is not None:
+        _fetch(server, run_id_of(data_dir, run), output, chosen)
+    else:
+        with opened_run(data_dir, run, paths or ()) as store, working("writing the report"):
+            with store.reader() as cursor:
+                check_scope(cursor, chosen)
             write_report(store, output, chosen)
     say(f"Wrote {output} ({output.stat().st_size / 1e6:.1f} MB).")
+
+
+def _fetch(server: Server, run_id: str, output: Path, scope: Scope) -> None:
+    """Have the server write the report, so that the run stays where it is."""
+    from rl_insight.exchange.exporting.writers.output import output_file
+
+    conditions = {"run": run_id, "step": scope.step, "last_steps": scope.last_steps}
+    transfer = RunTransfer(server, LONG_TIMEOUT_S)
+    try:
+        with working(f"waiting for the report of {run_id}") as progress, output_file(output, is_packed=True) as stream:
+            transfer.download("/api/v1/report", conditions, stream, progress)
+    finally:
+        transfer.close()

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import typer
 
 from rl_insight.cli.client import call
-from rl_insight.cli.console import say, say_json
-from rl_insight.cli.opening import AsJson, DataDir, opened_run
-from rl_insight.cli.place import running_record
+from rl_insight.cli.completion import complete_run
+from rl_insight.cli.console import say, say_json, working
+from rl_insight.cli.opening import AsJson, DataDir, opened_run, run_id_of, server_with
 
 if TYPE_CHECKING:
     from rl_insight.reader.places import Server
@@ -22,7 +22,9 @@ _LOOK_AGAIN_S = 0.5
 
 
 def stacks(
-    run: Annotated[str | None, typer.Argument(help="The run; default the run written last.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(help="The run; default the run that began last.", autocompletion=complete_run)
+    ] = None,
     wait: Annotated[float, typer.Option(help="How long to wait for answers, in seconds.", min=0, max=600)] = 10.0,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -30,12 +32,13 @@ def stacks(
     """Ask the live processes of a run for their stacks and show them; without a server, show those in the run."""
     from rl_insight.store import queries
 
-    record = running_record(data_dir)
-    if record is None:
+    server = server_with(data_dir, run)
+    if server is None:
         with opened_run(data_dir, run) as store, store.reader() as cursor:
             found = queries.group_stacks(queries.read_stacks(cursor))
     else:
-        found = _ask(record, run, wait)
+        with working("waiting for the processes to answer"):
+            found = _ask(server, run_id_of(data_dir, run), wait)
     if as_json:
         say_json(found)
     elif not found:
@@ -44,18 +47,18 @@ def stacks(
         _say(found)
 
 
-def _ask(record: Server, run: str | None, wait_s: float) -> list[StackGroup]:
+def _ask(server: Server, run_id: str, wait_s: float) -> list[StackGroup]:
     """Ask, and wait until as many processes have answered as were asked."""
     import msgspec
 
     from rl_insight.store.queries import StackGroup
 
-    path = "/api/v1/stacks" + ("" if run is None else f"?run={quote(run, safe='')}")
+    path = f"/api/v1/stacks?run={quote(run_id, safe='')}"
     since_ns = time.time_ns()
-    asked = call(record, "POST", path)["asked"]
+    asked = call(server, "POST", path)["asked"]
     deadline = time.monotonic() + wait_s
     while True:
-        found = msgspec.convert(call(record, "GET", path), type=list[StackGroup])
+        found = msgspec.convert(call(server, "GET", path), type=list[StackGroup])
         new = sum(one.time_ns >= since_ns for group in found for one in group.processes)
         if new >= asked or time.monotonic() > deadline:
             return found

@@ -1,12 +1,12 @@
-"""Bytes to and from the running server: frames, and whole run files."""
+"""Bytes to and from the running server: frames, run files, exports and reports."""
 
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rl_insight.exchange.importing.destinations import ServerAnswer
 
 _TIMEOUT_S = 120.0
+LONG_TIMEOUT_S = 3600.0
+"""For what a server has to compute before it can answer."""
 _COPY_BYTES = 1024 * 1024
 _RUN_PATH = "/api/v1/runs/file"
 
@@ -25,10 +27,10 @@ Progress = Callable[[int, int | None], None]
 
 
 class RunTransfer:
-    """Frames and run files over one connection to the server."""
+    """Frames and files over one connection to the server."""
 
-    def __init__(self, server: ServerAddress) -> None:
-        self._connection = connect(server, _TIMEOUT_S)
+    def __init__(self, server: ServerAddress, timeout_s: float = _TIMEOUT_S) -> None:
+        self._connection = connect(server, timeout_s)
 
     def post_frames(self, body: bytes) -> ServerAnswer:
         """Post frames to the ingest route.
@@ -49,20 +51,38 @@ class RunTransfer:
             )
 
     def download_run(self, run_id: str, target: Path, progress: Progress = lambda _done, _total: None) -> None:
-        """Write a consistent copy of a run's file; `progress` is called with the bytes done and those in all.
+        """Write a consistent copy of a run's file.
 
         Raises:
             InsightError: there is no such run, or the server cannot be reached.
         """
-        with self._connection.ask("GET", f"{_RUN_PATH}?run={quote(run_id, safe='')}") as response:
+        with target.open("wb") as stream:
+            self.download(_RUN_PATH, {"run": run_id}, stream, progress)
+
+    def download(
+        self,
+        path: str,
+        conditions: Mapping[str, Any],
+        stream: BinaryIO,
+        progress: Progress = lambda _done, _total: None,
+    ) -> Mapping[str, str]:
+        """Write what a route sends; returns its headers.
+
+        `progress` is called with the bytes done and those in all; conditions that are None are left out.
+
+        Raises:
+            InsightError: the server refused, or cannot be reached.
+        """
+        query = urlencode({name: value for name, value in conditions.items() if value is not None})
+        with self._connection.ask("GET", f"{path}?{query}") as response:
             if response.status != 200:
                 raise InsightError(_error(response))
             total, done = response.length, 0
-            with target.open("wb") as stream:
-                while part := response.read(_COPY_BYTES):
-                    stream.write(part)
-                    done += len(part)
-                    progress(done, total)
+            while part := response.read(_COPY_BYTES):
+                stream.write(part)
+                done += len(part)
+                progress(done, total)
+            return dict(response.headers.items())
 
     def upload_run(self, source: Path) -> dict[str, Any]:
         """Give the server a run file; returns what it says about the run.

@@ -7,3 +7,7 @@ from rl_insight.errors import InsightError
 
 class ExchangeError(InsightError):
     """A file cannot be read or written as asked; the message says why."""
+
+
+class NothingSelectedError(ExchangeError):
+    """Nothing of a run fits the conditions; the message names the run."""

@@ -64,10 +64,7 @@ def open_run(
     text = None if name is None else str(name)
     if text is not None and split_http_url(text) is not None:
         return _open_address(text, token)
-    place = find_place(server, token, data_dir)
-    if text is not None and text.endswith(_FILE_ENDING):
-        return Run(FileSource(Path(text).expanduser()))
-    return Run(open_source(place, text))
+    return Run(open_source(find_place(server, token, data_dir), text))
 
 
 def _open_address(address: str, token: str | None) -> Run:
@@ -80,11 +77,14 @@ def _open_address(address: str, token: str | None) -> Run:
 
 
 def open_source(place: Place, name: str | None) -> RunSource:
-    """Return the answers about the run that a name means.
+    """Return the answers about the run that a name means, or about a run file, wherever it is.
 
     Raises:
         NoSuchRunError: there is no such run, or several fit.
+        RunNotFoundError: there is no such file.
     """
+    if is_run_file(name):
+        return FileSource(Path(name or "").expanduser())
     if isinstance(place, Server):
         client = ServerClient(place)
         try:
@@ -99,6 +99,11 @@ def open_source(place: Place, name: str | None) -> RunSource:
     finally:
         directory.close()
     return FileSource(path, run_id)
+
+
+def is_run_file(name: str | None) -> bool:
+    """Return whether a name is the path of a run file."""
+    return name is not None and name.endswith(_FILE_ENDING)
 
 
 def list_runs(place: Place) -> list[Row]:
@@ -131,4 +136,4 @@ def _rows(directory: RunDirectory) -> list[Row]:
     return found
 
 
-__all__ = ["NoSuchRunError", "list_runs", "open_run", "open_source", "runs"]
+__all__ = ["NoSuchRunError", "is_run_file", "list_runs", "open_run", "open_source", "runs"]

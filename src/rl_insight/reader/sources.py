@@ -143,15 +143,6 @@ class FileSource(StoreSource):
     """
 
     def __init__(self, path: Path, run_id: str | None = None) -> None:
-        super().__init__(_open_file(Path(path)), run_id)
+        from rl_insight.store.read_only import open_run_file
 
-
-def _open_file(path: Path) -> ReadOnlyRun | RunStore:
-    from rl_insight.store import RunStore
-    from rl_insight.store.errors import StoreVersionError
-    from rl_insight.store.read_only import ReadOnlyRun
-
-    try:
-        return ReadOnlyRun(path)
-    except StoreVersionError:
-        return RunStore(path)  # says itself when the file is of a newer version
+        super().__init__(open_run_file(Path(path)), run_id)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
+from rl_insight.exchange.errors import NothingSelectedError
 from rl_insight.server.http.answers import add_components
 from rl_insight.server.http.body_guard import BodyGuard
 from rl_insight.server.http.direct import DirectRoutes, Endpoint
@@ -41,6 +42,7 @@ _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (RunNotFoundError, 404),
     (QueryError, 400),
     (ConfigError, 400),
+    (NothingSelectedError, 400),
     (StoreBusyError, 409),
     (StoreOverloadedError, 429),
     (StoreFullError, 507),

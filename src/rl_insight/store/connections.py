@@ -29,10 +29,15 @@ def safe_settings(*, memory_limit: str, threads: int) -> dict[str, str | bool | 
 
 
 def lock_settings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Keep SQL from reading Python variables, and from changing the settings."""
-    connection.execute("SET python_enable_replacements = false")
+    """Keep SQL from reading Python variables, and from changing the settings.
+
+    A second connection of this process to the same file shares the settings of the first one, which has locked them.
+    """
     connection.execute(_NO_PROGRESS_BAR)
-    connection.execute("SET lock_configuration = true")
+    ((is_locked,),) = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
+    if not is_locked:
+        connection.execute("SET python_enable_replacements = false")
+        connection.execute("SET lock_configuration = true")
 
 
 @contextmanager

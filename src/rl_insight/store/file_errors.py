@@ -19,6 +19,7 @@ from rl_insight.store.errors import (
 )
 
 _SPARE_DESCRIPTORS = 8
+_FILE_HEADER_BYTES = 3 * 4096
 _TOO_MANY_FILES = (
     "cannot open {path}: this process has too many files and connections open. "
     "Raise its limit of open files (ulimit -n), or close connections."
@@ -35,6 +36,17 @@ def check_exists(path: Path) -> None:
     """
     if not path.is_file():
         raise RunNotFoundError(f"there is no run file {path}. Check the path; none was created.")
+
+
+def check_whole(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Refuse an open file that is shorter than it says.
+
+    Raises:
+        StoreCorruptError: it was cut short.
+    """
+    ((blocks, size),) = connection.execute("SELECT used_blocks, block_size FROM pragma_database_size()").fetchall()
+    if path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
+        raise StoreCorruptError(f"cannot open {path}: the file was cut short, as by a copy that did not end.")
 
 
 def check_descriptors(path: Path) -> None:

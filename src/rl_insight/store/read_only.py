@@ -10,7 +10,8 @@ import duckdb
 
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreVersionError
-from rl_insight.store.file_errors import check_descriptors, check_exists, translated
+from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
+from rl_insight.store.run_store import RunStore
 from rl_insight.store.tables import is_current
 
 
@@ -40,6 +41,7 @@ class ReadOnlyRun:
 
     def _prepare(self) -> None:
         lock_settings(self._connection)
+        check_whole(self._connection, self.path)
         if not is_current(self._connection):
             raise StoreVersionError(f"the run file {self.path} was written by an older version of rl-insight.")
 
@@ -52,3 +54,16 @@ class ReadOnlyRun:
     def close(self) -> None:
         """Close the file; idempotent."""
         self._connection.close()
+
+
+def open_run_file(path: Path) -> ReadOnlyRun | RunStore:
+    """Open a run file for reading only; one of an older version is brought up to date first.
+
+    Raises:
+        RunNotFoundError: there is no such file.
+        StoreError: it cannot be opened; the message says why.
+    """
+    try:
+        return ReadOnlyRun(path)
+    except StoreVersionError:
+        return RunStore(path)  # says itself when the file is of a newer version

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -15,7 +17,9 @@ from rl_insight.intake import silence_ns
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
 
 if TYPE_CHECKING:
-    from rl_insight.store.run_store import RunStore
+    import duckdb
+
+logger = logging.getLogger(__name__)
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 SUFFIX = ".duckdb"
@@ -23,6 +27,13 @@ SCRAPED_RUN = "targets"
 """Where earlier versions stored the metrics of targets that belong to no training; it is never the latest run."""
 
 RunState = Literal["running", "silent", "ended"]
+
+
+class Readable(Protocol):
+    """A run file that is open, for reading alone or for writing too."""
+
+    def reader(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """Lend a cursor."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +90,23 @@ def measure(path: Path) -> tuple[int, float]:
     return size, modified
 
 
+def move_aside(path: Path, reason: str) -> Path | None:
+    """Give a damaged file another name; returns its new place, or None if it was not there."""
+    if not path.exists():
+        return None
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    target = path.with_name(f"{path.name}.corrupt-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+    path.rename(target)
+    with suppress(FileNotFoundError):
+        wal_of(path).rename(wal_of(target))
+    logger.error("set the run file %s aside as %s: %s", path, target.name, reason)
+    return target
+
+
 _INFO = "SELECT count(*), min(first_seen_ns), max(last_seen_ns) FROM processes"
 # Engines and exporters outlive the training: a scrape target counts only where a run has nothing else.
 _UNENDED = """
@@ -102,27 +130,39 @@ class KnownRun(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self.info, state="running" if now_ns <= self.silent_from_ns else "silent")
 
 
-def read_info(store: RunStore, shown: RunInfo, run_id: str) -> KnownRun:
-    """Return `shown` with what the file says about its run; `run_id` is for a file that no process has written to."""
-    from rl_insight.store.queries.summary import summary  # queries know stores, which know their files
+def read_info(store: Readable, shown: RunInfo, run_id: str, earlier: KnownRun | None = None) -> KnownRun:
+    """Return `shown` with what the file says about its run; `run_id` is for a file that no process has written to.
 
+    With what it said `earlier`, its records are not gone through again: times and steps are as they were then.
+    """
     with store.reader() as cursor:
         ((processes, first_seen, last_seen),) = cursor.execute(_INFO).fetchall()
         unended = cursor.execute(_UNENDED, {"target": TARGET_PROCESS_PREFIX}).fetchall()
-        found = summary(cursor)
+        recorded = _recorded(cursor, shown, run_id if not processes else None) if earlier is None else earlier.info
     info = msgspec.structs.replace(
-        shown,
-        run_id=found.run_id if processes else run_id,
-        project=found.project,
-        experiment_name=found.experiment_name,
+        recorded,
+        size_bytes=shown.size_bytes,
+        modified_s=shown.modified_s,
         processes=processes,
-        started_ns=found.start_ns,
-        ended_ns=found.end_ns,
         first_seen_ns=first_seen,
         last_seen_ns=last_seen,
-        last_step=found.last_step,
     )
     return KnownRun(info, max((seen_ns + silence_ns(heartbeat_s) for seen_ns, heartbeat_s in unended), default=None))
+
+
+def _recorded(cursor: duckdb.DuckDBPyConnection, shown: RunInfo, run_id: str | None) -> RunInfo:
+    from rl_insight.store.queries.summary import summary  # queries know stores, which know their files
+
+    found = summary(cursor)
+    return msgspec.structs.replace(
+        shown,
+        run_id=found.run_id if run_id is None else run_id,
+        project=found.project,
+        experiment_name=found.experiment_name,
+        started_ns=found.start_ns,
+        ended_ns=found.end_ns,
+        last_step=found.last_step,
+    )
 
 
 def by_beginning(runs: Iterable[RunInfo]) -> list[RunInfo]:

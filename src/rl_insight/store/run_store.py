@@ -18,8 +18,8 @@ from rl_insight.schema import Batch
 from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog, arriving
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
-from rl_insight.store.errors import StoreCorruptError, StoreError, StoreFullError
-from rl_insight.store.file_errors import check_descriptors, check_exists, translated
+from rl_insight.store.errors import StoreError, StoreFullError
+from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
 from rl_insight.store.gathered import Part, gather
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.run_files import measure, wal_of
@@ -36,7 +36,6 @@ _DATA_TABLES = {
     "histograms": "histogram_data",
 }
 _WIDE_TABLES = frozenset({"event_data", "log_data"})
-_FILE_HEADER_BYTES = 3 * 4096
 _MERGED_FILE_BYTES = 16 * 1024 * 1024
 _MERGED_ROW_BYTES = 512
 """A checkpoint merges neighboring row groups up to 122,880 rows, which takes it 10 s per GB of text. Past the first of
@@ -104,9 +103,7 @@ class RunStore:
     def _prepare(self) -> None:
         connection = self._connection
         lock_settings(connection)
-        ((blocks, size),) = connection.execute("SELECT used_blocks, block_size FROM pragma_database_size()").fetchall()
-        if self.path.stat().st_size < blocks * size + _FILE_HEADER_BYTES:
-            raise StoreCorruptError(f"cannot open {self.path}: the file was cut short, as by a copy that did not end.")
+        check_whole(connection, self.path)
         migrate(connection)
         self._load()
 

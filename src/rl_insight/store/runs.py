@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -23,10 +23,17 @@ from rl_insight.store.errors import (
     StoreError,
     StoreVersionError,
 )
-from rl_insight.store.run_files import SUFFIX, KnownRun, RunInfo, by_beginning, file_name, measure, read_info, wal_of
+from rl_insight.store.read_only import open_run_file
+from rl_insight.store.run_files import SUFFIX, KnownRun, RunInfo, by_beginning, file_name, move_aside, read_info, wal_of
+from rl_insight.store.run_index import RunIndex
 from rl_insight.store.run_store import RunStore
 
 logger = logging.getLogger(__name__)
+
+_LARGE_BYTES = 32 * 1024 * 1024
+_CHEAP = 20.0
+"""How much longer than it took the reading of a large open file is good enough: it takes 5% of a core at most."""
+_MAX_RECENT_S = 10.0
 
 
 class _Handle:
@@ -75,7 +82,7 @@ class RunDirectory:
         self._min_free_bytes = min_free_bytes
         self._lock = threading.RLock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
-        self._known: dict[str, tuple[tuple[int, int], KnownRun]] = {}
+        self._index = RunIndex(self.path)
         self._closed = False
 
     def file_of(self, run_id: str) -> Path:
@@ -198,28 +205,14 @@ class RunDirectory:
             return self._move_aside(path, reason)
 
     def _move_aside(self, path: Path, reason: str) -> Path | None:
-        self._known.pop(path.name, None)
-        if not path.exists():
-            return None
-        stamp = time.strftime("%Y%m%dT%H%M%S")
-        target = path.with_name(f"{path.name}.corrupt-{stamp}")
-        number = 1
-        while target.exists():
-            number += 1
-            target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
-        path.rename(target)
-        with suppress(FileNotFoundError):
-            wal_of(path).rename(wal_of(target))
-        logger.error("set the run file %s aside as %s: %s", path, target.name, reason)
-        return target
+        self._index.drop(path.name)
+        return move_aside(path, reason)
 
     def list_runs(self) -> list[RunInfo]:
         """Return all runs, the one that began last first; damaged files are set aside on the way."""
-        found = []
-        for path in sorted(self.path.glob(f"*{SUFFIX}")):
-            info = self._info(path)
-            if info is not None:
-                found.append(info)
+        found = [info for path in sorted(self.path.glob(f"*{SUFFIX}")) if (info := self._info(path)) is not None]
+        with self._lock:
+            self._index.save({info.file for info in found})
         return by_beginning(found)
 
     def get(self, run_id: str) -> RunInfo:
@@ -228,44 +221,47 @@ class RunDirectory:
         Raises:
             RunNotFoundError: there is no such run.
         """
-        path = self.file_of(run_id)
-        info = self._info(path) if path.exists() else None
+        info = self._info(self.file_of(run_id))
         if info is None:
             raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
         return info
 
     def _info(self, path: Path) -> RunInfo | None:
+        with self._lock:
+            shown, known = self._index.look(path)
+        if shown is None or known is not None:
+            return known.at(time.time_ns()) if known is not None else None
         try:
-            size, modified = measure(path)
-        except FileNotFoundError:
-            return None
-        stamp = (size, int(modified * 1000))
-        known = self._known.get(path.name)
-        if known is not None and known[0] == stamp:
-            return known[1].at(time.time_ns())
-        shown = RunInfo(
-            run_id=known[1].info.run_id if known else path.name.removesuffix(SUFFIX),
-            file=path.name,
-            size_bytes=size,
-            modified_s=modified,
-        )
-        try:
-            described = self._describe(path, shown)
+            return self._describe(path, shown).at(time.time_ns())
         except (StoreCorruptError, RunNotFoundError) as error:
             self._move_aside(path, str(error))  # nothing is left to move when the run was deleted meanwhile
             return None
         except (StoreBusyError, StoreVersionError) as error:
             return msgspec.structs.replace(shown, problem=str(error))
-        self._known[path.name] = (stamp, described)
-        return described.at(time.time_ns())
 
     def _describe(self, path: Path, shown: RunInfo) -> KnownRun:
+        """Ask a file; one that is open is not asked for its counts more often than that is cheap."""
         with self._lock:
-            for run_id, handle in self._handles.items():
-                if file_name(run_id) == path.name and not handle.store.broken:
-                    return read_info(handle.store, shown, run_id)
-            with self._store(path) as store:
-                return read_info(store, shown, shown.run_id)
+            run_id = next((one for one in self._handles if file_name(one) == path.name), None)
+            if run_id is None or self._handles[run_id].store.broken:
+                with closing(open_run_file(path)) as store:
+                    described = read_info(store, shown, shown.run_id)
+                self._index.put(shown, described)
+                return described
+            handle = self._handles[run_id]
+            handle.leases += 1
+            earlier = self._index.recent(path.name)
+        began = time.monotonic()
+        try:
+            described = read_info(handle.store, shown, run_id, earlier)
+        finally:
+            self._release(run_id, handle)
+        if earlier is None:
+            took_s = time.monotonic() - began if shown.size_bytes > _LARGE_BYTES else 0.0
+            recent_s = min(_CHEAP * took_s, _MAX_RECENT_S)
+            with self._lock:
+                self._index.put(shown, described, recent_s=recent_s, is_open=True)
+        return described
 
     def delete(self, run_id: str) -> None:
         """Delete a run's file.
@@ -282,7 +278,7 @@ class RunDirectory:
             if handle is not None and handle.leases:
                 raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a moment.")
             self._drop(run_id)
-            self._known.pop(path.name, None)
+            self._index.drop(path.name)
             path.unlink()
             wal_of(path).unlink(missing_ok=True)
 
@@ -368,20 +364,18 @@ class RunDirectory:
                 continue
             total -= info.size_bytes
             deleted.append(info.run_id)
-            logger.info(
-                "deleted run %s (%.1f MB): %s", info.run_id, info.size_bytes / 1e6, "age" if too_old else "size"
-            )
+            reason = "age" if too_old else "size"
+            logger.info("deleted run %s (%.1f MB): %s", info.run_id, info.size_bytes / 1e6, reason)
         return deleted
 
     def _delete_unused(self, run_id: str) -> bool:
         with self._lock:
             if run_id in self._handles:
                 return False
-            try:
+            with suppress(StoreError):
                 self.delete(run_id)
-            except StoreError:
-                return False
-            return True
+                return True
+            return False
 
     def close(self) -> None:
         """Close all files; idempotent. Files in use are closed when they are given back."""

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.exchange.errors import ExchangeError, NothingSelectedError
+from rl_insight.exchange.exporting.rows import Selection, has_rows
 from rl_insight.exchange.exporting.writers.chrome import write_chrome
 from rl_insight.exchange.exporting.writers.otlp import write_otlp
 from rl_insight.exchange.exporting.writers.records import write_frames, write_records
 from rl_insight.exchange.exporting.writers.tables import write_csv, write_parquet
-from rl_insight.store import RunStore
+from rl_insight.store import queries
 from rl_insight.store.queries import Cursor
+from rl_insight.store.run_files import Readable
 
 Writer = Callable[[Cursor, Path, Selection], int]
 
@@ -25,10 +26,25 @@ WRITERS: Final[dict[str, Writer]] = {
     "csv": write_csv,
     "parquet": write_parquet,
 }
-"""Each format and what writes it; `csv` and `parquet` make a directory with a file for each table."""
+"""Each format and what writes it."""
 
 
-def export_run(store: RunStore, file_format: str, path: Path, selection: Selection | None = None) -> int:
+DIRECTORIES: Final = frozenset({"csv", "parquet"})
+"""The formats that make a directory, with a file for each table."""
+
+
+def check_selection(cursor: Cursor, selection: Selection) -> None:
+    """Refuse conditions that nothing of a run fits.
+
+    Raises:
+        NothingSelectedError: nothing does.
+    """
+    if selection != Selection() and not has_rows(cursor, selection):
+        run_id = queries.summary(cursor).run_id
+        raise NothingSelectedError(f"nothing was written: no spans, events or logs of {run_id} match these conditions.")
+
+
+def export_run(store: Readable, file_format: str, path: Path, selection: Selection | None = None) -> int:
     """Write a run, or a part of it, to a file or directory; returns how many records.
 
     >>> export_run(store, "chrome", Path("trace.json.gz"), Selection(step=7))  # doctest: +SKIP

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 
 from rl_insight._version import __version__
+from rl_insight.exchange.errors import NothingSelectedError
 from rl_insight.exchange.report.metrics import metric_lines
 from rl_insight.exchange.report.model import VERSION, ReportDocument
 from rl_insight.exchange.report.sessions import session_report
 from rl_insight.exchange.report.spans import span_blocks, span_columns
-from rl_insight.store import RunStore, queries
+from rl_insight.store import queries
 from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, Step
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.usage_by_state import usage_of_run
+from rl_insight.store.run_files import Readable
 
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000
@@ -26,7 +28,18 @@ _MAX_EVENTS = 10_000
 _GROUPINGS: tuple[GroupBy, ...] = ("role", "lane", "name_role", "name_lane")
 
 
-def build_document(store: RunStore, scope: Scope | None = None) -> ReportDocument:
+def check_scope(cursor: Cursor, scope: Scope) -> None:
+    """Refuse a step that a run does not have.
+
+    Raises:
+        NothingSelectedError: it has no spans of the step.
+    """
+    if scope.step is not None and not queries.hotspots(cursor, scope, limit=1):
+        run_id = queries.summary(cursor).run_id
+        raise NothingSelectedError(f"nothing was written: there are no spans in step {scope.step} of {run_id}.")
+
+
+def build_document(store: Readable, scope: Scope | None = None) -> ReportDocument:
     """Return the data of a report.
 
     >>> build_document(store, Scope(last_steps=1)).hotspots[0].name  # doctest: +SKIP

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from rl_insight.server.routes import (
     analysis,
     clients,
+    exports,
     findings,
     hardware,
     health,
@@ -28,6 +29,7 @@ ROUTERS: tuple[APIRouter, ...] = tuple(
         runs,
         timeline,
         trace,
+        exports,
         analysis,
         findings,
         stacks,

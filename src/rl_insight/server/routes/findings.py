@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.diagnosis.run import sketch_coverage
-from rl_insight.diagnosis.settings import check_rule
+from rl_insight.diagnosis.run import Report, replay, sketch_coverage
+from rl_insight.diagnosis.settings import check_rule, make_settings
 from rl_insight.server.http.answers import RunParameter, answers, json_answer, latest_run, reading
+from rl_insight.server.http.made_files import turn
 from rl_insight.store import queries
 
 if TYPE_CHECKING:
@@ -37,6 +39,37 @@ def findings(
     """List what diagnosis found: open findings first, the most severe and latest first."""
     with reading(request, run) as cursor:
         return json_answer(queries.visible_findings(cursor, explained=explained, muted=muted))
+
+
+class Replay(BaseModel):
+    """Up to when, and how, a run is diagnosed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at_ns: int | None = Field(default=None, ge=0, lt=2**62)
+    at_step: int | None = Field(default=None, gt=-(2**62), lt=2**62)
+    only: list[str] | None = Field(default=None, max_length=1000)
+    """The rules whose findings are wanted; by default all."""
+    rules: dict[str, Any] | None = None
+    """Thresholds, as `diagnosis.rules` has them; by default those of the server."""
+
+
+@router.post("/replay", responses={**answers(Report), 429: {"description": "The server is busy: try again."}})
+def replay_run(request: Request, how: Replay, run: RunParameter = None) -> Response:
+    """Diagnose a run from its beginning, as it would have been diagnosed while it ran; nothing is stored.
+
+    Findings of muted rules are left out.
+    """
+    services: Services = request.app.state.services
+    rules = services.settings.diagnosis.rules if how.rules is None else how.rules
+    for name in how.only or ():
+        check_rule(name)
+    settings = make_settings(rules, None if how.only is None else frozenset(how.only))
+    with turn(), reading(request, run) as cursor:
+        found = replay(cursor, settings, at_ns=how.at_ns, at_step=how.at_step)
+        muted = set(queries.muted_rules(cursor))
+    heard = [finding for finding in found.findings if finding.rule not in muted]
+    return json_answer(Report(heard, found.coverage, found.as_of_ns, found.opened_ns))
 
 
 @router.get("/coverage", responses=answers(list[queries.Coverage]))

@@ -14,8 +14,10 @@ from rl_insight.exchange.errors import ExchangeError
 
 
 @contextmanager
-def output_file(path: Path) -> Iterator[BinaryIO]:
-    """Lend a stream whose content becomes the file when the block ends well; `.gz` compresses it.
+def output_file(path: Path, *, is_packed: bool = False) -> Iterator[BinaryIO]:
+    """Lend a stream whose content becomes the file when the block ends well.
+
+    A name that ends in `.gz` compresses it, unless what is written `is_packed` already.
 
     Raises:
         ExchangeError: the place cannot be written to.
@@ -24,7 +26,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as stream:
-            if path.suffix == ".gz":
+            if path.suffix == ".gz" and not is_packed:
                 with gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=3) as packed:
                     yield cast("BinaryIO", packed)
             else:
