@@ -21,6 +21,7 @@ from rl_insight.server.http.bodies import UnpackLimits
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.live import LiveNotes
 from rl_insight.server.metrics import SERVER
+from rl_insight.server.otlp.engine_requests import EngineRequests
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.scrape.scraper import Scraper
 from rl_insight.server.scrape.targets import TargetBook
@@ -86,7 +87,9 @@ class Services:
             self.runs, max_pending_bytes=settings.store.max_pending_bytes, on_commit=self._publish
         )
         self.ingest = Ingest(self.writer, self.collector, self.counters)
-        self.otlp = OtlpReceiver(self.ingest, self.counters, max_items=settings.max_request_items)
+        self.otlp = OtlpReceiver(
+            self.ingest, self.counters, EngineRequests(self.runs), max_items=settings.max_request_items
+        )
         self.targets = TargetBook(settings.directory / TARGETS_FILE)
         self.clients_file = settings.directory / CLIENTS_FILE
         self._clients_mirror = TargetMirror(self.targets.path, self.clients_file, CLIENTS_JOB_LABELS)

@@ -21,6 +21,7 @@ from rl_insight.schema import Batch, Process
 from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
+from rl_insight.server.otlp.engine_requests import ENGINE_SPAN, EngineRequests
 
 _MAX_SENDERS = 10_000
 _MAX_RECENT = 4096
@@ -113,8 +114,11 @@ class OtlpReceiver:
     is answered like the first and stored once.
     """
 
-    def __init__(self, ingest: Ingest, counters: ServerCounters, *, max_items: int) -> None:
+    def __init__(
+        self, ingest: Ingest, counters: ServerCounters, engine_requests: EngineRequests, *, max_items: int
+    ) -> None:
         self._ingest = ingest
+        self._engine_requests = engine_requests
         self._counters = counters
         self._max_items = max_items
         self._large = Lock()
@@ -138,6 +142,8 @@ class OtlpReceiver:
         # A row takes up to a kilobyte while it is converted: of the large requests only one is, at a time.
         with self._large if len(body) > _LARGE_BYTES else nullcontext():
             request = read_request(signal, body, is_json=is_json, max_items=self._max_items)
+            if signal is OtlpSignal.TRACES and ENGINE_SPAN in body:
+                self._engine_requests.assign(request)
             submission = self._convert(signal, request, len(body), peer, route)
         with self._lock:
             self._recent[digest] = (time.monotonic(), submission)

@@ -51,6 +51,7 @@ from rl_insight.store.queries.step_comparison import PhaseComparison, StepCompar
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
+from rl_insight.store.queries.trace_sessions import trace_sessions
 
 __all__ = [
     "Annotation",
@@ -138,6 +139,7 @@ __all__ = [
     "summary",
     "timeline",
     "top_findings",
+    "trace_sessions",
     "visible_findings",
     "write_coverage",
     "write_findings",
