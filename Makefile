@@ -67,9 +67,14 @@ $(STAMPS)/frameworks: pyproject.toml
 		accelerate datasets lightning pytest tensorboard transformers trl \
 		aiohttp cachetools codetiming fastapi hydra-core orjson ray tensordict uvicorn
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1
+	@# Engines without their CUDA libraries: enough to load their plug-ins. Where a wheel does not exist those tests are skipped.
+	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm==0.32.0 sglang==0.5.23 \
+		apache-tvm-ffi llguidance openai-harmony triton xgrammar
+	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check blake3 cbor2 cloudpickle diskcache einops gguf \
+		ipython openai partial-json-parser py-cpuinfo pybase64 pyzmq regex sentencepiece uvloop
 	@touch $@
 
-integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning, verl
+integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning, verl, vLLM
 	$(FRAMEWORKS)/bin/python -m pytest -W ignore tests/frameworks $(ARGS)
 
 soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests

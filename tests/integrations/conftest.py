@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import struct
+import sys
+import types
 
 import pytest
 
+from rl_insight.integrations import hooks
 from rl_insight.integrations.trackers import Tracker
 
 
@@ -55,3 +58,27 @@ def read_event_file():
         return found
 
     return read
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Make a module from source; it is gone after the test."""
+    made_here = []
+
+    def make(name, source):
+        made_here.append(name)
+        hooks._finder.patches.pop(name, None)
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            part = ".".join(parts[:depth])
+            made = types.ModuleType(part)
+            made.__path__ = []
+            monkeypatch.setitem(sys.modules, part, made)
+            if depth > 1:
+                setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], made)
+        exec(source, made.__dict__)
+        return made
+
+    yield make
+    for name in made_here:
+        hooks._finder.patches.pop(name, None)

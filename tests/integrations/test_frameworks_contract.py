@@ -15,30 +15,6 @@ import pytest
 from rl_insight.integrations import hooks, nemo_rl, openrlhf, prime_rl, slime
 
 
-@pytest.fixture
-def module(monkeypatch):
-    """Make a module from source; it is gone after the test."""
-    made_here = []
-
-    def make(name, source):
-        made_here.append(name)
-        hooks._finder.patches.pop(name, None)
-        parts = name.split(".")
-        for depth in range(1, len(parts) + 1):
-            part = ".".join(parts[:depth])
-            made = types.ModuleType(part)
-            made.__path__ = []
-            monkeypatch.setitem(sys.modules, part, made)
-            if depth > 1:
-                setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], made)
-        exec(source, made.__dict__)
-        return made
-
-    yield make
-    for name in made_here:
-        hooks._finder.patches.pop(name, None)
-
-
 def values(capture):
     capture.flush()
     return {(sample.metric, sample.step): sample.value for sample in capture.metrics}

@@ -106,24 +106,29 @@ def between(
     names: tuple[str, str],
     manager: Callable[[Mapping[str, Any]], AbstractContextManager[Any]],
     key: Callable[[Mapping[str, Any]], Any] = lambda call: id(call["self"]),
+    *,
+    in_any_thread: bool = False,
 ) -> None:
     """Keep a context manager open from the call of one method to the call of another, as a timer's start and stop.
 
-    The two calls belong together when they come from the same thread and have the same `key`.
+    The two calls belong together when they have the same `key` and, unless `in_any_thread`, come from the same thread.
 
     Raises:
         AttributeError: there is no such method.
     """
     opened: dict[Any, Any] = {}
 
+    def place(call: Mapping[str, Any]) -> Any:
+        return (0 if in_any_thread else threading.get_ident(), key(call))
+
     def begin(call: Mapping[str, Any]) -> None:
         end(call)
         made = manager(call)
         made.__enter__()
-        opened[threading.get_ident(), key(call)] = made
+        opened[place(call)] = made
 
     def end(call: Mapping[str, Any]) -> None:
-        made = opened.pop((threading.get_ident(), key(call)), None)
+        made = opened.pop(place(call), None)
         if made is not None:
             made.__exit__(None, None, None)
 

@@ -91,7 +91,7 @@ def _add_attributes(span: Any, session: FoundSession) -> None:
 
 
 def _move(request: Any, entry: Any, run_id: str, places: Any) -> None:
-    """Move spans to a resource of their own, which names the run."""
+    """Move spans to a separate resource, which names the run."""
     moved = request.resource_spans.add()
     moved.resource.CopyFrom(entry.resource)
     moved.resource.attributes.add(key=RUN_KEYS[0]).value.string_value = run_id
