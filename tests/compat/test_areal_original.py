@@ -10,19 +10,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.conftest import Programs
+
 PROGRAM = "areal_training.py"
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """What a training answered and wrote, by original and ours."""
-    from tests.compat.conftest import Programs
-
     programs = Programs(tmp_path_factory.mktemp("home"))
     found = {}
     for which in ("original", "ours"):
         folder = tmp_path_factory.mktemp(which)
         answers = programs.run(PROGRAM, which, folder, original="areal")
+        found[which] = (answers, folder / "logs" / getpass.getuser() / "math" / "trial0")
+    return found
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory):
+    """The same for calls that a trainer makes rarely."""
+    programs = Programs(tmp_path_factory.mktemp("home"))
+    found = {}
+    for which in ("original", "ours"):
+        folder = tmp_path_factory.mktemp(which)
+        answers = programs.run("areal_edges.py", which, folder, original="areal")
         found[which] = (answers, folder / "logs" / getpass.getuser() / "math" / "trial0")
     return found
 
@@ -33,6 +45,27 @@ def lines(path: Path) -> list[dict]:
 
 def test_every_call_answers_the_same(runs):
     assert runs["ours"][0] == runs["original"][0]
+
+
+def test_calls_that_are_rare_answer_the_same(edges):
+    assert edges["ours"][0] == edges["original"][0]
+
+
+def test_calls_that_are_rare_write_the_same(edges):
+    def shape(path):
+        found = []
+        for line in lines(path):
+            kept = {key: value for key, value in line.items() if not key.endswith(("ts", "_s", "id", "dur"))}
+            kept["phases"] = {name: len(phases) for name, phases in line.get("phases", {}).items()}
+            found.append(comparable(kept) if "ph" in kept else json.dumps(kept, sort_keys=True))
+        return Counter(found)
+
+    ours, theirs = (
+        {str(path.relative_to(folder)): shape(path) for path in folder.rglob("*.jsonl")}
+        for folder in (edges["ours"][1], edges["original"][1])
+    )
+    assert ours == theirs
+    assert len(ours) == 4
 
 
 def test_the_files_have_the_same_names(runs):

@@ -179,4 +179,4 @@ def test_nemo_rl_refuses_to_start_without_ray(monkeypatch):
 def test_the_same_nodes_give_the_same_values_as_skyrl(programs):
     theirs, ours = (programs.run("skyrl_monitor.py", which, original="skyrl") for which in ("original", "ours"))
     assert {key: pytest.approx(value) for key, value in theirs.items()} == ours
-    assert len(ours["values"]) == 8
+    assert len(ours["values"]) == 10

@@ -151,7 +151,15 @@ def test_verls_logger_works_unmodified_with_ours(server, engine, tmp_path):
     rows = "SELECT name, value FROM samples WHERE name LIKE '%mean' ORDER BY time_ns"
     eventually(lambda: server.sql(run, rows), [["critic_score_mean", 0.5], ["critic_score_mean", 1.0]])
     lanes = server.sql(run, "SELECT DISTINCT name, lane FROM spans ORDER BY name")
-    assert lanes == [["actor_update", "rank_3"], ["vllm_generate", "replica_0"]]
+    lane = "experiment=grpo/sample=3/session=0/traj=0"
+    assert lanes == [
+        ["actor_update", "rank_3"], ["agent_session", lane], ["gateway_generation", lane],
+        ["vllm_generate", "replica_0"],
+    ]  # fmt: skip
+    (session,) = server.get(f"/api/v1/sessions?run={run}")["sessions"]
+    assert (session["status"], session["step"], list(session["phases"])) == ("accepted", 2, ["gateway_generation"])
+    jobs = lambda: sorted(target["job_name"] for target in server.targets())
+    eventually(jobs, ["transfer_queue", "vllm"])
     assert names_of(server, run) == ("math", "grpo")
     eventually(lambda: {target["run_id"] for target in server.targets()}, {run})
     engines = "SELECT DISTINCT value FROM samples WHERE name = 'vllm_num_requests_running'"

@@ -18,27 +18,45 @@ ray_node_mem_used{} 3221225472
 """
 
 
+UNNUMBERED = "ray_node_gpus_utilization 90\nray_node_mem_used 1073741824\n"
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(PAGE.encode())
+        self.wfile.write(self.server.page.encode())
 
     def log_message(self, *_args):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-node = {
-    "NodeID": "aa",
-    "Alive": True,
-    "NodeManagerAddress": "127.0.0.1",
-    "NodeManagerHostname": "gpu-1",
-    "MetricsExportPort": server.server_address[1],
-    "Resources": {"node:__internal_head__": 1.0},
-}
-stubs.module("ray", nodes=lambda: [node], is_initialized=lambda: True)
+def serve(page):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.page = page
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
+def node(name, port, *, alive=True, **resources):
+    return {
+        "NodeID": name,
+        "Alive": alive,
+        "NodeManagerAddress": "127.0.0.1",
+        "NodeManagerHostname": name,
+        "MetricsExportPort": port,
+        "Resources": resources,
+    }
+
+
+nodes = [
+    node("aa", serve(PAGE), **{"node:__internal_head__": 1.0}),
+    node("bb", 9),  # nothing listens there
+    node("cc", serve(UNNUMBERED)),
+    node("dd", serve(PAGE), alive=False),
+    node("ee", serve("unrelated 1\n")),
+]
+stubs.module("ray", nodes=lambda: nodes, is_initialized=lambda: True)
 
 if sys.argv[1] == "original":
     for name in ("skyrl", "skyrl.train", "skyrl.train.utils"):

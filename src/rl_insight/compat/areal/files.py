@@ -124,6 +124,9 @@ class ArealFiles(BatchFiles):
         record.update(self._identity)
         if error is not None:
             record["error"] = error
+        if counters := record.pop("counters", None):
+            counted = {name: count for name, count in counters.items() if count}
+            record |= {"counters": counted} if counted else {}
         for phases in record.get("phases", {}).values():
             for phase in phases:
                 phase.setdefault("end_ts", None)
