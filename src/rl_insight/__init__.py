@@ -43,6 +43,7 @@ phase = _monitor.phase
 task = _monitor.task
 current_session = _monitor.current_session
 
+record_config = _monitor.record_config
 set_step = _monitor.set_step
 step = _monitor.step
 inject = _monitor.inject
@@ -72,6 +73,7 @@ __all__ = [
     "monitor_hardware",
     "open_run",
     "phase",
+    "record_config",
     "run_url",
     "runs",
     "session",

@@ -75,7 +75,8 @@ class Monitor(Producer):
             project: The project; give it together with `experiment_name`, or leave out both. A mapping in this place
                 is taken as `config`, as older versions had it.
             experiment_name: The experiment.
-            config: A mapping, a dataclass, an OmegaConf `DictConfig`, or the path of a YAML file.
+            config: RL-Insight's settings: a mapping, a dataclass, an OmegaConf `DictConfig`, or the path of a YAML
+                file. Its `run_config` is the configuration of the run, recorded as by `record_config`.
             run_id: The run; the same in all its processes. One is made when it is left out.
             role: What this process does: `trainer`, `rollout`, ...
             rank: Its number within the role.
@@ -112,7 +113,11 @@ class Monitor(Producer):
                 run_id = startup.run_of_parent(settings, os.environ.get(INHERIT_VARIABLE))
                 settings = replace(settings, run_id=run_id, announce=settings.announce and run_id is None)
             if settings.enabled:
+                # Recorded once: children and workers, which inherit the settings, do not repeat it.
+                recorded, settings = settings.run_config, replace(settings, run_config={})
                 self._begin(settings)
+                if recorded:
+                    self.record_config(recorded)
                 self._announce(settings)
 
     def _warn_of_second_init(self, **arguments: Any) -> None:

@@ -12,7 +12,7 @@ from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
-from rl_insight.recorder.session_producer import SessionProducer
+from rl_insight.recorder.run_config import ConfigProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
 
 
-class Producer(SessionProducer):
+class Producer(ConfigProducer):
     """Records metrics, states, spans, sessions, events and logs; does next to nothing while `_recorder` is None.
 
     No method blocks on I/O, and none raises because of monitoring.

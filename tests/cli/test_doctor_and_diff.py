@@ -44,6 +44,7 @@ def test_two_runs_are_compared_over_the_steps_that_both_have(place, capsys):
     assert reward["first"] == reward["second"]
     assert main(["diff", "grpo-7b-a", "ppo", *where]) == 0
     out = capsys.readouterr().out
+    assert out.startswith(found["sentence"])
     assert f"Steps 0 to {found['last_step']}, which both have." in out
     assert found["last_step"] >= STEPS - 2
     assert "+0.0%" in out

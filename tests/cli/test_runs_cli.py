@@ -140,3 +140,16 @@ def test_the_new_commands_load_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_tags_and_notes_are_added_removed_and_listed(data_dir, capsys):
+    assert main(["runs", "tag", "first", "baseline", "lr sweep", "--note", "the one to beat"]) == 0
+    assert capsys.readouterr().out == "Tags of first: baseline, lr sweep.\nthe one to beat\n"
+    assert main(["runs", "tag", "first", "--remove", "baseline"]) == 0
+    capsys.readouterr()
+    assert main(["runs", "list", "--json"]) == 0
+    found = {info["run_id"]: info for info in json.loads(capsys.readouterr().out)}
+    assert (found["first"]["tags"], found["first"]["notes"]) == (["lr sweep"], "the one to beat")
+    assert found["../odd run"]["tags"] == []
+    assert main(["runs", "tag", "first", "x" * 61]) == 1
+    assert "too long" in capsys.readouterr().err

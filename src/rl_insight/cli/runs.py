@@ -47,6 +47,10 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             info["project"],
             info["experiment_name"],
             str(info["processes"]),
+            info["state"],
+            "" if info["last_step"] is None else f"{info['last_step']:,}",
+            "" if info["reward"] is None else f"{info['reward']:.4g}",
+            ", ".join(info["tags"]),
             _moment(info["started_ns"]),
             _moment(info["last_seen_ns"]),
             _size(info["size_bytes"]),
@@ -54,8 +58,9 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         ]
         for info in found
     ]
-    columns = ["run", "project", "experiment", "processes", "began", "last seen", "size", "problem"]
-    optional = ["project", "experiment", "size", "processes", "last seen"]
+    columns = ["run", "project", "experiment", "processes", "state", "step", "reward", "tags", "began", "last seen"]
+    columns += ["size", "problem"]
+    optional = ["project", "experiment", "size", "processes", "last seen", "tags", "reward", "step"]
     say_table(columns, rows, whole=["run"], optional=optional)
 
 
@@ -113,6 +118,36 @@ def _is_confirmed(run: str) -> bool:
         return bool(typer.confirm(f"Delete run {run} and everything in it?"))
     except typer.Abort:
         return False
+
+
+@app.command()
+@remote
+def tag(
+    run: RunName,
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", help="A tag to remove; repeatable.")] = None,
+    note: Annotated[str | None, typer.Option("--note", help="The notes of the run; empty removes them.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Add tags to a run, remove some, or set its notes; shows what it has afterwards."""
+    from rl_insight.reader.opening import list_runs
+
+    run = run_id_of(data_dir, run)
+    (before,) = (info["tags"] for info in list_runs(place_of(data_dir)) if info["run_id"] == run)
+    wanted = [tag for tag in [*before, *(tags or [])] if tag not in (remove or [])]
+    record = running_record(data_dir)
+    if record is not None:
+        path = f"/api/v1/runs/notes?run={quote(run, safe='')}"
+        found = call(record, "POST", path, {"tags": wanted, "notes": note})
+    else:
+        from rl_insight.store import queries
+
+        with local_runs(data_dir) as runs, runs.open(run) as store:
+            kept = queries.write_notes(store, wanted, note)
+        found = {"tags": kept.tags, "notes": kept.notes}
+    say(f"Tags of {run}: {', '.join(found['tags']) or 'none'}.")
+    if found["notes"]:
+        say(found["notes"])
 
 
 @app.command()

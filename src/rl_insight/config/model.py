@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -200,6 +200,8 @@ class InsightConfig:
     otlp: OtlpConfig = field(default_factory=OtlpConfig)
     labels: dict[str, str] = field(default_factory=dict)
     """Attached to everything the process records."""
+    run_config: dict[str, Any] = field(default_factory=dict)
+    """The configuration of the run, such as hyperparameters: recorded as by `record_config`."""
     project: str | None = None
     """The project the run belongs to."""
     experiment_name: str | None = None

@@ -26,7 +26,7 @@ from rl_insight.diagnosis.rows import (
     SessionRow,
     SpanRow,
 )
-from rl_insight.schema.names import TARGET_PROCESS_PREFIX
+from rl_insight.schema.names import CONFIG_EVENT, TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.base import Cursor
@@ -75,7 +75,8 @@ _MARKS = """
 _EVENTS = f"""
     SELECT time_ns + clock_offset_ns, process, name, step, coalesce(attributes, '')
     FROM event_data JOIN {_ALIGNED} USING (lane_id)
-    WHERE {{range}} AND (contains(name, 'config') OR contains(name, 'alert') OR name = '{STACKS_EVENT}')
+    WHERE {{range}} AND name <> '{CONFIG_EVENT}'
+        AND (contains(name, 'config') OR contains(name, 'alert') OR name = '{STACKS_EVENT}')
 """  # noqa: S608  (constants)
 _ERRORS = f"""
     SELECT time_ns + clock_offset_ns, process, 'error', step, message

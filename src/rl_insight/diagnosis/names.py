@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal
 
+from rl_insight.store.queries.rewards import REWARDS
 from rl_insight.store.queries.step_counters import STEP_TIMES, normalized
 
 _PREFIXES = ("timing_train_", "train_")
@@ -50,11 +51,7 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "tool_time": ("agent_loop/tool_calls/mean", "timing_s/agent_loop/tool_calls/mean", "non_generation_time/mean"),
     # Learning
-    "reward": (
-        "critic/rewards/mean", "critic/score/mean", "reward", "reward_mean", "mean_reward", "reward/avg_raw_reward",
-        "rollout/reward", "ppo_actor/task_reward/avg", "rollout/raw_reward", "reward/all/mean", "rollout/reward_mean",
-        "rewards/mean", "objective/scores", "episode_reward_mean",
-    ),
+    "reward": REWARDS,
     "reward_min": ("critic/rewards/min", "critic/score/min", "reward_min"),
     "reward_max": ("critic/rewards/max", "critic/score/max", "reward_max"),
     "held_out": ("eval/all/avg_score", "eval-rollout/reward", "validation/accuracy", "val/accuracy", "eval/score"),

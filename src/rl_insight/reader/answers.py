@@ -81,6 +81,7 @@ def _lanes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 ANSWERS: dict[str, Answer] = {
+    "config": lambda cursor, given: queries.run_config(cursor, **given),
     "events": lambda cursor, given: queries.search_events(cursor, **_lanes(given)),
     "findings": _findings,
     "hardware/by_state": lambda cursor, given: usage_of_run(cursor, **given),

@@ -48,6 +48,14 @@ class RunSource(ABC):
         """
 
     @abstractmethod
+    def compare(self, other: RunSource) -> dict[str, Any]:
+        """Return what is different in another run of the same place, as the route `/api/v1/runs/compare` does.
+
+        Raises:
+            InsightError: they cannot be compared; the message says why.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of files and connections; idempotent."""
 
@@ -82,6 +90,11 @@ class ServerSource(RunSource):
                 f"{self.place} does not answer SQL: {error} Start the server with sql.enabled=true, or copy the run "
                 f"with `rl-insight runs export {self.run_id}` and open that file, which answers SQL without a server."
             ) from error
+        return found
+
+    def compare(self, other: RunSource) -> dict[str, Any]:
+        """Ask the route."""
+        found: dict[str, Any] = self.ask("runs/compare", other=other.run_id)
         return found
 
     def close(self) -> None:
@@ -129,6 +142,18 @@ class StoreSource(RunSource):
             else:
                 answer = run_sql_on_file(self._file.path, text, limits)
         found: dict[str, Any] = msgspec.json.decode(answer)
+        return found
+
+    def compare(self, other: RunSource) -> dict[str, Any]:
+        """Read both files."""
+        import msgspec
+
+        from rl_insight.diagnosis.run_comparison import compare_runs
+
+        if not isinstance(other, StoreSource):
+            raise InsightError(f"cannot compare {self.place} with {other.place}: one is a file, the other is not.")
+        with self._lock, self._file.reader() as first, other._file.reader() as second:
+            found: dict[str, Any] = msgspec.to_builtins(compare_runs(first, second))
         return found
 
     def close(self) -> None:

@@ -12,6 +12,9 @@ OVERFLOW_LABEL: Final = "__overflow__"
 TARGET_PROCESS_PREFIX: Final = "scrape-"
 """Begins the ids of the processes that scrape targets are in their runs."""
 
+CONFIG_EVENT: Final = "rl_insight.config"
+"""The events that carry a run's configuration: each of their attributes is one dotted key."""
+
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
 TASK_SEGMENT: Final = "task"

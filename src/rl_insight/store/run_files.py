@@ -26,7 +26,7 @@ SUFFIX = ".duckdb"
 SCRAPED_RUN = "targets"
 """Where earlier versions stored the metrics of targets that belong to no training; it is never the latest run."""
 
-RunState = Literal["running", "silent", "ended"]
+RunState = Literal["running", "stalled", "silent", "ended"]
 
 
 class Readable(Protocol):
@@ -56,7 +56,12 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """By the server's clock; it is later for a run that was imported."""
     last_step: int | None = None
     state: RunState = "ended"
-    """`running`; `silent` when its processes stopped reporting without an end; `ended` when all of them ended."""
+    """`running`; `stalled` when its processes report but nothing finishes, as diagnosis found; `silent` when they
+    stopped reporting without an end; `ended` when all of them ended."""
+    reward: float | None = None
+    """The latest mean reward."""
+    tags: list[str] = []
+    notes: str = ""
     problem: str = ""
     """Why the file cannot be read, for one that another process has open or that a newer version wrote."""
 
@@ -122,23 +127,31 @@ class KnownRun(msgspec.Struct, frozen=True):
     info: RunInfo
     silent_from_ns: int | None
     """From when on a run of which nothing is heard is silent; None for one whose processes have all ended."""
+    is_stalled: bool = False
 
     def at(self, now_ns: int) -> RunInfo:
         """Return the run as it is at a time of the server's clock."""
         if self.silent_from_ns is None:
             return self.info
-        return msgspec.structs.replace(self.info, state="running" if now_ns <= self.silent_from_ns else "silent")
+        if now_ns > self.silent_from_ns:
+            return msgspec.structs.replace(self.info, state="silent")
+        return msgspec.structs.replace(self.info, state="stalled" if self.is_stalled else "running")
 
 
 def read_info(store: Readable, shown: RunInfo, run_id: str, earlier: KnownRun | None = None) -> KnownRun:
     """Return `shown` with what the file says about its run; `run_id` is for a file that no process has written to.
 
-    With what it said `earlier`, its records are not gone through again: times and steps are as they were then.
+    With what it said `earlier`, its records are not gone through again: times, steps and reward are as they were then.
     """
+    from rl_insight.store.queries.findings import is_stalled  # queries know stores, which know their files
+    from rl_insight.store.queries.run_notes import read_notes
+
     with store.reader() as cursor:
         ((processes, first_seen, last_seen),) = cursor.execute(_INFO).fetchall()
         unended = cursor.execute(_UNENDED, {"target": TARGET_PROCESS_PREFIX}).fetchall()
         recorded = _recorded(cursor, shown, run_id if not processes else None) if earlier is None else earlier.info
+        notes = read_notes(cursor)
+        stalled = is_stalled(cursor)
     info = msgspec.structs.replace(
         recorded,
         size_bytes=shown.size_bytes,
@@ -146,12 +159,16 @@ def read_info(store: Readable, shown: RunInfo, run_id: str, earlier: KnownRun | 
         processes=processes,
         first_seen_ns=first_seen,
         last_seen_ns=last_seen,
+        tags=notes.tags,
+        notes=notes.notes,
     )
-    return KnownRun(info, max((seen_ns + silence_ns(heartbeat_s) for seen_ns, heartbeat_s in unended), default=None))
+    silent_from_ns = max((seen_ns + silence_ns(heartbeat_s) for seen_ns, heartbeat_s in unended), default=None)
+    return KnownRun(info, silent_from_ns, stalled)
 
 
 def _recorded(cursor: duckdb.DuckDBPyConnection, shown: RunInfo, run_id: str | None) -> RunInfo:
-    from rl_insight.store.queries.summary import summary  # queries know stores, which know their files
+    from rl_insight.store.queries.rewards import latest_reward
+    from rl_insight.store.queries.summary import summary
 
     found = summary(cursor)
     return msgspec.structs.replace(
@@ -162,6 +179,7 @@ def _recorded(cursor: duckdb.DuckDBPyConnection, shown: RunInfo, run_id: str | N
         started_ns=found.start_ns,
         ended_ns=found.end_ns,
         last_step=found.last_step,
+        reward=latest_reward(cursor),
     )
 
 

@@ -8,6 +8,7 @@ from rl_insight.diagnosis.robust import median, quantile
 from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
 from rl_insight.diagnosis.rule import MomentRule, Parameter, Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.words import counted, seconds_text
+from rl_insight.store.queries.findings import STALLED_RUN
 
 _PATIENT = frozenset({"checkpoint", "validation"})
 
@@ -15,7 +16,7 @@ _PATIENT = frozenset({"checkpoint", "validation"})
 class StalledRun(MomentRule):
     """No step finishes, and nothing else does."""
 
-    name = "stalled_run"
+    name = STALLED_RUN
     pathology = "The run stalls silently: no step finishes and no counter moves."
     threshold = (
         "Nothing has finished for max({early_s} s, {early_factor} × the longest usual gap): a warning where a process "

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 
+from rl_insight.diagnosis.run_comparison import RunComparison, compare_runs
 from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store import queries
 from rl_insight.store.errors import NoRunError, RunExistsError, StoreCorruptError, StoreFullError, StoreVersionError
@@ -113,6 +115,40 @@ async def _receive_file(request: Request, path: Path, min_free_bytes: int) -> No
                 if shutil.disk_usage(path.parent).free < min_free_bytes + 2 * _FREE_CHECK_BYTES:
                     raise StoreFullError("the run file is too large: there is no room for it on the disk.")
             await run_in_threadpool(stream.write, part)
+
+
+class NotesChange(BaseModel):
+    """What to set; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: list[str] | None = Field(default=None, max_length=1000)
+    notes: str | None = Field(default=None, max_length=100_000)
+
+
+@router.post("/runs/notes", responses=answers(queries.RunNotes, "The tags and notes as they are now."))
+def change_notes(request: Request, change: NotesChange, run: Annotated[str, Query(max_length=500)]) -> Response:
+    """Set the tags or the notes of a run."""
+    services: Services = request.app.state.services
+    with services.runs.open(run) as store:
+        return json_answer(queries.write_notes(store, change.tags, change.notes))
+
+
+@router.get("/config", responses=answers(dict[str, Any], "The values by dotted key; empty when none was recorded."))
+def run_config(request: Request, run: RunParameter = None) -> Response:
+    """Show the configuration that a run recorded with `record_config` or `init`."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.run_config(cursor))
+
+
+@router.get("/runs/compare", responses=answers(RunComparison))
+def compare(request: Request, other: Annotated[str, Query(max_length=500)], run: RunParameter = None) -> Response:
+    """Compare a run with another one over the finished steps that both have: times, metrics and configuration.
+
+    `sentence` says what is different in the other run.
+    """
+    with reading(request, run) as first, reading(request, other) as second:
+        return json_answer(compare_runs(first, second))
 
 
 @router.get("/summary", responses=answers(queries.RunSummary))

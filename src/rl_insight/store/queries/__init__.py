@@ -26,6 +26,15 @@ from rl_insight.store.queries.logs import Event, LogLine, search_events, search_
 from rl_insight.store.queries.marks import Annotation, Mark, annotate, marks, read_annotations
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, parse_matchers, range_query
 from rl_insight.store.queries.rank_steps import RankGrid, RankRow, rank_steps
+from rl_insight.store.queries.rewards import latest_reward, reward_metric
+from rl_insight.store.queries.run_notes import (
+    ConfigDifference,
+    RunNotes,
+    config_differences,
+    read_notes,
+    run_config,
+    write_notes,
+)
 from rl_insight.store.queries.scope import Scope, from_step
 from rl_insight.store.queries.sessions import (
     SessionInFlight,
@@ -56,6 +65,7 @@ from rl_insight.store.queries.trace_sessions import trace_sessions
 __all__ = [
     "Annotation",
     "Breakdown",
+    "ConfigDifference",
     "Coverage",
     "Cursor",
     "Event",
@@ -78,6 +88,7 @@ __all__ = [
     "RankGrid",
     "RankRow",
     "RoleIdle",
+    "RunNotes",
     "RunSummary",
     "Scope",
     "Session",
@@ -98,6 +109,7 @@ __all__ = [
     "breakdown",
     "close_lost_sessions",
     "compare_step",
+    "config_differences",
     "flame",
     "from_step",
     "group_stacks",
@@ -106,6 +118,7 @@ __all__ = [
     "idle_by_role",
     "label_values",
     "lanes",
+    "latest_reward",
     "live_processes",
     "losses",
     "marks",
@@ -122,7 +135,10 @@ __all__ = [
     "read_annotations",
     "read_coverage",
     "read_findings",
+    "read_notes",
     "read_stacks",
+    "reward_metric",
+    "run_config",
     "run_sql",
     "run_sql_on_file",
     "search_events",
@@ -143,4 +159,5 @@ __all__ = [
     "visible_findings",
     "write_coverage",
     "write_findings",
+    "write_notes",
 ]

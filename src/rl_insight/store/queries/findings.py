@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -11,6 +11,9 @@ import pyarrow as pa
 from rl_insight.store.catalog import arriving
 from rl_insight.store.queries.base import Cursor, read_meta, write_meta
 from rl_insight.store.run_store import RunStore
+
+STALLED_RUN: Final = "stalled_run"
+"""The rule that finds that a run stands still."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,13 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 _COVERAGE = "diagnosis_coverage"
+
+
+def is_stalled(cursor: Cursor) -> bool:
+    """Return whether diagnosis found, as more than a piece of information, that the run stands still."""
+    sql = "SELECT count(*) FROM findings WHERE rule = $rule AND status = 'open' AND severity <> 'info'"
+    ((found,),) = cursor.execute(sql, {"rule": STALLED_RUN}).fetchall()
+    return bool(found)
 
 
 def read_coverage(cursor: Cursor) -> list[Coverage] | None:

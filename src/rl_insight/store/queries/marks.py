@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rl_insight.schema.names import CONFIG_EVENT
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, conditions, read_meta, structs, write_meta
@@ -52,7 +53,7 @@ _EVENTS = """
         arg_min(process_id, at_ns), arg_min(role, at_ns), arg_min(rank, at_ns), arg_min(attributes, at_ns)
     FROM (
         SELECT time_ns + clock_offset_ns AS at_ns, * FROM event_data JOIN lanes USING (lane_id)
-        JOIN processes USING (process) WHERE session_id IS NULL AND name <> $stacks
+        JOIN processes USING (process) WHERE session_id IS NULL AND NOT list_contains($internal, name)
     ) WHERE {where} GROUP BY name, at_ns // $width ORDER BY 1 LIMIT $most
 """
 _CHECKPOINTS = """
@@ -91,7 +92,7 @@ def marks(cursor: Cursor, start_ns: int | None = None, end_ns: int | None = None
     width = _width(cursor, start_ns, end_ns)
     found = []
     for sql, more in (
-        (_EVENTS, {"stacks": STACKS_EVENT, "width": width}),
+        (_EVENTS, {"internal": [STACKS_EVENT, CONFIG_EVENT], "width": width}),
         (_CHECKPOINTS, {"width": width}),
         (_RESTARTS, {}),
     ):

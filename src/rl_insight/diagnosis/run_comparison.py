@@ -1,0 +1,200 @@
+"""Two runs side by side, over the finished steps that both have: times, metrics, configuration, and a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Final
+
+import msgspec
+
+from rl_insight.diagnosis.names import canonical_name
+from rl_insight.diagnosis.words import number_text, seconds_text
+from rl_insight.store.queries import (
+    Breakdown,
+    ConfigDifference,
+    Cursor,
+    StepMetric,
+    breakdown,
+    config_differences,
+    run_config,
+    step_metrics,
+    steps,
+    summary,
+)
+from rl_insight.store.queries.steps import MAX_STEPS
+
+STEP: Final = "step"
+IDLE: Final = "idle"
+_NOTABLE: Final = 0.05
+"""A smaller relative change is not worth a word."""
+_NAMED_PHASES: Final = 2
+_NAMED_KEYS: Final = 3
+_THROUGHPUT = re.compile(r"throughput|tokens?_per_sec|tokens?_per_s$|samples_per_sec", re.IGNORECASE)
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A quantity of both runs: its mean over the common steps."""
+
+    name: str
+    first: float
+    second: float
+
+    @property
+    def change(self) -> float | None:
+        """The relative change from the first to the second; None where the first is zero or one is not finite."""
+        if not self.first or not isfinite(self.first) or not isfinite(self.second):
+            return None
+        return (self.second - self.first) / abs(self.first)
+
+
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different between two runs."""
+
+    first: str
+    second: str
+    sentence: str
+    """The most important differences, in words."""
+    steps: int
+    """How many finished steps both have."""
+    first_step: int | None
+    last_step: int | None
+    times: list[Pair]
+    """Seconds of an average step, of its phases on an average lane of the leading role, and of its idle time."""
+    metrics: list[Pair]
+    """Gauges of both, the largest relative change first."""
+    config: list[ConfigDifference]
+
+
+def compare_runs(first: Cursor, second: Cursor) -> RunComparison:
+    """Return what is different between two runs."""
+    names = (summary(first).run_id, summary(second).run_id)
+    config = config_differences(run_config(first), run_config(second))
+    lengths = (_step_seconds(first), _step_seconds(second))
+    common = _common_steps(*lengths)
+    if not common:
+        return RunComparison(
+            first=names[0],
+            second=names[1],
+            sentence=_joined(["They have no finished steps in common", *_config_words(config)]),
+            steps=0,
+            first_step=None,
+            last_step=None,
+            times=[],
+            metrics=[],
+            config=config,
+        )
+    low, high = min(common), max(common)
+    phases = [_phase_seconds(breakdown(cursor, low, high), common) for cursor in (first, second)]
+    every = dict.fromkeys([*phases[0], *phases[1]], 0.0)  # a phase that a run does not have takes no time there
+    step = Pair(STEP, *(sum(one[step] for step in common) / len(common) for one in lengths))
+    times = [step, *_pairs(every | phases[0], every | phases[1])]
+    metrics = _pairs(*(_means(step_metrics(cursor, low, high), common) for cursor in (first, second)))
+    return RunComparison(
+        first=names[0],
+        second=names[1],
+        sentence=sentence_of(times, metrics, config),
+        steps=len(common),
+        first_step=low,
+        last_step=high,
+        times=times,
+        metrics=metrics,
+        config=config,
+    )
+
+
+def _step_seconds(cursor: Cursor) -> dict[int, float]:
+    found = steps(cursor, MAX_STEPS)
+    return {one.step: (one.end_ns - one.start_ns) / 1e9 for one in found if one.end_ns is not None}
+
+
+def _common_steps(first: Mapping[int, float], second: Mapping[int, float]) -> set[int]:
+    common = {*first} & {*second}
+    return {step for step in common if step > max(common) - MAX_STEPS} if common else set()
+
+
+def _phase_seconds(found: Breakdown, common: set[int]) -> dict[str, float]:
+    """Return the mean seconds of the idle time of a step and of each of its phases."""
+    chosen = [step for step in found.steps if step.step in common]
+    totals: dict[str, float] = {}
+    for step in chosen:
+        parts = {IDLE: step.idle_ns} | {phase.name: phase.wall_ns for phase in step.phases}
+        for name, wall_ns in parts.items():
+            totals[name] = totals.get(name, 0.0) + wall_ns / 1e9
+    return {name: total / len(chosen) for name, total in totals.items()}
+
+
+def _means(rows: Sequence[StepMetric], common: set[int]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.step in common:
+            values.setdefault(row.name, []).append(float(row.average))
+    return {name: sum(some) / len(some) for name, some in values.items()}
+
+
+def _pairs(one: Mapping[str, float], other: Mapping[str, float]) -> list[Pair]:
+    pairs = [Pair(name, one[name], other[name]) for name in one if name in other]
+    return sorted(pairs, key=lambda pair: (-abs(pair.change or 0.0), pair.name))
+
+
+def sentence_of(times: Sequence[Pair], metrics: Sequence[Pair], config: Sequence[ConfigDifference]) -> str:
+    """Say in one sentence what is different in the second run.
+
+    >>> times = [Pair("step", 20.0, 25.0), Pair("generate", 12.0, 16.5), Pair("update", 6.0, 6.1)]
+    >>> sentence_of(times, [], [])
+    'Steps take 25 s instead of 20 s (+25%), mostly because of generate (+4.5 s).'
+    >>> sentence_of([], [Pair("reward_mean", 0.5, 0.4)], [])
+    'Reward_mean is 0.4 instead of 0.5 (-20%).'
+    """
+    parts = [*_time_words(times), *_metric_words(metrics), *_config_words(config)]
+    return _joined(parts or ["They hardly differ: step time, reward and throughput are within 5%"])
+
+
+def _time_words(times: Sequence[Pair]) -> list[str]:
+    step = next((pair for pair in times if pair.name == STEP), None)
+    if step is None or step.change is None:
+        return []
+    if abs(step.change) < _NOTABLE:
+        return [f"Steps take about the same time, {seconds_text(step.second)}"]
+    total = step.second - step.first
+    # What changed in the same direction as the step, and by a part of it that counts.
+    causes = sorted(
+        (pair for pair in times if pair.name != STEP and (pair.second - pair.first) / total >= 0.2),
+        key=lambda pair: -abs(pair.second - pair.first),
+    )[:_NAMED_PHASES]
+    words = " and ".join(f"{pair.name} ({_signed_seconds(pair.second - pair.first)})" for pair in causes)
+    because = f", mostly because of {words}" if causes else ""
+    return [
+        f"Steps take {seconds_text(step.second)} instead of {seconds_text(step.first)} ({step.change:+.0%}){because}"
+    ]
+
+
+def _signed_seconds(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else '-'}{seconds_text(abs(seconds))}"
+
+
+def _metric_words(metrics: Sequence[Pair]) -> list[str]:
+    chosen = [
+        next((pair for pair in metrics if canonical_name(pair.name) == "reward"), None),
+        next((pair for pair in metrics if _THROUGHPUT.search(pair.name)), None),
+    ]
+    return [
+        f"{pair.name} is {number_text(pair.second)} instead of {number_text(pair.first)} ({pair.change:+.0%})"
+        for pair in chosen
+        if pair is not None and pair.change is not None and abs(pair.change) >= _NOTABLE
+    ]
+
+
+def _config_words(config: Sequence[ConfigDifference]) -> list[str]:
+    if not config:
+        return []
+    keys = ", ".join(one.key for one in config[:_NAMED_KEYS])
+    more = f" and {len(config) - _NAMED_KEYS} more" if len(config) > _NAMED_KEYS else ""
+    count = "1 configuration value differs" if len(config) == 1 else f"{len(config)} configuration values differ"
+    return [f"{count}: {keys}{more}"]
+
+
+def _joined(parts: Sequence[str]) -> str:
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
