@@ -107,7 +107,7 @@ def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     jobs = data_dir / "jobs.yaml"
     jobs.write_text("jobs:\n- {job_name: vllm, labels: {a: 1}, targets: ['e:1', {target: 'f:2', labels: {a: 2}}]}\n")
     assert main(["server", "targets", "add", str(jobs), *where]) == 0
-    assert "vllm: 2 registered." in capsys.readouterr().out
+    assert "vllm: 4 targets in all." in capsys.readouterr().out
     jobs.write_text("jobs:\n- {job_name: broken, targets: []}\n- {job_name: good, targets: ['g:1']}\n")
     assert main(["server", "targets", "add", str(jobs), *where]) == 1
     assert "broken is not registered" in capsys.readouterr().err

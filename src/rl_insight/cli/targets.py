@@ -69,7 +69,7 @@ def _add_jobs(path: str, run: str | None, data_dir: str | None) -> int:
         except InsightError as error:
             code = fail(f"{job.get('job_name') or 'a job'} is not registered: {error}", _BAD_JOB)
         else:
-            say(f"{answer['job_name']}: {answer['target_count']} registered.")
+            say(f"{answer['job_name']}: {answer['target_count']} targets in all.")
     _say_where(run)
     return code
 
