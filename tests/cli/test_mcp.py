@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from rl_insight.cli import main
+from tests.reader.crowd import SLOW_RANK, STUCK_RANK
 
 mcp = pytest.importorskip("mcp")
 
@@ -67,6 +68,41 @@ def test_an_agent_finds_its_way_from_the_runs_to_the_rows(place):
     assert max(len(result.content[0].text) for result in results) < 20_000
 
 
+def check_crowd(results):
+    runs, summary, ranks, stacks, work, history = map(value, results)
+    assert runs["total"] == 1
+    assert (summary["processes"], summary["process_states"]) == (1_000, {"live": 999, "silent": 1})
+    assert (ranks["span"], ranks["processes"], ranks["slowest"][0]["rank"]) == ("update_actor", 1_000, SLOW_RANK)
+    assert len(ranks["slowest"]) == 10
+    assert [group["processes"] for group in stacks["groups"]] == [1, 999]
+    assert stacks["groups"][0] == {
+        "processes": 1,
+        "examples": [f"trainer {STUCK_RANK}"],
+        "frames": ["load (data.py:3)"],
+    }
+    assert "stacks(run)" in work["next"]
+    assert work["run_id"] == "crowd-1"
+    assert (history["processes"], history["lowest"][-1]["value"]) == (1_000, 0.02)
+    assert all(json.loads(result.content[0].text)["next"] for result in results)
+    assert max(len(result.content[0].text) for result in results) < 5_000
+
+
+CROWD_CALLS = (
+    ("list_runs", {}),
+    ("summary", {"run": "crowd"}),
+    ("slow_ranks", {"run": "crowd"}),
+    ("stacks", {}),
+    ("open_work", {}),
+    ("metric_history", {"metric": "gpu_utilization_ratio", "group_by": "rank"}),
+)
+
+
+def test_a_thousand_processes_over_stdio(crowd_files):
+    tools, results = ask(crowd_files, *CROWD_CALLS)
+    assert {"slow_ranks", "stacks"} <= tools
+    check_crowd(results)
+
+
 def test_a_question_that_cannot_be_answered_says_why(place):
     _, results = ask(
         place,
@@ -82,13 +118,13 @@ def test_a_question_that_cannot_be_answered_says_why(place):
     assert "only SELECT is allowed" in texts[3]
 
 
-def test_agents_elsewhere_ask_over_http(served, wait_until):
+def test_a_thousand_processes_over_http(crowd_served, wait_until):
     from mcp.client.streamable_http import streamable_http_client
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = ["mcp", "--transport", "http", "--port", str(port), "--data-dir", str(served)]
+    words = ["mcp", "--transport", "http", "--port", str(port), "--data-dir", str(crowd_served)]
     with subprocess.Popen([sys.executable, "-m", "rl_insight.cli", *words], env=environment()) as program:
         try:
 
@@ -104,9 +140,9 @@ def test_agents_elsewhere_ask_over_http(served, wait_until):
                     mcp.ClientSession(*streams[:2]) as session,
                 ):
                     await session.initialize()
-                    return await session.call_tool("list_runs", {"limit": 1})
+                    return [await session.call_tool(name, arguments) for name, arguments in CROWD_CALLS]
 
-            assert value(asyncio.run(talk()))["runs"][0]["run_id"] == "grpo-7b-b"
+            check_crowd(asyncio.run(talk()))
         finally:
             program.terminate()
             program.wait(20)

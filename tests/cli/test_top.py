@@ -14,7 +14,8 @@ import time
 import pytest
 
 from rl_insight.cli import main
-from rl_insight.cli.frame import VIEWS, draw, sparkline
+from rl_insight.cli.frame import VIEWS, sparkline
+from tests.reader.crowd import IDLE_GPU, SILENT_RANK, SLOW_RANK
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -119,18 +120,28 @@ def test_an_unknown_view_is_a_usage_error(capsys):
     assert "it must be one of overview" in capsys.readouterr().err
 
 
-def test_a_thousand_processes_fit():
-    rows = [
-        {"state": "live", "role": "rollout", "rank": rank, "host": f"node{rank}", "silent_s": float(rank)}
-        for rank in range(1_000)
-    ]
-    rows[500]["state"] = "silent"
-    summary = {"last_step": 3, "sessions": 0}
-    frame = draw(
-        {"view": "processes", "run_id": "r", "time": "12:00:00", "summary": summary, "processes": rows}, 80, 24
-    )
-    assert len(frame) == 24
-    assert "silent" in frame[3]
+@pytest.mark.parametrize("kind", ["files", "server"])
+def test_a_thousand_processes_in_a_terminal(kind, request, terminal):
+    crowd = request.getfixturevalue("crowd_files" if kind == "files" else "crowd_served")
+    shown = terminal("top", "crowd", "--interval", "0.2", "-m", "critic/rewards/mean", "--data-dir", str(crowd))
+    text = shown.wait_for("q quit", 90.0)
+    assert re.search(r"critic/rewards/mean +0\.\d+ +[▁▂▃▄▅▆▇█]+", text)
+    assert re.search(rf"slowest +update_actor: trainer {SLOW_RANK} 9 s", text)
+    assert re.search(rf"GPUs +1,000, 90% busy; least: node{IDLE_GPU // 8} · GPU {IDLE_GPU % 8} 2%", text)
+    assert "999 live, 1 silent" in text
+    for key, view, first in (
+        ("4", "processes", rf"silent +trainer +rank {SILENT_RANK} "),
+        ("5", "ranks", rf"trainer {SLOW_RANK} +node97 +9 s +2\.57x"),
+        ("6", "gpus", rf"node{IDLE_GPU // 8} · GPU {IDLE_GPU % 8} +2%"),
+        ("3", "findings", "findings"),
+        ("2", "sessions", "0 sessions in flight"),
+    ):
+        shown.press(key)
+        text = shown.wait_for(f" {view}  |  1-6 view", 90.0)
+        assert re.search(first, text), text
+        assert max(len(line.rstrip("\r")) for line in text.split("\n")) <= 80
+    shown.press("q")
+    assert shown.program.wait(20) == 0
 
 
 def test_sparklines_leave_out_what_is_not_a_number():

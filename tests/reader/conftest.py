@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from rl_insight.reader.places import local_server
+from tests.reader.crowd import make_crowd
 from tests.reader.recorded import record, start_server, stop_server
 
 
@@ -60,3 +61,21 @@ def files(served, tmp_path_factory):
 def place(request, served, files):
     """The runs in a data directory, with and without a server on it."""
     return served if request.param == "server" else files
+
+
+@pytest.fixture(scope="session")
+def crowd_files(tmp_path_factory):
+    """A data directory with a run of a thousand processes and no server."""
+    directory = tmp_path_factory.mktemp("crowd")
+    make_crowd(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def crowd_served(tmp_path_factory):
+    """A data directory with a running server that has a run of a thousand processes."""
+    directory = tmp_path_factory.mktemp("crowd-served")
+    make_crowd(directory)
+    start_server(directory, "sql.enabled=true")
+    yield directory
+    stop_server(directory)

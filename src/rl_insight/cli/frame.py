@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +12,20 @@ from rl_insight.cli.hotspots import duration_text
 if TYPE_CHECKING:
     from rl_insight.reader.sources import RunSource
 
-VIEWS = ("overview", "sessions", "findings", "processes")
+VIEWS = ("overview", "sessions", "findings", "processes", "ranks", "gpus")
+_INDENT = " " * 12
 _BARS = "▁▂▃▄▅▆▇█"
 _STEPS = 60
+_RANK_STEPS = 20
+_GPU_METRIC = "gpu_utilization_ratio"
+_GPU_WINDOW_NS = 600 * 10**9
+_GPU_POINTS = 20
 _METRICS = ("reward", "score", "return", "kl", "entropy", "loss", "grad", "throughput", "tokens", "length", "lr")
 """What is worth a line, by a part of its name, the first first."""
 
 
-def sparkline(values: list[float], width: int) -> str:
-    """Return values as a line of bars, the newest at the right.
+def sparkline(values: list[float], width: int, bounds: tuple[float, float] | None = None) -> str:
+    """Return values as a line of bars, the newest at the right; without `bounds`, from the least to the largest.
 
     >>> sparkline([0.0, 1.0, 2.0, 3.0], 10)
     '▁▃▆█'
@@ -26,13 +33,13 @@ def sparkline(values: list[float], width: int) -> str:
     ('▁▁', '')
     """
     shown = [value for value in values if value == value][-width:]  # noqa: PLR0124 -- NaN differs from itself
-    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    low, high = bounds or (min(shown, default=0.0), max(shown, default=0.0))
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((value - low) * scale)] for value in shown)
+    return "".join(_BARS[min(max(round((value - low) * scale), 0), len(_BARS) - 1)] for value in shown)
 
 
-def read(source: RunSource, view: str) -> dict[str, Any]:
-    """Ask a run for everything that a view shows."""
+def read(source: RunSource, view: str, metrics: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Ask a run for everything that a view shows; `metrics` are those that the overview shows first."""
     found: dict[str, Any] = {"view": view, "run_id": source.run_id, "place": source.place, "time": time.strftime("%X")}
     found["summary"] = source.ask("summary")
     if view == "processes":
@@ -42,22 +49,51 @@ def read(source: RunSource, view: str) -> dict[str, Any]:
     if view == "findings":
         return found | {"findings": source.ask("findings")}
     steps = source.ask("steps", limit=_STEPS)
-    found |= {"steps": steps, "work": source.ask("open/work"), "findings": source.ask("findings")}
-    found["processes"] = source.ask("processes")
     finished = [step["step"] for step in steps if step["end_ns"] is not None]
+    if view == "gpus":
+        return found | {"gpus": _ask_gpus(source, finished[-_RANK_STEPS:], found["summary"])}
+    if view == "ranks":
+        return found | {"ranks": _ask_ranks(source, finished[-_RANK_STEPS:])}
+    found |= {"steps": steps, "work": source.ask("open/work"), "findings": source.ask("findings")}
+    found |= {"processes": source.ask("processes"), "chosen": metrics}
+    found |= {"ranks": _ask_ranks(source, finished[-1:]), "gpus": _ask_gpus(source, finished[-1:], found["summary"])}
     if finished:
         found["breakdown"] = source.ask("steps/breakdown", first=finished[-1], last=finished[-1])
         found["metrics"] = source.ask("steps/metrics", first=finished[0], last=steps[-1]["step"])
     return found
 
 
+def _ask_ranks(source: RunSource, finished: list[int], metric: str | None = None) -> dict[str, Any]:
+    """Ask for a metric, or the phase that takes most of the time, by process and step."""
+    if not finished:
+        return {"name": "", "rows": []}
+    grid: dict[str, Any] = source.ask("steps/ranks", first=finished[0], last=finished[-1], metric=metric)
+    return grid
+
+
+def _ask_gpus(source: RunSource, finished: list[int], summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ask how busy each GPU was in the last steps; in a run without steps, those of each host in the last minutes."""
+    if finished:
+        lines = [(row["title"], row["values"]) for row in _ask_ranks(source, finished, _GPU_METRIC)["rows"]]
+    else:
+        end = (summary["end_ns"] or 0) + 1
+        window = {"start_ns": max(0, end - _GPU_WINDOW_NS), "end_ns": end, "width": _GPU_WINDOW_NS // _GPU_POINTS}
+        found = source.ask("metrics/range", metric=_GPU_METRIC, group_by=["host"], **window)
+        lines = [(line["labels"].get("host", ""), line["y"]) for line in found]
+    gpus = [{"title": title, "busy": _numbers(values)} for title, values in lines]
+    return sorted((gpu for gpu in gpus if gpu["busy"]), key=lambda gpu: gpu["busy"][-1])
+
+
+def _numbers(values: list[Any]) -> list[float]:
+    return [float(value) for value in values if value is not None and math.isfinite(float(value))]
+
+
 def draw(found: dict[str, Any], width: int, height: int) -> list[str]:
     """Return the lines of a frame, each cut to the width, at most as many as the height."""
     head = f" {found['run_id']}  {_steps_text(found['summary'])}"
     lines = [f"{head:<{max(0, width - 9)}}{found['time']:>8}"]
-    body = {"overview": _overview, "sessions": _sessions, "findings": _findings, "processes": _processes}
-    lines += body[found["view"]](found, width, height - 2)
-    keys = f" {found['view']}  |  1-4 view  n/p run  q quit"
+    lines += _BODIES[found["view"]](found, width, height - 2)
+    keys = f" {found['view']}  |  1-{len(VIEWS)} view  n/p run  q quit"
     lines = lines[: height - 1]
     lines += [""] * (height - 1 - len(lines))
     return [line[:width] for line in [*lines, keys]]
@@ -71,13 +107,36 @@ def _steps_text(summary: dict[str, Any]) -> str:
 
 def _overview(found: dict[str, Any], width: int, room: int) -> list[str]:
     lines = [*_step_lines(found, width), ""]
-    lines += [*_metric_lines(found, width, max(2, room // 4)), ""]
-    lines += [*_work_lines(found, max(2, room // 5)), ""]
+    lines += [*_metric_lines(found, width, max(2, room // 5)), ""]
+    lines += _work_lines(found, max(1, room // 9))
     states: dict[str, int] = {}
     for process in found["processes"]:
         states[process["state"]] = states.get(process["state"], 0) + 1
     lines.append(" processes  " + ", ".join(f"{count:,} {state}" for state, count in sorted(states.items())))
+    lines += [line[:width] for line in (_slowest_line(found["ranks"]), _gpu_line(found["gpus"])) if line]
     return lines + _findings(found, width, max(2, room - len(lines)))
+
+
+def _slowest_line(grid: dict[str, Any]) -> str:
+    slow = _slowest(grid)
+    if not slow:
+        return ""
+    shown = ", ".join(f"{row['title']} {duration_text(seconds * 1e9)}" for seconds, row in slow[:2])
+    middle = duration_text(slow[len(slow) // 2][0] * 1e9)
+    return f" slowest    {grid['name']}: {shown}; median of {len(slow):,} {middle}"
+
+
+def _slowest(grid: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
+    """Return the processes by their last value, the largest first."""
+    rows = [(row["values"][-1], row) for row in grid["rows"] if row["values"][-1] is not None]
+    return sorted(rows, key=lambda pair: -pair[0])
+
+
+def _gpu_line(gpus: list[dict[str, Any]]) -> str:
+    if not gpus:
+        return ""
+    mean = sum(gpu["busy"][-1] for gpu in gpus) / len(gpus)
+    return f" GPUs       {len(gpus):,}, {mean:.0%} busy; least: {gpus[0]['title']} {gpus[0]['busy'][-1]:.0%}"
 
 
 def _step_lines(found: dict[str, Any], width: int) -> list[str]:
@@ -100,7 +159,9 @@ def _metric_lines(found: dict[str, Any], width: int, room: int) -> list[str]:
     series: dict[str, list[float]] = {}
     for row in found.get("metrics", []):
         series.setdefault(row["name"], []).append(float(row["average"]))
-    names = sorted(series, key=lambda name: (_interest(name), name))[:room]
+    chosen = [name for name in found["chosen"] if name in series]
+    others = sorted(series.keys() - set(chosen), key=lambda name: (_interest(name), name))
+    names = [*chosen, *others][:room]
     return [f" {name[-24:]:<24} {series[name][-1]:>10.4g}  {sparkline(series[name], width - 39)}" for name in names]
 
 
@@ -130,9 +191,12 @@ def _findings(found: dict[str, Any], width: int, room: int) -> list[str]:
         return [" findings   none"]
     lines = [f" findings   {len(open_ones)} open"]
     for finding in shown[:room]:
-        lines.append(f"   {finding['severity']:<8} {finding['title']}"[:width])
-        if found["view"] == "findings":
-            lines.append(f"            {finding['remedy']}"[:width])
+        title = f"   {finding['severity']:<8} {finding['title']}"
+        if found["view"] == "overview":
+            lines.append(title[:width])
+        else:
+            lines += textwrap.wrap(title, width, subsequent_indent=_INDENT)
+            lines += textwrap.wrap(finding["remedy"], width, initial_indent=_INDENT, subsequent_indent=_INDENT)
     return lines[:room]
 
 
@@ -157,3 +221,44 @@ def _processes(found: dict[str, Any], _width: int, room: int) -> list[str]:
             f"   {row['state']:<7} {row['role'][:14]:<14} {_rank(row):<9} {row['host'][:18]:<18} heard {silent} ago"
         )
     return lines
+
+
+def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
+    grid = found["ranks"]
+    slow = _slowest(grid)
+    if not slow:
+        return [" no finished step yet"]
+    middle = slow[len(slow) // 2][0]
+    lines = [
+        f" {grid['name']} by process, the slowest of {len(slow):,} first; median {duration_text(middle * 1e9)}",
+        "",
+    ]
+    for seconds, row in slow[: room - 2]:
+        times = f"{seconds / middle:.2f}x" if middle > 0 else ""
+        values = [value for value in row["values"] if value is not None]
+        title, host = row["title"][:22], row["host"][:16]
+        lines.append(
+            f"   {title:<22} {host:<16} {duration_text(seconds * 1e9):>8} {times:>6}  {sparkline(values, width - 64)}"
+        )
+    return lines
+
+
+def _gpus(found: dict[str, Any], width: int, room: int) -> list[str]:
+    gpus = found["gpus"]
+    if not gpus:
+        return [" no GPU metrics: call rl_insight.monitor_hardware() in one process per host"]
+    lines = [f"{_gpu_line(gpus).split(';')[0]}, the idle ones first", ""]
+    return lines + [
+        f"   {gpu['title'][-30:]:<30} {gpu['busy'][-1]:>5.0%}  {sparkline(gpu['busy'], width - 44, (0.0, 1.0))}"
+        for gpu in gpus[: room - 2]
+    ]
+
+
+_BODIES = {
+    "overview": _overview,
+    "sessions": _sessions,
+    "findings": _findings,
+    "processes": _processes,
+    "ranks": _ranks,
+    "gpus": _gpus,
+}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
     from rl_insight.reader.places import Place
+    from rl_insight.reader.sources import RunSource
 
 _INSTRUCTIONS = (
     "Ask RL-Insight about reinforcement-learning training runs. Begin with list_runs, then summary and findings. "
@@ -26,6 +27,10 @@ _INSTRUCTIONS = (
 )
 _MAX_ROWS = 50
 _MAX_TEXT = 2_000
+_MAX_VALUES = 300
+_GROUPS = 10
+_EXAMPLES = 5
+_FRAMES = 12
 
 
 def mcp(
@@ -61,6 +66,8 @@ def build_server(place: Place) -> MCPServer:
         tools.sessions,
         tools.open_work,
         tools.hotspots,
+        tools.slow_ranks,
+        tools.stacks,
         tools.sql,
     ):
         server.tool(structured_output=False)(_explained(tool))
@@ -146,7 +153,10 @@ class RunTools:
     def metric_history(
         self, metric: str | None = None, run: str | None = None, group_by: str | None = None, last_steps: int = 30
     ) -> str:
-        """Show a metric by training step; without a metric, list the metrics. group_by is a label, such as role."""
+        """Show a metric by training step; without a metric, list the metrics.
+
+        group_by is a label, such as role; with rank, the lowest and highest processes of the last finished step.
+        """
         from rl_insight.reader.run import Run
 
         with self._open(run) as source:
@@ -156,11 +166,22 @@ class RunTools:
                 return _answer({"run_id": source.run_id, "metrics": known[:500]}, "metric_history(metric, run) of one.")
             if metric not in known:
                 raise InsightError(f"{source.run_id} has no metric {metric!r}: metric_history() lists them.")
+            if group_by == "rank":
+                return self._by_rank(source, metric)
             rows = opened.metric(metric, group_by=[group_by] if group_by else ()).to_dicts()
         newest = sorted({row["step"] for row in rows})[-max(1, min(last_steps, 500)) :]
-        kept = [row for row in rows if newest and row["step"] >= newest[0]][: 20 * _MAX_ROWS]
+        kept = [row for row in rows if newest and row["step"] >= newest[0]][-_MAX_VALUES:]
         answer = {"run_id": source.run_id, "metric": metric, "steps_in_all": len({row["step"] for row in rows})}
         return _answer({**answer, "values": kept}, "group_by='rank' or 'role' to compare processes.")
+
+    @staticmethod
+    def _by_rank(source: RunSource, metric: str) -> str:
+        step, timed, _ = _last_step_by_rank(source, metric=metric)
+        rows = [_ranked(value, row, "value") for value, row in timed]
+        answer = {"run_id": source.run_id, "metric": metric, "step": step, "processes": len(rows)}
+        median = timed[len(timed) // 2][0] if timed else None
+        answer |= {"median": median, "highest": rows[:_EXAMPLES], "lowest": rows[_EXAMPLES:][-_EXAMPLES:]}
+        return _answer(answer, "metric_history(metric, run) by step, slow_ranks(run) for the time they take.")
 
     def sessions(
         self,
@@ -190,7 +211,7 @@ class RunTools:
             work = source.ask("open/work")
             waiting = source.ask("sessions/in_flight", limit=_MAX_ROWS)
         answer = {"run_id": source.run_id, "open_spans": work[:_MAX_ROWS], "sessions_in_flight": waiting}
-        return _answer(answer, "findings(run): a stall names its culprit, and the stacks of processes where recorded.")
+        return _answer(answer, "stacks(run) for where the processes are, findings(run): a stall names its culprit.")
 
     def hotspots(
         self, run: str | None = None, step: int | None = None, group_by: Literal["name", "role", "name_role"] = "name"
@@ -204,6 +225,37 @@ class RunTools:
             for spot in found
         ]
         return _answer({"run_id": source.run_id, "hotspots": rows}, "step_breakdown(run) for time by step.")
+
+    def slow_ranks(self, run: str | None = None, name: str | None = None, limit: int = 10) -> str:
+        """Show which processes (ranks) were slowest in the last finished step, in seconds.
+
+        `name` is a span; by default the one that took the most time.
+        """
+        with self._open(run) as source:
+            step, timed, grid = _last_step_by_rank(source, name=name)
+        rows = [_ranked(value, row, "seconds") for value, row in timed[: _rows(limit)]]
+        median = timed[len(timed) // 2][0] if timed else None
+        answer = {"run_id": source.run_id, "step": step, "span": grid["name"], "processes": len(timed)}
+        answer |= {"median_seconds": median, "slowest": rows, "other_spans": grid["names"][:20]}
+        return _answer(answer, "slow_ranks(run, name) of another span, stacks(run) for where they are.")
+
+    def stacks(self, run: str | None = None) -> str:
+        """Show where processes were when they last sent their stacks: groups in the same place, the smallest first.
+
+        The server asks for stacks when work is stuck, and when people run `rl-insight stacks`.
+        """
+        with self._open(run) as source:
+            found = source.ask("stacks")
+        rows = [
+            {
+                "processes": len(group["processes"]),
+                "examples": [_process_name(one) for one in group["processes"][:_EXAMPLES]],
+                "frames": group["frames"][:_FRAMES],
+            }
+            for group in found[:_GROUPS]
+        ]
+        follow = "open_work(run): the smallest group is where the others wait for." if rows else "open_work(run)."
+        return _answer({"run_id": source.run_id, "total": len(found), "groups": rows}, follow)
 
     def sql(self, query: str, run: str | None = None) -> str:
         """Run one read-only SELECT (DuckDB) on spans, sessions, events, logs, samples, processes, findings."""
@@ -219,6 +271,29 @@ class RunTools:
         from rl_insight.reader.opening import open_source
 
         return closing(open_source(self._place, run))
+
+
+_Ranked = list[tuple[float, dict[str, Any]]]
+
+
+def _last_step_by_rank(source: RunSource, **what: str | None) -> tuple[int, _Ranked, dict[str, Any]]:
+    """Return the last finished step, its values by process, the largest first, and the grid they are from."""
+    finished = [step["step"] for step in source.ask("steps", limit=20) if step["end_ns"] is not None]
+    if not finished:
+        raise InsightError(f"{source.run_id} has no finished step: open_work(run) shows what is going on.")
+    grid: dict[str, Any] = source.ask("steps/ranks", first=finished[-1], last=finished[-1], **what)
+    valued = [(row["values"][-1], row) for row in grid["rows"] if row["values"][-1] is not None]
+    return finished[-1], sorted(valued, key=lambda pair: -pair[0]), grid
+
+
+def _ranked(value: float, row: dict[str, Any], unit: str) -> dict[str, Any]:
+    shown = {key: row[key] for key in ("role", "rank", "host") if row[key] not in {None, ""}}
+    return {unit: float(f"{value:.4g}"), "process": row["title"], **shown}
+
+
+def _process_name(process: dict[str, Any]) -> str:
+    rank = process.get("rank")
+    return f"{process['role'] or process['process_id']}{'' if rank is None else f' {rank}'}"
 
 
 def _rows(limit: int) -> int:

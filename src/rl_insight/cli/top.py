@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from rl_insight.cli.completion import complete_run
+from rl_insight.cli.completion import complete_run, complete_words
 from rl_insight.cli.console import say
 from rl_insight.cli.frame import VIEWS, draw, read
 from rl_insight.cli.opening import DataDir
@@ -34,14 +34,23 @@ def top(
         str | None, typer.Argument(help="The run; default the one that began last.", autocompletion=complete_run)
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
-    view: Annotated[str, typer.Option(help=f"What to show first: {', '.join(VIEWS)}.")] = "overview",
+    view: Annotated[
+        str,
+        typer.Option(help=f"What to show first: {', '.join(VIEWS)}.", autocompletion=complete_words(lambda: VIEWS)),
+    ] = "overview",
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", help="A metric to show first; may be repeated.")
+    ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two frames.", min=0.2, max=3600)] = 2.0,
     data_dir: DataDir = None,
 ) -> None:
-    """Watch a run in a terminal: steps, metrics, open work, findings, processes. Keys: 1-4 view, n/p run, q quit."""
+    """Watch a run in a terminal: steps, metrics, open work, findings, processes, slow ranks, GPUs.
+
+    Keys: 1 to 6 view, n and p run, q quit.
+    """
     if view not in VIEWS:
         raise ConfigError(f"view {view!r} is unknown: it must be one of {', '.join(VIEWS)}.")
-    screen = Screen(data_dir, run, view)
+    screen = Screen(data_dir, run, view, tuple(metric or ()))
     try:
         if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
             for line in screen.frame():
@@ -56,18 +65,19 @@ def top(
 class Screen:
     """The run and the view on the screen."""
 
-    def __init__(self, data_dir: str | None, run: str | None, view: str) -> None:
+    def __init__(self, data_dir: str | None, run: str | None, view: str, metrics: tuple[str, ...] = ()) -> None:
         from rl_insight.reader.opening import open_source
 
         self._place = place_of(data_dir)
         self._source = open_source(self._place, run)
         self._view = view
+        self._metrics = metrics
 
     def frame(self) -> list[str]:
         """Return the lines to show now; a server that is away for a while is a line, too."""
         width, height = shutil.get_terminal_size(_DEFAULT_SIZE)
         try:
-            return draw(read(self._source, self._view), max(width, 40), max(height, 10))
+            return draw(read(self._source, self._view, self._metrics), max(width, 40), max(height, 10))
         except InsightError as error:
             lines = [f" {self._source.run_id}", "", f" {error}", "", " Trying again. q quits."]
             return [line[:width] for line in lines] + [""] * (height - len(lines))

@@ -100,6 +100,7 @@ ANSWERS: dict[str, Answer] = {
     "sessions/in_flight": lambda cursor, given: queries.sessions_in_flight(cursor, time.time_ns(), **given),
     "spans": _spans,
     "spans/series": lambda cursor, given: queries.span_series(cursor, **_lanes(given)),
+    "stacks": lambda cursor, given: queries.group_stacks(queries.read_stacks(cursor), **given),
     "steps": lambda cursor, given: queries.steps(cursor, given.pop("limit", 200), **given),
     "steps/breakdown": lambda cursor, given: queries.breakdown(cursor, **given),
     "steps/compare": lambda cursor, given: queries.compare_step(cursor, **given),
