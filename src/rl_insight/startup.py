@@ -118,6 +118,7 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
     transport.on_loss = flusher.note_loss
     transport.on_receiver_restarted = flusher.resend_metrics
     transport.on_stacks_wanted = flusher.stacks.request
+    transport.on_flush_interval = flusher.pace.follow
     flusher.start()
     return Pipeline(config, process, recorder, flusher, transport)
 

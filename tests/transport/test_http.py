@@ -532,3 +532,17 @@ def test_hanging_https_server_does_not_hold_close(make_transport, tls_receiver, 
     assert tls_receiver.hanging.wait(20)
     transport.close()
     helpers.wait_until(lambda: not transport._thread.is_alive())
+
+
+def test_the_interval_that_an_acknowledgment_asks_for_is_passed_on(receiver, make_transport, helpers, monkeypatch):
+    wanted = []
+    take = receiver.take
+    monkeypatch.setattr(receiver, "take", lambda batches: take(batches) | {"flush_s": 4})
+    transport = make_transport()
+    transport.on_flush_interval = wanted.append
+    transport.send(helpers.make_batch(1))
+    assert transport.flush(20)
+    monkeypatch.undo()
+    transport.send(helpers.make_batch(2))
+    assert transport.flush(20)
+    assert wanted == [4.0, 0.0]

@@ -89,6 +89,8 @@ class RecorderConfig:
 
     flush_interval_s: Duration = 0.5
     """Between two batches."""
+    max_flush_interval_s: Duration = 10.0
+    """The longest time between two batches that a busy server may ask for."""
     heartbeat_s: Annotated[float, Meta(ge=0.01, le=3600)] = 5.0
     """A process that records nothing still sends a batch this often."""
     finish_timeout_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0

@@ -21,6 +21,7 @@ class ForwardingTransport(Transport):
         self._onward = onward
         self._on_loss: LossHandler = lambda _kind, _reason, _count: None
         self._on_stacks_wanted: Callable[[], None] = lambda: None
+        self._on_flush_interval: Callable[[float], None] = lambda _seconds: None
         if onward is not None:
             self.max_batch_bytes = onward.max_batch_bytes
 
@@ -45,6 +46,17 @@ class ForwardingTransport(Transport):
         self._on_stacks_wanted = handler
         if self._onward is not None:
             self._onward.on_stacks_wanted = handler
+
+    @property
+    def on_flush_interval(self) -> Callable[[float], None]:
+        """The answer to the flush interval that the receiver would like."""
+        return self._on_flush_interval
+
+    @on_flush_interval.setter
+    def on_flush_interval(self, handler: Callable[[float], None]) -> None:
+        self._on_flush_interval = handler
+        if self._onward is not None:
+            self._onward.on_flush_interval = handler
 
     def send(self, payload: bytes) -> None:
         """Hand a batch to the collector, and on."""

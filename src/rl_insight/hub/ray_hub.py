@@ -61,6 +61,8 @@ class MonitorHub:
         sinks = [DerivedMetrics(), *_sinks(settings)]
         self._collector = Collector(sinks, namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
+        self._wanted_s = 0.0
+        self._road.on_flush_interval = self._follow
         self._endpoint = _metrics_endpoint(self._collector, settings)
         self._registration: TargetRegistration | None = None
         self._not_registered = ""
@@ -69,10 +71,14 @@ class MonitorHub:
         except Exception as error:  # noqa: BLE001 -- the hub does its work on no list too
             self._not_registered = str(error)
 
-    def ingest(self, payload: bytes) -> None:
-        """Take one encoded batch."""
+    def ingest(self, payload: bytes) -> float:
+        """Take one encoded batch; returns the time between two batches that the server would like, 0 for any."""
         self._batches += 1
         self._road.send(payload)
+        return self._wanted_s
+
+    def _follow(self, wanted_s: float) -> None:
+        self._wanted_s = wanted_s
 
     def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what a worker needs to start recording: the configuration and the run's identity."""

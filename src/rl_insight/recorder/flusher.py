@@ -18,6 +18,8 @@ from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
 from rl_insight.recorder.metrics import MetricTable
+from rl_insight.recorder.open_spans import OpenSpans
+from rl_insight.recorder.pace import FlushPace
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
 from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 from rl_insight.recorder.sessions import Session
@@ -25,7 +27,7 @@ from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.stacks import StackAnswers
 from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
-from rl_insight.sessions.model import PENDING
+from rl_insight.sessions.model import FAILED, PENDING
 
 logger = logging.getLogger("rl_insight")
 
@@ -76,8 +78,7 @@ class Flusher:
         self._max_batch_bytes = max_batch_bytes
         self._sequence = 0
         self._builder = BatchBuilder()
-        self._open: list[Span] = []
-        self._reported: set[int] = set()
+        self._open = OpenSpans()
         self._names: dict[str, str] = {}
         """Names as they are recorded: a program has few, and cleaning one takes as long as its row."""
         losses = recorder.losses
@@ -101,6 +102,8 @@ class Flusher:
             },
         )
         self._resend_metrics = False
+        self.pace = FlushPace(config.recorder)
+        self._is_failing = False
         self.stacks = StackAnswers()
         self._sent_losses: list[Any] = []
         self._listeners: list[BatchListener] = []
@@ -156,19 +159,19 @@ class Flusher:
 
     def _run(self) -> None:
         wake = self.recorder.wake
-        next_flush = time.monotonic() + self._config.flush_interval_s
+        next_flush = time.monotonic() + self.pace.interval_s
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while not self._stop.is_set():
-            wake.wait(max(0.0, next_flush - time.monotonic()))
+            wake.wait(self.pace.wait_s(next_flush))
             wake.clear()
             requests = self._flush_requests
             if self.recorder.take_first_event():
                 next_flush = min(next_flush, time.monotonic() + _FIRST_FLUSH_S)
             try:
                 self.drain()
-                if requests > self._flushes_done or time.monotonic() >= next_flush:
+                if requests > self._flushes_done or time.monotonic() >= next_flush or self._cannot_wait():
                     self.flush()
-                    next_flush = time.monotonic() + self._config.flush_interval_s
+                    next_flush = time.monotonic() + self.pace.interval_s
                     backoff.reset()
                 pause_s = 0.0
             except Exception:  # the thread must outlive any defect of ours
@@ -184,6 +187,13 @@ class Flusher:
         except Exception:
             logger.exception(_DEFECT)
         self._announce(self._flush_requests)
+
+    def _cannot_wait(self) -> bool:
+        """Return whether a failure, or work that does not end, has to be told before the next flush is due."""
+        if not self.pace.is_slowed:
+            return False
+        is_stuck = self._open.has_unreported(self._oldest())
+        return self.pace.is_early(is_failing=self._is_failing, is_stuck=is_stuck)
 
     def _announce(self, requests: int) -> None:
         with self._flushed:
@@ -241,26 +251,21 @@ class Flusher:
         if span.end:
             self._add_span(span)
         elif len(self._open) < self.recorder.max_spans:
-            self._open.append(span)
+            self._open.add(span)
         else:
             self.recorder.losses.count("spans", "too_many_open")
 
     def _check_open_spans(self, *, final: bool) -> None:
         """Write those that ended since; report once those that stay open longer than a flush, or to the end."""
-        still_open = []
-        oldest = self.recorder.now() - (0 if final else int(self._config.flush_interval_s * 1e9))
-        for count, span in enumerate(self._open, 1):
-            if span.end:
+        for count, span in enumerate(self._open.take(self.recorder.now() if final else self._oldest()), 1):
+            if span is not None:
                 self._add_span(span)
-                self._reported.discard(span.span_id)
-            else:
-                still_open.append(span)
-                if span.start <= oldest and span.span_id not in self._reported:
-                    self._reported.add(span.span_id)
-                    self._add_span(span)
             if count % _CHUNK == 0:
                 self._give_way()
-        self._open = still_open
+
+    def _oldest(self) -> int:
+        """Return when a span that is still open must have begun to be reported."""
+        return self.recorder.now() - int(self._config.flush_interval_s * 1e9)
 
     def _add_span(self, span: Span) -> None:
         builder = self._builder
@@ -273,6 +278,8 @@ class Flusher:
             step = step_of(attributes["step"])
         name, segment, status = self._name(span.name), span.segment, span.status if end else STILL_OPEN
         lane, error, session_id = span.lane, span.error, span.session_id
+        if error is not None:
+            self._is_failing = True
         if attributes and TRACE_SOURCE in attributes:
             segment, step, session_id = self._read_agent_span(span, attributes, step)
         builder.spans.extend(
@@ -333,6 +340,7 @@ class Flusher:
             self._builder.add_event(name=self._name(name), **context)
             return
         number = level if -(2**31) <= level < 2**31 else logging.INFO
+        self._is_failing = self._is_failing or number >= logging.ERROR
         self._builder.add_log(level=number, message=self._message(name), logger=short_text(source) or None, **context)
 
     def _message(self, message: Any) -> str:
@@ -348,6 +356,7 @@ class Flusher:
         if text := self._attributes.encode(given):
             record = f"{record[:-1]},{text[1:]}"
         task_id = session.task_id
+        self._is_failing = self._is_failing or session.final_status == FAILED
         self._builder.add_session(
             session_id=short_text(session.session_id),
             task_id=None if task_id is None else self._name(task_id),
@@ -389,8 +398,9 @@ class Flusher:
         self._sequence += 1
         self._sent_losses = self.recorder.losses.snapshot()
         self._last_sent = self.recorder.now()
+        self._is_failing = False
         batch = builder.build(
-            self.process,
+            self.pace.introduce(self.process),
             sequence=self._sequence,
             sent_ns=self.recorder.clock.wall_ns(self._last_sent),
             losses=self._sent_losses,

@@ -23,6 +23,7 @@ from rl_insight.server.live import LiveNotes
 from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.engine_requests import EngineRequests
 from rl_insight.server.otlp.receiver import OtlpReceiver
+from rl_insight.server.pacing import FlushAdvice
 from rl_insight.server.scrape.scraper import Scraper
 from rl_insight.server.scrape.targets import TargetBook
 from rl_insight.server.stacks import StackRequests
@@ -86,6 +87,7 @@ class Services:
         self.writer = StoreWriter(
             self.runs, max_pending_bytes=settings.store.max_pending_bytes, on_commit=self._publish
         )
+        self.pacing = FlushAdvice(self.writer.get_status)
         self.ingest = Ingest(self.writer, self.collector, self.counters)
         self.otlp = OtlpReceiver(
             self.ingest, self.counters, EngineRequests(self.runs), max_items=settings.max_request_items

@@ -12,9 +12,10 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 PENDING: Final = "pending"
+FAILED: Final = "failed"
 ACCEPTED: Final = "accepted"
 LOST: Final = "lost"
-STATUSES: Final = (PENDING, ACCEPTED, "rejected", "failed", "dropped", "cancelled", LOST)
+STATUSES: Final = (PENDING, ACCEPTED, "rejected", FAILED, "dropped", "cancelled", LOST)
 
 EXECUTION: Final = "execution"
 KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")

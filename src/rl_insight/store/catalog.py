@@ -255,7 +255,8 @@ def _ledger_row(state: ProcessState) -> tuple[object, ...]:
 
 
 def _change_row(state: ProcessState) -> tuple[object, ...]:
-    return state.number, state.role, state.rank, *_intake_row(state.intake), *_ledger_row(state)[1:]
+    heartbeat_s = state.intake.process.heartbeat_s
+    return state.number, state.role, state.rank, heartbeat_s, *_intake_row(state.intake), *_ledger_row(state)[1:]
 
 
 def _intake_row(intake: Intake) -> tuple[object, ...]:
@@ -328,6 +329,7 @@ _CHANGE_TYPES = {
         "process",
         "role",
         "rank",
+        "heartbeat_s",
         "last_seen_ns",
         "last_sent_ns",
         "final",
@@ -345,7 +347,7 @@ _LOAD_PROCESSES = """
 _LOAD_OPEN = "SELECT process, span_id, lane_id, depth FROM open_span_data JOIN lanes USING (lane_id)"
 _UPDATE_PROCESSES = """
     UPDATE processes SET
-        role = arriving.role, rank = arriving.rank,
+        role = arriving.role, rank = arriving.rank, heartbeat_s = arriving.heartbeat_s,
         last_seen_ns = arriving.last_seen_ns, last_sent_ns = arriving.last_sent_ns, final = arriving.final,
         clock_offset_ns = arriving.clock_offset_ns, delay_ns = arriving.delay_ns, delay_hits = arriving.delay_hits
     FROM arriving WHERE processes.process = arriving.process

@@ -27,6 +27,11 @@ from rl_insight.store.runs import RunDirectory
 logger = logging.getLogger(__name__)
 
 
+_MANY_BATCHES = 16
+_LINGER_COMMITS = 4
+"""With many batches in a commit, the next one waits so many times as long as this one took."""
+
+
 @dataclass(slots=True, frozen=True)
 class Committed:
     """A batch after its commit."""
@@ -116,6 +121,7 @@ class StoreWriter:
         max_pending_bytes: how much may wait to be written; past it `submit` refuses.
         on_commit: publishes the batches of a commit, after their senders have been answered.
         linger_s: how long to wait for more batches before committing.
+        max_linger_s: the same while many batches arrive: a commit has a fixed cost, and more of them share it then.
         max_commit_bytes: a commit takes about this much at most, which bounds memory and the wait of the next.
     """
 
@@ -126,11 +132,13 @@ class StoreWriter:
         max_pending_bytes: int = 128 * 1024 * 1024,
         on_commit: CommitHook = lambda _run_id, _batches: None,
         linger_s: float = 0.02,
+        max_linger_s: float = 0.25,
         max_commit_bytes: int = 16 * 1024 * 1024,
     ) -> None:
         self._directory = directory
         self._max_pending_bytes = max_pending_bytes
-        self._linger_s = linger_s
+        self._linger_s = self._shortest_linger_s = linger_s
+        self._max_linger_s = max_linger_s
         self._max_commit_bytes = max_commit_bytes
         self._queue: deque[_Waiting] = deque()
         self._in_hand: list[_Waiting] = []
@@ -262,12 +270,7 @@ class StoreWriter:
                 if self._closing:
                     return False
                 self._arrived.wait()
-            until = self._queue[0].since_s + self._linger_s
-            while not self._closing and self._pending_bytes < self._max_commit_bytes:
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                self._arrived.wait(left)
+            self._linger(self._queue[0].since_s)
             size = 0
             while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
                 waiting = self._queue.popleft()
@@ -277,6 +280,20 @@ class StoreWriter:
                 size += waiting.size
                 self._in_hand.append(waiting)
             return True
+
+    def _linger(self, since_s: float) -> None:
+        """Wait for more batches; past the shortest time only while they keep arriving."""
+        waiting = 0
+        until = since_s + self._shortest_linger_s
+        while not self._closing and self._pending_bytes < self._max_commit_bytes:
+            left = until - time.monotonic()
+            if left > 0:
+                self._arrived.wait(left)
+                continue
+            if len(self._queue) == waiting or time.monotonic() >= since_s + self._linger_s:
+                return
+            waiting = len(self._queue)
+            until = min(time.monotonic() + self._shortest_linger_s, since_s + self._linger_s)
 
     def _commit(self, run_id: str, group: list[_Waiting], *, is_second: bool = False) -> None:
         began = time.monotonic()
@@ -301,6 +318,7 @@ class StoreWriter:
             return
         took = time.monotonic() - began
         with self._arrived:
+            self._linger_s = self._next_linger_s(len(group), took)
             self._commits += 1
             self._last_commit_s = took
             self._longest_commit_s = max(self._longest_commit_s, took)
@@ -313,6 +331,11 @@ class StoreWriter:
             self._on_commit(run_id, committed)
         except Exception:
             logger.exception("could not publish %d committed batches of run %s", len(committed), run_id)
+
+    def _next_linger_s(self, batches: int, took_s: float) -> float:
+        if batches < _MANY_BATCHES:
+            return self._shortest_linger_s
+        return min(max(_LINGER_COMMITS * took_s, self._shortest_linger_s), self._max_linger_s)
 
     def _write(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
         try:

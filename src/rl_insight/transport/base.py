@@ -43,6 +43,9 @@ class Transport(ABC):
     on_stacks_wanted: Callable[[], None] = staticmethod(lambda: None)
     """Set by the owner; called when the receiver asks for the stacks of this process, from any thread."""
 
+    on_flush_interval: Callable[[float], None] = staticmethod(lambda _seconds: None)
+    """Set by the owner; called with the time between two batches that the receiver would like, 0 for any."""
+
     @abstractmethod
     def send(self, payload: bytes) -> None:
         """Take over one encoded batch; a relay passes on the batches of several processes."""

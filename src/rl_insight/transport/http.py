@@ -238,6 +238,7 @@ class HttpTransport(Transport):
             return self._unreachable(error)
         if 200 <= answer.status < 300 and answer.is_receipt:
             self._taken(spool, batches)
+            self.on_flush_interval(answer.flush_s)
             if self._process_id in answer.stacks_of:
                 self.on_stacks_wanted()
             return None

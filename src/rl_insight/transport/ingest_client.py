@@ -38,6 +38,8 @@ class Answer(msgspec.Struct, frozen=True):
     """The body is a JSON object, as the ingest route answers; a stranger's page is none."""
     stacks_of: tuple[str, ...] = ()
     """Processes that the server asks for their stacks."""
+    flush_s: float = 0.0
+    """The time between two batches that the server would like; 0 for any."""
 
 
 class IngestClient:
@@ -231,7 +233,13 @@ def _answer(response: http.client.HTTPResponse, content: bytes) -> Answer:
         retry_after_s=retry_after(response.headers.get("Retry-After")),
         is_receipt=is_object,
         stacks_of=_stacks_of(decoded) if is_object else (),
+        flush_s=_flush_s(decoded) if is_object else 0.0,
     )
+
+
+def _flush_s(receipt: dict[str, Any]) -> float:
+    asked = receipt.get("flush_s")
+    return float(asked) if isinstance(asked, (int, float)) and 0.0 <= asked < MAX_RETRY_AFTER_S else 0.0
 
 
 def _stacks_of(receipt: dict[str, Any]) -> tuple[str, ...]:

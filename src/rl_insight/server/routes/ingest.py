@@ -14,6 +14,7 @@ from rl_insight.server.counters import Reservation
 from rl_insight.server.http.bodies import BodyError, decompress, read_body
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
+from rl_insight.server.pacing import SHORTEST_S
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ async def ingest(request: Request) -> Response:
     except BodyError as error:
         services.counters.refuse("native", error.reason)
         return _error(error.status, str(error), retry_after_s=RETRY_AFTER_S if error.status == 503 else None)
-    return _answer(outcome, services.stacks.take(submission.processes))
+    wanted_s = services.pacing.interval_s(submission.processes)
+    return _answer(outcome, services.stacks.take(submission.processes), wanted_s)
 
 
 async def receive(request: Request, services: Services, route: str) -> bytes:
@@ -88,8 +90,10 @@ def _submit(services: Services, body: bytes, encoding: str, reservation: Reserva
     return services.ingest.submit_frames(decompress(body, encoding, services.unpack_limits.of(body), reservation))
 
 
-def _answer(outcome: Outcome, stacks_of: list[str]) -> Response:
+def _answer(outcome: Outcome, stacks_of: list[str], wanted_s: float) -> Response:
     counts: dict[str, Any] = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}
+    if wanted_s > SHORTEST_S:
+        counts["flush_s"] = wanted_s
     if stacks_of:
         counts["stacks"] = stacks_of
     if outcome.failed:

@@ -1,0 +1,60 @@
+"""How often processes should send: seldom where there are many of them, or where the store falls behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rl_insight.store.writer import WriterStatus
+
+SHORTEST_S: Final = 0.5
+LONGEST_S: Final = 10.0
+BATCHES_PER_S: Final = 1_000
+"""What all processes together should send; a core takes a few times as many."""
+_WINDOW_S: Final = 15.0
+"""Every process that follows is heard of in a window."""
+_LOOK_EVERY_S: Final = 1.0
+_LAG_S: Final = 2.0
+_MAX_PRESSURE: Final = 16.0
+
+
+class FlushAdvice:
+    """The flush interval that acknowledgments ask for; used by one thread.
+
+    >>> advice = FlushAdvice(idle_status)  # doctest: +SKIP
+    >>> advice.interval_s(f"p{number}" for number in range(4_000))  # doctest: +SKIP
+    4.0
+
+    Args:
+        status: how the store's writer is doing.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, status: Callable[[], WriterStatus], clock: Callable[[], float] = time.monotonic) -> None:
+        self._status = status
+        self._clock = clock
+        self._window: set[str] = set()
+        self._last_window = 0
+        """How many processes were heard of in the window before."""
+        self._window_began = self._looked = clock()
+        self._pressure = 1.0
+
+    def interval_s(self, senders: Iterable[str]) -> float:
+        """Note who sent, and return the interval that they should flush at."""
+        now = self._clock()
+        if now - self._window_began >= _WINDOW_S:
+            self._last_window, self._window, self._window_began = len(self._window), set(), now
+        self._window.update(senders)
+        if now - self._looked >= _LOOK_EVERY_S:
+            self._looked = now
+            self._pressure = self._next_pressure()
+        processes = max(len(self._window), self._last_window)
+        wanted = max(SHORTEST_S, processes / BATCHES_PER_S) * self._pressure
+        return min(round(wanted, 1), LONGEST_S)
+
+    def _next_pressure(self) -> float:
+        status = self._status()
+        if status.lag_s > _LAG_S or status.pending_bytes > status.max_pending_bytes / 4:
+            return min(self._pressure * 2, _MAX_PRESSURE)
+        return max(self._pressure / 2, 1.0)
