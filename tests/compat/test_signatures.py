@@ -16,9 +16,9 @@ def missing(theirs, ours):
     if theirs is None or ours is None:
         return []
     known, given = {name for name, _, _ in ours}, {name for name, _, _ in theirs}
-    if any("variadic" in kind for _, kind, _ in ours):
+    if any(kind.startswith("VAR_") for _, kind, _ in ours):
         return []
-    absent = [name for name, kind, _ in theirs if name not in known and "variadic" not in kind]
+    absent = [name for name, kind, _ in theirs if name not in known and not kind.startswith("VAR_")]
     return absent + [name for name, _, is_required in ours if is_required and name not in given]
 
 

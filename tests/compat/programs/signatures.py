@@ -16,7 +16,7 @@ def parameters(value):
         found = inspect.signature(value).parameters.values()
     except ValueError:
         return None
-    return [[one.name, str(one.kind), one.default is inspect.Parameter.empty] for one in found if one.name != "self"]
+    return [[one.name, one.kind.name, one.default is inspect.Parameter.empty] for one in found if one.name != "self"]
 
 
 def methods(value):
