@@ -9,7 +9,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
 
-.PHONY: help setup web demo originals panels test integrations soak lint format docs dashboards screenshots bench clean
+.PHONY: help setup web demo originals panels test integrations soak lint format docs release dashboards screenshots bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,8 +23,8 @@ $(STAMPS)/server: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server]'
 	@touch $@
 
-$(STAMPS)/venv: $(STAMPS)/server
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(STAMPS)/venv: $(STAMPS)/server requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
 	@touch $@
 
 # Programs that some tests run for real. Without root or apt they are left out, and those tests say so.
@@ -93,8 +93,11 @@ format: $(STAMPS)/venv ## Format the code and fix what can be fixed
 	@if command -v npm >/dev/null 2>&1; then scripts/prepare-web $(CURDIR)/$(BIN)/python && npm --prefix web run --silent format; fi
 
 docs: $(STAMPS)/venv ## Render docs/ as a site into build/site
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-docs.txt
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+release: $(STAMPS)/venv $(STAMPS)/web ## Build wheel and sdist reproducibly, check them, and print what to upload
+	@$(BIN)/python scripts/release $(ARGS)
 
 dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards

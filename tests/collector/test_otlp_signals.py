@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -216,6 +217,12 @@ def test_endpoint_below_a_path_keeps_it(otlp_receiver, fake_process):
 def test_option_that_cannot_be_used_is_refused(options, said):
     with pytest.raises(ConfigError, match=said):
         otlp_sinks("http://127.0.0.1:4318", **options)
+
+
+def test_grpc_without_grpcio_is_bad_configuration(monkeypatch):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(ConfigError, match=r'grpcio is not installed. Install it: pip install "rl-insight\[grpc\]"'):
+        OtlpTraceSink("127.0.0.1:4317", protocol="grpc")
 
 
 @pytest.mark.parametrize("endpoint", ["", "http://", "ftp://host:1", "host:port"])

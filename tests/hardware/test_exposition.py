@@ -93,6 +93,40 @@ def test_bad_line_costs_that_line_alone(line):
     ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r'ray_node_mem_used{a="1\q\\\n\""} 1',
+        'ray_node_mem_used{a="1"}1',
+        'ray_node_mem_used {a="}"} 1 5',
+        'ray_node_mem_used{ a = "1" , } 1 ',
+        "ray_node_mem_used 1 2 3",
+        "ray_node_mem_used 1e400",
+        "ray_node_mem_used infinity",
+        'ray_node_mem_used 1 # {b="c"} 2',
+        'ray_node_mem_used{"é x"="1"} 1',
+        'ray_node_mem_used\t{a="1"}\t1\r',
+        "ray_node_mem_used{,} 1",
+        '{"ray_node_mem_used",a="1"} 1',
+        '{"ray_node_mem_used"} 1',
+        '{a="1"} 1',
+        'ray_node_mem_used{a="1", a="2"} 1',
+        'ray_node_mem_used{a="1" b="2"} 1',
+        'ray_node_mem_used{a="1",,b="2"} 1',
+        'ray_node_mem_used{1a="1"} 1',
+        'ray_node_mem_used{a="1"} 1 abc',
+        "ray_node_mem_used 0x10",
+        "ray_node_mem_used #1",
+    ],
+)
+def test_unusual_lines_are_read_as_the_real_parser_reads_them(line):
+    try:
+        expected = parsed_by_the_real_parser(line)
+    except (ValueError, IndexError, KeyError):
+        expected = []
+    assert comparable(SeriesReader(NAMES).read(line.encode())) == comparable(expected)
+
+
 def test_label_sets_of_many_pages_stay_bounded():
     reader = SeriesReader(NAMES)
     for place in range(25_000):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +47,41 @@ def test_wheel_carries_the_page_and_the_licenses_of_what_is_bundled(wheel):
     for package in ("react", "react-dom", "scheduler", "uplot"):
         assert f"## {package}" in notices
     assert notices.count("Permission is hereby granted") >= 3
+
+
+def test_published_extras_are_those_that_users_install(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = archive.read(name).decode()
+    assert set(re.findall(r"^Provides-Extra: (.+)$", metadata, re.MULTILINE)) == {
+        "grpc",
+        "mcp",
+        "ray",
+        "server",
+        "zstd",
+    }
+    assert "Classifier: Typing :: Typed" in metadata
+    for minor in range(11, 15):
+        assert f"Classifier: Programming Language :: Python :: 3.{minor}" in metadata
+
+
+def _release(directory):
+    program = [sys.executable, str(ROOT / "scripts" / "release"), "--allow-changes", "--directory", str(directory)]
+    return subprocess.run(program, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.usefixtures("report_bundle")
+def test_two_releases_of_one_commit_are_equal_and_pass_the_checks_of_the_index(tmp_path):
+    for module in ("twine", "check_wheel_contents"):
+        pytest.importorskip(module)
+    first, second = _release(tmp_path / "first"), _release(tmp_path / "second")
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    wheel, sdist = sorted((tmp_path / "first").iterdir())
+    for file in (wheel, sdist):
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert f"{digest}  {file.name}" in first.stdout
+        assert f"{digest}  {file.name}" in second.stdout
+    assert f"twine upload {wheel} {sdist}" in first.stdout
 
 
 @pytest.mark.parametrize("parent", ["tmp", "build", "dist"])
@@ -103,6 +140,8 @@ with insight.step(1), insight.trace_state("rollout"), insight.session(task_id="a
         insight.metric_count("tokens", 512, model="policy")
     sample.finalize("accepted", reward=1)
 insight.finish()
+from rl_insight.hardware.exposition import SeriesReader
+assert SeriesReader(["up"]).read(b'up{a="\\\\"} 1 1700000000000')
 import sys
 heavy = {"duckdb", "numpy", "pyarrow", "fastapi", "typer", "grpc"} & set(sys.modules)
 assert not heavy, heavy

@@ -112,10 +112,17 @@ def _announce(record: ServerRecord) -> None:
         say(f"  open    {record.url}/?token={record.token}")
         say(f"  token   {record.token}  (RL_INSIGHT_TOKEN for producers)")
     say(f"  data    {record.data_dir}")
-    say(f"  OTLP    {record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)")
+    say(f"  OTLP    {_otlp_addresses(record)}")
     if not (STATIC / "index.html").is_file():
         say("  page    not part of this installation: build it with npm, or install a release")
     say_stack(Path(record.data_dir))
+
+
+def _otlp_addresses(record: ServerRecord) -> str:
+    from rl_insight.otlp.grpc_extra import has_grpc
+
+    over_grpc = record.otlp_grpc_address or ("off" if has_grpc() else 'off without "rl-insight[grpc]"')
+    return f"{record.otlp_http_url or record.url} (HTTP), {over_grpc} (gRPC)"
 
 
 def _start_detached(
@@ -231,8 +238,7 @@ def status(
         stack = stack_json(directory_of(data_dir))
         say_json({"running": True, "data_dir": record.data_dir, **addresses, **found, "stack": stack})
         return 0
-    otlp = f"{record.otlp_http_url or record.url} (HTTP), {record.otlp_grpc_address or 'off'} (gRPC)"
-    rows = [["pid", str(record.pid)], ["data", record.data_dir], ["OTLP", otlp]]
+    rows = [["pid", str(record.pid)], ["data", record.data_dir], ["OTLP", _otlp_addresses(record)]]
     say_table(["server", "running"], [["address", record.url], *rows, *_health(found)])
     say_stack(directory_of(data_dir))
     return 0

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -21,16 +22,19 @@ from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
 from rl_insight.collector import Sink
+from rl_insight.otlp.grpc_extra import GRPC_MISSING, has_grpc
 from rl_insight.server.app import create_app, create_otlp_app, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
 from rl_insight.server.http.header_guard import guarded_protocol
-from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
 from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
 from rl_insight.urls import host_and_port
+
+if TYPE_CHECKING:
+    from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +204,13 @@ def _start_grpc(services: Services, settings: ServerSettings) -> OtlpGrpcServer 
     port = settings.otlp_grpc_port
     if port is None:
         return None
+    if not has_grpc():
+        if port != OTLP_GRPC_PORT:
+            raise ServerStartError(f"cannot listen for OTLP over gRPC on port {port}: {GRPC_MISSING}")
+        logger.info("OTLP over gRPC is off: %s", GRPC_MISSING)
+        return None
+    from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
+
     try:
         return OtlpGrpcServer(services, settings.host, port)
     except OSError as error:

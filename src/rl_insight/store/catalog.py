@@ -13,10 +13,11 @@ from typing import Any
 
 import duckdb
 import msgspec
-import pyarrow as pa
+import numpy as np
 
 from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
+from rl_insight.store.frame import Frame, FrameStream, column_of
 
 _LANE_OF_RANK = re.compile(r"(rank|replica)_(\d{1,9})")
 _ROLES = {"rank": "worker", "replica": "rollout"}
@@ -161,8 +162,8 @@ class Catalog:
         """Write what is new or changed, inside the caller's transaction."""
         insert(connection, "processes", _PROCESS_TYPES, [_process_row(state) for state in self._new_processes])
         insert(connection, "ledger", _LEDGER_TYPES, [_ledger_row(state) for state in self._new_processes])
-        insert(connection, "lanes", {"a": pa.int32(), "b": pa.int32(), "c": pa.string()}, self._new_lanes)
-        insert(connection, "names", {"a": pa.int32(), "b": pa.string()}, self._new_names)
+        insert(connection, "lanes", {"a": np.int32, "b": np.int32, "c": str}, self._new_lanes)
+        insert(connection, "names", {"a": np.int32, "b": str}, self._new_names)
         insert(connection, "series", _SERIES_TYPES, self._new_series)
         insert(connection, "losses", _LOSS_TYPES, self._new_losses)
         insert(connection, "process_states", _STATE_TYPES, self._new_states)
@@ -189,41 +190,41 @@ class Catalog:
     def _update(self, connection: duckdb.DuckDBPyConnection, changed: list[ProcessState]) -> None:
         if changed:
             rows = [_change_row(state) for state in changed]
-            with arriving(connection, table(_CHANGE_TYPES, rows)):
+            with arriving(connection, [frame_of_rows(_CHANGE_TYPES, rows)]):
                 connection.execute(_UPDATE_PROCESSES)
                 connection.execute(_UPDATE_LEDGER)
         losses = [(*key, count) for key, count in self._changed_losses.items()]
         if losses:
-            with arriving(connection, table(_LOSS_TYPES, losses)):
+            with arriving(connection, [frame_of_rows(_LOSS_TYPES, losses)]):
                 connection.execute(_UPDATE_LOSSES)
 
 
 class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
-    """Make an Arrow table visible to SQL as `arriving` for one block."""
+    """Make frames with the same columns visible to SQL as the table `arriving` for one block."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, frames: Sequence[Frame]) -> None:
         self._connection = connection
-        self._rows = rows
+        self._frames = frames
 
     def __enter__(self) -> None:
-        self._connection.register("arriving", self._rows)
+        self._connection.register("arriving", FrameStream(self._frames))
 
     def __exit__(self, *_: object) -> None:
         self._connection.unregister("arriving")
 
 
-def table(types: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Return row tuples as an Arrow table."""
+def frame_of_rows(types: dict[str, type[Any]], rows: Sequence[tuple[object, ...]]) -> Frame:
+    """Return row tuples as a frame."""
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else ((),) * len(types)
-    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(types.items(), columns, strict=True)})
+    return Frame({name: column_of(column, kind) for (name, kind), column in zip(types.items(), columns, strict=True)})
 
 
 def insert(
-    connection: duckdb.DuckDBPyConnection, name: str, types: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]
+    connection: duckdb.DuckDBPyConnection, name: str, types: dict[str, type[Any]], rows: Sequence[tuple[object, ...]]
 ) -> None:
     """Insert row tuples into a table of this package by position; for few rows."""
     if rows:
-        with arriving(connection, table(types, rows)):
+        with arriving(connection, [frame_of_rows(types, rows)]):
             connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
 
 
@@ -285,43 +286,43 @@ def _process_row(state: ProcessState) -> tuple[object, ...]:
 
 
 _PROCESS_TYPES = {
-    "process": pa.int32(),
-    "process_id": pa.string(),
-    "run_id": pa.string(),
-    "host": pa.string(),
-    "pid": pa.int64(),
-    "project": pa.string(),
-    "experiment_name": pa.string(),
-    "role": pa.string(),
-    "rank": pa.int64(),
-    "labels": pa.string(),
-    "started_ns": pa.int64(),
-    "heartbeat_s": pa.float64(),
-    "first_seen_ns": pa.int64(),
-    "last_seen_ns": pa.int64(),
-    "last_sent_ns": pa.int64(),
-    "final": pa.bool_(),
-    "clock_offset_ns": pa.int64(),
-    "delay_ns": pa.int64(),
-    "delay_hits": pa.int32(),
+    "process": np.int32,
+    "process_id": str,
+    "run_id": str,
+    "host": str,
+    "pid": np.int64,
+    "project": str,
+    "experiment_name": str,
+    "role": str,
+    "rank": np.int64,
+    "labels": str,
+    "started_ns": np.int64,
+    "heartbeat_s": np.float64,
+    "first_seen_ns": np.int64,
+    "last_seen_ns": np.int64,
+    "last_sent_ns": np.int64,
+    "final": np.bool_,
+    "clock_offset_ns": np.int64,
+    "delay_ns": np.int64,
+    "delay_hits": np.int32,
 }
-_LEDGER_TYPES = {"process": pa.int32(), "low_water": pa.int64(), "above": pa.string()}
-_LOSS_TYPES = {"process": pa.int32(), "kind": pa.string(), "reason": pa.string(), "count": pa.int64()}
-_STATE_TYPES = {"process": pa.int32(), "time_ns": pa.int64(), "state": pa.string()}
+_LEDGER_TYPES = {"process": np.int32, "low_water": np.int64, "above": str}
+_LOSS_TYPES = {"process": np.int32, "kind": str, "reason": str, "count": np.int64}
+_STATE_TYPES = {"process": np.int32, "time_ns": np.int64, "state": str}
 _HISTORY_TYPES = {
-    "process": pa.int32(),
-    "time_ns": pa.int64(),
-    "kind": pa.string(),
-    "reason": pa.string(),
-    "count": pa.int64(),
+    "process": np.int32,
+    "time_ns": np.int64,
+    "kind": str,
+    "reason": str,
+    "count": np.int64,
 }
 _SERIES_TYPES = {
-    "series_id": pa.int32(),
-    "process": pa.int32(),
-    "name": pa.string(),
-    "kind": pa.string(),
-    "documentation": pa.string(),
-    "labels": pa.string(),
+    "series_id": np.int32,
+    "process": np.int32,
+    "name": str,
+    "kind": str,
+    "documentation": str,
+    "labels": str,
 }
 _CHANGE_TYPES = {
     name: _PROCESS_TYPES[name]
@@ -337,7 +338,7 @@ _CHANGE_TYPES = {
         "delay_ns",
         "delay_hits",
     )
-} | {"low_water": pa.int64(), "above": pa.string()}
+} | {"low_water": np.int64, "above": str}
 
 _LOAD_PROCESSES = """
     SELECT process, process_id, run_id, host, pid, role, rank, heartbeat_s, first_seen_ns, last_seen_ns,

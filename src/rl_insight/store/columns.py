@@ -1,4 +1,4 @@
-"""From gathered columns to Arrow tables in the shape of the store's tables.
+"""From gathered columns to frames in the shape of the store's tables.
 
 Numbers go from the batches' raw bytes through NumPy without being touched row by row; text stays a dictionary.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from rl_insight.schema import NO_STEP
 from rl_insight.schema.tables import Histograms
+from rl_insight.store.frame import Column, Frame, ListColumn, NumberColumn, Texts, frame_of
 from rl_insight.store.gathered import Gathered, StoredRows
 from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.tables import stored_name
-from rl_insight.store.texts import Texts
 
 
 def texts_of(gathered: Gathered) -> Texts:
@@ -24,34 +21,29 @@ def texts_of(gathered: Gathered) -> Texts:
     return first.texts if isinstance(first, SessionBatch) else Texts(gathered.strings)
 
 
-def stored_table(gathered: Gathered, rows: StoredRows, texts: Texts) -> pa.Table:
+def stored_frame(gathered: Gathered, rows: StoredRows, texts: Texts) -> Frame:
     """Return rows as DuckDB reads them; those of histograms with their buckets."""
-    table = arrow_table(rows, texts)
-    return _with_buckets(gathered, table) if rows.table is Histograms else table
+    frame = row_frame(rows, texts)
+    return Frame(frame.columns | _buckets(gathered)) if rows.table is Histograms else frame
 
 
-def arrow_table(rows: StoredRows, texts: Texts) -> pa.Table:
+def row_frame(rows: StoredRows, texts: Texts) -> Frame:
     """Return rows as DuckDB reads them."""
     found: dict[str, Any] = dict(rows.columns)
     for column_name, column in rows.table.COLUMNS.items():
         name = stored_name(column_name, column)
         match column.kind:
             case "step":
-                found[name] = pa.array(found[name], mask=found[name] == NO_STEP)
+                found[name] = NumberColumn(found[name], found[name] == NO_STEP)
             case "text":
                 found[name] = texts.at(found[name]) if column.optional else texts.required(found[name])
-            case "number" if column.code == "d":
-                # From a NumPy array, Arrow keeps NaN as a value: it does not become null.
-                found[name] = pa.array(found[name], from_pandas=False)
-    return pa.table(found)
+    return frame_of(found)
 
 
-def _with_buckets(gathered: Gathered, table: pa.Table) -> pa.Table:
+def _buckets(gathered: Gathered) -> dict[str, Column]:
     lengths = gathered.rows("histograms")[0]["buckets"]
     buckets, _ = gathered.rows("buckets")
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    for name, of_buckets in (("codes", "code"), ("counts", "count")):
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(buckets[of_buckets]))
-        table = table.append_column(name, lists)
-    return table
+    return {
+        name: ListColumn.of(lengths, NumberColumn(buckets[of_buckets]))
+        for name, of_buckets in (("codes", "code"), ("counts", "count"))
+    }

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 
 from rl_insight.intake import Intake
 from rl_insight.schema import Batch
@@ -20,6 +19,7 @@ from rl_insight.store.catalog import Catalog, arriving
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreError, StoreFullError
 from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
+from rl_insight.store.frame import Frame
 from rl_insight.store.gathered import Part, gather
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.run_files import measure, wal_of
@@ -211,7 +211,7 @@ class RunStore:
 
     def _write_rows(self, connection: duckdb.DuckDBPyConnection, fresh: Sequence[Part]) -> None:
         spans = SpanWriter()
-        tables: dict[str, list[pa.Table]] = {}
+        frames: dict[str, list[Frame]] = {}
         for gathered in gather(fresh):
             texts = columns.texts_of(gathered)
             if gathered.has("spans"):
@@ -219,13 +219,12 @@ class RunStore:
             for name, stored in _DATA_TABLES.items():
                 if gathered.has(name):
                     rows = gathered.stored(name, self._catalog)
-                    tables.setdefault(stored, []).append(columns.stored_table(gathered, rows, texts))
+                    frames.setdefault(stored, []).append(columns.stored_frame(gathered, rows, texts))
         self._span_rows += (ended := spans.write(connection))
         self._wide_rows += ended
-        for stored, parts in tables.items():
-            rows_ = pa.concat_tables(parts)
-            self._wide_rows += len(rows_) if stored in _WIDE_TABLES else 0
-            with arriving(connection, rows_):
+        for stored, parts in frames.items():
+            self._wide_rows += sum(map(len, parts)) if stored in _WIDE_TABLES else 0
+            with arriving(connection, parts):
                 connection.execute(f"INSERT INTO {stored} BY NAME SELECT * FROM arriving")  # noqa: S608  (a constant)
 
     @contextmanager

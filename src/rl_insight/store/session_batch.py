@@ -12,12 +12,11 @@ from math import isfinite
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from rl_insight.schema import Batch
 from rl_insight.schema.tables import Sessions
 from rl_insight.sessions.model import OBJECTS, REPORTED
-from rl_insight.store.texts import Texts
+from rl_insight.store.frame import Frame, ListColumn, Texts
 
 _encode = msgspec.json.Encoder().encode
 
@@ -26,8 +25,8 @@ class SessionBatch(Batch, kw_only=True):
     """A batch whose sessions are whole: all their spans are in it, and they are rows already instead of snapshots."""
 
     texts: Texts
-    """Its strings, as Arrow has them."""
-    rows: pa.Table
+    """Its strings, encoded once for the spans and the sessions."""
+    rows: Frame
     """The sessions in the columns that `session_rows.insert_sessions` takes."""
 
 
@@ -35,7 +34,9 @@ def plain(batch: Batch) -> Batch:
     """Return a batch as one that can be sent: each whole session becomes a snapshot."""
     if not isinstance(batch, SessionBatch):
         return batch
-    rows = batch.rows.drop_columns(["phases"]).to_pylist()
+    names = [name for name, column in batch.rows.columns.items() if not isinstance(column, ListColumn)]
+    columns = (batch.rows.to_list(name) for name in names)
+    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     strings = list(batch.strings)
 
     def positions(texts: Iterable[str | None]) -> bytes:
@@ -51,7 +52,7 @@ def plain(batch: Batch) -> Batch:
         session_id=positions(row["session_id"] for row in rows),
         task_id=positions(row["task_id"] for row in rows),
         status=positions(row["status"] for row in rows),
-        time_ns=batch.rows.column("snapshot_ns").to_numpy().astype("<i8").tobytes(),
+        time_ns=batch.rows.numbers("snapshot_ns").astype("<i8").tobytes(),
         record=positions(map(_snapshot_text, rows)),
     )
     parts = {name: getattr(batch, name) for name in Batch.__struct_fields__}

@@ -6,12 +6,12 @@ same for sessions that arrive in parts and for those that are read from a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import duckdb
 import msgspec
-import pyarrow as pa
+import numpy as np
 
 from rl_insight.schema.records import read_object
 from rl_insight.sessions.model import (
@@ -26,22 +26,19 @@ from rl_insight.sessions.model import (
     clean,
 )
 from rl_insight.sessions.records import PhaseRecord, SessionEntry
-from rl_insight.store.catalog import arriving
+from rl_insight.store.catalog import arriving, frame_of_rows
+from rl_insight.store.frame import Column, Frame, ListColumn, column_of
 
-PHASES_TYPE: Final = pa.list_(
-    pa.struct(
-        {
-            "start_ts": pa.float64(),
-            "end_ts": pa.float64(),
-            "span_id": pa.uint64(),
-            "name": pa.string(),
-            "outcome": pa.string(),
-            "payload": pa.string(),
-        }
-    )
-)
+PHASE_TYPES: Final[dict[str, type[Any]]] = {
+    "start_ts": np.float64,
+    "end_ts": np.float64,
+    "span_id": np.uint64,
+    "name": str,
+    "outcome": str,
+    "payload": str,
+}
 """A session's phases; the payload is the text of a JSON object. Rows hold them in the order in which they began."""
-ARROW: Final = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64()}
+_KINDS: Final[dict[str, type[Any]]] = {"VARCHAR": str, "BIGINT": np.int64, "DOUBLE": np.float64}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -116,38 +113,39 @@ _HELPERS = ", ".join((*_ENDED, *_BY_NAME, *_OTHER_NAMES, *_OTHERS))
 _INSERT = f"INSERT INTO sessions BY NAME SELECT * EXCLUDE ({_HELPERS}) FROM ({_ROWS})"  # noqa: S608  (constants)
 
 
-def insert_sessions(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+def kind_of(name: str) -> type[Any]:
+    """Return the type of the values in a column of sessions."""
+    return _KINDS[COLUMNS[name]]
+
+
+def insert_sessions(connection: duckdb.DuckDBPyConnection, rows: Sequence[Frame]) -> None:
     """Insert sessions, in all columns but the derived ones, together with their durations."""
     with arriving(connection, rows):
         connection.execute(_INSERT)
 
 
-def entry_table(entries: dict[str, SessionEntry], owners: dict[str, str]) -> pa.Table:
+def entry_frame(entries: dict[str, SessionEntry], owners: dict[str, str]) -> Frame:
     """Return sessions by id, and the process ids of their owners, in the columns that `insert_sessions` takes."""
-    columns: dict[str, list[Any]] = {
+    values: dict[str, list[Any]] = {
         "session_id": list(entries),
         "process_id": [owners.get(session_id) for session_id in entries],
         "status": [entry.status for entry in entries.values()],
     }
     for name in REPORTED:
-        values = [clean(name, getattr(entry.snapshot, name)) for entry in entries.values()]
-        columns[name] = list(map(json_of, values)) if name in OBJECTS else values
-    arrays = {name: pa.array(values, ARROW[COLUMNS[name]]) for name, values in columns.items()}
-    phases = [[_phase_row(phase) for phase in entry.phases.values()] for entry in entries.values()]
-    arrays["phases"] = pa.array(phases, PHASES_TYPE)
-    arrays["snapshot_ns"] = pa.array([entry.snapshot_ns for entry in entries.values()], pa.int64())
-    return pa.table(arrays)
+        reported = [clean(name, getattr(entry.snapshot, name)) for entry in entries.values()]
+        values[name] = list(map(json_of, reported)) if name in OBJECTS else reported
+    columns: dict[str, Column] = {name: column_of(own, kind_of(name)) for name, own in values.items()}
+    lengths = np.array([len(entry.phases) for entry in entries.values()], np.int64)
+    phases = [_phase_row(phase) for entry in entries.values() for phase in entry.phases.values()]
+    columns["phases"] = ListColumn.of(lengths, frame_of_rows(PHASE_TYPES, phases))
+    columns["snapshot_ns"] = column_of([entry.snapshot_ns for entry in entries.values()], np.int64)
+    return Frame(columns)
 
 
-def _phase_row(phase: PhaseRecord) -> dict[str, Any]:
-    return {
-        "start_ts": phase.start_ts,
-        "end_ts": phase.end_ts,
-        "span_id": int(phase.span_id or "0", 16),
-        "name": phase.name,
-        "outcome": phase.outcome,
-        "payload": json_of(phase.payload),
-    }
+def _phase_row(phase: PhaseRecord) -> tuple[Any, ...]:
+    """Return a phase in the order of `PHASE_TYPES`."""
+    span_id = int(phase.span_id or "0", 16)
+    return phase.start_ts, phase.end_ts, span_id, phase.name, phase.outcome, json_of(phase.payload)
 
 
 def session_of_row(values: Iterable[Any]) -> Session:

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import duckdb
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
 from rl_insight.schema import Batch
 from rl_insight.sessions.model import DEFAULTS, FIELDS, PENDING, REPORTED, Session, Snapshot
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, SessionRecord, Update, session_updates
 from rl_insight.store.catalog import ProcessState, arriving
+from rl_insight.store.frame import Frame
 from rl_insight.store.session_batch import SessionBatch, plain
-from rl_insight.store.session_rows import entry_table, insert_sessions, session_of_row
+from rl_insight.store.session_rows import entry_frame, insert_sessions, session_of_row
 
 FELL_SILENT: Final = "its process fell silent"
 """The reason of a session that the server closed as lost; taken back when the process is heard of again."""
@@ -92,28 +92,29 @@ class SessionWriter:
 
     def _write_whole(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Insert the whole sessions that nothing else is known about; what is known of others has to be merged."""
-        table = pa.concat_tables([batch.rows for batch in self._whole])
-        with arriving(connection, table.select(["session_id"])):
+        frames = [batch.rows for batch in self._whole]
+        with arriving(connection, [Frame({"session_id": frame.columns["session_id"]}) for frame in frames]):
             known = {session_id for (session_id,) in connection.execute(_FIND_KNOWN).fetchall()}
         known |= self._updates.keys()
         if known:
-            table = table.filter(pc.invert(_is_in(table, known)))
-            for batch in self._whole:
-                if pc.any(_is_in(batch.rows, known)).as_py():
-                    for update in session_updates(plain(batch), 0):
-                        if update.session_id in known:
-                            self._add(update, batch.process.process_id)
-        insert_sessions(connection, table)
+            frames = [self._unknown(batch, known) for batch in self._whole]
+        insert_sessions(connection, frames)
+
+    def _unknown(self, batch: SessionBatch, known: set[str]) -> Frame:
+        """Return a batch's sessions about which nothing else is known; the others become updates."""
+        is_new = np.array([session_id not in known for session_id in batch.rows.to_list("session_id")], np.bool_)
+        if is_new.all():
+            return batch.rows
+        for update in session_updates(plain(batch), 0):
+            if update.session_id in known:
+                self._add(update, batch.process.process_id)
+        return batch.rows.take(is_new)
 
 
 def _reopen(entry: SessionEntry) -> None:
     entry.snapshot.status = PENDING
     entry.snapshot.reason = entry.snapshot.finalized_ts = None
     entry.snapshot_ns = entry.snapshot_ns or None
-
-
-def _is_in(rows: pa.Table, ids: set[str]) -> pa.ChunkedArray:
-    return pc.is_in(rows.column("session_id"), pa.array(list(ids), pa.string()))
 
 
 Entries = dict[str, SessionEntry]
@@ -141,7 +142,7 @@ def write_entries(
     """Write sessions in place of the rows with these numbers."""
     if rows:
         connection.execute(_DELETE_ROWS, {"rows": rows})
-    insert_sessions(connection, entry_table(entries, owners))
+    insert_sessions(connection, [entry_frame(entries, owners)])
 
 
 def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from rl_insight.store.catalog import ProcessState, arriving
-from rl_insight.store.columns import arrow_table
+from rl_insight.store.columns import row_frame
+from rl_insight.store.frame import Frame, Texts, frame_of
 from rl_insight.store.gathered import Gathered, Numbers, StoredRows
 from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, SECOND
-from rl_insight.store.texts import Texts
 
 _INSERT_LONG_SPANS = f"""
     INSERT INTO long_spans BY NAME
@@ -64,7 +63,7 @@ class SpanWriter:
         if closed:
             _close(connection, closed)
         if opened:
-            with arriving(connection, pa.concat_tables(opened)):
+            with arriving(connection, opened):
                 connection.execute("INSERT INTO open_span_data BY NAME SELECT * FROM arriving")
         return ended
 
@@ -85,23 +84,22 @@ class SpanWriter:
         return closed, done
 
     def _insert_ended(self, connection: duckdb.DuckDBPyConnection) -> int:
-        tables: list[pa.Table] = []
+        frames: list[Frame] = []
         longest = 0
         for _, rows, texts, is_open in self._groups:
             ended = rows.select(~is_open) if is_open.any() else rows
             if len(ended):
                 longest = max(longest, int(ended.columns["duration_ns"].max()))
-                tables.append(arrow_table(ended, texts))
-        if not tables:
+                frames.append(row_frame(ended, texts))
+        if not frames:
             return 0
-        table = pa.concat_tables(tables)
-        with arriving(connection, table):
+        with arriving(connection, frames):
             connection.execute("INSERT INTO span_data BY NAME SELECT * FROM arriving")
             if longest >= LONG_SPAN_NS:
                 connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
-        return len(table)
+        return sum(map(len, frames))
 
-    def _newly_open(self, connection: duckdb.DuckDBPyConnection, done: dict[int, set[int]]) -> list[pa.Table]:
+    def _newly_open(self, connection: duckdb.DuckDBPyConnection, done: dict[int, set[int]]) -> list[Frame]:
         """Return the open spans that are neither known as open nor known to have ended."""
         candidates = self._candidates(done)
         if not candidates:
@@ -118,7 +116,7 @@ class SpanWriter:
             one.state.open_spans[one.span_id] = (int(columns["lane_id"][one.row]), int(columns["depth"][one.row]))
             kept.setdefault(one.group, []).append(one.row)
         return [
-            arrow_table(self._groups[number].rows.select(np.array(places)), self._groups[number].texts)
+            row_frame(self._groups[number].rows.select(np.array(places)), self._groups[number].texts)
             for number, places in kept.items()
         ]
 
@@ -137,13 +135,11 @@ class SpanWriter:
 
 
 def _close(connection: duckdb.DuckDBPyConnection, closed: list[tuple[ProcessState, int]]) -> None:
-    rows = pa.table(
-        {
-            "process": pa.array([state.number for state, _ in closed], pa.int32()),
-            "span_id": pa.array([span_id for _, span_id in closed], pa.uint64()),
-        }
-    )
-    with arriving(connection, rows):
+    columns = {
+        "process": np.array([state.number for state, _ in closed], np.int32),
+        "span_id": np.array([span_id for _, span_id in closed], np.uint64),
+    }
+    with arriving(connection, [frame_of(columns)]):
         connection.execute(_DELETE_OPEN_SPANS)
     for state, span_id in closed:
         state.open_spans.pop(span_id, None)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
+import numpy as np
 
 from rl_insight.store.catalog import arriving
+from rl_insight.store.frame import Frame, column_of
 from rl_insight.store.queries.base import Cursor, read_meta, write_meta
 from rl_insight.store.run_store import RunStore
 
@@ -47,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _JSON = ("culprit", "impact", "lanes", "sessions", "metrics", "evidence", "explains")
-_TYPES = dict.fromkeys(("first_step", "last_step", "start_ns", "end_ns", "updated_ns"), pa.int64())
+_TYPES: dict[str, type[Any]] = dict.fromkeys(("first_step", "last_step", "start_ns", "end_ns", "updated_ns"), np.int64)
 _COLUMNS = ", ".join(Finding.__struct_fields__)
 _READ = f"SELECT {_COLUMNS} FROM findings ORDER BY start_ns DESC, finding_id"  # noqa: S608  (constants)
 _DELETE = "DELETE FROM findings WHERE finding_id IN (SELECT finding_id FROM arriving)"
@@ -64,8 +65,8 @@ def write_findings(store: RunStore, findings: list[Finding]) -> None:
         values = [getattr(finding, name) for finding in rows]
         if name in _JSON:
             values = [msgspec.json.encode(value).decode() for value in values]
-        columns[name] = pa.array(values, _TYPES.get(name, pa.string()))
-    with store.writing() as connection, arriving(connection, pa.table(columns)):
+        columns[name] = column_of(values, _TYPES.get(name, str))
+    with store.writing() as connection, arriving(connection, [Frame(columns)]):
         connection.execute(_DELETE)
         connection.execute(_INSERT)
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
-import pyarrow as pa
+import numpy as np
 
 from rl_insight.store.errors import QueryError
+from rl_insight.store.frame import Frame, FrameStream, column_of
 from rl_insight.store.queries.base import Cursor, structs
 from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps, normalized
 from rl_insight.store.queries.summary import processes
@@ -178,7 +179,7 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
 def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, list[StepWindow]]:
     """Return the role of the process that counts the steps, and when each was: all of them are over."""
     columns = zip(CountedStep._fields, zip(*counted, strict=True), strict=True)
-    cursor.register("counted_steps", pa.table({name: pa.array(column, pa.int64()) for name, column in columns}))
+    cursor.register("counted_steps", _integers(dict(columns)))
     seen = _seen(cursor, _COUNTED, [role for (role,) in cursor.execute(_ROLES).fetchall()])
     role = _leading_role(seen)
     return role, _windows([one for one in seen if one.role == role], is_running=False)
@@ -290,8 +291,12 @@ def stepped(cursor: Cursor, table: str) -> str:
         starts = [start + later.get(start, 0) for start in starts]
         ends = [end + late for end, late in zip(ends, slack, strict=True)]
     columns = {"counted": [one.step for one in windows], "begins_ns": starts, "ends_ns": ends}
-    cursor.register(name, pa.table({key: pa.array(values, pa.int64()) for key, values in columns.items()}))
+    cursor.register(name, _integers(columns))
     return _FILLED.format(table=table, time=column, places=places, windows=name)
+
+
+def _integers(columns: Mapping[str, Sequence[int | None]]) -> FrameStream:
+    return FrameStream([Frame({name: column_of(values, np.int64) for name, values in columns.items()})])
 
 
 def stepped_spans(cursor: Cursor) -> dict[str, str]:

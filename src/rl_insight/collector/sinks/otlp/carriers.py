@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from rl_insight.collector.sinks.delivery import Carrier, HttpCarrier, checked_url
+from rl_insight.errors import ConfigError
+from rl_insight.otlp.grpc_extra import GRPC_MISSING, has_grpc
 
 _PASSING_STATUSES = frozenset({408, 429, 502, 503, 504})
 _GZIP_FROM_BYTES = 1024
@@ -27,8 +29,14 @@ class OtlpHttpCarrier(HttpCarrier):
 
 
 def make_carrier(endpoint: str, signal: str, protocol: str, *, headers: Mapping[str, str], timeout_s: float) -> Carrier:
-    """Return the way to an endpoint; over HTTP one without a path gets OTLP's own."""
+    """Return a carrier to an endpoint; over HTTP, an endpoint without a path gets OTLP's default path.
+
+    Raises:
+        ConfigError: gRPC is not installed, or the endpoint is not a URL.
+    """
     if protocol == "grpc":
+        if not has_grpc():
+            raise ConfigError(f"the protocol cannot be grpc: {GRPC_MISSING}")
         from rl_insight.collector.sinks.otlp.grpc_carrier import OtlpGrpcCarrier
 
         return OtlpGrpcCarrier(endpoint, signal, headers=headers, timeout_s=timeout_s)

@@ -1,21 +1,18 @@
-"""CSV and Parquet: a file for each table, through Arrow, a piece at a time."""
+"""CSV and Parquet: a file for each table, written by DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pa_parquet
+import duckdb
 
 from rl_insight.exchange.exporting.rows import Selection
 from rl_insight.exchange.exporting.writers.output import output_directory
+from rl_insight.store.arrow import schema_of_stream
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.base import conditions
 
-_ROWS = 50_000
 _LANE = "(lane = $lane OR (lane IS NULL AND (process_id = $lane OR role = $lane)))"
 _SPAN_CONDITIONS = {
     "from_ns": "(duration_ns IS NULL OR start_ns + duration_ns >= $from_ns)",
@@ -71,26 +68,40 @@ TABLES = tuple(_QUERIES)
 
 def write_csv(cursor: Cursor, path: Path, selection: Selection) -> int:
     """Write a directory of CSV files; returns how many rows."""
-    return _write(cursor, path, selection, "csv", pa_csv.CSVWriter)
+    return _write(cursor, path, selection, "csv", "FORMAT csv, HEADER")
 
 
 def write_parquet(cursor: Cursor, path: Path, selection: Selection) -> int:
     """Write a directory of Parquet files; returns how many rows."""
-    return _write(cursor, path, selection, "parquet", pa_parquet.ParquetWriter)
+    return _write(cursor, path, selection, "parquet", "FORMAT parquet")
 
 
-def _write(
-    cursor: Cursor, path: Path, selection: Selection, suffix: str, writer: Callable[[Path, pa.Schema], Any]
-) -> int:
+class _Result:
+    """The rows of a query for another connection, which asks for their types several times but runs the query once."""
+
+    def __init__(self, cursor: Cursor, sql: str, given: dict[str, Any]) -> None:
+        self._rows = cursor.sql(sql, params=given)
+        self._no_rows = cursor.sql(f"FROM ({sql}) LIMIT 0", params=given)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return a capsule of the types, see Arrow's PyCapsule interface."""
+        return schema_of_stream(self._no_rows.__arrow_c_stream__())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a capsule of the rows, see Arrow's PyCapsule interface."""
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+def _write(cursor: Cursor, path: Path, selection: Selection, suffix: str, options: str) -> int:
     written = 0
-    with output_directory(path) as directory:
+    # Connections to run files cannot reach other files: one to nothing does the writing.
+    with output_directory(path) as directory, duckdb.connect() as writer:
         for name, (sql, fragments) in _QUERIES.items():
             if name in _OF_METRICS and not selection.has_metrics:
                 continue
             where, given = conditions(fragments, selection.given if fragments else {})
-            reader = cursor.sql(sql.format(where=where), params=given).to_arrow_reader(_ROWS)
-            with writer(directory / f"{name}.{suffix}", reader.schema) as stream:
-                for batch in reader:
-                    stream.write_batch(batch)
-                    written += len(batch)
+            writer.register("result", _Result(cursor, sql.format(where=where), given))
+            target = str(directory / f"{name}.{suffix}").replace("'", "''")
+            (rows,) = writer.execute(f"COPY result TO '{target}' ({options})").fetchone() or (0,)
+            written += rows
     return written

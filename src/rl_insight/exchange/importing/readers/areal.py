@@ -12,7 +12,6 @@ from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
@@ -20,10 +19,10 @@ from rl_insight.exchange.importing.readers.base import FileContext, Reader, deco
 from rl_insight.schema import NO_STEP, VERSION, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import Spans
-from rl_insight.sessions.model import COLUMNS, MARKS, OBJECTS, PENDING, REPORTED, Snapshot, clean
+from rl_insight.sessions.model import MARKS, OBJECTS, PENDING, REPORTED, Snapshot, clean
+from rl_insight.store.frame import Column, Frame, ListColumn, NumberColumn, Texts, column_of, frame_of, repeated
 from rl_insight.store.session_batch import SessionBatch
-from rl_insight.store.session_rows import ARROW, PHASES_TYPE
-from rl_insight.store.texts import Texts
+from rl_insight.store.session_rows import PHASE_TYPES, kind_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -198,35 +197,33 @@ class _SessionColumns:
             return np.full(len(steps), NO_STEP)
         return np.array([NO_STEP if step is None or abs(step) >= _STEP_LIMIT else step for step in steps], np.int64)
 
-    def rows(self, process: Process, texts: Texts) -> pa.Table:
+    def rows(self, process: Process, texts: Texts) -> Frame:
         """Return the sessions in the columns that the store takes; `texts` are of `strings`."""
         count = self._count
         owner = {"process_id": process.process_id, "rank": process.rank, "role": process.role or None}
-        columns = {
+        columns: dict[str, Column] = {
             "session_id": texts.between(_FIRST_ID, _FIRST_ID + count),
-            **{name: pa.repeat(pa.scalar(value, _arrow(name)), count) for name, value in owner.items()},
-            "status": pa.array(self._statuses, pa.string()),
+            **{name: repeated(value, kind_of(name), count) for name, value in owner.items()},
+            "status": column_of(self._statuses, str),
             **{name: _values(name, self._given[name]) for name in REPORTED if name not in {*owner, *MARKS}},
-            **{name: pa.array(moments, mask=np.isnan(moments)) for name, moments in self._marks.items()},
+            **{name: NumberColumn(moments, np.isnan(moments)) for name, moments in self._marks.items()},
             "phases": self._phase_lists(texts),
-            "snapshot_ns": pa.array(self._time_ns),
+            "snapshot_ns": NumberColumn(self._time_ns),
         }
-        return pa.table(columns)
+        return Frame(columns)
 
-    def _phase_lists(self, texts: Texts) -> pa.Array:
+    def _phase_lists(self, texts: Texts) -> ListColumn:
         phases, start_ns = self._phases, self._start_ns[self._count :]
         duration_ns = self._duration_ns[self._count :]
-        offsets = np.concatenate(([0], np.cumsum(phases.counts)))
-        columns = [
-            pa.array(start_ns // 1000 / 1e6),
-            pa.array((start_ns + duration_ns) // 1000 / 1e6, mask=duration_ns < 0),
-            pa.array(self.span_id[self._count :]),
+        columns = (
+            start_ns // 1000 / 1e6,
+            NumberColumn((start_ns + duration_ns) // 1000 / 1e6, duration_ns < 0),
+            self.span_id[self._count :],
             texts.required(phases.name),
             texts.required(phases.status),
             texts.at(phases.payload),
-        ]
-        structs = pa.StructArray.from_arrays(columns, names=[field.name for field in PHASES_TYPE.value_type])
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+        )
+        return ListColumn.of(phases.counts, frame_of(dict(zip(PHASE_TYPES, columns, strict=True))))
 
 
 class _PhaseColumns:
@@ -284,17 +281,13 @@ class _PhaseColumns:
         return found
 
 
-def _arrow(name: str) -> pa.DataType:
-    return ARROW[COLUMNS[name]]
-
-
-def _values(name: str, values: Sequence[Any]) -> pa.Array:
+def _values(name: str, values: Sequence[Any]) -> Column:
     """Return what users reported, made fit for a column; mostly nothing was reported."""
     _, absent = _KINDS[name]
     if values.count(absent) == len(values):
-        return pa.nulls(len(values), _arrow(name))
+        return repeated(None, kind_of(name), len(values))
     fitting = map(_object, values) if name in OBJECTS else (clean(name, value) for value in values)
-    return pa.array(list(fitting), _arrow(name))
+    return column_of(list(fitting), kind_of(name))
 
 
 def _object(value: msgspec.Raw) -> str | None:
