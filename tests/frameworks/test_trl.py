@@ -19,8 +19,7 @@ def short_is_better(completions, **_columns):
     return [1.0 / (1 + len(completion)) for completion in completions]
 
 
-@pytest.fixture
-def trained(insight_capture, tmp_path):
+def make_trainer(tmp_path):
     arguments = GRPOConfig(
         output_dir=str(tmp_path / "grpo-tiny"),
         report_to="rl_insight",
@@ -34,14 +33,18 @@ def trained(insight_capture, tmp_path):
         bf16=False,
         disable_tqdm=True,
     )
-    trainer = GRPOTrainer(
+    return GRPOTrainer(
         model=tiny.model(),
         processing_class=tiny.tokenizer(),
         reward_funcs=short_is_better,
         args=arguments,
         train_dataset=Dataset.from_dict({"prompt": [f"what is {n} + {n} =" for n in range(8)]}),
     )
-    trainer.train()
+
+
+@pytest.fixture
+def trained(insight_capture, tmp_path):
+    make_trainer(tmp_path).train()
     return insight_capture
 
 

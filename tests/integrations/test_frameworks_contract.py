@@ -75,6 +75,29 @@ def test_a_timer_that_is_stopped_without_start_keeps_its_own_error(insight_captu
         timer().stop("never")
 
 
+def test_nemo_rl_s_timers_may_overlap(insight_capture, module):
+    import rl_insight as insight
+
+    timer = module("nemo_rl.utils.timer", NEMO_TIMER).Timer
+    nemo_rl.instrument()
+    clock = timer()
+    with insight.trace_span("outside"):
+        clock.start("generation")
+        clock.start("idle/buffer_starvation")
+        clock.stop("generation")
+        with insight.trace_span("inside"):
+            pass
+        clock.stop("idle/buffer_starvation")
+        with insight.trace_span("after"):
+            pass
+    with insight.trace_span("last"):
+        pass
+    spans = {span.name: span for span in insight_capture.spans}
+    assert spans["inside"].parent_id == spans["idle/buffer_starvation"].span_id
+    assert spans["after"].parent_id == spans["outside"].span_id
+    assert not spans["last"].parent_id
+
+
 OPENRLHF = """
 class WandbLogger:
     def log_train(self, global_step, logs_dict): pass
@@ -126,6 +149,13 @@ def test_slime_s_flags(insight_capture, module):
         ("eval_aime", 5): 0.5,
     }
     assert states(insight_capture) == ["train"]
+    sessions = sorted(insight_capture.sessions, key=lambda one: one["tokens"])
+    assert [(one["status"], one.get("reason"), one["reward"], one["step"]) for one in sessions] == [
+        ("accepted", None, 1.0, 5),
+        ("accepted", None, 1.0, 5),
+        ("accepted", "truncated", 0.0, 5),
+    ]
+    assert {one["total_s"] for one in sessions} == {12.5}
 
 
 def test_samples_of_another_shape_never_stop_slime(insight_capture, caplog):
@@ -136,20 +166,80 @@ def test_samples_of_another_shape_never_stop_slime(insight_capture, caplog):
     assert len([record for record in caplog.records if "slime" in record.message]) == 1
 
 
+PRIME_RL = """
+MONITORS = []
+
+async def setup(**settings):
+    assert not MONITORS, "Monitors already set up"
+
+async def log(data, step, kind="train", subset="effective"):
+    for monitor in MONITORS:
+        await monitor.log(data, step, kind, subset)
+
+async def finalize():
+    for monitor in MONITORS:
+        await monitor.finalize()
+"""
+EARLIER_PRIME_RL = """
+_monitors = []
+
+def setup(*, output_dir=None):
+    assert not _monitors, "Monitors already set up"
+
+def log(metrics, step):
+    for monitor in _monitors:
+        monitor.log(metrics, step=step)
+"""
+
+
+def episode(number, reward=1.0):
+    def part(start, end):
+        return types.SimpleNamespace(start=1_767_225_600.0 + start, end=1_767_225_600.0 + end)
+
+    timing = types.SimpleNamespace(setup=part(0, 1), agent=part(1, 4), scoring=part(4, 4.5), finalize=None)
+    scores = {"correct": types.SimpleNamespace(score=reward, weight=2.0), "format": {"score": 0.5, "weight": None}}
+    trace = types.SimpleNamespace(id=f"t{number}", timing=timing, rewards=scores, stop_condition=None)
+    return types.SimpleNamespace(
+        id=f"e{number}", traces=[trace], errors=[], ok=True, num_output_tokens=64, group={"id": "g1"}
+    )
+
+
 def test_prime_rl_s_monitor(insight_capture, module):
-    monitors = module("prime_rl.monitors", "MONITORS = []")
+    monitors = module("prime_rl.monitors", PRIME_RL)
     prime_rl.register()
     prime_rl.register()
-    [made] = monitors.MONITORS
-    one = made()
-    asyncio.run(one.init(config={}))
-    one.log_metrics({"time/step": 4.0}, 2)
-    one.log_metrics(None, 2)
-    one.log_episodes([object(), object()], 2, "train", None)
-    one.finalize()
+
+    async def train():
+        await monitors.setup(output_dir="x")
+        await monitors.log({"time/step": 4.0}, 2)
+        await monitors.log({"inference/running": 3.0}, None)
+        await monitors.log([episode(0), episode(1, reward=0.0)], 2, "train", "all")
+        await monitors.log([episode(0)], 2, "train", "effective")
+        await monitors.MONITORS[0].log_annotations([{"id": 1}])
+        await monitors.finalize()
+
+    asyncio.run(train())
+    [ours] = monitors.MONITORS
+    assert isinstance(ours, prime_rl.InsightMonitor)
     found = values(insight_capture)
-    assert found["time_step", 2] == 4.0
-    assert found["episodes", 2] == 2
+    assert (found["time_step", 2], found["inference_running", 3]) == (4.0, 3.0)
+    sessions = {session["session_id"]: session for session in insight_capture.sessions}
+    assert {name: session["reward"] for name, session in sessions.items()} == {"t0": 2.5, "t1": 0.5}
+    one = sessions["t0"]
+    assert (one["step"], one["group_id"], one["tokens"], one["status"]) == (2, "g1", 64, "accepted")
+    assert (one["total_s"], one["generate_s"], one["reward_calc_s"]) == (4.5, 3.0, 0.5)
+
+
+def test_the_monitor_of_an_earlier_prime_rl(insight_capture, module, monkeypatch):
+    monitors = module("prime_rl.monitors", EARLIER_PRIME_RL)
+    prime_rl.register()
+    monitors.setup(output_dir="x")
+    monitors.log({"loss": 0.5}, 3)
+    assert values(insight_capture) == {("loss", 3): 0.5}
+    monitors._monitors.clear()
+    monkeypatch.setenv("RANK", "1")
+    monitors.setup(output_dir="x")
+    assert monitors._monitors == []
 
 
 AREAL = """
@@ -187,14 +277,15 @@ def without_a_server(monkeypatch, tmp_path):
 
 def test_all_are_inert_when_switched_off(module, monkeypatch, tmp_path):
     logger = module("nemo_rl.utils.logger", NEMO_LOGGER)
-    monitors = module("prime_rl.monitors", "MONITORS = []")
+    monitors = module("prime_rl.monitors", EARLIER_PRIME_RL)
     made = module("openrlhf.utils.logging_utils", OPENRLHF)
     with without_a_server(monkeypatch, tmp_path):
         nemo_rl.instrument()
         prime_rl.register()
         openrlhf.instrument()
     assert logger.Logger({}).loggers == []
-    assert monitors.MONITORS == []
+    monitors.setup()
+    assert monitors._monitors == []
     assert not hasattr(made.WandbLogger.log_train, "_rl_insight_manager")
 
 

@@ -15,8 +15,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import Any, TypeVar
+
+from rl_insight.recorder.context import current_span
 
 logger = logging.getLogger("rl_insight")
 
@@ -26,14 +28,19 @@ Patch = Callable[[ModuleType], None]
 Observer = Callable[[Mapping[str, Any]], None]
 """Looks at the arguments of a call, by name."""
 
+ClassT = TypeVar("ClassT", bound=type)
+
 _reported: set[str] = set()
 
 
-def report_once(what: str, error: BaseException) -> None:
-    """Log a failure of an integration the first time it happens."""
+def report_once(what: str, error: BaseException, where: str = "") -> None:
+    """Log a failure of an integration the first time it happens; `where` says more about the place."""
     if what not in _reported:
         _reported.add(what)
-        logger.warning("RL-Insight: %s does not work here, and is left out: %s: %s", what, type(error).__name__, error)
+        place = f" ({where})" if where else ""
+        logger.warning(
+            "RL-Insight: %s does not work here, and is left out%s: %s: %s", what, place, type(error).__name__, error
+        )
 
 
 def on_import(name: str, patch: Patch) -> None:
@@ -88,14 +95,13 @@ def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], Abstrac
 
     @functools.wraps(original)
     def surrounded(*args: Any, **kwargs: Any) -> Any:
-        opened = _entered(name, manager, signature, args, kwargs)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException:
-            _left(name, opened, sys.exc_info())
-            raise
-        _left(name, opened, (None, None, None))
-        return result
+        def make() -> AbstractContextManager[Any]:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return manager(bound.arguments)
+
+        with Guarded(f"the observer of {name}", make):
+            return original(*args, **kwargs)
 
     surrounded._rl_insight_manager = manager  # type: ignore[attr-defined]
     setattr(owner, name, surrounded if binding is None else binding(surrounded))
@@ -112,57 +118,119 @@ def between(
     """Keep a context manager open from the call of one method to the call of another, as a timer's start and stop.
 
     The two calls belong together when they have the same `key` and, unless `in_any_thread`, come from the same thread.
+    Timers may overlap: what begins after one of them was stopped belongs to those that still run.
 
     Raises:
         AttributeError: there is no such method.
     """
-    opened: dict[Any, Any] = {}
+    opened: dict[Any, _Opened] = {}
 
     def place(call: Mapping[str, Any]) -> Any:
         return (0 if in_any_thread else threading.get_ident(), key(call))
 
     def begin(call: Mapping[str, Any]) -> None:
         end(call)
-        made = manager(call)
+        made, outer = manager(call), current_span.get()
         made.__enter__()
-        opened[place(call)] = made
+        opened[place(call)] = _Opened(made, current_span.get(), outer)
 
     def end(call: Mapping[str, Any]) -> None:
-        made = opened.pop(place(call), None)
-        if made is not None:
-            made.__exit__(None, None, None)
+        one = opened.pop(place(call), None)
+        if one is None:
+            return
+        innermost = current_span.get()
+        one.manager.__exit__(None, None, None)
+        if innermost is one.current:
+            current_span.set(one.outer)
+            return
+        current_span.set(innermost)
+        for other in opened.values():
+            if other.outer is one.current:
+                other.outer = one.outer
 
     before(owner, names[0], begin)
     before(owner, names[1], end)
 
 
-def _entered(name: str, manager: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
-    try:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        opened = manager(bound.arguments)
-        opened.__enter__()
-    except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
-        report_once(f"the observer of {name}", error)
-        return None
-    return opened
+class _Opened:
+    """A context manager that no block covers, and which spans were current inside and outside of it."""
+
+    __slots__ = ("current", "manager", "outer")
+
+    def __init__(self, manager: AbstractContextManager[Any], current: Any, outer: Any) -> None:
+        self.manager = manager
+        self.current = current
+        self.outer = outer
 
 
-def _left(name: str, opened: Any, outcome: Any) -> None:
-    if opened is None:
-        return
-    try:
-        opened.__exit__(*outcome)
-    except Exception as error:  # noqa: BLE001
-        if error is not outcome[1]:
-            report_once(f"the observer of {name}", error)
+class Guarded:
+    """A context manager whose making, entering and leaving never raise: what fails is reported once.
+
+    Exceptions of the block itself pass unchanged.
+
+    >>> with Guarded("an example", lambda: monitor.trace_state("update")):  # doctest: +SKIP
+    ...     library_function()
+    """
+
+    __slots__ = ("_make", "_opened", "_what")
+
+    def __init__(self, what: str, make: Callable[[], Any]) -> None:
+        self._what = what
+        self._make = make
+        self._opened: Any = None
+
+    def __enter__(self) -> None:
+        try:
+            opened = self._make()
+            opened.__enter__()
+        except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
+            report_once(self._what, error)
+            return
+        self._opened = opened
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        try:
+            opened.__exit__(kind, error, traceback)
+        except Exception as raised:  # noqa: BLE001
+            if raised is not error:
+                report_once(self._what, raised)
+
+
+def never_raises(what: str) -> Callable[[ClassT], ClassT]:
+    """Decorate a class that a framework calls: its public methods report once what fails in them, and return None."""
+
+    def decorate(owner: ClassT) -> ClassT:
+        for name, method in list(vars(owner).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(owner, name, _quiet(what, method))
+        return owner
+
+    return decorate
+
+
+def _quiet(what: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # training must continue as if we were not here
+            report_once(what, error)
+            return None
+
+    return quiet
 
 
 def _apply(module: ModuleType, patch: Patch) -> None:
     try:
         patch(module)
     except Exception as error:  # noqa: BLE001  # a version of the library that we do not know
-        report_once(f"the integration with {module.__name__}", error)
+        # One warning per library, however many of its modules have changed.
+        report_once(f"the integration with {module.__name__.partition('.')[0]}", error, module.__name__)
 
 
 class _PatchingFinder(importlib.abc.MetaPathFinder):

@@ -19,12 +19,13 @@ except ImportError:  # the package of that name alone
     from pytorch_lightning.callbacks import Callback
     from pytorch_lightning.loggers import Logger
 
-from rl_insight.integrations.hooks import report_once
+from rl_insight.integrations.hooks import never_raises, report_once
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 
+@never_raises("the Lightning logger")
 class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not be installed where types are checked
     """Records what a module logs, with its steps.
 
@@ -66,6 +67,7 @@ class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not
         super().finalize(status)
 
 
+@never_raises("the Lightning callback")
 class InsightLightningCallback(Callback):  # type: ignore[misc]
     """Records steps and what they spend their time on: forward, backward, optimizer, validation, checkpoints.
 

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, between, on_import, report_once
+from rl_insight.integrations.hooks import around, between, never_raises, on_import
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 
+@never_raises("the NeMo-RL logger")
 class InsightNemoLogger:
     """Has the methods of NeMo-RL's `LoggerInterface`; none of them raises."""
 
@@ -31,19 +32,13 @@ class InsightNemoLogger:
         self, metrics: Mapping[str, Any], step: int, prefix: str | None = "", *_args: Any, **_kwargs: Any
     ) -> None:
         """Record values of one step; a prefix comes in front of their names."""
-        try:
-            self._logger.log({f"{prefix}/{key}" if prefix else key: metrics[key] for key in metrics}, int(step))
-            if prefix in {"", "train", None}:  # NeMo-RL logs a step when it is over
-                monitor.set_step(int(step) + 1)
-        except Exception as error:  # noqa: BLE001  # NeMo-RL's other loggers come after this one
-            report_once("the NeMo-RL logger", error)
+        self._logger.log({f"{prefix}/{key}" if prefix else key: metrics[key] for key in metrics}, int(step))
+        if prefix in {"", "train", None}:  # NeMo-RL logs a step when it is over
+            monitor.set_step(int(step) + 1)
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
         """Record the configuration's top level as one event of the run."""
-        try:
-            monitor.trace_event("hyperparameters", **{str(key): value for key, value in params.items()})
-        except Exception as error:  # noqa: BLE001
-            report_once("the NeMo-RL logger", error)
+        monitor.trace_event("hyperparameters", **{str(key): value for key, value in params.items()})
 
     def log_histogram(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing: NeMo-RL's histograms are pictures of a tracker."""

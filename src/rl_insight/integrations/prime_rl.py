@@ -3,62 +3,195 @@
 >>> import rl_insight.integrations.prime_rl as insight_prime
 >>> insight_prime.register()
 
-Metrics come with their steps; episodes are counted by kind.
+Metrics come with their steps; each episode is a session with its phases and reward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+import inspect
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from rl_insight.integrations.hooks import on_import, report_once
+from rl_insight.integrations.samples import SamplePhase, number, record_sample
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
+_LISTS = ("MONITORS", "_monitors")
+"""Where prime-rl keeps the monitors that are set up, in current and in earlier releases."""
+_PHASES = {"agent": "generate", "generation": "generate", "scoring": "reward"}
+"""prime-rl's names of phases to those that are known everywhere; others keep theirs."""
+
+
+class _Done:
+    """What the monitor's methods return: prime-rl awaits them in current releases, and did not in earlier ones."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
 
 class InsightMonitor:
-    """Has the methods of prime-rl's `Monitor`; none of them raises."""
+    """Has the methods of prime-rl's `Monitor`, for releases that await them and for those that do not; none raises."""
+
+    run_id = None
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self._logger = InsightLogger()
 
-    async def init(self, **_settings: Any) -> None:
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("log_"):  # annotations, live traces and what later releases add
+            return lambda *_args, **_kwargs: _Done()
+        raise AttributeError(name)
+
+    def init(self, *_args: Any, **_settings: Any) -> _Done:
         """Start recording."""
-        try:
-            ensure_started("prime-rl", "training", role="orchestrator")
-        except Exception as error:  # noqa: BLE001  # training must start as if we were not here
-            report_once("the prime-rl monitor", error)
+        return self._guarded(ensure_started, "prime-rl", "training", role="orchestrator")
 
-    def log_metrics(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Record values of one step."""
-        try:
-            self._logger.log(metrics, int(step))
-            monitor.set_step(int(step) + 1)  # prime-rl logs a step when it is over
-        except Exception as error:  # noqa: BLE001
-            report_once("the prime-rl monitor", error)
+    def log(self, data: Any, step: int | None = None, kind: Any = "train", subset: Any = "effective") -> _Done:
+        """Record values of one step, or episodes."""
+        if isinstance(data, Mapping):
+            return self.log_metrics(data, step)
+        return self.log_episodes(data if isinstance(data, list) else [data], step, kind, subset)
 
-    def log_episodes(self, episodes: Iterable[Any], step: int, kind: Any = None, subset: Any = None) -> None:
-        """Count the episodes of one step."""
-        try:
-            labels = {"kind": str(kind or ""), "subset": str(subset or "")}
-            with monitor.step(int(step)):
-                monitor.metric_count("episodes", len(list(episodes)), **labels)
-        except Exception as error:  # noqa: BLE001
-            report_once("the prime-rl monitor", error)
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> _Done:
+        """Record values of one step; without one, of this moment."""
+        return self._guarded(self._record_metrics, metrics, step)
 
-    def finalize(self) -> None:
+    def log_episodes(
+        self, episodes: Iterable[Any], step: int | None = None, kind: Any = None, subset: Any = None
+    ) -> _Done:
+        """Record the episodes of one step: each once, when it arrives, and not again when it is trained on."""
+        return self._guarded(self._record_episodes, episodes, step, kind, subset)
+
+    def finalize(self) -> _Done:
         """Deliver what was recorded."""
-        monitor.flush()
+        return self._guarded(monitor.flush)
+
+    def _record_metrics(self, metrics: Mapping[str, Any], step: int | None) -> None:
+        self._logger.log(metrics, None if step is None else int(step))
+        if step is not None:
+            monitor.set_step(int(step) + 1)  # prime-rl logs a step when it is over
+
+    def _record_episodes(self, episodes: Iterable[Any], step: int | None, kind: Any, subset: Any) -> None:
+        whole_step = None if step is None else int(step)
+        listed = list(episodes)
+        labels = {"kind": str(kind or ""), "subset": str(subset or "")}
+        if whole_step is None:
+            monitor.metric_count("episodes", len(listed), **labels)
+        else:
+            with monitor.step(whole_step):
+                monitor.metric_count("episodes", len(listed), **labels)
+        if subset == "effective" and kind is not None:
+            return
+        for episode in listed:
+            _record_episode(episode, whole_step, str(kind or "train"))
+
+    def _guarded(self, record: Any, *args: Any, **kwargs: Any) -> _Done:
+        try:
+            record(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # training must continue as if we were not here
+            report_once("the prime-rl monitor", error)
+        return _Done()
+
+
+def _record_episode(episode: Any, step: int | None, kind: str) -> None:
+    """Record each trace of an episode, or the episode where it has none, which is one that failed."""
+    group = _of(_of(episode, "group"), "id")
+    task = _of(_of(episode, "task"), "id") or _of(episode, "example_id") or group
+    errors = _of(episode, "errors") or ()
+    traces = _of(episode, "traces") or ()
+    failed = "failed" if _of(episode, "ok") is False or errors else None
+    for trace in traces or (episode,):
+        now = time.time()
+        phases = list(_phases(_of(trace, "timing")))
+        start_s = min((phase.start_s for phase in phases), default=now)
+        end_s = max((phase.end_s for phase in phases), default=now)
+        record_sample(
+            task,
+            failed or "accepted",
+            start_s=start_s,
+            end_s=end_s,
+            step=step,
+            group_id=group,
+            session_id=_of(trace, "id"),
+            reason=str(_of(trace, "stop_condition") or type(errors[0]).__name__ if errors else "") or None,
+            reward=_reward(trace),
+            tokens=_of(trace, "num_output_tokens") or _of(episode, "num_output_tokens"),
+            phases=phases,
+            kind=kind,
+        )
+
+
+def _reward(trace: Any) -> float | None:
+    """Return a trace's reward: what it says, else the weighted sum of its parts."""
+    said = number(_of(trace, "reward"))
+    parts = _of(trace, "rewards")
+    if said is not None or not isinstance(parts, Mapping) or not parts:
+        return said
+    total = 0.0
+    for part in parts.values():
+        weight = number(_of(part, "weight"))
+        total += (number(_of(part, "score")) or number(part) or 0.0) * (1.0 if weight is None else weight)
+    return total
+
+
+def _phases(timing: Any) -> Iterator[SamplePhase]:
+    for name in ("setup", "generation", "agent", "finalize", "scoring"):
+        part = _of(timing, name)
+        start_s, end_s = number(_of(part, "start")), number(_of(part, "end"))
+        if start_s and end_s and end_s >= start_s:
+            yield SamplePhase(_PHASES.get(name, name), start_s, end_s)
+
+
+def _of(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def register() -> None:
     """Add our monitor to prime-rl's, where a server is configured or running; calling it again changes nothing."""
     if is_wanted():
-        on_import("prime_rl.monitors", _append)
+        on_import("prime_rl.monitors", _patch_setup)
+
+
+def _patch_setup(module: Any) -> None:
+    """Add the monitor when prime-rl has set up its own: it asserts that there are none before."""
+    original = module.setup
+    if hasattr(original, "_rl_insight"):
+        return
+    if not any(hasattr(module, name) for name in _LISTS):
+        raise AttributeError(f"prime_rl.monitors has none of {', '.join(_LISTS)}")
+
+    @functools.wraps(original)
+    def setup(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if inspect.isawaitable(result):
+            return _append_after(result, module)
+        _append(module)
+        return result
+
+    setup._rl_insight = True  # type: ignore[attr-defined]
+    module.setup = setup
+
+
+async def _append_after(result: Any, module: ModuleType) -> Any:
+    value = await result
+    _append(module)
+    return value
 
 
 def _append(module: ModuleType) -> None:
-    if InsightMonitor not in module.MONITORS:
-        module.MONITORS.append(InsightMonitor)
+    """Add one monitor in the process of rank 0: prime-rl has none in the others."""
+    try:
+        monitors = next(getattr(module, name) for name in _LISTS if hasattr(module, name))
+        is_first = os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0"
+        if is_first and not any(isinstance(one, InsightMonitor) for one in monitors):
+            ours = InsightMonitor()
+            ours.init()
+            monitors.append(ours)
+    except Exception as error:  # noqa: BLE001
+        report_once("the prime-rl monitor", error)

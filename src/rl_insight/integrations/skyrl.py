@@ -11,13 +11,14 @@ from typing import Any
 
 from skyrl.train.utils.callbacks import TrainingCallback
 
-from rl_insight.integrations.hooks import between, on_import, report_once
+from rl_insight.integrations.hooks import between, never_raises, on_import
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 
+@never_raises("the SkyRL callback")
 class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may not be installed where types are checked
     """Records a SkyRL trainer: metrics, steps, evaluation, checkpoints, and what each step's time was spent on.
 
@@ -35,10 +36,7 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
         """Start recording, under SkyRL's own project and run name."""
         settings = getattr(getattr(trainer, "cfg", None), "trainer", None)
         project = self._project or getattr(settings, "project_name", None) or "skyrl"
-        try:
-            ensure_started(str(project), str(getattr(settings, "run_name", None) or "training"), role="trainer")
-        except Exception as error:  # noqa: BLE001  # training must start as if we were not here
-            report_once("the SkyRL callback", error)
+        ensure_started(str(project), str(getattr(settings, "run_name", None) or "training"), role="trainer")
 
     def on_step_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """Begin a step."""

@@ -3,23 +3,29 @@
 --custom-rollout-log-function-path rl_insight.integrations.slime.log_rollout
 --custom-eval-rollout-log-function-path rl_insight.integrations.slime.log_eval_rollout
 
-Each records and returns False, so that slime logs as before. With either of them slime's timers become states.
+Each records and returns False, so that slime logs as before. Samples become sessions; with either flag slime's timers
+become states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from types import ModuleType
 from typing import Any
 
 from rl_insight.integrations.hooks import between, on_import, report_once
+from rl_insight.integrations.samples import number, record_sample
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 _logger = InsightLogger()
+_STATUSES = {"completed": "accepted", "truncated": "accepted", "aborted": "cancelled", "failed": "failed",
+             "pending": "dropped"}  # fmt: skip
+"""How a sample of slime ended, to how a session did."""
 
 
 def log_rollout(
@@ -29,12 +35,14 @@ def log_rollout(
     rollout_extra_metrics: Mapping[str, Any] | None,
     rollout_time: float,
 ) -> bool:
-    """Record a rollout: rewards, lengths, outcomes, duration, and slime's extra metrics."""
+    """Record a rollout: each sample as a session; rewards, lengths, outcomes, duration, and slime's extra metrics."""
     try:
         if is_wanted():
             _start(args)
-            values = {"rollout/time": rollout_time, **_of_samples(samples), **(rollout_extra_metrics or {})}
+            flat = _flat(samples)
+            values = {"rollout/time": rollout_time, **_of_samples(flat), **(rollout_extra_metrics or {})}
             _logger.log(values, int(rollout_id))
+            _record_sessions(flat, int(rollout_id), float(rollout_time))
             monitor.set_step(int(rollout_id) + 1)
     except Exception as error:  # noqa: BLE001  # slime's own logging comes next
         report_once("slime's rollout log", error)
@@ -61,11 +69,45 @@ def _start(args: Any) -> None:
     on_import("slime.observability.timer", _patch_timer)
 
 
-def _of_samples(samples: Iterable[Any]) -> dict[str, float]:
-    """Return the mean reward and length of samples, and how many ended in which way; groups are taken apart."""
+def _flat(samples: Iterable[Any]) -> list[Any]:
+    """Return the samples; groups are taken apart."""
     flat: list[Any] = []
     for one in samples:
         flat.extend(one if isinstance(one, list) else [one])
+    return flat
+
+
+def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
+    """Record each sample as a session; slime tells how long the rollout took, not when each sample was made."""
+    now = time.time()
+    for sample in samples:
+        said = _status_of(sample)
+        group = getattr(sample, "group_index", None)
+        record_sample(
+            getattr(sample, "group_index", None),
+            _STATUSES.get(said, "accepted"),
+            start_s=now - seconds,
+            end_s=now,
+            step=step,
+            group_id=None if group is None else f"{step}/{group}",
+            reason=None if said == "completed" else said,
+            reward=_reward_of(sample),
+            tokens=sample.response_length,
+        )
+
+
+def _status_of(sample: Any) -> str:
+    return str(getattr(sample.status, "value", sample.status))
+
+
+def _reward_of(sample: Any) -> float | None:
+    """Return a sample's reward; of one with several parts, the part that slime calls the score."""
+    reward = sample.reward
+    return number(reward.get("score", reward.get("reward")) if isinstance(reward, Mapping) else reward)
+
+
+def _of_samples(flat: Sequence[Any]) -> dict[str, float]:
+    """Return the mean reward and length of samples, and how many ended in which way."""
     rewards = [float(sample.reward) for sample in flat if isinstance(sample.reward, (int, float))]
     lengths = [int(sample.response_length) for sample in flat]
     values: dict[str, float] = {"rollout/samples": len(flat)}
@@ -74,7 +116,7 @@ def _of_samples(samples: Iterable[Any]) -> dict[str, float]:
     if lengths:
         values["rollout/response_length_mean"] = fmean(lengths)
     for sample in flat:
-        status = getattr(sample.status, "value", sample.status)
+        status = _status_of(sample)
         values[f"rollout/samples_{status}"] = values.get(f"rollout/samples_{status}", 0) + 1
     return values
 

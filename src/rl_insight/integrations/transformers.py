@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from rl_insight.integrations.hooks import around, on_import, report_once
+from rl_insight.integrations.hooks import around, never_raises, on_import, report_once
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -26,6 +26,7 @@ NAME = "rl_insight"
 """For `report_to`."""
 
 
+@never_raises("the callback of transformers")
 class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Records a `Trainer`: metrics, steps, and what each step's time was spent on.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, on_import, report_once
+from rl_insight.integrations.hooks import Guarded, around, on_import, report_once
 from rl_insight.monitor import default_monitor as monitor
 
 STATES: Mapping[str, str] = {
@@ -47,10 +47,8 @@ def _patch_profiling(module: ModuleType) -> None:
         return
 
     def entered(self: Any) -> Any:
-        try:
-            self._rl_insight_open = _open_phase(self.name)
-        except Exception as error:  # noqa: BLE001  # TRL's own timing must continue
-            report_once("the phases of TRL", error)
+        self._rl_insight_open = Guarded("the phases of TRL", lambda: _phase(self.name))
+        self._rl_insight_open.__enter__()
         return enter(self)
 
     def left(self: Any, *outcome: Any) -> Any:
@@ -63,14 +61,13 @@ def _patch_profiling(module: ModuleType) -> None:
     module.ProfilingContext.__enter__, module.ProfilingContext.__exit__ = entered, left
 
 
-def _open_phase(full_name: str) -> Any:
+def _phase(full_name: str) -> Any:
+    """Return what a phase of TRL records while it runs."""
     name = full_name.split(".", 1)[-1]
     if name in _WRAPPERS:
-        return None
+        return nullcontext()
     state = STATES.get(name)
-    opened = monitor.trace_span(name) if state is None else _state_of_samples(state)
-    opened.__enter__()
-    return opened
+    return monitor.trace_span(name) if state is None else _state_of_samples(state)
 
 
 @contextmanager

@@ -16,13 +16,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, before, on_import, report_once
+from rl_insight.integrations.hooks import Guarded, around, before, on_import, report_once
 from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
-
-STEP = "step"
-"""verl's timer around a whole step: a span, so that the phases inside stay the states of the driver."""
 
 PHASES = {"generate": "generate", "execute": "toolcall"}
 """The traced methods of verl that are phases of a session; others are spans inside it."""
@@ -47,8 +45,10 @@ def _patch_timers(module: Any) -> None:
     @functools.wraps(timer)
     @contextmanager
     def marked_timer(name: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        state = monitor.trace_span(name) if name == STEP else monitor.trace_state(name)
-        with state, timer(name, *args, **kwargs) as value:
+        with (
+            Guarded("the phases of verl", lambda: timed(name)),
+            timer(name, *args, **kwargs) as value,
+        ):
             yield value
 
     marked_timer._rl_insight = True  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def _patch_rollout_trace(module: Any) -> None:
         whole = step if isinstance(step, int) else None
         facts = {"rollout_n": rollout_n} | ({"validate": True} if kwargs.get("validate") else {})
         with (
-            monitor.session(task_id=sample_index, step=whole, **facts),
+            Guarded("the sessions of verl", lambda: monitor.session(task_id=sample_index, step=whole, **facts)),
             original_attributes(sample_index, step, rollout_n, *args, **kwargs) as value,
         ):
             yield value
@@ -113,14 +113,14 @@ def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Ca
 
         @functools.wraps(decorated)
         async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with manager(self):
+            with Guarded("the phases of verl", lambda: manager(self)):
                 return await decorated(self, *args, **kwargs)
 
         return asynchronous
 
     @functools.wraps(decorated)
     def synchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with manager(self):
+        with Guarded("the phases of verl", lambda: manager(self)):
             return decorated(self, *args, **kwargs)
 
     return synchronous

@@ -1,0 +1,52 @@
+"""Real trainers whose integration fails at every call: they train to the end, and the failure is told once."""
+
+import logging
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed: `make integrations` runs this")
+pytest.importorskip("lightning", reason="Lightning is not installed: `make integrations` runs this")
+
+from rl_insight.integrations import hooks
+from rl_insight.integrations.lightning import InsightLightningCallback, InsightLightningLogger
+from rl_insight.monitor import default_monitor
+from tests.frameworks.test_lightning import fit
+from tests.frameworks.test_transformers import make_trainer as make_transformers_trainer
+from tests.frameworks.test_trl import make_trainer as make_trl_trainer
+from tests.integrations.test_robustness import RECORDING
+
+
+@pytest.fixture
+def broken(monkeypatch, caplog):
+    def fail(*_args, **_kwargs):
+        raise RuntimeError("a defect")
+
+    for name in RECORDING:
+        monkeypatch.setattr(default_monitor, name, fail)
+    hooks._reported.clear()
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.message for record in caplog.records if record.name == "rl_insight"]
+
+
+def train_lightning(tmp_path):
+    fit(tmp_path, logger=InsightLightningLogger(), callbacks=[InsightLightningCallback()])
+    return 4
+
+
+def train_transformers(tmp_path):
+    trainer = make_transformers_trainer(tmp_path, report_to="rl_insight")
+    trainer.train()
+    return trainer.state.global_step
+
+
+def train_trl(tmp_path):
+    trainer = make_trl_trainer(tmp_path)
+    trainer.train()
+    return trainer.state.global_step + 1
+
+
+@pytest.mark.parametrize("train", [train_lightning, train_transformers, train_trl])
+def test_a_training_survives_an_integration_that_fails(train, insight_capture, broken, tmp_path):
+    assert train(tmp_path) == 4
+    assert broken()
+    assert len(broken()) == len(set(broken()))
