@@ -13,6 +13,7 @@ from rl_insight.server.config import load_settings
 from rl_insight.server.services import Services
 from rl_insight.store import queries
 from rl_insight.store.errors import StoreError
+from rl_insight.transport.ingest_client import CONTENT_TYPE
 
 
 def test_old_runs_are_deleted_and_open_ones_kept(make_services, make_batch):
@@ -176,3 +177,28 @@ def test_after_closing_batches_are_refused_as_not_written(make_services, make_ba
 )
 def test_the_examples_in_the_docstrings_hold(name):
     assert doctest.testmod(importlib.import_module(f"rl_insight.{name}")).failed == 0
+
+
+def test_metrics_of_many_processes_are_shown_by_role(make_services, client_of, frames):
+    services = make_services("max_rank_processes=2")
+    client = client_of(services)
+
+    def send(rank):
+        builder = BatchBuilder()
+        series = builder.add_series("tokens", "counter", "", f'{{"rank":"{rank}"}}')
+        builder.add_sample(series, time_ns=1, value=10.0)
+        process = Process(process_id=f"p{rank}", run_id="r1", host="h", pid=1, role="actor", rank=rank)
+        batch = builder.build(process, sequence=1, sent_ns=time.time_ns())
+        assert client.post("/api/v1/ingest", content=frames(batch), headers={"Content-Type": CONTENT_TYPE}).is_success
+
+    def tokens(**given):
+        lines = client.get("/metrics", params=given).text.splitlines()
+        return [line for line in lines if line.startswith("rl_insight_monitor_tokens_total{")]
+
+    send(0)
+    send(1)
+    assert len(tokens()) == 2
+    send(2)
+    assert tokens() == ['rl_insight_monitor_tokens_total{run_id="r1"} 30.0']
+    assert len(tokens(ranks="all")) == 3
+    assert client.get("/metrics", params={"ranks": "some"}).status_code == 422

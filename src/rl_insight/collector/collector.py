@@ -197,6 +197,13 @@ class Collector:
             sinks=sinks,
         )
 
+    def live_processes(self) -> int:
+        """Return how many processes report now."""
+        now_ns = self._clock()
+        with self._lock:
+            processes = list(self._processes.values())
+        return sum(process.intake.liveness(now_ns) == "live" for process in processes)
+
     def families(self) -> list[Family]:
         """Return the recorded metrics, the collector's health and what sinks yield."""
         recorded = sorted(self.series.families(), key=lambda family: family.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,6 +16,8 @@ from rl_insight.schema.records import read_object
 
 LabelItems = tuple[tuple[str, str], ...]
 """Label names with their values."""
+
+Across = Literal["sum", "max", "mean"]
 
 _JUST_BELOW_ZERO = -sys.float_info.min
 
@@ -74,6 +76,8 @@ class Family(msgspec.Struct, frozen=True):
     None: the keys are codes of `rl_insight.schema.histogram`."""
     codes: Sequence[int] = ()
     """Without `bounds`: every code that a series of the metric has used, ascending."""
+    across: Across = "mean"
+    """How the gauges of several ranks become one."""
 
     def exposed_name(self, namespace: str = "") -> str:
         """Return the name that Prometheus sees."""
@@ -100,6 +104,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """Without a namespace and without the suffix of its kind."""
     kind: MetricKind
     documentation: str
+    across: Across = "mean"
+    """How the gauges of several ranks become one."""
 
     @property
     def exposed_name(self) -> str:
@@ -108,7 +114,8 @@ class Declaration(msgspec.Struct, frozen=True):
 
     def family(self, points: Iterable[tuple[LabelItems, float]]) -> Family:
         """Return the metric with values."""
-        return Family(self.name, self.kind, self.documentation, [Point(labels, value) for labels, value in points])
+        found = [Point(labels, value) for labels, value in points]
+        return Family(self.name, self.kind, self.documentation, found, across=self.across)
 
 
 def reserved_names(declarations: Iterable[Declaration]) -> frozenset[str]:

@@ -145,6 +145,8 @@ class ServerSettings:
     """Further names that requests may call a loopback server by, as behind a proxy."""
     namespace: str = DEFAULT_NAMESPACE
     """In front of every metric name on /metrics."""
+    max_rank_processes: Annotated[int, Meta(ge=0)] = 1_000
+    """With more live processes, /metrics shows series by role; `/metrics?ranks=all` shows those of each rank."""
     max_body_bytes: Bytes = 32 * MEBIBYTE
     """The longest request, as it comes over the wire."""
     max_decompressed_bytes: Bytes = 128 * MEBIBYTE

@@ -12,6 +12,7 @@ import psutil
 from rl_insight._version import __version__
 from rl_insight.diagnosis.steps import Step
 from rl_insight.metrics import COUNTER, GAUGE
+from rl_insight.metrics.by_role import by_role
 from rl_insight.metrics.prometheus import render as render_families
 from rl_insight.metrics.readings import Readings, by, several, single
 from rl_insight.server.counters import ServerCounters
@@ -126,8 +127,11 @@ SERVER: Readings[ServerView] = Readings(
 """The names are reserved: recorded metrics cannot use them."""
 
 
-def render(services: Services, accept: str = "") -> tuple[bytes, str]:
-    """Return the page of metrics and its content type for an HTTP `Accept` header."""
+def render(services: Services, accept: str = "", *, all_ranks: bool = False) -> tuple[bytes, str]:
+    """Return the page of metrics and its content type for an HTTP `Accept` header.
+
+    With many processes it has series by role, unless those of all ranks are asked for.
+    """
     targets = services.scraper.health().values()
     state = ServerView(
         uptime_s=(time.time_ns() - services.started_ns) / 1e9,
@@ -140,5 +144,8 @@ def render(services: Services, accept: str = "") -> tuple[bytes, str]:
         findings=services.diagnosis.open_findings(),
         steps=services.diagnosis.last_steps(),
     )
-    families = [*services.collector.families(), *SERVER.families(state)]
+    recorded = services.collector.families()
+    if not all_ranks and services.collector.live_processes() > services.settings.max_rank_processes:
+        recorded = by_role(recorded)
+    families = [*recorded, *SERVER.families(state)]
     return render_families(families, services.collector.namespace, accept)

@@ -17,15 +17,15 @@ SPAN_SECONDS = Declaration("span_seconds", COUNTER, "Seconds spent in spans that
 SPAN_DURATION_SECONDS = Declaration("span_duration_seconds", HISTOGRAM, "Duration of spans.")
 SESSIONS = Declaration("sessions", COUNTER, "Sessions that ended, by outcome.")
 SESSION_DURATION_SECONDS = Declaration("session_duration_seconds", HISTOGRAM, "Duration of sessions.")
-OPEN_SPANS = Declaration("open_spans", GAUGE, "Spans that have been open for longer than one flush.")
-OPEN_SPAN_OLDEST_SECONDS = Declaration("open_span_oldest_seconds", GAUGE, "Age of the oldest open span.")
-OPEN_SESSIONS = Declaration("open_sessions", GAUGE, "Sessions that are open.")
-CURRENT_STEP = Declaration("current_step", GAUGE, "The highest training step seen.")
+OPEN_SPANS = Declaration("open_spans", GAUGE, "Spans that have been open for longer than one flush.", "sum")
+OPEN_SPAN_OLDEST_SECONDS = Declaration("open_span_oldest_seconds", GAUGE, "Age of the oldest open span.", "max")
+OPEN_SESSIONS = Declaration("open_sessions", GAUGE, "Sessions that are open.", "sum")
+CURRENT_STEP = Declaration("current_step", GAUGE, "The highest training step seen.", "max")
 LAST_STEP_TIMESTAMP_SECONDS = Declaration(
-    "last_step_timestamp_seconds", GAUGE, "When the training step last grew, by the collector's clock."
+    "last_step_timestamp_seconds", GAUGE, "When the training step last grew, by the collector's clock.", "max"
 )
 PROCESS_LAST_SEEN_TIMESTAMP_SECONDS = Declaration(
-    "process_last_seen_timestamp_seconds", GAUGE, "When a process last reported, by the collector's clock."
+    "process_last_seen_timestamp_seconds", GAUGE, "When a process last reported, by the collector's clock.", "max"
 )
 DERIVED_OVERFLOW = Declaration(
     "derived_overflow", COUNTER, "Spans counted under __overflow__ because there were too many series."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rl_insight._version import __version__
 from rl_insight.server import metrics
+from rl_insight.server.threads import processor_seconds
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -34,10 +35,13 @@ async def readyz(request: Request) -> PlainTextResponse:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-def prometheus(request: Request) -> Response:
-    """Show what all runs recorded, and the server's own health, in Prometheus' formats."""
+def prometheus(request: Request, ranks: Literal["all", "auto"] = "auto") -> Response:
+    """Show what all runs recorded, and the server's own health, in Prometheus' formats.
+
+    With more live processes than `max_rank_processes` there are series by role; `ranks=all` shows those of each rank.
+    """
     services: Services = request.app.state.services
-    body, content_type = metrics.render(services, request.headers.get("accept", ""))
+    body, content_type = metrics.render(services, request.headers.get("accept", ""), all_ranks=ranks == "all")
     return Response(body, media_type=content_type)
 
 
@@ -63,6 +67,7 @@ def describe(services: Services) -> dict[str, Any]:
         "received_bytes": services.counters.received_bytes(),
         "refused": [{"route": route, "reason": reason, "count": count} for (route, reason), count in refused.items()],
         "open_runs": services.runs.open_runs(),
+        "processor_seconds": processor_seconds(),
         "targets": services.scraper.health(),
     }
     plain: dict[str, Any] = msgspec.to_builtins(found)

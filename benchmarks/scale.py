@@ -1,0 +1,241 @@
+"""Many processes on one server: 10,000 behind node hubs, and 1,000 that send by themselves.
+
+    python -m benchmarks scale --minutes 30
+
+A few sender processes stand for all of them. Each simulated process makes a batch of 20 spans and 10 gauges whenever it
+flushes, with its own identity, sequence and clock, and flushes at the interval that the server's acknowledgment asks
+for. Meanwhile the views of the page are asked for over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import random
+import time
+import urllib.parse
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks.harness import Figure, Options, say
+from benchmarks.server_process import ServerProcess, running_server
+from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
+
+NAME = "scale"
+
+_MEBIBYTE = 1024 * 1024
+_SENDERS = 2
+_PER_HUB = 8
+_SPANS, _GAUGES = 20, 10
+_FIRST_INTERVAL_S = 0.5
+_LONGEST_INTERVAL_S = 10.0
+_RETRY_S = 1.0
+_VIEWS = ("summary", "lanes", "timeline", "hotspots", "steps", "metrics", "findings", "processes")
+
+
+class Load(NamedTuple):
+    """What the sender processes stand for."""
+
+    run_id: str
+    processes: int
+    per_connection: int
+    """1, or the processes of a hub."""
+    seconds: float
+
+
+class Sent(NamedTuple):
+    """What a sender process did."""
+
+    batches: int
+    spans: int
+    refused: int
+    """Requests that were answered with 429 or 503, and were sent again."""
+    interval_s: float
+    """What the server asked for last."""
+
+
+def run(options: Options) -> Iterator[Figure]:
+    """Measure both ways of sending, each against a fresh server."""
+    seconds = options.minutes * 60 or (8.0 if options.quick else 60.0)
+    many, few = (400, 100) if options.quick else (10_000, 1_000)
+    loads = {
+        "through hubs": Load("hubs", many, _PER_HUB, seconds),
+        "direct": Load("direct", few, 1, seconds),
+    }
+    for way, load in loads.items():
+        say(f"scale: {load.processes:,} processes {way} for {seconds:.0f} s")
+        with running_server() as server:
+            yield from _measure(server, load, f"{load.processes:,} processes {way}")
+
+
+def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
+    context = multiprocessing.get_context("spawn")
+    pipes, children = [], []
+    for number in range(_SENDERS):
+        ours, theirs = context.Pipe()
+        child = context.Process(target=_send, args=(server.url, load, number, theirs))
+        child.start()
+        children.append(child)
+        pipes.append(ours)
+    for pipe in pipes:
+        pipe.recv()
+    processor_s, begun = server.processor_s(), time.perf_counter()
+    for pipe in pipes:
+        pipe.send("go")
+    took = _ask_views(server, load.run_id, begun + load.seconds)
+    sent = [pipe.recv() for pipe in pipes]
+    for child in children:
+        child.join()
+    spans = sum(one.spans for one in sent)
+    server.wait_for_spans(load.run_id, spans, timeout_s=60.0)
+    used = server.processor_s() - processor_s
+    elapsed = time.perf_counter() - begun
+    batches = sum(one.batches for one in sent)
+    yield Figure(f"{name}: batches", batches / elapsed, "/s")
+    yield Figure(f"{name}: batches for each second of server processor time", batches / used, "/s")
+    yield Figure(f"{name}: server processor time", used / elapsed * 100, "% of a core")
+    yield Figure(f"{name}: spans lost", spans - server.visible_spans(load.run_id), "spans", budget=0)
+    yield Figure(f"{name}: requests that had to be sent again", sum(one.refused for one in sent), "requests")
+    yield Figure(f"{name}: flush interval that the server asked for", max(one.interval_s for one in sent), "s")
+    yield Figure(f"{name}: server memory, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB", budget=2048)
+    yield Figure(f"{name}: views, p95", _p95(took) * 1000, "ms", budget=300)
+    yield from _costs(server, name, elapsed)
+
+
+def _costs(server: ServerProcess, name: str, elapsed: float) -> Iterator[Figure]:
+    """Say what diagnosis and `/metrics` cost."""
+    threads = server.get_json("/api/v1/status")["processor_seconds"]
+    diagnosis = sum(seconds for thread, seconds in threads.items() if "diagnosis" in thread)
+    yield Figure(f"{name}: live diagnosis", diagnosis / elapsed * 100, "% of a core", budget=3.0)
+    begun = time.perf_counter()
+    size = len(server.get("/metrics"))
+    yield Figure(f"{name}: /metrics", time.perf_counter() - begun, "s")
+    yield Figure(f"{name}: /metrics, size", size / _MEBIBYTE, "MiB")
+
+
+def _ask_views(server: ServerProcess, run_id: str, end: float) -> list[float]:
+    """Ask for the views of the page in turn until the end; returns the seconds that each took."""
+    took: list[float] = []
+    while time.perf_counter() < end:
+        for view in _VIEWS:
+            begun = time.perf_counter()
+            try:
+                server.get(f"/api/v1/{view}", run=run_id)
+            except RuntimeError:  # nothing has been stored yet
+                continue
+            took.append(time.perf_counter() - begun)
+        time.sleep(0.5)
+    return took
+
+
+def _p95(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.95)] if values else 0.0
+
+
+# -- in the sender processes
+
+
+def _send(url: str, load: Load, number: int, control: Connection) -> None:
+    control.send("ready")
+    control.recv()
+    control.send(asyncio.run(_send_all(url, load, number)))
+
+
+async def _send_all(url: str, load: Load, number: int) -> Sent:
+    ranks = range(number, load.processes, _SENDERS)
+    groups = [ranks[first : first + load.per_connection] for first in range(0, len(ranks), load.per_connection)]
+    end = time.perf_counter() + load.seconds
+    connections = [_Connection(url, [_Simulated(load.run_id, rank) for rank in group]) for group in groups]
+    await asyncio.gather(*(connection.send_until(end) for connection in connections))
+    return Sent(
+        sum(connection.batches for connection in connections),
+        sum(connection.batches for connection in connections) * _SPANS,
+        sum(connection.refused for connection in connections),
+        max(connection.interval_s for connection in connections),
+    )
+
+
+class _Simulated:
+    """A process that records a little: 20 spans and 10 gauges in each batch."""
+
+    def __init__(self, run_id: str, rank: int) -> None:
+        self._process = Process(
+            process_id=f"scale-{rank}", run_id=run_id, host=f"node{rank // _PER_HUB}", pid=rank, project="benchmarks",
+            experiment_name="scale", role="actor" if rank % 4 else "rollout", rank=rank,
+            heartbeat_s=_LONGEST_INTERVAL_S,
+        )  # fmt: skip
+        self._sequence = 0
+
+    def batch(self, interval_s: float) -> bytes:
+        """Return what the process recorded since its last batch, as a frame."""
+        self._sequence += 1
+        builder = BatchBuilder()
+        now = time.time_ns()
+        each = int(interval_s * 1e9 / _SPANS)
+        for number in range(_SPANS):
+            builder.add_span(
+                span_id=(self._process.pid << 32) + self._sequence * 100 + number,
+                trace=(self._process.pid, self._sequence),
+                name=("generate", "reward", "update_actor", "wait")[number % 4],
+                start_ns=now - (_SPANS - number) * each,
+                duration_ns=each,
+                segment="state_interval",
+                step=self._sequence,
+            )
+        for number in range(_GAUGES):
+            series = builder.add_series(f"gauge_{number}", "gauge", "", f'{{"rank":"{self._process.rank}"}}')
+            builder.add_sample(series, time_ns=now, value=0.5, step=self._sequence)
+        return frame(encode(builder.build(self._process, sequence=self._sequence, sent_ns=now)))
+
+
+class _Connection:
+    """A process, or the hub of several, that sends to the server at the interval it asks for."""
+
+    def __init__(self, url: str, processes: list[_Simulated]) -> None:
+        parts = urllib.parse.urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._processes = processes
+        self.batches = self.refused = 0
+        self.interval_s = _FIRST_INTERVAL_S
+
+    async def send_until(self, end: float) -> None:
+        """Send until the end; what was sent is acknowledged when it returns."""
+        # Processes start within a few seconds of each other, and stay out of step.
+        await asyncio.sleep(random.random() * 5.0)
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            while time.perf_counter() < end:
+                begun = time.perf_counter()
+                body = b"".join(process.batch(self.interval_s) for process in self._processes)
+                await self._deliver(reader, writer, body)
+                self.batches += len(self._processes)
+                await asyncio.sleep(max(0.0, begun + self.interval_s - time.perf_counter()))
+        finally:
+            writer.close()
+
+    async def _deliver(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
+        head = (
+            f"POST {INGEST_PATH} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        while True:
+            writer.write(head + body)
+            await writer.drain()
+            status, answer = await _answer(reader)
+            if status == 200:
+                self.interval_s = min(max(answer.get("flush_s", 0.0), _FIRST_INTERVAL_S), _LONGEST_INTERVAL_S)
+                return
+            if status not in {429, 503}:
+                raise RuntimeError(f"the server answered {status}: {answer}")
+            self.refused += 1
+            await asyncio.sleep(_RETRY_S)
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    length = next(int(line.split(":")[1]) for line in head if line.lower().startswith("content-length:"))
+    return int(head[0].split()[1]), msgspec.json.decode(await reader.readexactly(length))
