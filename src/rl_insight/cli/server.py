@@ -225,7 +225,7 @@ def status(
         if as_json:
             say_json({"running": False, "stack": stack_json(directory_of(data_dir))})
         else:
-            say(f"No server runs on {directory_of(data_dir)}.")
+            say(f"No server runs on {directory_of(data_dir)}. Start one with `rl-insight server start`.")
             if left:
                 say(f"Still running: {left}, left by a server that was killed. `rl-insight server stop` ends them.")
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Mapping
+from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
@@ -65,7 +66,7 @@ class RunTransfer:
         conditions: Mapping[str, Any],
         stream: BinaryIO,
         progress: Progress = lambda _done, _total: None,
-    ) -> Mapping[str, str]:
+    ) -> Message:
         """Write what a route sends; returns its headers.
 
         `progress` is called with the bytes done and those in all; conditions that are None are left out.
@@ -82,7 +83,7 @@ class RunTransfer:
                 stream.write(part)
                 done += len(part)
                 progress(done, total)
-            return dict(response.headers.items())
+            return response.headers
 
     def upload_run(self, source: Path) -> dict[str, Any]:
         """Give the server a run file; returns what it says about the run.
