@@ -49,7 +49,7 @@ class CountedSteps:
 
     @property
     def is_used(self) -> bool:
-        """Whether a counter has told a step."""
+        """Whether a counter has reported a step."""
         return bool(self._windows)
 
     @property
