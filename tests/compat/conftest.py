@@ -5,8 +5,8 @@ Where each part of the compatibility is tested (`original` in a file's name: sid
 | part | tests |
 | --- | --- |
 | names and arguments of rl-insight 0.3.0, AReaL, XTuner | test_signatures |
-| rl-insight 0.3.0: calls, series, spans, sessions, published dashboards | test_rl_insight_original, test_init_without_ray |
-| its server: HTTP paths, YAML file, discovery file, command line | test_rl_insight_server, ../server/test_client_routes |
+| rl-insight 0.3.0: calls, series, spans, published dashboards | test_rl_insight_original, test_init_without_ray |
+| its server: HTTP paths, YAML and discovery files, commands | test_rl_insight_server, ../server/test_client_routes |
 | its trainer against our server, verl's logger, steps of verl's runs | ../ray/test_originals |
 | hub: names, status, one run per job, whichever process is first | ../ray/test_ray_hub, ../ray/test_hub_registration |
 | target registration from training code | ../server/test_update_prometheus_config |
