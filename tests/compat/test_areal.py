@@ -377,6 +377,20 @@ def test_the_session_tracer_records_events_and_counters(config, folder, insight_
     assert (len(tracer), len(lines(path))) == (0, 2)
 
 
+def test_sessions_of_other_libraries_are_not_in_its_file(config, folder, insight_capture):
+    areal.configure(config, rank=0)
+    loop = insight.agent_loop_session(experiment_name="grpo", sample=1, session=0)
+    loop.finish(trajectories=[], status="error")
+    with insight.session(session_id="12", task_id="t"):
+        pass
+    areal.register_task(7)
+    own = areal.register_session(7)
+    areal.trace_session_event("mark_finalized", task_id=7, status="accepted")
+    areal.save(force=True)
+    assert [record["session_id"] for record in lines(folder / "session_tracer" / "sessions-r0.jsonl")] == [own]
+    assert len(areal.get_session_tracer()) == 0
+
+
 def test_sessions_need_only_their_own_switch(config, folder, insight_capture):
     tracer = areal.configure({**config, "enabled": False}, rank=0)
     assert (tracer.enabled, tracer.session_tracer is None) == (False, False)

@@ -45,17 +45,19 @@ class ArealFiles(BatchFiles):
         role: str | None,
         threshold: int,
         on_written: Callable[[Iterable[str]], None],
+        is_own: Callable[[str], bool],
     ) -> None:
         self._traces = traces
         self._sessions = sessions
         self._identity: dict[str, Any] = {"rank": rank} if role is None else {"rank": rank, "role": role}
         self._threshold = threshold
         self._on_written = on_written
+        self._is_own = is_own
         self._book = SessionBook()
         self._errors: dict[str, str] = {}
         self._ready: dict[str, None] = {}
         self._written_unfinished: set[str] = set()
-        self._foreign: set[str] = set()
+        self._unknown: set[str] = set()
         self._pid = os.getpid()
         self._threads: dict[Any, int] = {}
         self._is_introduced = False
@@ -69,6 +71,9 @@ class ArealFiles(BatchFiles):
         if self._sessions is None:
             return False
         for session_id in self._book.add(batch):
+            if not self._is_own(session_id):
+                self._book.forget(session_id)
+                continue
             entry = self._book.entry(session_id)
             if entry is not None and entry.snapshot.status not in (None, PENDING):
                 self._ready[session_id] = None
@@ -78,19 +83,19 @@ class ArealFiles(BatchFiles):
         return True
 
     def gather(self, *, everything: bool) -> None:
-        """Add the lines of all sessions that this process owns, if everything is to be written."""
+        """Add the lines of all sessions of this tracer, if everything is to be written."""
         if not everything:
             return
         self._take_ready()
-        foreign = {session_id for session_id in self._book.ids() if not self._is_owned(session_id)}
-        # The owner's snapshot may come one batch after a phase; without one by then, another process owns the session.
-        for session_id in foreign & self._foreign:
+        unknown = {session_id for session_id in self._book.ids() if not self._has_snapshot(session_id)}
+        # A session's snapshot may come one batch after a phase; without one by then, the session was written before.
+        for session_id in unknown & self._unknown:
             self._book.forget(session_id)
-        self._foreign = foreign
-        self._ready = {session_id: None for session_id in self._book.ids() if self._is_owned(session_id)}
+        self._unknown = unknown
+        self._ready = {session_id: None for session_id in self._book.ids() if self._has_snapshot(session_id)}
         self._take_ready()
 
-    def _is_owned(self, session_id: str) -> bool:
+    def _has_snapshot(self, session_id: str) -> bool:
         entry = self._book.entry(session_id)
         return entry is not None and entry.snapshot_ns is not None
 
@@ -139,8 +144,9 @@ class ArealFiles(BatchFiles):
             if self._traces is not None:
                 self._add_event(record, {"ph": "i", "s": "t", "ts": record.time_ns // 1000}, None)
             return
-        if record.segment == SESSION_SEGMENT and record.error is not None and record.session_id is not None:
-            self._errors[record.session_id] = record.error
+        session_id = record.session_id or ""
+        if record.segment == SESSION_SEGMENT and record.error is not None and self._is_own(session_id):
+            self._errors[session_id] = record.error
         if self._traces is None or record.duration_ns is None or record.segment in _NOT_TRACED:
             return
         timing = {"ph": "X", "ts": record.start_ns // 1000, "dur": max(1, record.duration_ns // 1000)}

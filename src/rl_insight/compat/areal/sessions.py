@@ -16,6 +16,8 @@ from rl_insight.recorder.spans import CANCELLED, OK
 if TYPE_CHECKING:
     from rl_insight.compat.areal.files import ArealFiles
 
+_SERIES_BITS = 22
+"""Each tracer counts from a random multiple of this power of two, so that ids are unique in a run."""
 _MARKS = ("enqueued", "consumed", "execution_start", "execution_end")
 """Events that AReaL had before tasks, and the core keeps as marks."""
 
@@ -28,8 +30,8 @@ class SessionTracer:
     """
 
     def __init__(self) -> None:
-        base = (int.from_bytes(os.urandom(4), "little") >> 1) << 22
-        self._next_id: Callable[[], int] = itertools.count(base).__next__
+        self._series = int.from_bytes(os.urandom(4), "little") >> 1
+        self._next_id: Callable[[], int] = itertools.count(self._series << _SERIES_BITS).__next__
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._of_task: dict[Any, list[int]] = {}
@@ -63,6 +65,10 @@ class SessionTracer:
     def session(self, session_id: Any) -> Session | None:
         """Return a session that is not written yet."""
         return self._sessions.get(session_id)
+
+    def is_own(self, session_id: str) -> bool:
+        """Return whether a session was registered here; a run may also have those of other processes and libraries."""
+        return session_id.isdecimal() and int(session_id) >> _SERIES_BITS == self._series
 
     def release(self, session_ids: Iterable[str]) -> None:
         """Forget sessions that are written."""

@@ -79,6 +79,7 @@ class PerfTracer:
             role=role,
             threshold=config.flush_threshold,
             on_written=(lambda _ids: None) if sessions is None else sessions.release,
+            is_own=(lambda _id: False) if sessions is None else sessions.is_own,
         )
         if sessions is not None:
             sessions.write_to(self._files)
