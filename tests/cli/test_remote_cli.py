@@ -8,7 +8,6 @@ import pytest
 
 from rl_insight.cli import main
 from rl_insight.cli.app import COMMANDS, LOCAL, build
-from rl_insight.cli.completion import complete_run
 from tests.reader.recorded import STEPS, record, start_server, stop_server
 
 TOKEN = "0123456789abcdef0123"
@@ -166,15 +165,66 @@ def test_every_command_that_asks_a_server_takes_its_address():
 
 def test_flags_take_no_value_in_help(said, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    line = next(line for line in said("runs", "list", "--help")[1].splitlines() if "--json" in line)
-    assert "bool" not in line.lower()
+    waiting = [((), build())]
+    for path, command in waiting:
+        waiting += [((*path, name), sub) for name, sub in getattr(command, "commands", {}).items()]
+        text = said(*path, "--help")[1]
+        assert "Usage" in text, path
+        assert "bool" not in text.lower(), path
 
 
-def test_the_shell_completes_runs_and_experiments(served, monkeypatch):
+@pytest.fixture
+def completed(capsys, monkeypatch):
+    """Complete a line as a shell does."""
+
+    def complete(line):
+        words = line.split(" ")
+        for name, value in {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("_RL_INSIGHT_COMPLETE", "complete_bash")
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            main([])
+        monkeypatch.delenv("_RL_INSIGHT_COMPLETE")
+        return capsys.readouterr().out.split()
+
+    return complete
+
+
+def test_the_shell_completes_runs_and_experiments(served, server_url, completed, monkeypatch):
+    runs = ["grpo-7b-b", "grpo-7b", "grpo-7b-a"]
+    for command in ("top", "runs show", "diagnose", "stacks", "open"):
+        assert completed(f"rl-insight {command} --data-dir {served} grpo") == runs, command
+    for command in ("hotspots", "sessions", "report", "export"):
+        assert completed(f"rl-insight {command} --data-dir {served} --run grpo") == runs, command
+    assert completed(f"rl-insight top --server {server_url} gr") == runs
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(served))
-    assert complete_run("grpo") == ["grpo-7b-b", "grpo-7b", "grpo-7b-a"]
+    assert completed("rl-insight runs delete pp") == ["ppo-1", "ppo"]
+    assert completed("rl-insight diff ppo grpo-7b-") == ["grpo-7b-b", "grpo-7b-a"]
     monkeypatch.setenv("RL_INSIGHT_SERVER_URL", "http://127.0.0.1:9")
-    assert complete_run("grpo") == []
+    assert completed("rl-insight top grpo") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("export --format c", ["chrome", "csv"]),
+        ("import x --format areal", ["areal-sessions", "areal-trace"]),
+        ("sessions --status re", ["rejected"]),
+        ("sessions --scope ", ["latest", "all", "step="]),
+        ("hotspots --scope la", ["latest"]),
+        ("report --scope al", ["all"]),
+        ("hotspots --by na", ["name", "name_role"]),
+        ("top --view ra", ["ranks"]),
+        ("diagnose --fail-on w", ["warning"]),
+        ("diagnose --rules stuck_engine,stragg", ["stuck_engine,straggler"]),
+        ("diagnose --mute stragg", ["straggler"]),
+        ("mcp --transport h", ["http"]),
+        ("runs ex", ["export"]),
+    ],
+)
+def test_the_shell_completes_words(line, words, completed):
+    assert completed(f"rl-insight {line}") == words
 
 
 def test_a_run_recorded_now_is_the_latest(served, said):

@@ -82,7 +82,8 @@ def build() -> Any:
     while waiting:
         command = waiting.pop()
         waiting += getattr(command, "commands", {}).values()
-        for parameter in command.params:
+        # The option --help is made when it is first asked for, and kept.
+        for parameter in (*command.params, command.get_help_option(typer.Context(command))):
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
     return root

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from rl_insight.cli.client import call
-from rl_insight.cli.completion import complete_run, complete_words
+from rl_insight.cli.completion import complete_rules, complete_run, complete_words
 from rl_insight.cli.console import say, say_json, working
 from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of, server_with
 from rl_insight.cli.place import directory_of, running_record
@@ -34,16 +34,25 @@ def diagnose(
     at: Annotated[
         str | None, typer.Option(help="Look at the run as of a step, or of a time such as 2026-05-01T12:00.")
     ] = None,
-    rules: Annotated[str | None, typer.Option(help="Only findings of these rules, separated by commas.")] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option(help="Only findings of these rules, separated by commas.", autocompletion=complete_rules),
+    ] = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
             help="Exit with 1 for a finding of this severity or above.", autocompletion=complete_words(lambda: _ORDER)
         ),
     ] = None,
-    explained: Annotated[bool, typer.Option(help="Also show findings that another one explains.")] = False,
-    mute: Annotated[str | None, typer.Option(help="Mute a rule for this run, and do nothing else.")] = None,
-    unmute: Annotated[str | None, typer.Option(help="Unmute a rule for this run, and do nothing else.")] = None,
+    explained: Annotated[bool, typer.Option("--explained", help="Also show findings that another one explains.")] = False,
+    mute: Annotated[
+        str | None,
+        typer.Option(help="Mute a rule for this run, and do nothing else.", autocompletion=complete_rules),
+    ] = None,
+    unmute: Annotated[
+        str | None,
+        typer.Option(help="Unmute a rule for this run, and do nothing else.", autocompletion=complete_rules),
+    ] = None,
     config: Annotated[
         str | None, typer.Option(help="The server's YAML file, for its thresholds; default those of the running one.")
     ] = None,

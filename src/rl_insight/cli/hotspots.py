@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_insight.cli.completion import complete_words
 from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.opening import AsJson, DataDir, Run, ScopeOption, asked_run, scope_of, scope_text
 from rl_insight.errors import ConfigError
@@ -21,7 +22,9 @@ def hotspots(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files to look at instead of a run.")] = None,
     run: Run = None,
     scope: ScopeOption = "latest",
-    by: Annotated[str, typer.Option(help="name, role or name_role.")] = "name",
+    by: Annotated[
+        str, typer.Option(help="name, role or name_role.", autocompletion=complete_words(lambda: _GROUPINGS))
+    ] = "name",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rl_insight._version import __version__
+from rl_insight.cli.completion import complete_words
 from rl_insight.cli.opening import DataDir
 from rl_insight.cli.place import place_of
 from rl_insight.errors import ConfigError, InsightError
@@ -25,6 +26,7 @@ _INSTRUCTIONS = (
     "Ask RL-Insight about reinforcement-learning training runs. Begin with list_runs, then summary and findings. "
     "A run is named by its id, the beginning of it, or its experiment; without a name the run that began last is meant."
 )
+_TRANSPORTS = ("stdio", "http")
 _MAX_ROWS = 50
 _MAX_TEXT = 2_000
 _MAX_VALUES = 300
@@ -34,13 +36,16 @@ _FRAMES = 12
 
 
 def mcp(
-    transport: Annotated[str, typer.Option(help="stdio, or http for clients elsewhere.")] = "stdio",
+    transport: Annotated[
+        str,
+        typer.Option(help="stdio, or http for clients elsewhere.", autocompletion=complete_words(lambda: _TRANSPORTS)),
+    ] = "stdio",
     host: Annotated[str, typer.Option(help="The address to listen on, for http.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port, for http.", min=1, max=65_535)] = 18_090,
     data_dir: DataDir = None,
 ) -> None:
     """Serve the Model Context Protocol, so that coding agents can ask runs; it only reads."""
-    if transport not in {"stdio", "http"}:
+    if transport not in _TRANSPORTS:
         raise ConfigError(f"transport {transport!r} is unknown: it must be stdio or http.")
     if not is_loopback(host):
         raise ConfigError(f"cannot listen on {host}: the MCP server asks for no token. Listen on 127.0.0.1 and tunnel.")
