@@ -44,7 +44,9 @@ def diagnose(
             help="Exit with 1 for a finding of this severity or above.", autocompletion=complete_words(lambda: _ORDER)
         ),
     ] = None,
-    explained: Annotated[bool, typer.Option("--explained", help="Also show findings that another one explains.")] = False,
+    explained: Annotated[
+        bool, typer.Option("--explained", help="Also show findings that another one explains.")
+    ] = False,
     mute: Annotated[
         str | None,
         typer.Option(help="Mute a rule for this run, and do nothing else.", autocompletion=complete_rules),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_insight._version import __version__
-from rl_insight.cli.console import say_json, say_table
+from rl_insight.cli.console import say_json, say_table, working
 from rl_insight.cli.opening import AsJson, DataDir
 from rl_insight.cli.place import place_of
 from rl_insight.cli.transfer import RunTransfer
@@ -40,7 +40,8 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> int:
 
     The exit code is 1 if there is a problem.
     """
-    checks = list(examine(place_of(data_dir)))
+    with working("checking the server, and writing a span"):
+        checks = list(examine(place_of(data_dir)))
     if as_json:
         say_json([check._asdict() for check in checks])
     else:

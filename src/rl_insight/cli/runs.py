@@ -196,7 +196,7 @@ def import_(
     """Add a run file to the runs, under the id that it has."""
     record = running_record(data_dir)
     if record is None:
-        with local_runs(data_dir) as runs:
+        with local_runs(data_dir) as runs, working(f"reading {file.name}"):
             run_id = runs.import_file(file).run_id
     else:
         if not file.is_file():

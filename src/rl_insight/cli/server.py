@@ -17,7 +17,7 @@ import typer
 
 from rl_insight.cli import targets
 from rl_insight.cli.client import call, request
-from rl_insight.cli.console import say, say_json, say_table, warn
+from rl_insight.cli.console import say, say_json, say_table, warn, working
 from rl_insight.cli.place import directory_of, remote, running_record
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
 from rl_insight.cli.version import log_words
@@ -146,26 +146,30 @@ def _start_detached(
     # Each of the three may take its whole time to become ready.
     timeout_s = _START_TIMEOUT_S + (3 * settings.stack.ready_timeout_s if settings.stack.enabled else 0.0)
     try:
-        return _wait_for_start(child, directory, output, timeout_s)
+        with working("starting the server"):
+            record = _wait_for_start(child, directory, timeout_s)
     except BaseException:
         child.terminate()
         raise
+    if record is None:
+        warn(output.read_text(errors="replace").strip())
+        return child.returncode if child.returncode in {1, 2} else 1
+    _announce(record)
+    say("It runs in the background: `rl-insight server stop` ends it.")
+    return 0
 
 
-def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, output: Path, timeout_s: float) -> int:
+def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, timeout_s: float) -> ServerRecord | None:
+    """Return the record of a server that is ready; None if its process has ended."""
     from rl_insight.server.state import read_record
 
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        code = child.poll()
-        if code is not None:
-            warn(output.read_text(errors="replace").strip())
-            return code if code in {1, 2} else 1
+        if child.poll() is not None:
+            return None
         record = read_record(directory)
         if record is not None and record.pid == child.pid and _is_ready(record):
-            _announce(record)
-            say("It runs in the background: `rl-insight server stop` ends it.")
-            return 0
+            return record
         time.sleep(_POLL_S)
     raise InsightError(f"the server was not ready within {timeout_s:.0f} s. See {directory / 'server.log'}.")
 
@@ -202,11 +206,12 @@ def stop(
     except ProcessLookupError:
         pass
     deadline = time.monotonic() + _STOP_TIMEOUT_S + (_STACK_TIMEOUT_S if stack_rows(directory) else 0.0)
-    while is_running(record):
-        if time.monotonic() > deadline:
-            raise InsightError(f"the server with pid {record.pid} did not stop within {_STOP_TIMEOUT_S:.0f} s.")
-        time.sleep(_POLL_S)
-    stop_stack(directory)  # whatever a server that was killed had left behind
+    with working("stopping the server"):
+        while is_running(record):
+            if time.monotonic() > deadline:
+                raise InsightError(f"the server with pid {record.pid} did not stop within {_STOP_TIMEOUT_S:.0f} s.")
+            time.sleep(_POLL_S)
+        stop_stack(directory)  # whatever a server that was killed had left behind
     say(f"Stopped the server with pid {record.pid}.")
 
 

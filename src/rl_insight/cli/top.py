@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from rl_insight.cli.completion import complete_run, complete_words
-from rl_insight.cli.console import say
+from rl_insight.cli.console import say, working
 from rl_insight.cli.frame import VIEWS, draw, read
 from rl_insight.cli.opening import DataDir
 from rl_insight.cli.place import place_of
@@ -53,7 +53,9 @@ def top(
     screen = Screen(data_dir, run, view, tuple(metric or ()))
     try:
         if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            for line in screen.frame():
+            with working("asking for the run"):
+                lines = screen.frame()
+            for line in lines:
                 say(line.rstrip())
             return
         with _full_screen():
