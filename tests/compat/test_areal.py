@@ -481,6 +481,27 @@ def test_reset_writes_what_is_unfinished(config, folder, insight_capture):
     assert record["status"] == "pending"
 
 
+def test_a_disk_that_refuses_raises_nothing_and_the_lines_come_later(config, folder, insight_capture, caplog):
+    blocked = folder.parents[1]
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.write_text("a file in the place of a folder")
+    areal.configure(config, rank=0)
+    with areal.trace_scope("early"):
+        pass
+    areal.register_task(7)
+    areal.register_session(7)
+    areal.trace_session_event("mark_finalized", task_id=7, status="accepted")
+    areal.save(force=True)
+    areal.save(force=True)
+    assert len([record for record in caplog.records if "cannot write" in record.message]) == 2, "once per file"
+    blocked.unlink()
+    areal.save(force=True)
+    traces = lines(folder / "perf_tracer" / "traces-r0.jsonl")
+    assert [event["name"] for event in traces if event["ph"] == "X"] == ["early"]
+    assert len(lines(folder / "session_tracer" / "sessions-r0.jsonl")) == 1
+    assert insight_capture.losses == {}
+
+
 def test_files_are_appended_to(config, folder, insight_capture):
     for _ in range(2):
         areal.configure(config, rank=0)

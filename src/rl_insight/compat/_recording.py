@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
 from pathlib import Path
@@ -12,9 +14,12 @@ from rl_insight.config.paths import find_local_server
 from rl_insight.monitor import default_monitor
 from rl_insight.schema import Batch
 from rl_insight.startup import ray_is_initialized
+from rl_insight.transport._disk import write_all
 
 if TYPE_CHECKING:
     from rl_insight.recorder.flusher import Flusher
+
+logger = logging.getLogger("rl_insight")
 
 _START_TIMEOUT_S = 30.0
 
@@ -50,12 +55,13 @@ class BatchFiles:
     """
 
     MAX_LINES = 10_000
-    """Lines that may wait in memory."""
+    """Lines that may wait in memory; half as many for a file that cannot be written."""
 
     def __init__(self, flusher: Flusher) -> None:
         self._flusher = flusher
         self._lock = threading.Lock()
         self.lines: dict[Path, list[bytes]] = {}
+        self._failing: set[Path] = set()
         flusher.add_listener(self._listen)
 
     def take(self, batch: Batch) -> bool:
@@ -73,27 +79,41 @@ class BatchFiles:
             if is_due or batch.final or sum(map(len, self.lines.values())) >= self.MAX_LINES:
                 self._write()
 
-    def _write(self, *, is_durable: bool = False) -> None:
+    def _write(self, *, is_durable: bool = False) -> bool:
+        """Append the lines that wait; returns whether all are written. What fails is tried again later."""
         waiting, self.lines = self.lines, {}
         for path, lines in waiting.items():
-            if lines:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("ab") as stream:
-                    stream.write(b"".join(line + b"\n" for line in lines))
-                    if is_durable:
-                        stream.flush()
-                        os.fsync(stream.fileno())
+            if not lines:
+                continue
+            try:
+                _append(path, lines, is_durable=is_durable)
+            except OSError as error:  # a full disk must not stop training
+                self._keep(path, lines, error)
+            else:
+                self._failing.discard(path)
+        return not self.lines
+
+    def _keep(self, path: Path, lines: list[bytes], error: OSError) -> None:
+        kept = self.lines[path] = lines[-self.MAX_LINES // 2 :]
+        if len(kept) < len(lines):
+            self._flusher.note_loss("lines", "file_not_written", len(lines) - len(kept))
+        if path not in self._failing:
+            self._failing.add(path)
+            logger.warning("cannot write %s: %s. Its last lines wait for another attempt.", path, error)
 
     def save(self, *, everything: bool = False, timeout_s: float = 5.0) -> bool:
-        """Write what was recorded so far, within a bounded time; returns whether all of it was there in time."""
+        """Write what was recorded so far, within a bounded time; returns whether all of it is in the files."""
         thread = self._flusher.thread
         is_complete = True
         if thread is None or thread.is_alive():  # after `finish` nothing is left to ask for
             is_complete = self._flusher.request_flush(timeout_s)
-        with self._lock:
-            self.gather(everything=everything)
-            self._write(is_durable=True)
-        return is_complete
+        try:
+            with self._lock:
+                self.gather(everything=everything)
+                return self._write(is_durable=True) and is_complete
+        except Exception:  # training calls this at the end of a step
+            logger.exception("RL-Insight could not write its files.")
+            return False
 
     def save_soon(self) -> None:
         """Write what was recorded so far, in the background."""
@@ -103,3 +123,18 @@ class BatchFiles:
         """Write everything and stop listening."""
         self.save(everything=True)
         self._flusher.remove_listener(self._listen)
+
+
+def _append(path: Path, lines: list[bytes], *, is_durable: bool) -> None:
+    """Append lines to a file; one that fails halfway leaves no part of a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as stream:
+        size = stream.tell()
+        try:
+            write_all(stream.fileno(), b"".join(line + b"\n" for line in lines))
+            if is_durable:
+                os.fsync(stream.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                stream.truncate(size)
+            raise
