@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.interpreters import interpreters
+
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
 
@@ -117,21 +119,6 @@ def test_build_without_npm_fails_unless_it_is_told_to_do_without_the_page(tmp_pa
     assert allowed.returncode == 0, allowed.stderr
 
 
-def _interpreters():
-    """Every other CPython that can be found, as (version, path); the suite itself runs on this one."""
-    found = {}
-    for minor in range(10, 15):
-        program = shutil.which(f"python3.{minor}")
-        candidates = [Path(program)] if program else []
-        candidates += sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))
-        for candidate in candidates:
-            probe = subprocess.run([str(candidate), "-m", "venv", "--help"], capture_output=True, check=False)
-            if probe.returncode == 0:
-                found[f"3.{minor}"] = str(candidate)
-                break
-    return sorted(found.items())
-
-
 _USES_EVERYTHING = """
 import rl_insight as insight
 insight.init("math", "wheel", {"server": {"backend": "file"}, "file": {"directory": "events"}})
@@ -141,14 +128,14 @@ with insight.step(1), insight.trace_state("rollout"), insight.session(task_id="a
     sample.finalize("accepted", reward=1)
 insight.finish()
 from rl_insight.hardware.exposition import SeriesReader
-assert SeriesReader(["up"]).read(b'up{a="\\\\"} 1 1700000000000')
+assert SeriesReader(["up"]).read(b'up{a="b"} 1 1700000000000')
 import sys
 heavy = {"duckdb", "numpy", "pyarrow", "fastapi", "typer", "grpc"} & set(sys.modules)
 assert not heavy, heavy
 """
 
 
-@pytest.mark.parametrize(("version", "program"), _interpreters())
+@pytest.mark.parametrize(("version", "program"), interpreters())
 def test_training_side_installs_and_records_on_every_interpreter(tmp_path, wheel, version, program):
     environment = tmp_path / "environment"
     subprocess.run([program, "-m", "venv", str(environment)], check=True)

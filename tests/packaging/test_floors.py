@@ -1,0 +1,90 @@
+"""The oldest versions that pyproject.toml allows of every dependency: they install together, and everything works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.interpreters import interpreters
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+_RECORD = """
+import rl_insight as insight
+insight.init(project="math", experiment_name="floors", config=CONFIG)
+for step in range(3):
+    with insight.step(step), insight.trace_state("rollout", state_lane_id="trainer_0"):
+        with insight.session(task_id=f"task-{step}") as sample, insight.phase("generate", tokens=512):
+            sample.finalize("accepted", reward=1.0)
+    insight.metric_gauge("reward_mean", 0.5)
+    insight.metric_histogram("length", 512.0)
+insight.monitor_hardware()
+insight.finish()
+"""
+
+
+def _run(*words, **environment):
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _install_floors(directory, version, *extras):
+    """Return the folder of programs of an environment with the oldest allowed versions and this package."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("uv is not installed: `make setup` installs it")
+    words = [word for extra in extras for word in ("--extra", extra)]
+    floors, environment = directory / "floors.txt", directory / "environment"
+    found = dict(interpreters()).get(version)
+    if found is None:
+        pytest.skip(f"there is no Python {version} here")
+    _run(uv, "venv", "-q", "--python", found, environment)
+    compiled = ("pip", "compile", "-q", ROOT / "pyproject.toml", "--resolution", "lowest-direct", *words)
+    _run(uv, *compiled, "--python-version", version, "--output-file", floors)
+    python = environment / "bin" / "python"
+    _run(uv, "pip", "install", "-q", "--python", python, "--requirement", floors)
+    _run(uv, "pip", "install", "-q", "--python", python, "--no-deps", ROOT)
+    return environment / "bin"
+
+
+def test_a_training_process_records_with_the_oldest_versions(tmp_path):
+    programs = _install_floors(tmp_path, "3.10")
+    script = tmp_path / "train.py"
+    config = {"server": {"backend": "file"}, "file": {"directory": str(tmp_path / "events")}}
+    script.write_text(_RECORD.replace("CONFIG", repr(config)))
+    _run(programs / "python", script)
+    assert [file for file in (tmp_path / "events").rglob("*") if file.is_file()]
+
+
+def test_the_server_and_every_command_work_with_the_oldest_versions(tmp_path):
+    programs = _install_floors(tmp_path, "3.11", "server", "grpc", "zstd")
+    command, data = programs / "rl-insight", f"--data-dir={tmp_path / 'data'}"
+    _run(command, "server", "start", "--detach", data, "port=0", "otlp_http_port=0", "otlp_grpc_port=0")
+    try:
+        status = json.loads(_run(command, "server", "status", data, "--json"))
+        assert status["otlp_grpc"]
+        script = tmp_path / "train.py"
+        script.write_text(_RECORD.replace("CONFIG", "{}"))
+        _run(programs / "python", script, RL_INSIGHT_SERVER_URL=status["url"])
+        deadline = time.monotonic() + 60
+        while "generate" not in _run(command, "hotspots", data) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert "generate" in _run(command, "hotspots", data)
+        assert "task-2" in _run(command, "sessions", data)
+    finally:
+        _run(command, "server", "stop", data)
+    for kind in ("parquet", "csv", "jsonl", "chrome"):
+        _run(command, "export", data, "--format", kind, "--output", tmp_path / f"out.{kind}")
+        assert (tmp_path / f"out.{kind}").exists()
+    _run(command, "import", tmp_path / "out.jsonl", f"--data-dir={tmp_path / 'again'}")
