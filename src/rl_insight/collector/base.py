@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 from rl_insight.collector.series import SeriesTable
 from rl_insight.metrics import Declaration, Family
 from rl_insight.schema import Batch
+
+
+class StoredRuns(Protocol):
+    """The runs that a server keeps."""
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs."""
+
+    def open_run(self, run_id: str) -> AbstractContextManager[Any]:
+        """Lend a run's store."""
 
 
 class SinkContext(NamedTuple):
@@ -22,6 +33,8 @@ class SinkContext(NamedTuple):
     """The recorded metrics, merged over processes; a batch is merged before a sink gets it."""
     sources: Sequence[Sink]
     """The sinks that yield metrics."""
+    runs: StoredRuns | None = None
+    """The committed runs, where the collector belongs to a server."""
 
     def derived_families(self) -> list[Family]:
         """Return the metrics that sinks yield."""

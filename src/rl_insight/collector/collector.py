@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rl_insight.collector.base import Sink, SinkContext
+from rl_insight.collector.base import Sink, SinkContext, StoredRuns
 from rl_insight.collector.fanout import SinkRunner
 from rl_insight.collector.health import HEALTH
 from rl_insight.collector.run_activity import FORGET_AFTER_S
@@ -60,6 +60,7 @@ class Collector:
         clock: the wall clock in nanoseconds.
         max_processes: processes remembered. Beyond it, those that ended leave first, then the longest silent.
         forget_after_s: after this silence the state needed to merge a process's metrics is freed.
+        runs: the committed runs, for sinks that read them.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Collector:
         clock: Callable[[], int] = time.time_ns,
         max_processes: int = 10_000,
         forget_after_s: float = FORGET_AFTER_S,
+        runs: StoredRuns | None = None,
     ) -> None:
         sinks = list(sinks)
         names = Counter(sink.name for sink in sinks)
@@ -89,7 +91,7 @@ class Collector:
         self._totals = _Totals()
         self._started_ns = clock()
         self._closed = False
-        context = SinkContext(namespace, self._started_ns, self.series, self._sources)
+        context = SinkContext(namespace, self._started_ns, self.series, self._sources, runs)
         for sink in sinks:
             sink.attach(context)
         self._runners = [SinkRunner(sink) for sink in sinks]

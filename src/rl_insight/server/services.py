@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 
 from rl_insight.collector import Collector, Published, Sink
@@ -30,6 +31,7 @@ from rl_insight.server.stacks import StackRequests
 from rl_insight.stack.discovery import CLIENTS_FILE, CLIENTS_JOB_LABELS, TARGETS_FILE, TargetMirror
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
+from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
 from rl_insight.store.writer import Committed, StoreWriter
 
@@ -83,6 +85,7 @@ class Services:
             [DerivedMetrics(), *sinks, *make_sinks(settings.sinks)],
             namespace=settings.namespace,
             reserved=reserved_names(SERVER.declarations),
+            runs=_Runs(self.runs),
         )
         self.writer = StoreWriter(
             self.runs, max_pending_bytes=settings.store.max_pending_bytes, on_commit=self._publish
@@ -202,3 +205,18 @@ class Services:
         if not stored:
             logger.error("not everything that waited was written in time: its senders will send it again")
         return stored
+
+
+class _Runs:
+    """The runs as sinks see them."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs that can be read."""
+        return [info.run_id for info in self._directory.list_runs() if not info.problem]
+
+    def open_run(self, run_id: str) -> AbstractContextManager[RunStore]:
+        """Lend a run's store."""
+        return self._directory.open(run_id)

@@ -129,6 +129,9 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "end_ns BIGINT, lanes VARCHAR, sessions VARCHAR, metrics VARCHAR, evidence VARCHAR, explains VARCHAR, "
         "updated_ns BIGINT"
     ),
+    # How far each table is exported to each target, and which sessions are, with the status they had.
+    "exports": _columns("target VARCHAR, name VARCHAR, position BIGINT"),
+    "exported_sessions": _columns("target VARCHAR, session_id VARCHAR, status VARCHAR"),
 }
 """All tables of a run file. What a file lacks of them, tables and columns, is added when it is opened."""
 
@@ -136,7 +139,7 @@ _NAMES = "JOIN names USING (name_id)"
 _SERIES = "JOIN series USING (series_id) JOIN processes USING (process)"
 _OF_LANE = "process_id, role, rank, host, lane"
 _OF_SERIES = "series.labels AS labels, process_id, role, rank"
-_VIEWS: Final[dict[str, tuple[str, str]]] = {
+VIEWS: Final[dict[str, tuple[str, str]]] = {
     "spans": (f"{_readable(Spans)}, {_OF_LANE}, depth", f"span_data {PLACE} {_NAMES}"),
     "open_spans": (f"{_readable(Spans)}, {_OF_LANE}, depth", f"open_span_data {PLACE} {_NAMES}"),
     "events": (f"{_readable(Events)}, {_OF_LANE}", f"event_data {PLACE}"),
@@ -244,7 +247,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, upgrades: Sequence[Sequence[s
             connection.execute(statement)
     for statement in _missing(connection):
         connection.execute(statement)
-    for name, (columns, source) in _VIEWS.items():
+    for name, (columns, source) in VIEWS.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {columns} FROM {source}")  # noqa: S608  (constants)
     if not found:
         connection.execute("INSERT INTO meta VALUES ('rolled_up_rows', '0')")

@@ -76,7 +76,7 @@ def write_parquet(cursor: Cursor, path: Path, selection: Selection) -> int:
     return _write(cursor, path, selection, "parquet", "FORMAT parquet")
 
 
-class _Result:
+class QueryResult:
     """The rows of a query for another connection, which asks for their types several times but runs the query once."""
 
     def __init__(self, cursor: Cursor, sql: str, given: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _write(cursor: Cursor, path: Path, selection: Selection, suffix: str, option
             if name in _OF_METRICS and not selection.has_metrics:
                 continue
             where, given = conditions(fragments, selection.given if fragments else {})
-            writer.register("result", _Result(cursor, sql.format(where=where), given))
+            writer.register("result", QueryResult(cursor, sql.format(where=where), given))
             target = str(directory / f"{name}.{suffix}").replace("'", "''")
             (rows,) = writer.execute(f"COPY result TO '{target}' ({options})").fetchone() or (0,)
             written += rows

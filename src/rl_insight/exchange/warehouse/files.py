@@ -1,0 +1,51 @@
+"""Where exported files go: a folder, or anything that fsspec reaches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rl_insight.exchange.errors import ExchangeError
+
+
+class Target:
+    """A folder or an object store.
+
+    A file appears under its name with all of its content or not at all; an older one of the same name is replaced.
+
+    Raises:
+        ExchangeError: the URL needs a package that is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._remote = _file_system(self.url) if "://" in url and not url.startswith("file://") else None
+        self._local = Path(url.removeprefix("file://")).expanduser()
+
+    def put(self, source: Path, name: str) -> None:
+        """Move a local file to the target."""
+        if self._remote is not None:
+            # An object store shows an object when it is complete.
+            self._remote.put_file(str(source), f"{self.url}/{name}")
+            return
+        path = self._local / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        shutil.copyfile(source, partial)
+        with partial.open("rb+") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
+
+
+def _file_system(url: str) -> Any:
+    try:
+        import fsspec  # type: ignore[import-untyped]
+    except ImportError as error:
+        advice = 'install fsspec with `pip install "rl-insight[warehouse]"`.'
+        raise ExchangeError(f"cannot write to {url}: {advice}") from error
+    try:
+        return fsspec.core.url_to_fs(url)[0]
+    except (ImportError, ValueError) as error:
+        raise ExchangeError(f"cannot write to {url}: {error}. Install the package of that file system.") from error
