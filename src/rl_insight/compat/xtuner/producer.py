@@ -24,6 +24,9 @@ TRACE_JSONL_BASENAME = "producer_trace"
 _SHARD_BYTES = 256 * 1024 * 1024
 
 
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
 class ProducerTraceFile(BatchFiles):
     """Appends each event as one line; shards of 256 MiB. Lines are written when the flusher sends a batch.
 
@@ -48,7 +51,7 @@ class ProducerTraceFile(BatchFiles):
         if len(self._waiting) >= self._max_events:
             self._flusher.recorder.losses.count("trace_events", "max_events")
             return
-        self._waiting.append(msgspec.json.encode(event.to_dict(), enc_hook=str))
+        self._waiting.append(_encode(event))
 
     def take(self, batch: Batch) -> bool:
         """Write the lines that wait; the batch only says when."""
