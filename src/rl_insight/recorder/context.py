@@ -57,7 +57,7 @@ def step_of(value: Any) -> int | None:
     (7, None, None)
     """
     if value.__class__ is not int:
-        if isinstance(value, bool):
+        if value is None or isinstance(value, bool):
             return None
         try:
             value = int(value.__index__())
