@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from rl_insight.diagnosis.names import canonical_name
 from rl_insight.diagnosis.rows import (
     END,
@@ -62,15 +64,9 @@ _SESSIONS = """
     FROM sessions WHERE submit_ts IS NOT NULL AND {range}
 """
 _SAMPLES = """
-    SELECT time_ns + clock_offset_ns, series_id, value, step
-    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
-    WHERE {range} AND series_id IN (SELECT unnest($known::INTEGER[]))
-"""
-_MARKS = """
-    SELECT min(time_ns + clock_offset_ns), process, step, max(time_ns + clock_offset_ns)
-    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process)
-    WHERE {range} AND series_id IN (SELECT unnest($plain::INTEGER[]))
-    GROUP BY process, step, time_ns // 1000000000
+    SELECT time_ns + clock_offset_ns AS time_ns, series_id, value, step IS NOT NULL AS has_step,
+        coalesce(step, 0) AS step
+    FROM sample_data JOIN series USING (series_id) JOIN processes USING (process) WHERE {range}
 """
 _EVENTS = f"""
     SELECT time_ns + clock_offset_ns, process, name, step, coalesce(attributes, '')
@@ -85,7 +81,10 @@ _ERRORS = f"""
 _PROCESSES = """
     SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, first_seen_ns, last_seen_ns, final,
         delay_ns IS NOT NULL, clock_offset_ns
-    FROM processes ORDER BY process
+    FROM processes WHERE process >= $known ORDER BY process
+"""
+_SIGNS_OF_LIFE = """
+    SELECT process, last_seen_ns, final, delay_ns IS NOT NULL, clock_offset_ns FROM processes WHERE process < $known
 """
 _BY_ROW: Final = "{table}.rowid >= $first AND {table}.rowid < $last"
 _BY_TIME: Final = "{column} + clock_offset_ns > $first AND {column} + clock_offset_ns <= $last"
@@ -108,10 +107,12 @@ class Feed:
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
-        self._known: list[int] = []
-        """Series that rules know."""
-        self._plain: list[int] = []
-        """Series that are recorded by training code, which hardware and scrape targets are not."""
+        self._is_known: list[bool] = []
+        """By series: whether rules know it."""
+        self._is_plain: list[bool] = []
+        """By series: whether it is recorded by training code, which hardware and scrape targets are not."""
+        self._owners: list[int] = []
+        """By series: its process."""
         self._spans: Running[SpanRow] = Running()
         self._sessions: Running[SessionRow] = Running()
         self._samples: Instants[SampleRow] = Instants()
@@ -142,11 +143,14 @@ class Feed:
 
     def _read_catalog(self) -> None:
         run = self._cursor.execute
-        for row in run(_PROCESSES).fetchall():
+        count = {"known": len(self.processes)}
+        for number, last, final, is_live, offset in run(_SIGNS_OF_LIFE, count).fetchall():
+            known = self.processes[number]
+            known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
+        for row in run(_PROCESSES, count).fetchall():
             self._note_process(row)
-        known = len(self.lanes)
         for lane_id, process, lane in run(
-            "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known", {"known": known}
+            "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known", {"known": len(self.lanes)}
         ).fetchall():
             self.lanes[lane_id] = (process, lane)
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
@@ -157,10 +161,6 @@ class Feed:
 
     def _note_process(self, row: tuple[Any, ...]) -> None:
         number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
-        known = self.processes.get(number)
-        if known is not None:
-            known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
-            return
         before = self._incarnations.setdefault((role, rank), [])
         before.append(number)
         gpu = read_object(labels).get("gpu")
@@ -172,28 +172,52 @@ class Feed:
     def _note_series(self, series: SeriesRow) -> None:
         self.series[series.series_id] = series
         is_hardware = series.name.startswith(HARDWARE_PREFIXES) and "source" in series.labels
-        if is_hardware or canonical_name(series.name) is not None:
-            self._known.append(series.series_id)
         owner = self.processes.get(series.process)
-        if not is_hardware and series.kind != "histogram" and owner is not None and not owner.is_target:
-            self._plain.append(series.series_id)
+        is_target = owner is None or owner.is_target
+        self._is_known.append(is_hardware or canonical_name(series.name) is not None)
+        self._is_plain.append(not is_hardware and series.kind != "histogram" and not is_target)
+        self._owners.append(series.process)
 
     def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
         rows = self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()
-        self._spans.add([SpanRow._make(row) for row in rows])
+        self._spans.add(list(map(SpanRow._make, rows)))
         return len(rows)
 
     def _read_open(self) -> None:
         self._open_spans = [SpanRow._make(row) for row in self._cursor.execute(_OPEN_SPANS).fetchall()]
 
     def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
-        run = self._cursor.execute
-        if self._known:
-            rows = run(_SAMPLES.format(range=condition), bounds | {"known": self._known}).fetchall()
-            self._samples.add([SampleRow(*row) for row in rows])
-        if self._plain:
-            rows = run(_MARKS.format(range=condition), bounds | {"plain": self._plain}).fetchall()
-            self._marks.add([MarkRow(*row) for row in rows])
+        # As arrays: most samples are of no interest to rules, and making rows of all of them takes far longer.
+        found = self._cursor.execute(_SAMPLES.format(range=condition), bounds).fetchnumpy()
+        series = found["series_id"]
+        known = np.asarray(self._is_known, np.bool_)[series]
+        times, values, steps = (found[name][known].tolist() for name in ("time_ns", "value", "step"))
+        has_step, numbers = found["has_step"][known].tolist(), series[known].tolist()
+        self._samples.add(
+            [
+                SampleRow(time_ns, number, value, step if is_told else None)
+                for time_ns, number, value, step, is_told in zip(times, numbers, values, steps, has_step, strict=True)
+            ]
+        )
+        self._marks.add(self._find_marks(found))
+
+    def _find_marks(self, found: dict[str, Any]) -> list[MarkRow]:
+        """Return what training code recorded, one mark for each process, step and second."""
+        plain = np.asarray(self._is_plain, np.bool_)[found["series_id"]]
+        owners = np.asarray(self._owners, np.int64)[found["series_id"][plain]]
+        times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
+        keys = np.stack([owners, times // SECOND, has_step, steps])
+        groups, places = np.unique(keys, axis=1, return_inverse=True)
+        count = groups.shape[1]
+        first, last = np.full(count, NEVER), np.zeros(count, np.int64)
+        np.minimum.at(first, places.ravel(), times)
+        np.maximum.at(last, places.ravel(), times)
+        return [
+            MarkRow(first_ns, process, step if is_told else None, last_ns)
+            for first_ns, last_ns, process, _, is_told, step in zip(
+                first.tolist(), last.tolist(), *groups.tolist(), strict=True
+            )
+        ]
 
     def _session(self, row: tuple[Any, ...]) -> SessionRow:
         submit, finalized, *rest = row
@@ -283,7 +307,7 @@ class LiveFeed(Feed):
         return {"first": first, "last": last}
 
     def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
-        rows = [SpanRow._make(row) for row in self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()]
+        rows = list(map(SpanRow._make, self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()))
         self._spans.add(rows)
         if rows:
             self._note(min(map(START, rows)), max(map(END, rows)))

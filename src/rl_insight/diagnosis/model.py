@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Any
 
+from rl_insight.diagnosis.activity import Activity, Call, KnownName
 from rl_insight.diagnosis.counted import CountedSteps
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.hardware import HardwareBook
@@ -39,27 +40,6 @@ _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
 """How much longer something may take whose usual duration is unknown."""
-
-
-@dataclass(slots=True)
-class Activity:
-    """What one process did lately."""
-
-    busy: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
-    waiting: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
-
-
-@dataclass(slots=True)
-class Call:
-    """One phase of a session that ended."""
-
-    end_ns: int
-    seconds: float
-    tokens: float | None
-    failed: bool
-    error: str | None
-    process: int
-    session_id: str | None
 
 
 class RunModel:
@@ -106,6 +86,13 @@ class RunModel:
         self._states: dict[int, Liveness] = {}
         self._marked: list[Step] = []
         self._seconds_of_role: dict[str, float] = {}
+        self._names: dict[int, dict[str, KnownName]] = {}
+        """By lane and name."""
+        self._is_warm = False
+        """Enough steps are over that durations are the usual ones."""
+        self._forgotten_ns = 0
+        self.memo: dict[object, Any] = {}
+        """What rules have computed for this moment and others need too."""
 
     # -- taking in a moment
 
@@ -122,9 +109,12 @@ class RunModel:
             if not process.is_target and process.started_ns + process.clock_offset_ns <= moment.as_of_ns
         ]
         self._states = {}
+        self.memo.clear()
+        self._forget_activity()
         self._note_gap(moment)
         self._choose_lead(moment.spans)
         self._holds_spans = not self.has_span_steps and (self._counted.is_used or not self.steps.total)
+        self._is_warm = self.steps.total >= WARM_UP_STEPS
         for row in moment.spans:
             self._apply_span(row)
         if moment.spans:
@@ -146,6 +136,17 @@ class RunModel:
         self._apply_samples(moment.samples)
         self.new_steps = self._close_steps(moment.marks)
         self.roles.settle(self.as_of_ns)
+
+    def _forget_activity(self) -> None:
+        """Forget what processes did before the last step that rules have looked at."""
+        until_ns = self.steps.closed[-1].start_ns if self.steps.closed else 0
+        if until_ns <= self._forgotten_ns:
+            return
+        self._forgotten_ns = until_ns
+        for activity in self.activity.values():
+            for kept in (activity.busy, activity.waiting):
+                while kept and kept[0][1] < until_ns:
+                    kept.popleft()
 
     def _note_gap(self, moment: Moment) -> None:
         """Remember for how long nothing had finished before something did."""
@@ -172,26 +173,24 @@ class RunModel:
                 self.lead, self.has_span_steps = best, True
 
     def _apply_span(self, row: SpanRow) -> None:
-        # Ten thousand spans a moment come through here: unpacked once, and each lookup made once.
+        # Ten thousand spans per moment come through here: unpacked once, and everything about a name looked up once.
         end_ns, start_ns, _, lane_id, name, segment, step = row[:7]
-        process = self.processes[self.lanes[lane_id][0]]
-        role = process.role
-        usual = self.usual.get((role, name))
-        if usual is None:
-            usual = self.usual[role, name] = Durations()
-        if step is None or self.steps.total >= WARM_UP_STEPS or not self.has_span_steps:
-            usual.add((end_ns - start_ns) / SECOND)
-        is_phase, is_state = segment == "phase", segment in STATE_SEGMENTS
-        if is_phase:
+        names = self._names.get(lane_id)
+        known = None if names is None else names.get(name)
+        if known is None:
+            known = self._note_name(lane_id, name)
+        process = known.process
+        if step is None or self._is_warm or not self.has_span_steps:
+            known.usual.add((end_ns - start_ns) / SECOND)
+        is_state = segment in STATE_SEGMENTS
+        if is_state or segment == "phase":
+            if known.intervals is None:
+                known.intervals = self._intervals_of(process, name)
+            known.intervals.append((start_ns, end_ns))
+        if segment == "phase":
             self._apply_call(row, process)
-        if is_state or is_phase:
-            activity = self.activity.get(process.number)
-            if activity is None:
-                activity = self.activity[process.number] = Activity()
-            kept = activity.waiting if state_kind(name) == "wait" else activity.busy
-            kept.append((start_ns, end_ns))
-        if not is_phase:
-            self._note_in_step(row, process, step, is_state=is_state)
+            return
+        self._note_in_step(row, process, step, is_state=is_state)
 
     def _note_in_step(self, row: SpanRow, process: ProcessRow, step: int | None, *, is_state: bool) -> None:
         if step is None and self._holds_spans:
@@ -205,6 +204,17 @@ class RunModel:
             step = self.steps.current  # a state without a step belongs to the one that runs
         if step is not None:
             self.roles.add(row, process, step)
+
+    def _note_name(self, lane_id: int, name: str) -> KnownName:
+        """Look up what every span of a name on a lane needs."""
+        process = self.process_of_lane(lane_id)
+        found = KnownName(process, self.usual.setdefault((process.role, name), Durations()))
+        self._names.setdefault(lane_id, {})[name] = found
+        return found
+
+    def _intervals_of(self, process: ProcessRow, name: str) -> deque[Interval]:
+        activity = self.activity.setdefault(process.number, Activity())
+        return activity.waiting if state_kind(name) == "wait" else activity.busy
 
     def _apply_call(self, row: SpanRow, process: ProcessRow) -> None:
         key = (row.name, row.tool or "")

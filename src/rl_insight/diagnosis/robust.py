@@ -11,6 +11,7 @@ Interval = tuple[int, int]
 _GROWTH = 1.05
 _LOG_GROWTH = math.log(_GROWTH)
 _SMALLEST_S = 1e-6
+_SMALLEST_BUCKET = int(math.log(_SMALLEST_S) / _LOG_GROWTH)
 
 
 def mad(values: Sequence[float], center: float | None = None) -> float:
@@ -143,11 +144,12 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
-        bucket = int(math.log(max(_SMALLEST_S, seconds)) / _LOG_GROWTH)
+        bucket = int(math.log(seconds) / _LOG_GROWTH) if seconds > _SMALLEST_S else _SMALLEST_BUCKET
         counts = self._counts
         counts[bucket] = counts.get(bucket, 0) + 1
         self.count += 1
-        self.longest_s = max(self.longest_s, seconds)
+        if seconds > self.longest_s:  # noqa: PLR1730  # max() takes longer, and this is called for every span
+            self.longest_s = seconds
 
     def quantile(self, share: float) -> float:
         """Return a quantile in seconds, to 5 %; 0 when there is nothing.

@@ -53,8 +53,10 @@ class RoleBook:
                 return
             found = steps[step] = RoleStep(process.role, step, row.start_ns, row.end_ns)
         end_ns, start_ns, _, lane_id, name = row[:5]
-        found.start_ns = min(found.start_ns, start_ns)
-        found.end_ns = max(found.end_ns, end_ns)
+        if start_ns < found.start_ns:  # noqa: PLR1730  # min() takes longer, and this is called for every state
+            found.start_ns = start_ns
+        if end_ns > found.end_ns:  # noqa: PLR1730
+            found.end_ns = end_ns
         lanes = found.intervals.get(name)
         if lanes is None:
             lanes = found.intervals[name] = {}

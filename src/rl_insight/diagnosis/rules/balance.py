@@ -31,6 +31,14 @@ class Share:
 
 def share_of(model: RunModel, role: str, step: Step) -> Share | None:
     """Return how the processes of a role spent a step; None when they record no states."""
+    key = (share_of, role, step.generation, step.number)
+    if key not in model.memo:
+        model.memo[key] = _share_of(model, role, step)
+    found: Share | None = model.memo[key]
+    return found
+
+
+def _share_of(model: RunModel, role: str, step: Step) -> Share | None:
     waiting, idle = [], []
     waits: list[Interval] = []
     busy_of_role: list[Interval] = []

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rl_insight.diagnosis.model import Call, RunModel
+from rl_insight.diagnosis.activity import Call
+from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, quantile
 from rl_insight.diagnosis.rule import Parameter, Severity, Signal, StepRule, fact

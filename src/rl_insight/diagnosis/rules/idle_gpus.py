@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
 
-from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout
-from rl_insight.diagnosis.robust import Interval, median, recent, union
-from rl_insight.diagnosis.rows import NEVER
+from rl_insight.diagnosis.robust import Interval, median
 from rl_insight.diagnosis.rule import Parameter, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.rules.machines import NO_GPUS
 from rl_insight.diagnosis.steps import Step
@@ -80,31 +77,33 @@ class IdleGpus(StepRule):
 
     def _readings(self, model: RunModel, step: Step) -> dict[str, tuple[float, int]]:
         """Return the sum and the number of each host's readings in a step while it generated."""
-        by_host: dict[str, list[Device]] = {}
-        for gpu in model.hardware.gpus.values():
-            by_host.setdefault(gpu.host, []).append(gpu)
-        found = {}
-        for host, windows in self._generating(model, step.start_ns, step.end_ns).items():
-            values = [
-                value
-                for gpu in by_host.get(host, ())
-                for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns)
-                if _is_inside(windows, moment)
-            ]
-            found[host] = (sum(values), len(values))
-        return found
-
-    @staticmethod
-    def _generating(model: RunModel, start_ns: int, end_ns: int) -> dict[str, list[Interval]]:
-        """Return when at least one process of each host was generating."""
-        hosts: dict[str, list[Interval]] = {}
+        busy: dict[str, list[deque[Interval]]] = {}
         for process in model.workers():
             if is_rollout(process.role) and process.number in model.activity:
-                hosts.setdefault(process.host, []).extend(recent(model.activity[process.number].busy, start_ns, end_ns))
-        return {host: union(intervals) for host, intervals in hosts.items()}
+                busy.setdefault(process.host, []).append(model.activity[process.number].busy)
+        # The GPUs of a host are read at the same moments, which are few: look each of them up once.
+        generating: dict[tuple[str, int], bool] = {}
+        found: dict[str, tuple[float, int]] = {}
+        for gpu in model.hardware.gpus.values():
+            workers = busy.get(gpu.host)
+            if workers is None:
+                continue
+            total, count = found.get(gpu.host, (0.0, 0))
+            for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns):
+                key = (gpu.host, moment)
+                if key not in generating:
+                    generating[key] = any(_is_inside(intervals, moment) for intervals in workers)
+                if generating[key]:
+                    total, count = total + value, count + 1
+            found[gpu.host] = (total, count)
+        return found
 
 
-def _is_inside(windows: list[Interval], moment: int) -> bool:
-    """Return whether a moment lies in one of many windows that are in order and do not overlap."""
-    place = bisect_right(windows, (moment, NEVER)) - 1
-    return place >= 0 and moment < windows[place][1]
+def _is_inside(intervals: deque[Interval], moment: int) -> bool:
+    """Return whether a moment near the end lies in one of many intervals that are in the order of their ends."""
+    for start, end in reversed(intervals):
+        if end <= moment:
+            return False
+        if start <= moment:
+            return True
+    return False

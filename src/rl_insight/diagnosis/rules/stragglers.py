@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import log
 
-from rl_insight.diagnosis.model import Call, RunModel
+from rl_insight.diagnosis.activity import Call
+from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import mad, median
 from rl_insight.diagnosis.role_steps import RoleStep
