@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.diagnosis_runs import SHAPES, Planted
 from benchmarks.diagnosis_script import BEGIN_S, SECOND, Script
+from benchmarks.diagnosis_variations import VARIATIONS
 from benchmarks.harness import Figure, Options
 from rl_insight.diagnosis.run import Report, replay
 from rl_insight.store.queries.findings import Finding, top_findings
@@ -81,17 +82,45 @@ CASES = (
         Case("verl", name, (name,), {})
         for name in (
             "slow_reward", "slow_weight_sync", "step_regression", "non_finite", "entropy_collapse", "kl_blowup",
-            "engine_mismatch", "truncation", "reward_drop",
+            "truncation", "reward_drop",
         )
     ),
+    Case("verl", "engine_mismatch", ("engine_mismatch", "mismatch_after_sync"), {}),
     Case("verl", "stalled_run", ("stalled_run",), {}, 100.0),
     Case("sft", "straggler", ("straggler",), {"rank": 2}),
     Case("sft", "data_starvation", ("data_starvation",), {"phase": "load_data"}),
     Case("sft", "non_finite", ("non_finite",), {}),
-    Case("sft", "stalled_run", ("stalled_run",), {"rank": 1, "phase": "forward_backward"}, 40.0),
+    Case("sft", "stalled_run", ("stalled_run",), {"rank": 1, "phase": "forward_backward"}, 30.0),
+    Case("driven", "slow_rank", ("straggler",), {"role": "actor", "rank": 5}),
+    Case("driven", "slow_node", ("straggler",), {"host": "train-1"}),
+    Case("driven", "throttled", ("throttled_gpu",), {"host": "train-1", "gpu": "6"}),
+    Case("driven", "hung_replica", ("stalled_run",), {"role": "rollout", "rank": 4}, 90.0),
+    Case("driven", "lost_replica", ("dead_engine",), {"role": "rollout", "rank": 2}, 30.0),
+    Case("driven", "slow_sync", ("slow_weight_sync",), {"phase": "update_weights"}),
+    Case("driven", "reward_collapse", ("reward_drop",), {"metric": "critic/rewards/mean"}),
+    Case("driven", "kl_explosion", ("kl_blowup",), {"metric": "actor/kl_loss"}),
+    Case("driven", "entropy_collapse", ("entropy_collapse",), {"metric": "actor/entropy"}),
+    Case("driven", "gradient_nan", ("non_finite",), {"metric": "actor/grad_norm"}),
+    Case("overlapped", "lost_worker", ("dead_engine",), {"role": "generator", "rank": 3}, 30.0),
+    Case("overlapped", "slow_worker", ("straggler",), {"role": "generator", "rank": 2, "phase": "generate"}),
+    Case("overlapped", "slow_data", ("data_starvation",), {"phase": "get_batch"}),
+    Case("overlapped", "slow_tool", ("slow_tool",), {"tool": "search"}),
+    Case("overlapped", "stale", ("stale_samples",), {}),
+    Case("engines", "engine_queue", ("engine_queue",), {"engine": "10.0.0.1:8000"}),
+    Case("engines", "engine_stuck", ("stuck_engine",), {"engine": "10.0.0.1:8000"}, 35.0),
+    Case("engines", "engine_down", ("dead_engine",), {"engine": "10.0.0.1:8000"}, 30.0),
+    Case("engines", "memory_leak", ("memory_leak",), {"host": "head"}),
+    Case("resumed", "slow_rank", ("straggler",), {"rank": 6, "phase": "train"}),
+    Case("quick", "slow_data", ("data_starvation",), {"phase": "data"}),
+    Case("quick", "stall", ("stalled_run",), {"phase": "train_step"}, 30.0),
+    Case("quick", "nan", ("non_finite",), {"metric": "train/loss"}),
+    Case("slow_steps", "slow_rank", ("straggler",), {"rank": 11, "phase": "optimize"}),
+    Case("slow_steps", "slow_node", ("straggler",), {"host": "h1"}),
+    Case("tracked", "kl_explosion", ("kl_blowup",), {"metric": "train/kl"}),
+    Case("tracked", "reward_collapse", ("constant_reward", "reward_drop"), {"metric": "train/reward"}),
 )  # fmt: skip
 
-HEALTHY = ("ppo8", "ppo64", "async", "verl", "sft", "single")
+HEALTHY = (*SHAPES, *VARIATIONS)
 
 
 @dataclass(slots=True)
@@ -118,7 +147,7 @@ def report_on(shape: str, fault: str, seed: int) -> tuple[Report, Planted]:
         tempfile.TemporaryDirectory(prefix="rl-insight-diagnosis-") as folder,
         RunStore(Path(folder) / "run.duckdb", min_free_bytes=0, create=True) as store,
     ):
-        planted = SHAPES[shape](Script(seed), store, fault)
+        planted = (SHAPES | VARIATIONS)[shape](Script(seed), store, fault)
         with store.reader() as cursor:
             return replay(cursor), planted
 

@@ -107,6 +107,8 @@ class Feed:
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
+        self._by_role: dict[str, list[ProcessRow]] = {}
+        self._last_start_ns: dict[str, int] = {}
         self._is_known: list[bool] = []
         """By series: whether rules know it."""
         self._is_plain: list[bool] = []
@@ -141,6 +143,22 @@ class Feed:
             self._losses,
         )
 
+    def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
+        """Return whether another process has taken the place of one that fell silent.
+
+        That is one of the same role and rank that started afterward, or any of its role where none of those that
+        started before is heard any more: the run was resumed.
+        """
+        peers = self._by_role.get(process.role, [])
+        if self._last_start_ns.get(process.role, 0) <= process.last_seen_ns:
+            return False  # the usual case, and thousands of processes may fall silent at once
+        starts = {one.number: one.started_ns + one.clock_offset_ns for one in peers}
+        later = [one for one in peers if process.last_seen_ns < starts[one.number] <= as_of_ns]
+        if not later or any(one.rank == process.rank for one in later):
+            return bool(later)
+        resumed_ns = min(starts[one.number] for one in later)
+        return all(one.last_seen_ns < resumed_ns for one in peers if starts[one.number] < resumed_ns)
+
     def _read_catalog(self) -> None:
         run = self._cursor.execute
         count = {"known": len(self.processes)}
@@ -164,10 +182,12 @@ class Feed:
         before = self._incarnations.setdefault((role, rank), [])
         before.append(number)
         gpu = read_object(labels).get("gpu")
-        self.processes[number] = ProcessRow(
+        made = self.processes[number] = ProcessRow(
             number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
             offset, len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
         )  # fmt: skip
+        self._by_role.setdefault(made.role, []).append(made)
+        self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
 
     def _note_series(self, series: SeriesRow) -> None:
         self.series[series.series_id] = series

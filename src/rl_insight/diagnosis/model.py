@@ -40,6 +40,8 @@ _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
 """How much longer something may take whose usual duration is unknown."""
+PATIENT_KINDS = frozenset({"checkpoint", "validation"})
+"""Kinds of states in which nothing else may finish for long."""
 
 
 class RunModel:
@@ -154,8 +156,15 @@ class RunModel:
         ends += [moment.marks[0].time_ns] if moment.marks else []
         if not ends or not self.last_activity_ns or self.steps.total < WARM_UP_STEPS:
             return
-        gap_s = (min(ends) - self.last_activity_ns) / SECOND
-        if gap_s > _SHORT_GAP_S:
+        ended_ns = min(ends)
+        gap_s = (ended_ns - self.last_activity_ns) / SECOND
+        if gap_s <= _SHORT_GAP_S:
+            return
+        # Validation, checkpoints and a resume are waited for with more patience, and say nothing about other gaps.
+        first = moment.spans[0] if moment.spans else None
+        is_special = first is not None and first.end_ns == ended_ns and state_kind(first.name) in PATIENT_KINDS
+        is_resume = any(self.last_activity_ns < one.started_ns + one.clock_offset_ns for one in self._workers)
+        if not is_special and not is_resume:
             self._gaps.append(gap_s)
 
     def _choose_lead(self, spans: Iterable[SpanRow]) -> None:
@@ -284,12 +293,14 @@ class RunModel:
         return state
 
     def _state_of(self, process: ProcessRow) -> Liveness:
-        return liveness(
+        state = liveness(
             final=process.ended and (not process.is_live or process.last_seen_ns <= self.as_of_ns + SECOND),
             last_seen_ns=max(process.last_seen_ns, self.listening_since_ns) if process.is_live else self.as_of_ns,
             heartbeat_s=process.heartbeat_s,
             now_ns=self.as_of_ns,
         )
+        # The process that took its place says what is wrong now.
+        return "ended" if state == "silent" and self._feed.is_replaced(process, self.as_of_ns) else state
 
     def silent_s(self, process: ProcessRow) -> float:
         """Return for how long nothing was heard of a process."""

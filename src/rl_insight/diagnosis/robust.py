@@ -34,6 +34,20 @@ def noise(values: Sequence[float]) -> float:
     return 1.4826 * mad(steps) / math.sqrt(2) if steps else 0.0
 
 
+def coarse_noise(values: Sequence[float]) -> float:
+    """Return the noise of values of which many may be equal, as means of few samples are.
+
+    >>> values = [0.5, 0.5, 0.5, 1.0, 0.5, 0.5, 0.5, 0.5]
+    >>> noise(values), round(coarse_noise(values), 2)
+    (0.0, 0.11)
+    """
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    if not steps:
+        return 0.0
+    # Not all of the standard deviation: a single jump must not hide the next ones.
+    return max(noise(values), 0.6 * math.sqrt(sum(step * step for step in steps) / (2 * len(steps))))
+
+
 def quantile(values: Collection[float], share: float) -> float:
     """Return a quantile of at least one value, between neighbours.
 

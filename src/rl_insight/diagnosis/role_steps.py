@@ -68,6 +68,12 @@ class RoleBook:
         if self._latest.get(lane_id, step - 1) < step:
             self._latest[lane_id] = step
 
+    def has_left(self, process: int, role: str, step: int | None, name: str) -> bool:
+        """Return whether a process has already ended a state in a step that is not settled yet."""
+        found = None if step is None else self._open.get(role, {}).get(step)
+        lanes = {} if found is None else found.intervals.get(name, {})
+        return any(self._feed.lanes[lane][0] == process for lane in lanes)
+
     def settle(self, as_of_ns: int) -> None:
         """Close the steps that no process of the role works on any more."""
         self.settled = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from rl_insight.schema.stacks import Stack, Stacks
 from rl_insight.store.queries.stacks import function_of
 
 _SHOWN_FRAMES: Final = 4
+_PAUSED: Final = re.compile(r"[/(](pdb|bdb|debugpy|pydevd\w*|code|cmd|ipdb|IPython)(\.py:|/)|^(input|readline) \(")
+"""Frames of debuggers and prompts."""
 
 
 def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -> list[dict[str, Any]]:
@@ -37,6 +40,14 @@ def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -
         if task is not None:
             found.append({"name": f"task {task.name} of {title}", "value": _text(task)})
     return found or [{"name": "stack of most processes", "value": _text(known[largest[0]][0])}]
+
+
+def is_paused(model: RunModel, since_ns: int) -> bool | None:
+    """Return whether a process is in a debugger or waits for input, by its stacks; None while none have arrived."""
+    told = [event for event in model.stacks.values() if event.time_ns >= since_ns]
+    if not told:
+        return None
+    return any(_PAUSED.search(frame) for event in told for stack in _read(event.text).stacks for frame in stack.frames)
 
 
 def _is_about(stack: Stack, culprit: Mapping[str, Any]) -> bool:

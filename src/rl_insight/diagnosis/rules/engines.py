@@ -5,6 +5,7 @@ from __future__ import annotations
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout, state_kind
+from rl_insight.diagnosis.robust import median, spearman
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import MomentRule, Parameter, Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
@@ -55,9 +56,11 @@ class DeadEngine(MomentRule):
         found = [signal for engine in model.hardware.engines.values() if (signal := self._target(model, engine))]
         workers = [process for process in model.workers() if model.state_of(process) != "ended"]
         silent = [process for process in workers if model.state_of(process) == "silent"]
-        if 2 * len(silent) > len(workers) and len(workers) > 2:
-            return found  # the run itself is gone, or the network: not an engine's fault
         dead = [process for process in silent if is_rollout(process.role) and process.role != model.lead]
+        if 2 * len(silent) > len(workers) and len(workers) > 2:
+            # The run itself is gone, or the network: only what fell silent well before the others is an engine's fault.
+            usual_ns = median([process.last_seen_ns for process in silent])
+            dead = [one for one in dead if usual_ns - one.last_seen_ns > 6 * one.heartbeat_s * SECOND]
         return found + [self._process(model, process) for process in dead]
 
     def _target(self, model: RunModel, engine: Device) -> Signal | None:
@@ -206,12 +209,17 @@ class EngineQueue(MomentRule):
 
     name = "engine_queue"
     pathology = "The queue of an engine grows."
-    threshold = "More requests waiting than running, by a factor of {factor}, in every reading for {window_s} s."
+    threshold = (
+        "More requests waiting than running, by a factor of {factor}, in every reading for {window_s} s; a warning "
+        "where it grows all the time (rank correlation {trend}), information otherwise: the queue of a batch that was "
+        "sent at once shrinks."
+    )
     needs = "vLLM or SGLang metrics: running and waiting requests"
     remedy = "Add replicas, or limit the requests in flight."
     parameters = (
         Parameter("factor", 1.5, "Waiting requests per running one"),
         Parameter("window_s", 60, "Window, in seconds"),
+        Parameter("trend", 0.8, "Rank correlation of a growing queue with time"),
     )
     rank = 60
 
@@ -232,12 +240,15 @@ class EngineQueue(MomentRule):
                 continue
             if all(more > self["factor"] * max(less, 1.0) for more, less in zip(waiting, running, strict=True)):
                 ratio = sum(waiting) / max(1.0, sum(running))
+                grows = spearman(waiting) >= self["trend"]
+                severity: Severity = "warning" if grows else "info"
                 found.append(
                     Signal(
                         {"engine": instance},
-                        f"Engine {instance} has {ratio_text(ratio)} as many requests waiting as running",
+                        f"Engine {instance} has {ratio_text(ratio)} as many requests waiting as running"
+                        f"{', and more with every reading' if grows else ''}",
                         "The queue was longer than the batch in every reading of the window.",
-                        "info",
+                        severity,
                         anchor=f"after step {model.steps.current}",
                         evidence=[fact("waiting", waiting[-1]), fact("running", running[-1])],
                     )

@@ -20,7 +20,7 @@ from rl_insight.diagnosis.rule import (
     fact,
     where,
 )
-from rl_insight.diagnosis.rules.stragglers import step_seconds
+from rl_insight.diagnosis.rules.peers import step_seconds
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 

@@ -284,7 +284,7 @@ class LengthExplosion(_Baselined):
     remedy = "Cap and shape the length, and check for repetition."
     parameters = (Parameter("factor", 2, "Compared with the baseline"),)
     metrics = ("response_length",)
-    explains = frozenset({"truncation", "step_regression"})
+    explains = frozenset({"truncation", "step_regression", "reward_drop"})
     rank = 54
 
     def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
@@ -306,6 +306,7 @@ class LengthCollapse(_Baselined):
     remedy = "Look at the length penalty and at what the reward pays for."
     parameters = (Parameter("share", 0.25, "Compared with the baseline"),)
     metrics = ("response_length",)
+    explains = frozenset({"reward_drop"})
     rank = 54
 
     def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:

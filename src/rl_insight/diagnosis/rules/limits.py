@@ -109,10 +109,18 @@ class DeadGroups(_Limit):
 
     name = "dead_groups"
     pathology = "Most groups have one reward and teach nothing."
-    threshold = "At least {limit} of the groups have one reward for all samples, 3 of 5; critical from {critical}."
+    threshold = (
+        "At least {limit} of the groups have one reward for all samples, 3 of 5; critical from {critical}. Where the "
+        "mean reward is at least {easy} of the best, the tasks are too easy: one severity less, and information once "
+        "they are solved."
+    )
     needs = "a metric such as frac_reward_zero_std"
     remedy = "Sample dynamically, filter by difficulty, raise the temperature, or use larger groups."
-    parameters = (Parameter("limit", 0.5, "Share of groups"), Parameter("critical", 0.9, "Share that is critical"))
+    parameters = (
+        Parameter("limit", 0.5, "Share of groups"),
+        Parameter("critical", 0.9, "Share that is critical"),
+        Parameter("easy", 0.6, "Mean reward, as a share of the best, from which the tasks are too easy"),
+    )
     metrics = ("dead_group_share", "mixed_group_share")
     what = "The share of groups with one reward"
     explanation = "With equal rewards the advantage is 0, and so is the gradient."
@@ -130,13 +138,14 @@ class DeadGroups(_Limit):
         reward = model.metrics.track("reward")
         level = None if reward is None else reward.at(point.step)
         for signal in found or []:
-            highest = max((one.value for one in reward.points if one.count), default=0.0) if reward else 0.0
-            if level is not None:
-                easy = level > 0.8 * highest and highest > 0
-                why = "the tasks are too easy" if easy else "the tasks are too hard, or the verifier is broken"
-                signal.explanation += f" The mean reward is {number_text(level)}: {why}."
-                if easy and signal.severity == "warning":
-                    signal.severity = "info"
+            if level is None:
+                continue
+            easy = is_solved(model, point.step, self["easy"])
+            why = "the tasks are too easy" if easy else "the tasks are too hard, or the verifier is broken"
+            signal.explanation += f" The mean reward is {number_text(level)}: {why}."
+            if easy:
+                is_done = signal.severity == "warning" or is_solved(model, point.step)
+                signal.severity = "info" if is_done else "warning"
         return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.robust import mad, median
-from rl_insight.diagnosis.rule import Parameter, Signal, StepRule, fact
+from rl_insight.diagnosis.robust import mad, median, quantile
+from rl_insight.diagnosis.rule import STEPS, Parameter, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import seconds_text
 
@@ -23,6 +23,8 @@ class _Baseline:
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE_STEPS))
     length: deque[float] = field(default_factory=lambda: deque(maxlen=BASELINE_STEPS))
     phases: dict[str, deque[float]] = field(default_factory=dict)
+    held: deque[tuple[Step, float | None, bool]] = field(default_factory=deque)
+    """Steps that are not known to be good yet: a slow step must not become its own baseline."""
 
     def add(self, step: Step, length: float | None) -> None:
         self.seconds.append(step.seconds)
@@ -39,7 +41,8 @@ class StepRegression(StepRule):
     pathology = "Steps take longer than before."
     threshold = (
         "A step exceeds the median of the last 30 good steps of its kind by max({deviations} MAD, {share} of it, "
-        "{floor_s} s), 3 of 5. Longer responses are allowed for."
+        "{floor_s} s), 3 of 5. Longer responses are allowed for; where one step in ten takes {tail} times the median, "
+        "only steps longer than all of them count."
     )
     needs = "steps"
     remedy = "Look at the named state on the timeline before and after the first slow step."
@@ -47,6 +50,9 @@ class StepRegression(StepRule):
         Parameter("deviations", 4, "Median absolute deviations above the baseline"),
         Parameter("share", 0.15, "Share of the baseline"),
         Parameter("floor_s", 0.2, "Smallest excess, in seconds"),
+        Parameter(
+            "tail", 1.3, "Time of the slowest tenth of the steps, compared with the median, that is a heavy tail"
+        ),
     )
     rank = 70
 
@@ -66,13 +72,29 @@ class StepRegression(StepRule):
         longer = 1.0
         if length is not None and len(baseline.length) >= LEAST_STEPS:
             longer = max(1.0, length / max(median(baseline.length), 1e-9))
-        noise_s = max(self["deviations"] * mad(baseline.seconds, usual_s), self["share"] * usual_s, self["floor_s"])
-        if step.seconds <= usual_s * longer + noise_s:
-            baseline.add(step, length)
-            self._recent.append(0.0)
-            return []
-        self._recent.append(step.seconds)
-        return [self._signal(step, baseline, usual_s)]
+        is_slow = step.seconds > usual_s * longer + self._noise_s(baseline.seconds, usual_s)
+        self._learn(baseline, step, length, is_slow=is_slow)
+        self._recent.append(step.seconds if is_slow else 0.0)
+        return [self._signal(step, baseline, usual_s)] if is_slow else []
+
+    def _noise_s(self, seconds: deque[float], usual_s: float) -> float:
+        """Return by how much a step may exceed the baseline."""
+        allowed_s = max(self["deviations"] * mad(seconds, usual_s), self["share"] * usual_s, self["floor_s"])
+        if quantile(seconds, 0.9) > self["tail"] * usual_s:
+            # Where long steps are usual, as with heavy-tailed responses, only one longer than all of them is slow.
+            allowed_s = max(allowed_s, 1.1 * max(seconds) - usual_s)
+        return allowed_s
+
+    @staticmethod
+    def _learn(baseline: _Baseline, step: Step, length: float | None, *, is_slow: bool) -> None:
+        """Add a step to the baseline; a slow one only after it turned out to be a single spike."""
+        baseline.held.append((step, length, is_slow))
+        if len(baseline.held) < STEPS.window:
+            return
+        spikes = sum(slow for _, _, slow in baseline.held)
+        earlier, its_length, was_slow = baseline.held.popleft()
+        if not was_slow or spikes < STEPS.needed:
+            baseline.add(earlier, its_length)
 
     def _signal(self, step: Step, baseline: _Baseline, usual_s: float) -> Signal:
         slow = [seconds for seconds in self._recent if seconds]

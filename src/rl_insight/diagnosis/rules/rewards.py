@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
+from math import ceil, log
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import median, noise
+from rl_insight.diagnosis.robust import coarse_noise, median, noise
 from rl_insight.diagnosis.rule import MetricRule, Parameter, Rule, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.rules.calls import ToolErrors
 from rl_insight.diagnosis.steps import Step
@@ -17,6 +19,7 @@ from rl_insight.diagnosis.words import number_text, share_text
 _LEAST_REWARDS = 20
 _SOLVED = 0.85
 _SOLVED_POINTS = 5
+_RECENT_SESSIONS = 2_000
 
 
 def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
@@ -45,7 +48,7 @@ def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
     return found + [f"{event.name} at step {event.step}: {event.text[:100]}" for event in near]
 
 
-def is_solved(model: RunModel, step: int | None) -> bool:
+def is_solved(model: RunModel, step: int | None, share: float = _SOLVED) -> bool:
     """Return whether the reward is near the best that a sample can get: then little is left to learn.
 
     The best is the highest reward of a session; without sessions, 1 where the mean reward never exceeded it.
@@ -56,9 +59,10 @@ def is_solved(model: RunModel, step: int | None) -> bool:
     values = [p.value for p in track.points if p.count and (step is None or p.step is None or p.step <= step)]
     if len(values) < _SOLVED_POINTS:
         return False
-    rewards = [session.reward for session in list(model.sessions)[-2_000:] if session.reward is not None]
+    recent = islice(reversed(model.sessions), _RECENT_SESSIONS)
+    rewards = [session.reward for session in recent if session.reward is not None]
     best = max(rewards, default=1.0 if max(values) <= 1.0 else float("inf"))
-    return best > 0 and median(values[-_SOLVED_POINTS:]) >= _SOLVED * best
+    return best > 0 and median(values[-_SOLVED_POINTS:]) >= share * best
 
 
 class RewardDrop(MetricRule):
@@ -99,7 +103,7 @@ class RewardDrop(MetricRule):
             return None
         usual = median(list(self._good)[-10:])
         needed = max(
-            self["deviations"] * noise(self._good),
+            self["deviations"] * coarse_noise(self._good),
             self["range_share"] * (self._highest - self._lowest),
             self["share"] * abs(usual),
             1e-6,
@@ -125,7 +129,7 @@ class RewardDrop(MetricRule):
                 metrics=[track.name],
                 evidence=[
                     fact("reward", now, "", f"baseline {number_text(usual)}"),
-                    fact("noise of the baseline", noise(self._good)),
+                    fact("noise of the baseline", coarse_noise(self._good)),
                 ],
             )
         ]
@@ -220,12 +224,16 @@ class ConstantReward(MetricRule):
 
     name = "constant_reward"
     pathology = "The reward is constant."
-    threshold = "The mean reward changes by less than {change} over {steps} steps."
+    threshold = (
+        "The mean reward changes by less than {change} over {steps} steps, or over as many as make it less likely "
+        "than {chance} where the value was frequent before."
+    )
     needs = "a reward metric"
     remedy = "Test the verifier on gold answers, and look at the template of the prompt."
     parameters = (
         Parameter("change", 1e-6, "Largest change of the mean"),
         Parameter("steps", 5, "Steps without a change"),
+        Parameter("chance", 1e-5, "Chance that so many rewards are equal, by how often the value was seen before"),
     )
     metrics = ("reward",)
     warm_up = 4
@@ -237,8 +245,9 @@ class ConstantReward(MetricRule):
     ) -> list[Signal] | None:
         """Compare a point with those before it."""
         del canonical
-        values = [*track.before(number, int(self["steps"]) - 1), point.value]
-        if len(values) < self["steps"] or max(values) - min(values) > self["change"]:
+        needed = self._needed(track, number, point.value)
+        values = [*track.before(number, needed - 1), point.value]
+        if len(values) < needed or max(values) - min(values) > self["change"]:
             return []
         saturated = abs(point.value - 1.0) < 1e-9 and number > 20
         from_start = number - len(values) < 3
@@ -254,6 +263,15 @@ class ConstantReward(MetricRule):
                 evidence=[fact("reward", point.value), fact("steps", len(values))],
             )
         ]
+
+    def _needed(self, track: Track, number: int, value: float) -> int:
+        """Return how many equal values are too many: the mean of few samples is often the same by chance."""
+        least = int(self["steps"])
+        before = track.before(number - least + 1, 200)
+        often = sum(1 for one in before if abs(one - value) <= self["change"]) / max(1, len(before))
+        if not before or often == 0.0:
+            return least
+        return max(least, min(100, ceil(log(self["chance"]) / log(min(often, 0.99)))))
 
 
 REWARD_RULES: tuple[type[Rule], ...] = (FailingReward, RewardDrop, ConstantReward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -172,7 +173,7 @@ class DataStarvation(_Share):
     threshold = "Loading data takes {share} of the step and {floor_s} s, 3 of 5."
     needs = "data states, or a metric such as timing/data_loading"
     remedy = "Add data-loader workers, prefetch, or keep a local copy."
-    parameters = (Parameter("share", 0.1, "Share of the step"), Parameter("floor_s", 0.5, "Smallest time, in seconds"))
+    parameters = (Parameter("share", 0.1, "Share of the step"), Parameter("floor_s", 0.05, "Smallest time, in seconds"))
     rank = 47
     explains = frozenset({"step_regression"})
     kind, metric, what = "data", "data_time", "loading data"
@@ -205,17 +206,21 @@ class UnattributedTime(StepRule):
     pathology = "A part of the step is in no state."
     threshold = (
         "The lanes of the leading role are in no state for {share} of the step and {floor_s} s, 3 of 5; only "
-        "information where it was so from the start."
+        "information unless it has risen to {factor} times what it was, and above the longest of the last 30."
     )
     needs = "states of the leading role"
     remedy = "Add a state around it; often it is logging, a blocking tracker call, or moving objects between processes."
-    parameters = (Parameter("share", 0.2, "Share of the step"), Parameter("floor_s", 1.0, "Smallest time, in seconds"))
+    parameters = (
+        Parameter("share", 0.2, "Share of the step"),
+        Parameter("floor_s", 1.0, "Smallest time, in seconds"),
+        Parameter("factor", 2, "Compared with the median of the steps before"),
+    )
     rank = 68
     explains = frozenset({"step_regression"})
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         super().__init__(values)
-        self._before: list[float] = []
+        self._before: deque[float] = deque(maxlen=30)
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
@@ -228,15 +233,18 @@ class UnattributedTime(StepRule):
         if not step.phases:
             return None
         uncovered = max(0.0, step.seconds - step.covered_s)
+        before = self._before
+        has_risen = len(before) >= 10 and uncovered > max(self["factor"] * median(before), 1.1 * max(before))
+        if not has_risen:
+            before.append(uncovered)
         if uncovered <= max(self["share"] * step.seconds, self["floor_s"]):
-            self._before.append(uncovered / step.seconds)
             return []
         return [
             Signal(
                 {"role": model.lead or ""},
                 f"{share_text(uncovered / step.seconds)} of each step ({seconds_text(uncovered)}) is in no state",
                 "The time passes between the states of the leading role.",
-                "warning" if len(self._before) >= 10 else "info",
+                "warning" if has_risen else "info",
                 seconds_per_step=uncovered,
                 share_of_step=uncovered / step.seconds,
                 evidence=[fact("uncovered", uncovered, "s", f"step {seconds_text(step.seconds)}")],

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.model import PATIENT_KINDS, RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, quantile
 from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
 from rl_insight.diagnosis.rule import MomentRule, Parameter, Severity, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.stacks import is_paused
+from rl_insight.diagnosis.steps import WARM_UP_STEPS
 from rl_insight.diagnosis.words import counted, seconds_text
 from rl_insight.store.queries.findings import STALLED_RUN
-
-_PATIENT = frozenset({"checkpoint", "validation"})
 
 
 class StalledRun(MomentRule):
@@ -36,7 +36,11 @@ class StalledRun(MomentRule):
         Parameter("hang_factor", 10, "Multiple of the median step time that is a hang"),
         Parameter("first_s", 3600, "Shortest silence that is a hang before any step has finished, in seconds"),
         Parameter("patience", 6, "Factor for the first step, validation and checkpoints"),
-        Parameter("paused_s", 600, "How long a run in which nothing is open may pause before it is a warning"),
+        Parameter(
+            "paused_s",
+            600,
+            "How long a run in which nothing is open may pause before it is a warning, unless its stacks show no pause",
+        ),
     )
     rank = 30
     asks_stacks = True
@@ -102,7 +106,7 @@ class StalledRun(MomentRule):
     @staticmethod
     def _is_patient(model: RunModel) -> bool:
         return any(
-            state_kind(row.name) in _PATIENT
+            state_kind(row.name) in PATIENT_KINDS
             for row in model.open_spans
             if model.role_of_lane(row.lane_id) == model.lead
         )
@@ -136,11 +140,20 @@ class StalledRun(MomentRule):
             return Signal(culprit_of(process, phase=oldest.name), f"{title}: {where(process)} waits in {oldest.name}",
                           "Everything that is open is a wait, so the work that all wait for is not recorded.", severity,
                           lanes=[oldest.lane_id])  # fmt: skip
-        # Where work is recorded as spans and none is open, the script is paused: by a debugger, or waiting for input.
-        paused: Severity = "info" if model.has_span_steps and waited_s < self["paused_s"] else "warning"
+        return self._nothing_runs(model, title, waited_s)
+
+    def _nothing_runs(self, model: RunModel, title: str, waited_s: float) -> Signal:
+        """Return a stall in which no work is open: by a debugger or a prompt, or in code that records nothing."""
+        began = model.steps.current_start_ns or 0
+        paused = is_paused(model, began) if model.has_span_steps else False
+        severity: Severity = "info" if paused is not False and waited_s < self["paused_s"] else "warning"
+        why = "a debugger may be open, or the script waits for input."
+        if paused is not None:
+            why = (
+                "a debugger is open, or the script waits for input." if paused else "see the stacks for where they are."
+            )
         return Signal({"role": model.lead or ""}, f"{title}, and nothing is running",
-                      "All processes are alive, but none of them records any work: a debugger may be open, or the "
-                      "script waits for input.", paused)  # fmt: skip
+                      f"All processes are alive, but none of them records any work: {why}", severity)  # fmt: skip
 
     @staticmethod
     def _name_work(model: RunModel, suspects: list[SpanRow], title: str, severity: Severity) -> Signal:
@@ -179,7 +192,13 @@ def open_work(model: RunModel) -> list[SpanRow]:
         usual_s = model.usual_s(process.role, row.name)
         if usual_s is None or model.age_s(row.start_ns) > max(10.0, 2 * usual_s):
             found.append(row)
-    return sorted(found, key=lambda row: row.start_ns)
+    # A driver that has called others is in the same kind of state as they are: it waits for them.
+    called = {state_kind(row.name) for row in found if model.role_of_lane(row.lane_id) != model.lead}
+
+    def order(row: SpanRow) -> tuple[bool, int]:
+        return model.role_of_lane(row.lane_id) == model.lead and state_kind(row.name) in called, row.start_ns
+
+    return sorted(found, key=order)
 
 
 class CollectiveHang(MomentRule):
@@ -189,7 +208,8 @@ class CollectiveHang(MomentRule):
     pathology = "A collective hangs: all ranks of a role are in the same state for too long, and one is missing."
     threshold = (
         "At least {ranks} ranks of a role, all but at most {missing} of them, have been in one state for "
-        "max({shortest_s} s, {factor} × p99); critical after {critical_s} s."
+        "max({shortest_s} s, {factor} × p99), {patience} times as long in the first steps; critical after "
+        "{critical_s} s."
     )
     needs = "states of at least three ranks of a role"
     remedy = "Look at the stack and the flight-recorder dump of the missing rank; the NCCL timeout comes much later."
@@ -199,6 +219,7 @@ class CollectiveHang(MomentRule):
         Parameter("shortest_s", 20, "Shortest wait, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the state"),
         Parameter("critical_s", 60, "Wait from which it is critical, in seconds"),
+        Parameter("patience", 6, "Factor for the first steps"),
     )
     rank = 25
     asks_stacks = True
@@ -222,8 +243,14 @@ class CollectiveHang(MomentRule):
         for (role, name), rows in waiting.items():
             alive = [one for one in model.workers() if one.role == role and model.state_of(one) != "ended"]
             absent = [process for process in alive if process.number not in rows]
+            first = next(iter(rows.values()))
+            step = first.step if first.step is not None else model.steps.current
+            if any(model.roles.has_left(process.number, role, step, name) for process in absent):
+                continue  # it was faster than the others
             youngest_s = min(model.age_s(row.start_ns) for row in rows.values())
-            limit_s = model.limit_s(next(iter(rows.values())), self["shortest_s"], self["factor"])
+            limit_s = model.limit_s(first, self["shortest_s"], self["factor"])
+            if model.steps.total < WARM_UP_STEPS:
+                limit_s *= self["patience"]  # one rank may compile or load for all
             if len(rows) >= self["ranks"] and 1 <= len(absent) <= self["missing"] and youngest_s > limit_s:
                 found.append(self._signal(model, absent[0], name, list(rows.values()), youngest_s))
         return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import log
+from math import log, sqrt
+from statistics import fmean
 
 from rl_insight.diagnosis.activity import Call
 from rl_insight.diagnosis.model import RunModel
@@ -23,38 +23,23 @@ from rl_insight.diagnosis.rule import (
     fact,
     where,
 )
+from rl_insight.diagnosis.rules.peers import (
+    OWN_WORK,
+    Slow,
+    SlowHosts,
+    host_signal,
+    saved_by,
+    step_seconds,
+    what_if,
+)
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
-_OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
 _SCALE = 1.4826
 """Turns a median absolute deviation into a standard deviation."""
 _WINDOW_STEPS = 10
 _MIN_CALLS = 8
-
-
-@dataclass(slots=True)
-class _Slow:
-    """A unit that took longer than its peers."""
-
-    unit: int
-    name: str
-    seconds: float
-    usual_s: float
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds / max(self.usual_s, 1e-9)
-
-    @property
-    def excess_s(self) -> float:
-        return self.seconds - self.usual_s
-
-
-def step_seconds(model: RunModel) -> float | None:
-    """Return how long steps take at the moment."""
-    known = [step.seconds for step in model.steps.closed[-10:] if not step.is_warm_up]
-    return median(known) if known else None
+_LASTING_STEPS = 4
 
 
 class Straggler(Rule):
@@ -88,6 +73,7 @@ class Straggler(Rule):
         self._seen: dict[str, int] = {}
         self._by_state: dict[int, int] = {}
         """Process to how many settled steps ago a state of it was slow, counted down."""
+        self._hosts = SlowHosts(self)
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
@@ -105,22 +91,27 @@ class Straggler(Rule):
                 continue
             slow = self._slow_units(role_step, step_s)
             signals = self._signals(model, role_step, slow, step_s)
+            if not role_step.by_lane:
+                told = {signal.culprit["host"] for signal in signals}
+                signals += [
+                    one for one in self._hosts.look(model, role_step, step_s) if one.culprit["host"] not in told
+                ]
             yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, f"states {role_step.role}")
         for step in model.new_steps[-5:]:
             if not step.is_warm_up and step_s is not None:
                 yield from self._phases(model, step, step_s)
 
-    def _slow_units(self, role_step: RoleStep, step_s: float) -> list[_Slow]:
-        found: dict[int, _Slow] = {}
+    def _slow_units(self, role_step: RoleStep, step_s: float) -> list[Slow]:
+        found: dict[int, Slow] = {}
         for name, seconds in role_step.seconds.items():
-            if state_kind(name) not in _OWN_WORK or len(seconds) < 2:
+            if state_kind(name) not in OWN_WORK or len(seconds) < 2:
                 continue
             for slow in self._outliers(name, seconds, step_s):
                 if slow.unit not in found or slow.excess_s > found[slow.unit].excess_s:
                     found[slow.unit] = slow
         return sorted(found.values(), key=lambda slow: slow.usual_s - slow.seconds)
 
-    def _outliers(self, name: str, seconds: dict[int, float], step_s: float) -> list[_Slow]:
+    def _outliers(self, name: str, seconds: dict[int, float], step_s: float) -> list[Slow]:
         values = list(seconds.values())
         usual_s = median(values)
         if len(values) == 2:
@@ -134,11 +125,11 @@ class Straggler(Rule):
         for unit, value in seconds.items():
             is_slow = value >= min(needed * usual_s, clear_s)
             if is_slow and value - usual_s >= self["share"] * step_s:
-                found.append(_Slow(unit, name, value, usual_s))
+                found.append(Slow(unit, name, value, usual_s))
         # Many slow ones are not stragglers: the role has two kinds of work.
         return found if 4 * len(found) <= max(len(values), 4) or len(values) == 2 else []
 
-    def _signals(self, model: RunModel, role_step: RoleStep, slow: list[_Slow], step_s: float) -> list[Signal]:
+    def _signals(self, model: RunModel, role_step: RoleStep, slow: list[Slow], step_s: float) -> list[Signal]:
         if role_step.by_lane:
             return [self._lane_signal(model, one, step_s) for one in slow[:2]]
         for process in list(self._by_state):
@@ -148,17 +139,19 @@ class Straggler(Rule):
         for one in slow:
             self._by_state[one.unit] = 12
         peers = Counter(process.host for process in model.workers() if process.role == role_step.role)
-        by_host: dict[str, list[_Slow]] = {}
+        by_host: dict[str, list[Slow]] = {}
         for one in slow:
             by_host.setdefault(model.processes[one.unit].host, []).append(one)
         whole = {host for host, found in by_host.items() if len(found) > 1 and 4 * len(found) >= 3 * peers[host]}
         if len(whole) >= len(peers):
             whole = set()
-        signals = [self._host_signal(model, by_host[host], host, step_s) for host in sorted(whole)]
-        alone = [one for one in slow if model.processes[one.unit].host not in whole]
+        signals = [host_signal(model, by_host[host], host, step_s) for host in sorted(whole)]
+        alone = [
+            one for one in slow if model.processes[one.unit].host not in whole and _is_lasting(model, role_step, one)
+        ]
         return signals + [self._process_signal(model, one, role_step, step_s) for one in alone[:3]]
 
-    def _process_signal(self, model: RunModel, slow: _Slow, role_step: RoleStep, step_s: float) -> Signal:
+    def _process_signal(self, model: RunModel, slow: Slow, role_step: RoleStep, step_s: float) -> Signal:
         process = model.processes[slow.unit]
         recent = [
             one.seconds[slow.name][slow.unit]
@@ -175,36 +168,19 @@ class Straggler(Rule):
         return _signal(model, process, slow.name, now_s, usual_s, saved_s, step_s)
 
     @staticmethod
-    def _lane_signal(model: RunModel, slow: _Slow, step_s: float) -> Signal:
+    def _lane_signal(model: RunModel, slow: Slow, step_s: float) -> Signal:
         process, lane = model.process_of_lane(slow.unit), model.lanes[slow.unit][1]
         saved_s = slow.seconds - slow.usual_s
         return Signal(
             culprit_of(process, lane=lane, phase=slow.name),
             f"{lane or where(process)} takes {ratio_text(slow.ratio)} as long as its peers in {slow.name}"
-            f"{_what_if(step_s, saved_s)}",
+            f"{what_if(step_s, saved_s)}",
             f"{slow.name} took {seconds_text(slow.seconds)} there, and {seconds_text(slow.usual_s)} on a usual lane.",
             key=(process.process_id, str(lane)),
             seconds_per_step=saved_s,
             share_of_step=saved_s / step_s,
             lanes=[slow.unit],
             evidence=[fact(slow.name, slow.seconds, "s", f"median of the lanes {seconds_text(slow.usual_s)}")],
-        )
-
-    @staticmethod
-    def _host_signal(model: RunModel, slow: list[_Slow], host: str, step_s: float) -> Signal:
-        worst = slow[0]
-        process = model.processes[worst.unit]
-        saved_s = saved_by(model, process, worst.seconds - worst.usual_s)
-        return Signal(
-            {"host": host, "role": process.role, "phase": worst.name},
-            f"{host} is slow: {len(slow)} of its {process.role} processes take up to {ratio_text(worst.ratio)} as long "
-            f"as their peers in {worst.name}{_what_if(step_s, saved_s)}",
-            "Processes of the same role on other hosts are not slow, so the machine is.",
-            key=("host", host),
-            seconds_per_step=saved_s,
-            share_of_step=saved_s / step_s,
-            lanes=[lane for one in slow for lane in model.lanes_of(one.unit)[:1]],
-            evidence=[fact(worst.name, worst.seconds, "s", f"median of the role {seconds_text(worst.usual_s)}")],
         )
 
     def _phases(self, model: RunModel, step: Step, step_s: float) -> Iterator[Observation]:
@@ -257,25 +233,28 @@ class Straggler(Rule):
         return found if 4 * len(found) <= max(len(usual), 4) else []
 
 
+def _is_lasting(model: RunModel, role_step: RoleStep, slow: Slow) -> bool:
+    """Return whether a unit was slow over the last steps by more than chance, where every unit varies.
+
+    The mean of four steps must exceed that of the peers by four standard errors.
+    """
+    logs, spreads = [], []
+    for one in model.roles.recent.get(role_step.role, [])[-_LASTING_STEPS:]:
+        seconds = one.seconds.get(slow.name, {})
+        if len(seconds) > 2 and seconds.get(slow.unit, 0.0) > 0 and (usual_s := median(seconds.values())) > 0:
+            values = [log(value / usual_s) for value in seconds.values() if value > 0]
+            spreads.append(_SCALE * mad(values, 0.0))
+            logs.append(log(seconds[slow.unit] / usual_s))
+    if len(logs) < _LASTING_STEPS:
+        return True  # the confirmation of the finding takes more steps than there are so far
+    return fmean(logs) >= 4 * median(spreads) / sqrt(len(logs))
+
+
 def _pace(calls: list[Call]) -> float:
     """Return how long calls take: per token where the tokens are known."""
     if all(call.tokens for call in calls):
         return max(1e-9, median([call.seconds / (call.tokens or 1.0) for call in calls]))
     return max(1e-9, median([call.seconds for call in calls]))
-
-
-def saved_by(model: RunModel, process: ProcessRow, excess_s: float) -> float:
-    """Return how much shorter steps would be without an excess of a process: what it delays, others must wait for."""
-    if process.role == model.lead:
-        return excess_s
-    waits = [step.seconds_of("wait", "generate") for step in model.steps.closed[-5:]]
-    return min(excess_s, median(waits)) if waits else excess_s
-
-
-def _what_if(step_s: float, saved_s: float) -> str:
-    if saved_s < 0.02 * step_s:
-        return ""
-    return f"; steps would take {seconds_text(step_s - saved_s)} instead of {seconds_text(step_s)}"
 
 
 def _signal(
@@ -284,7 +263,7 @@ def _signal(
     return Signal(
         culprit_of(process, phase=name),
         f"{where(process)} takes {ratio_text(now_s / max(usual_s, 1e-9))} as long as its peers in {name}"
-        f"{_what_if(step_s, saved_s)}",
+        f"{what_if(step_s, saved_s)}",
         f"{name} takes {seconds_text(now_s)} there, and {seconds_text(usual_s)} on the median process of its role; "
         "the same process was slow in at least 4 of 5 steps, so it is the machine and not the data.",
         key=(process.process_id,),

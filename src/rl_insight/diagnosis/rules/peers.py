@@ -1,0 +1,126 @@
+"""Comparisons with peers: what is slow, what it costs, and hosts whose processes are all slow."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rl_insight.diagnosis.model import RunModel
+from rl_insight.diagnosis.names import state_kind
+from rl_insight.diagnosis.robust import median
+from rl_insight.diagnosis.role_steps import RoleStep
+from rl_insight.diagnosis.rows import ProcessRow
+from rl_insight.diagnosis.rule import Rule, Signal, fact
+from rl_insight.diagnosis.words import ratio_text, seconds_text
+
+OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
+"""Kinds of states whose duration says something about the machine; in a wait it is the others who are slow."""
+_HISTORY = 30
+_LEAST_HISTORY = 10
+_EQUAL = 1.15
+"""Hosts whose times differed by less than this were equally fast."""
+_MOST = 0.75
+"""Share of a host's processes that must be slow."""
+
+
+@dataclass(slots=True)
+class Slow:
+    """A process or lane that took longer than its peers."""
+
+    unit: int
+    name: str
+    seconds: float
+    usual_s: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long as its peers it took."""
+        return self.seconds / max(self.usual_s, 1e-9)
+
+    @property
+    def excess_s(self) -> float:
+        """How much longer than its peers it took."""
+        return self.seconds - self.usual_s
+
+
+def step_seconds(model: RunModel) -> float | None:
+    """Return how long steps take at the moment."""
+    known = [step.seconds for step in model.steps.closed[-10:] if not step.is_warm_up]
+    return median(known) if known else None
+
+
+def saved_by(model: RunModel, process: ProcessRow, excess_s: float) -> float:
+    """Return how much shorter steps would be without an excess of a process: what it delays, others must wait for."""
+    if process.role == model.lead:
+        return excess_s
+    waits = [step.seconds_of("wait", "generate") for step in model.steps.closed[-5:]]
+    return min(excess_s, median(waits)) if waits else excess_s
+
+
+def what_if(step_s: float, saved_s: float) -> str:
+    """Return how long steps would take without a delay, for the end of a title; empty where it would hardly matter."""
+    if saved_s < 0.02 * step_s:
+        return ""
+    return f"; steps would take {seconds_text(step_s - saved_s)} instead of {seconds_text(step_s)}"
+
+
+def host_signal(model: RunModel, slow: list[Slow], host: str, step_s: float) -> Signal:
+    """Return the finding about a host whose processes are slow, the slowest first."""
+    worst = slow[0]
+    process = model.processes[worst.unit]
+    saved_s = saved_by(model, process, worst.excess_s)
+    return Signal(
+        {"host": host, "role": process.role, "phase": worst.name},
+        f"{host} is slow: {len(slow)} of its {process.role} processes take up to {ratio_text(worst.ratio)} as long "
+        f"as their peers in {worst.name}{what_if(step_s, saved_s)}",
+        "Processes of the same role on other hosts are not slow, so the machine is.",
+        key=("host", host),
+        seconds_per_step=saved_s,
+        share_of_step=saved_s / step_s,
+        lanes=[lane for one in slow for lane in model.lanes_of(one.unit)[:1]],
+        evidence=[fact(worst.name, worst.seconds, "s", f"median of the other hosts {seconds_text(worst.usual_s)}")],
+    )
+
+
+class SlowHosts:
+    """Hosts that are slower than the others of a role, also where they are too many to be outliers among processes."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._before: dict[tuple[str, str, str], deque[float]] = {}
+        """Role, state and host to how its time compared with the other hosts' while it was well."""
+
+    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        """Compare the hosts of a role in one step."""
+        found: dict[str, list[Slow]] = {}
+        for name, seconds in role_step.seconds.items():
+            if state_kind(name) not in OWN_WORK:
+                continue
+            for host, slow in self._slow(model, role_step.role, name, seconds, step_s).items():
+                if host not in found or slow[0].excess_s > found[host][0].excess_s:
+                    found[host] = slow
+        return [host_signal(model, found[host], host, step_s) for host in sorted(found)]
+
+    def _slow(
+        self, model: RunModel, role: str, name: str, seconds: Mapping[int, float], step_s: float
+    ) -> dict[str, list[Slow]]:
+        hosts: dict[str, dict[int, float]] = {}
+        for unit, value in seconds.items():
+            hosts.setdefault(model.processes[unit].host, {})[unit] = value
+        if len(hosts) < 2 or any(len(units) < 2 for units in hosts.values()):
+            return {}  # processes are compared with each other
+        usual = {host: median(units.values()) for host, units in hosts.items()}
+        found: dict[str, list[Slow]] = {}
+        for host, units in hosts.items():
+            others_s = median([value for other, value in usual.items() if other != host])
+            before = self._before.setdefault((role, name, host), deque(maxlen=_HISTORY))
+            ratio = usual[host] / max(others_s, 1e-9)
+            was_equal = len(before) >= _LEAST_HISTORY and median(before) < _EQUAL
+            needed = self._rule["pair_ratio"] if len(hosts) == 2 and not was_equal else self._rule["ratio"]
+            slow = [Slow(unit, name, value, others_s) for unit, value in units.items() if value >= needed * others_s]
+            if len(slow) < _MOST * len(units) or usual[host] - others_s < self._rule["share"] * step_s:
+                before.append(ratio)
+                continue
+            found[host] = sorted(slow, key=lambda one: -one.seconds)
+        return found if 2 * len(found) <= len(hosts) else {}
