@@ -217,3 +217,12 @@ def test_log_lines_and_events_know_their_lane(store, make, begin_ns):
     (lane,) = ask(store, queries.lanes)
     assert [line.lane_id for line in ask(store, queries.search_logs)] == [lane.lane_id]
     assert [event.lane_id for event in ask(store, queries.search_events)] == [lane.lane_id]
+
+
+def test_smoothing_weighs_each_point_less_than_the_next_and_passes_over_nan():
+    line = queries.Line({}, [0, 1, 2, 3], [4.0, 8.0, float("nan"), 2.0])
+    first, second, third, fourth = line.smoothed(0.5).y
+    # 4; (4/2 + 8) / (1/2 + 1); NaN stays; ((4/2 + 8)/2 + 2) / ((1/2 + 1)/2 + 1)
+    assert (first, second, fourth) == pytest.approx((4.0, 10 / 1.5, 7 / 1.75))
+    assert third != third
+    assert line.smoothed(0.0).y[:2] == [4.0, 8.0]

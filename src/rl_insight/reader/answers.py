@@ -52,6 +52,12 @@ def _critical_path(cursor: Cursor, given: dict[str, Any]) -> Any:
     return critical_path(cursor, **given)
 
 
+def _changes(cursor: Cursor, given: dict[str, Any]) -> Any:
+    from rl_insight.diagnosis.changes import what_changed
+
+    return what_changed(cursor, **given)
+
+
 def _hotspots(cursor: Cursor, given: dict[str, Any]) -> Any:
     group_by, limit = given.pop("group_by", "name"), given.pop("limit", 500)
     return queries.hotspots(cursor, queries.Scope(**_lanes(given)), group_by, limit)
@@ -97,12 +103,16 @@ ANSWERS: dict[str, Answer] = {
     "open/work": lambda cursor, given: queries.open_work(cursor, time.time_ns(), **given),
     "processes": lambda cursor, given: queries.processes(cursor, time.time_ns(), **given),
     "sessions": _sessions,
+    "sessions/groups": lambda cursor, given: queries.session_groups(cursor, **given),
+    "sessions/groups/steps": lambda cursor, given: queries.group_steps(cursor, **given),
+    "sessions/staleness": lambda cursor, given: queries.staleness(cursor, **given),
     "sessions/in_flight": lambda cursor, given: queries.sessions_in_flight(cursor, time.time_ns(), **given),
     "spans": _spans,
     "spans/series": lambda cursor, given: queries.span_series(cursor, **_lanes(given)),
     "stacks": lambda cursor, given: queries.group_stacks(queries.read_stacks(cursor), **given),
     "steps": lambda cursor, given: queries.steps(cursor, given.pop("limit", 200), **given),
     "steps/breakdown": lambda cursor, given: queries.breakdown(cursor, **given),
+    "steps/changes": _changes,
     "steps/compare": lambda cursor, given: queries.compare_step(cursor, **given),
     "steps/critical_path": _critical_path,
     "steps/idle": lambda cursor, given: queries.idle_by_role(cursor, **given),

@@ -39,6 +39,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model_version: str | None = None
     reward: float | None = None
     tokens: int | None = None
+    turns: int | None = None
+    """The counter `turns`, else how many times it generated."""
     submit_ts: float | None = None
     enqueue_ts: float | None = None
     wait_return_ts: float | None = None
@@ -92,8 +94,8 @@ REPORTED: Final = tuple(name for name in Snapshot.__struct_fields__ if name not 
 DEFAULTS: Final[dict[str, str]] = {"group_id": "task_id"}
 """Fields that take the value of another one in the store where they are absent."""
 MARKS: Final = tuple(name for name in REPORTED if name.endswith("_ts"))
-DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seconds")
-"""The durations, which follow from the marks and the phases."""
+DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seconds", "turns")
+"""The durations and the turns, which follow from the marks and the phases."""
 
 _KINDS: Final = {name: str(kind) for name, kind in get_type_hints(Session).items()}
 OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))

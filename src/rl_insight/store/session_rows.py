@@ -100,6 +100,10 @@ _DERIVED = {
     "post_wait_s": _between(_FIRST_END, "wait_return_ts"),
     "total_s": _between("submit_ts", "greatest(wait_return_ts, finalized_ts)"),
     **{f"{name}_s": _seconds(f"{name}_intervals") for name in KNOWN_PHASES},
+    "turns": """coalesce(
+        CASE WHEN json_valid(counters) THEN try_cast(json_extract_string(counters, '$.turns') AS DOUBLE) END,
+        nullif(len(generate_intervals), 0)
+    )::BIGINT""",
     "phase_seconds": f"""nullif(
         to_json(map(names, list_transform(groups, lambda intervals: {_seconds("intervals")})))::VARCHAR, '{{}}'
     )""",

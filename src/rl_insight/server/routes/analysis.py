@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
+from rl_insight.diagnosis.changes import MAX_WINDOW, Changes, what_changed
 from rl_insight.diagnosis.critical_path import MAX_STEPS, CriticalPath, critical_path
 from rl_insight.server.http.answers import (
     LimitParameter,
@@ -24,6 +25,7 @@ from rl_insight.server.routes.timeline import LaneIds
 from rl_insight.sessions.records import record_line
 from rl_insight.store import queries
 from rl_insight.store.queries.hotspots import GroupBy
+from rl_insight.store.queries.session_groups import GroupOrder
 from rl_insight.store.queries.sessions import SessionDetail
 
 router = APIRouter(prefix="/api/v1", tags=["analysis"])
@@ -145,6 +147,22 @@ def step_comparison(
         return json_answer(queries.compare_step(cursor, step, role))
 
 
+@router.get("/steps/changes", responses=answers(Changes))
+def step_changes(
+    request: Request,
+    step: FirstStep,
+    window: Annotated[int, Query(ge=1, le=MAX_WINDOW, description="Steps to look at on each side.")] = 40,
+    run: RunParameter = None,
+) -> Response:
+    """Show what changed at a step, the largest change first: metrics, phases, errors, warnings in the log, events.
+
+    A series counts if its level changes there, or if its value there stands out from those around it; levels are
+    medians, and the size of a change is measured by the noise of the series.
+    """
+    with reading(request, run) as cursor:
+        return json_answer(what_changed(cursor, step, window))
+
+
 @router.get("/steps/ranks", responses=answers(queries.RankGrid))
 def step_ranks(
     request: Request,
@@ -182,6 +200,9 @@ def sessions(  # one argument for each condition
     most_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     least_tokens: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
     most_tokens: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    least_turns: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    most_turns: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    group_id: TextParameter = None,
     model_version: TextParameter = None,
     reason: TextParameter = None,
     phase: TextParameter = None,
@@ -213,6 +234,9 @@ def sessions(  # one argument for each condition
             most_reward=most_reward,
             least_tokens=least_tokens,
             most_tokens=most_tokens,
+            least_turns=least_turns,
+            most_turns=most_turns,
+            group_id=group_id,
             model_version=model_version,
             reason=reason,
             phase=phase,
@@ -231,6 +255,61 @@ def sessions_in_flight(request: Request, limit: LimitParameter = 1000, run: RunP
     """List the sessions that have not ended, the oldest first, with the phase each of them is in."""
     with reading(request, run) as cursor:
         return json_answer(queries.sessions_in_flight(cursor, time.time_ns(), limit))
+
+
+@router.get("/sessions/groups", responses=answers(queries.GroupPage))
+def session_groups(
+    request: Request,
+    group_id: TextParameter = None,
+    task_id: TextParameter = None,
+    first_step: StepParameter = None,
+    last_step: StepParameter = None,
+    dead: bool | None = None,
+    least_samples: Annotated[int, Query(ge=1, lt=2**31)] = 2,
+    order: GroupOrder = "step",
+    descending: bool = True,
+    limit: LimitParameter = 200,
+    offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    run: RunParameter = None,
+) -> Response:
+    """List groups of samples, as GRPO compares them: those of one `group_id` (by default a task) in one step.
+
+    A group whose rewards are all equal is dead: it teaches nothing. `dead` asks for those alone, or for the others.
+    """
+    with reading(request, run) as cursor:
+        found = queries.session_groups(
+            cursor,
+            group_id=group_id,
+            task_id=task_id,
+            first_step=first_step,
+            last_step=last_step,
+            dead=dead,
+            least_samples=least_samples,
+            order=order,
+            descending=descending,
+            limit=limit,
+            offset=offset,
+        )
+        return json_answer(found)
+
+
+@router.get("/sessions/groups/steps", responses=answers(list[queries.GroupStep]))
+def session_group_steps(
+    request: Request, group_id: TextParameter = None, task_id: TextParameter = None, run: RunParameter = None
+) -> Response:
+    """Show the groups of each step: how many, how many of them dead, their rewards and spread; also of one task."""
+    with reading(request, run) as cursor:
+        return json_answer(queries.group_steps(cursor, group_id, task_id))
+
+
+@router.get("/sessions/staleness", responses=answers(queries.Staleness))
+def session_staleness(request: Request, run: RunParameter = None) -> Response:
+    """Show how many versions of the weights the samples are behind, by step and over the run.
+
+    It follows from the step and the numeric `model_version` of sessions; the freshest sample counts as 0.
+    """
+    with reading(request, run) as cursor:
+        return json_answer(queries.staleness(cursor))
 
 
 @router.get("/sessions/record", responses=answers(dict[str, Any]))

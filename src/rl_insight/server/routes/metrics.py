@@ -61,9 +61,10 @@ def metric_range(
     match: Matches = None,
     group_by: Groups = None,
     axis: Axis = "time",
+    smoothing: Annotated[float, Query(ge=0, le=0.999, description="Weight of a point relative to the next.")] = 0.0,
     run: RunParameter = None,
 ) -> Response:
-    """Show the values of a gauge or counter in intervals."""
+    """Show the values of a gauge or counter in intervals; with `smoothing`, as exponential moving averages."""
     with reading(request, run) as cursor:
         lines = queries.range_query(
             cursor,
@@ -76,7 +77,7 @@ def metric_range(
             group_by=_groups(group_by),
             axis=axis,
         )
-        return json_answer([line.for_json() for line in lines])
+        return json_answer([line.smoothed(smoothing).for_json() for line in lines])
 
 
 @router.get("/quantiles", responses=answers(list[queries.Line]))

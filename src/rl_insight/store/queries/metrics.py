@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any, Literal, get_args
 
 import duckdb
@@ -70,6 +71,22 @@ class Line(msgspec.Struct, frozen=True):
     """Aligned nanoseconds (the start of each interval), or steps."""
     y: list[float | str | None]
     """In JSON, values that JSON lacks are the strings `NaN`, `Infinity` and `-Infinity`."""
+
+    def smoothed(self, weight: float) -> Line:
+        """Return the line as exponential moving averages, in which a point has `weight` times the weight of the next.
+
+        As many points as there are count: the first is itself, not an average with zeros before it. Points without a
+        finite value stay as they are and count for nothing.
+        """
+        total, weights = 0.0, 0.0
+        values: list[float | str | None] = []
+        for y in self.y:
+            if isinstance(y, float) and isfinite(y):
+                total, weights = total * weight + y, weights * weight + 1.0
+                values.append(total / weights)
+            else:
+                values.append(y)
+        return msgspec.structs.replace(self, y=values)
 
     def for_json(self) -> Line:
         """Return the line with values that survive JSON."""
