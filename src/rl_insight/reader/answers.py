@@ -72,7 +72,9 @@ def _range(cursor: Cursor, given: dict[str, Any]) -> Any:
     group_by = given.pop("group_by", None)
     groups = None if group_by is None or "*" in group_by else [label for label in group_by if label]
     matchers = queries.parse_matchers(given.pop("match", None))
-    return queries.range_query(cursor, given.pop("metric"), matchers=matchers, group_by=groups, **given)
+    smoothing = given.pop("smoothing", 0.0)
+    lines = queries.range_query(cursor, given.pop("metric"), matchers=matchers, group_by=groups, **given)
+    return [line.smoothed(smoothing) for line in lines]
 
 
 def _spans(cursor: Cursor, given: dict[str, Any]) -> Any:

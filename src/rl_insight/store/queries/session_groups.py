@@ -59,6 +59,13 @@ class GroupPage(msgspec.Struct, frozen=True):
     groups: list[SampleGroup]
 
 
+class StaleCount(msgspec.Struct, frozen=True):
+    """How many samples are so many versions behind."""
+
+    behind: int
+    samples: int
+
+
 class StaleStep(msgspec.Struct, frozen=True):
     """How old the weights were that the samples of one step were made with."""
 
@@ -75,8 +82,8 @@ class Staleness(msgspec.Struct, frozen=True):
     """Those with a step and a numeric model version."""
     mean: float | None
     most: int | None
-    counts: dict[int, int]
-    """Versions behind to samples."""
+    counts: list[StaleCount]
+    """The freshest first."""
     steps: list[StaleStep]
 
 
@@ -164,7 +171,7 @@ def staleness(cursor: Cursor) -> Staleness:
         samples=total,
         mean=_mean(counts) if counts else None,
         most=max(counts, default=None),
-        counts=dict(sorted(counts.items())),
+        counts=[StaleCount(behind, counts[behind]) for behind in sorted(counts)],
         steps=[StaleStep(step, sum(some.values()), _mean(some), max(some)) for step, some in by_step.items()],
     )
 
