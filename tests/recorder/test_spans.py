@@ -357,7 +357,7 @@ def test_corrected_clock_makes_no_negative_duration(insight_capture, seconds):
     assert insight_capture.span("later").start_ns == insight_capture.clock.wall_ns()
 
 
-@pytest.mark.parametrize("key", ["monitor.trace_segment", "state_name", "process_id"])
+@pytest.mark.parametrize("key", ["monitor.trace_segment", "state_name"])
 def test_reserved_attributes_cannot_be_overridden(insight_capture, caplog, key):
     with insight.trace_span("work", {key: "mine", "own": 1}):
         insight.trace_event("e", **{key: "mine"})

@@ -105,6 +105,7 @@ def _span(batch: Batch, row: tuple[Any, ...], events: list[EventItem]) -> SpanIt
     if segment in STATE_SEGMENTS:
         found[STATE_NAME] = name
         found[LANE] = lane or batch.process.process_id
+        found["process_id"] = batch.process.process_id
     elif lane is not None:
         found.setdefault(LANE, lane)
     outcome, error = strings(status) or "", strings(error)
