@@ -26,9 +26,9 @@ from examples.async_grpo.weights import WeightStore
 INTERRUPTED = 130
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, program: str = "python -m examples.async_grpo") -> int:
     """Run the example; returns 0, 1 after a failure, or 130 after Ctrl+C."""
-    options = parse(arguments)
+    options = parse(arguments, program)
     on_stop_signals(signal.default_int_handler)
     run_id = os.environ.get("RL_INSIGHT_RUN_ID") or f"async_grpo-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory = (options.directory or Path("rl-insight-events") / run_id) if options.no_server else None
@@ -115,9 +115,9 @@ def start_tool_server(context: SpawnContext, children: Children) -> int:
         raise ChildFailedError("the tool server did not start: see its error above.") from error
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m examples.async_grpo", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program, description="A small asynchronous GRPO training on a toy task.")
     parser.add_argument("--steps", type=whole_number, help="stop training after so many steps (default: never)")
     parser.add_argument("--exit", action="store_true", help="end after the last step, with a summary; needs --steps")
     parser.add_argument("--workers", type=whole_number, default=3, help="rollout processes (default: 3)")

@@ -45,16 +45,25 @@ def said(capsys):
         (["runs", "list", "--server", "http://127.0.0.1:9"], 1, "http://127.0.0.1:9 does not answer"),
         (["runs", "list", "--server", "http://a", "--data-dir", "b"], 2, "either --server or --data-dir"),
         (["runs", "list", "--server", "node7"], 2, "is not an http or https URL"),
+        (["runs", "import", "junk"], 1, "or no run file"),
+        (
+            ["hotspots", "--run", "typo.duckdb"],
+            1,
+            "there is no run file typo.duckdb. Check the path; none was created.",
+        ),
+        (["runs", "list", "--data-dir", "typo/data"], 0, "There are no runs in typo/data yet."),
+        (["hotspots", "--data-dir", "junk"], 1, "there are no runs in junk."),
+        (["runs", "import", "junk", "--data-dir", "junk"], 1, "cannot use junk as the data directory"),
     ],
 )
 def test_exit_codes_and_sentences(words, code, sentence, place, said, tmp_path, monkeypatch):
     monkeypatch.setenv("RL_INSIGHT_DATA_DIR", str(place))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "junk").write_text("not a run")
     found, out, err = said(*words)
     assert (found, sentence in " ".join((out + err).split())) == (code, True), out + err
-    assert not (tmp_path / "x").exists()
-    assert not (tmp_path / "report.html").exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"empty", "junk", "no-data"}
 
 
 def test_a_run_is_not_deleted_without_a_yes(place, monkeypatch):

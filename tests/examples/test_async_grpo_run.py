@@ -225,7 +225,7 @@ def test_a_server_that_runs_already_is_used_and_left_running(start_demo, wait_un
 )
 def test_bad_options_are_refused_with_a_reason(arguments, message, capsys):
     with pytest.raises(SystemExit) as stop:
-        parse(arguments)
+        parse(arguments, "demo")
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
 

@@ -162,3 +162,29 @@ def test_training_side_installs_and_records_on_every_interpreter(tmp_path, wheel
         if file.is_file() and file.relative_to(packages).parts[0].split("-")[0] not in {"pip", "setuptools"}
     )
     assert ours <= 25 * MEGABYTE
+
+
+def test_the_demo_runs_from_an_installed_wheel(tmp_path, wheel):
+    """In a folder without a checkout; what the wheel depends on is that of this interpreter."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    python = str(environment / "bin" / "python")
+    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    shared = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "dependencies.pth").write_text("\n".join(shared))
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("RL_INSIGHT_", "PYTHON"))}
+    ran = subprocess.run(
+        [environment / "bin" / "rl-insight", "demo", "--steps", "3", "--speed", "20", "--exit"],
+        cwd=tmp_path,
+        env=variables | {"RL_INSIGHT_DATA_DIR": str(tmp_path / "data")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Live page: http" in ran.stdout
+    origin = [python, "-c", "import rl_insight; print(rl_insight.__file__)"]
+    assert str(packages) in subprocess.run(origin, cwd=tmp_path, capture_output=True, text=True, check=True).stdout

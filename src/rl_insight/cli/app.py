@@ -38,6 +38,10 @@ from rl_insight.errors import ConfigError, InsightError
 OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
+_EXTRAS = frozenset({"mcp", "ray"})
+"""Packages that an extra of the same name brings."""
+_SERVER = 'the whole server with `pip install "rl-insight[server]"`'
+
 GROUPS = {"server": server.app, "runs": runs.app}
 """Name to a `typer.Typer` with subcommands."""
 
@@ -101,11 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return fail(str(error), BAD_CONFIG)
     except ImportError as error:
-        return fail(
-            f"the package {error.name or error} is not installed: install it, or the whole server with "
-            '`pip install "rl-insight[server]"`.',
-            BAD_CONFIG,
-        )
+        name = error.name or str(error)
+        extra = name.partition(".")[0]
+        part = f'what it needs with `pip install "rl-insight[{extra}]"`' if extra in _EXTRAS else _SERVER
+        return fail(f"the package {name} is not installed: install it, or {part}.", BAD_CONFIG)
     except InsightError as error:
         return fail(str(error), FAILURE)
     except BrokenPipeError:

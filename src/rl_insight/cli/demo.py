@@ -26,4 +26,4 @@ def demo(context: typer.Context) -> int:
     sys.path.insert(0, str(place))
     from examples.async_grpo.launcher import main
 
-    return main(list(context.args))
+    return main(list(context.args), "rl-insight demo")

@@ -119,7 +119,7 @@ def _overview(found: dict[str, Any], width: int, room: int) -> list[str]:
 
 def _slowest_line(grid: dict[str, Any]) -> str:
     slow = _slowest(grid)
-    if not slow:
+    if len(slow) < 2:
         return ""
     shown = ", ".join(f"{row['title']} {duration_text(seconds * 1e9)}" for seconds, row in slow[:2])
     middle = duration_text(slow[len(slow) // 2][0] * 1e9)

@@ -15,6 +15,7 @@ import msgspec
 
 from rl_insight.intake import silence_ns
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
+from rl_insight.store.errors import StoreError
 
 if TYPE_CHECKING:
     import duckdb
@@ -93,6 +94,18 @@ def measure(path: Path) -> tuple[int, float]:
         log = wal_of(path).stat()
         size, modified = size + log.st_size, max(modified, log.st_mtime)
     return size, modified
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory of runs.
+
+    Raises:
+        StoreError: that is not possible.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot use {path.parent} as the data directory: {error.strerror}.") from error
 
 
 def move_aside(path: Path, reason: str) -> Path | None:

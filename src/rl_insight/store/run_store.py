@@ -239,9 +239,12 @@ class RunStore:
             yield cursor
 
     def memory_bytes(self) -> int:
-        """Return how much memory DuckDB holds for this file; takes about a millisecond."""
-        with self.reader() as cursor:
-            ((held,),) = cursor.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchall()
+        """Return how much memory DuckDB holds for this file, 0 once it is closed; takes about a millisecond."""
+        try:
+            with self.reader() as cursor:
+                ((held,),) = cursor.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchall()
+        except (StoreError, duckdb.Error):
+            return 0
         return int(held or 0)
 
     def snapshot(self, target: Path) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import duckdb
 import msgspec
 
 from rl_insight.store.errors import (
@@ -24,7 +23,17 @@ from rl_insight.store.errors import (
     StoreVersionError,
 )
 from rl_insight.store.read_only import open_run_file
-from rl_insight.store.run_files import SUFFIX, KnownRun, RunInfo, by_beginning, file_name, move_aside, read_info, wal_of
+from rl_insight.store.run_files import (
+    SUFFIX,
+    KnownRun,
+    RunInfo,
+    by_beginning,
+    file_name,
+    make_directory,
+    move_aside,
+    read_info,
+    wal_of,
+)
 from rl_insight.store.run_index import RunIndex
 from rl_insight.store.run_store import RunStore
 
@@ -55,7 +64,7 @@ class RunDirectory:
     ...     store.commit([batch])
 
     Args:
-        data_dir: made when it is not there.
+        data_dir: made with the first run, if it is not there.
         max_open: how many files stay open; the longest idle is closed first. One takes about 6 MiB and two threads.
         max_open_bytes: how much memory the databases of open files may hold together, see `trim`.
         memory_limit: for each open file.
@@ -74,7 +83,6 @@ class RunDirectory:
         min_free_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self.path = Path(data_dir) / "runs"
-        self.path.mkdir(parents=True, exist_ok=True)
         self._max_open = max_open
         self._max_open_bytes = max_open_bytes
         self._memory_limit = memory_limit
@@ -128,6 +136,8 @@ class RunDirectory:
         path = self.file_of(run_id)
         if not create and not path.exists():
             raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+        if create:
+            make_directory(self.path)
         try:
             return _Handle(self._store(path, create=create))
         except StoreCorruptError as error:
@@ -177,7 +187,7 @@ class RunDirectory:
         """Close the longest idle files until the others hold at most `max_open_bytes`; returns how many."""
         with self._lock:
             handles = dict(self._handles)
-        held = {run_id: _memory_bytes(handle.store) for run_id, handle in handles.items()}
+        held = {run_id: handle.store.memory_bytes() for run_id, handle in handles.items()}
         surplus = sum(held.values()) - self._max_open_bytes
         closed = 0
         for run_id, handle in handles.items():
@@ -312,6 +322,7 @@ class RunDirectory:
         """
         if not source.is_file():
             raise StoreError(f"cannot import {source}: there is no such file.")
+        make_directory(self.path)
         partial = self.path / f".import-{time.time_ns()}"
         try:
             shutil.copyfile(source, partial)
@@ -321,6 +332,8 @@ class RunDirectory:
                 shown = RunInfo(run_id="", file=source.name, size_bytes=0, modified_s=0.0)
                 run_id = read_info(store, shown, "").info.run_id
             return self._adopt(partial, source, run_id)
+        except StoreCorruptError as error:
+            raise StoreCorruptError(str(error).replace(str(partial), str(source))) from error
         finally:
             partial.unlink(missing_ok=True)
             wal_of(partial).unlink(missing_ok=True)
@@ -383,10 +396,3 @@ class RunDirectory:
             self._closed = True
             for run_id in list(self._handles):
                 self._drop(run_id)
-
-
-def _memory_bytes(store: RunStore) -> int:
-    try:
-        return store.memory_bytes()
-    except (StoreError, duckdb.Error):  # closed or broken since
-        return 0
