@@ -255,7 +255,7 @@ def test_what_is_no_run_is_not_imported(directory, tmp_path, content):
         source.write_bytes(content)
     with pytest.raises(StoreError, match=r"cannot (import|read)"):
         directory.import_file(source)
-    assert list(directory.path.iterdir()) == []
+    assert list(directory.path.glob("*")) == []
 
 
 def test_export_to_a_place_that_is_not_there_is_a_clear_error(directory, make, tmp_path):
