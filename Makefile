@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMPS := .make
 FRAMEWORKS := $(STAMPS)/frameworks-venv
 ARGS ?=
+MINUTES ?= 150
 
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
@@ -79,6 +80,7 @@ integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, t
 
 soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests
 	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m benchmarks faults --minutes $(MINUTES)
 
 lint: $(STAMPS)/venv ## Check format, style, types and layers
 	$(BIN)/ruff format --check .

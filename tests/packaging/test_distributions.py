@@ -60,6 +60,7 @@ def test_published_extras_are_those_that_users_install(wheel):
         "mcp",
         "ray",
         "server",
+        "warehouse",
         "zstd",
     }
     assert "Classifier: Typing :: Typed" in metadata

@@ -1,0 +1,318 @@
+"""What the server and its producers survive: kills, stops, full disks, limits, hostile peers, long runs.
+
+    python -m benchmarks faults --minutes 150
+
+Each figure is a promise with its budget. Without `--minutes` every fault is tried for a short time.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.fault_clients import HostileServer, fuzz, hold_connections, open_streams
+from benchmarks.fault_server import Place, Producer, pause, place
+from benchmarks.harness import Figure, Options, SkipBenchmark, say
+
+NAME = "faults"
+
+_MEBIBYTE = 1024 * 1024
+_PRODUCERS = 2
+_FULL_MINUTES = 150.0
+"""The length at which the figures of a full run are reached: 100 kills, 1,000,000 requests, 500 streams, two hours."""
+
+
+def run(options: Options) -> Iterator[Figure]:
+    """Try every fault; the length scales how often and how long."""
+    share = min(1.0, options.minutes / _FULL_MINUTES) if options.minutes else (0.01 if options.quick else 0.03)
+    scenarios: list[Callable[[float], Iterator[Figure]]] = [
+        _kill_server, _kill_producers, _kill_both, _stop_server, _full_disk, _deleted_run, _descriptors, _memory,
+        _clock_jumps, _hostile_server, _slow_clients, _fuzzed, _streams, _soak,
+    ]  # fmt: skip
+    for scenario in scenarios:
+        say(f"faults: {(scenario.__doc__ or '').rstrip('.').lower()}")
+        try:
+            yield from scenario(share)
+        except SkipBenchmark as reason:
+            say(f"faults: left out. {reason}")
+
+
+def _figures(here: Place, what: str, made: int, *, at_most: bool = False) -> Iterator[Figure]:
+    """Stop the server and compare what was made with what is stored."""
+    here.stop()
+    rows, distinct = here.stored()
+    yield Figure(f"{what}: spans made", made, "spans")
+    yield Figure(f"{what}: spans lost", 0 if at_most else max(0, made - distinct), "spans", budget=0)
+    yield Figure(f"{what}: spans stored twice", rows - distinct, "spans", budget=0)
+
+
+def _start(here: Place, seconds: float) -> list[Producer]:
+    here.start_server()
+    return [here.start_producer(rank, seconds) for rank in range(_PRODUCERS)]
+
+
+def _kill_server(share: float) -> Iterator[Figure]:
+    """Kill the server again and again while producers record."""
+    kills, chance = max(2, round(100 * share)), random.Random(1)
+    with place() as here:
+        producers = _start(here, seconds=kills * 2.5)
+        for _ in range(kills):
+            pause(chance, 0.3, 2.0)
+            here.kill_server()
+            here.start_server()
+        for producer in producers:
+            producer.wait()
+        yield Figure("kill -9 of the server: kills", kills, "kills")
+        yield from _figures(here, "kill -9 of the server", sum(producer.report[0] for producer in producers))
+
+
+def _kill_producers(share: float) -> Iterator[Figure]:
+    """Kill producers in the middle of their work; the next one sends what they left."""
+    kills, chance = max(2, round(100 * share)), random.Random(2)
+    with place() as here:
+        here.start_server()
+        for rank in range(kills):
+            producer = here.start_producer(rank, 60.0)
+            while not producer.report[0]:
+                time.sleep(0.05)
+            pause(chance, 0.2, 1.0)
+            producer.kill()
+        last = here.start_producer(kills, 35.0)  # long enough to adopt what the others left
+        last.wait()
+        yield Figure("kill -9 of producers: kills", kills, "kills")
+        # What a killed process had not flushed died with it: only double ones would be wrong.
+        yield from _figures(here, "kill -9 of producers", last.report[0], at_most=True)
+
+
+def _kill_both(share: float) -> Iterator[Figure]:
+    """Kill the server and a producer at the same time."""
+    kills, chance = max(1, round(50 * share)), random.Random(3)
+    with place() as here:
+        steady = _start(here, seconds=kills * 4.0)
+        for number in range(kills):
+            victim = here.start_producer(10 + number, 60.0)
+            pause(chance, 1.0, 2.0)
+            victim.kill()
+            here.kill_server()
+            here.start_server()
+        for producer in steady:
+            producer.wait()
+        yield from _figures(here, "kill -9 of both", sum(producer.report[0] for producer in steady))
+
+
+def _stop_server(share: float) -> Iterator[Figure]:
+    """Stop the server with SIGSTOP, then let it continue."""
+    seconds = max(3.0, 60 * share)
+    with place() as here:
+        producers = _start(here, seconds=seconds + 4.0)
+        time.sleep(2.0)
+        here.signal_server(signal.SIGSTOP)
+        time.sleep(seconds)
+        here.signal_server(signal.SIGCONT)
+        for producer in producers:
+            producer.wait()
+        yield Figure("SIGSTOP: longest burst of 20 spans", max(one.report[1] for one in producers) * 1000, "ms")
+        yield from _figures(here, f"SIGSTOP for {seconds:.0f} s", sum(producer.report[0] for producer in producers))
+
+
+def _full_disk(share: float) -> Iterator[Figure]:
+    """Fill the server's disk, make it read-only, then give it back."""
+    with place() as here:
+        here.data.mkdir(parents=True)
+        options = "size=160m"
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(here.data)], check=False).returncode:
+            raise SkipBenchmark("mounting a small disk needs the rights of root.")
+        try:
+            producers = _start(here, seconds=16.0 + 60 * share)
+            time.sleep(3.0)
+            filler = here.data / "filler"
+            filler.write_bytes(b"x" * max(0, shutil.disk_usage(here.data).free - _MEBIBYTE))
+            time.sleep(4.0)
+            yield Figure("full disk: server answers", here.status("/healthz"), "status", budget=200)
+            filler.unlink()
+            subprocess.run(["mount", "-o", "remount,ro", str(here.data)], check=False)
+            time.sleep(3.0)
+            subprocess.run(["mount", "-o", "remount,rw", str(here.data)], check=False)
+            for producer in producers:
+                producer.wait()
+            yield from _figures(here, "full disk", sum(producer.report[0] for producer in producers))
+        finally:
+            here.stop()
+            subprocess.run(["umount", "-l", str(here.data)], check=False)
+
+
+def _deleted_run(_share: float) -> Iterator[Figure]:
+    """Delete the folder of the runs under a running server."""
+    with place() as here:
+        producers = _start(here, seconds=8.0)
+        time.sleep(3.0)
+        shutil.rmtree(here.data / "runs")
+        for producer in producers:
+            producer.wait()
+        yield Figure("deleted directory: server answers", here.status("/healthz"), "status", budget=200)
+
+
+def _descriptors(share: float) -> Iterator[Figure]:
+    """Use up the server's file descriptors with idle connections."""
+    with place() as here:
+        here.start_server(["--nofile=128:128"])
+        producers = [here.start_producer(rank, 12.0 + 60 * share) for rank in range(_PRODUCERS)]
+        time.sleep(3.0)
+        held = hold_connections(here.port, 200)
+        time.sleep(4.0)
+        for connection in held:
+            connection.close()
+        for producer in producers:
+            producer.wait()
+        corrupt = len(list((here.data / "runs").glob("*.corrupt-*")))
+        yield Figure("out of descriptors: run files set aside", corrupt, "files", budget=0)
+        yield from _figures(here, "out of descriptors", sum(producer.report[0] for producer in producers))
+
+
+def _memory(share: float) -> Iterator[Figure]:
+    """Send bodies that unpack to far more than they are, under a limit of memory."""
+    import gzip
+
+    with place() as here:
+        here.start_server(["--as=8589934592"])
+        bomb = gzip.compress(b"\x12\x00" * 30_000_000)
+        import http.client
+
+        for _ in range(max(2, round(50 * share))):
+            for path in ("/v1/traces", "/v1/logs", "/v1/metrics"):
+                connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=120)
+                headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+                connection.request("POST", path, bomb, headers)
+                connection.getresponse().read()
+                connection.close()
+        yield Figure("memory limit: server answers", here.status("/healthz"), "status", budget=200)
+        yield Figure("memory limit: memory", here.memory_bytes() / _MEBIBYTE, "MiB", budget=2048)
+
+
+_JUMPING = """
+import sys, time
+real, started = time.time_ns, time.time_ns()
+jumps = [0, 3600, -7200, 40 * 86400, -86400]
+time.time_ns = lambda: real() + jumps[int((real() - started) / 1e9) % len(jumps)] * 10**9
+import rl_insight as insight
+config = {"server": {"backend": "http", "url": sys.argv[1]}, "http": {"spool_dir": sys.argv[2]}}
+insight.init("benchmarks", "faults", config, run_id="faults", role="worker", rank=0)
+end, made = time.monotonic() + float(sys.argv[3]), 0
+while time.monotonic() < end:
+    with insight.trace_span("work"):
+        made += 1
+    time.sleep(0.005)
+insight.finish()
+print(made)
+"""
+
+
+def _clock_jumps(share: float) -> Iterator[Figure]:
+    """Let the wall clock of a producer jump by hours and days."""
+    import duckdb
+
+    with place() as here:
+        here.start_server()
+        arguments = [here.url, str(here.spool), str(6.0 + 60 * share)]
+        finished = subprocess.run(
+            [sys.executable, "-c", _JUMPING, *arguments], stdout=subprocess.PIPE, check=True, timeout=300
+        )
+        made = int(finished.stdout)
+        yield from _figures(here, "clock jumps", made)
+        with duckdb.connect(str(here.data / "runs" / "faults.duckdb")) as connection:
+            sql = "SELECT count(*) FROM span_data WHERE duration_ns < 0 OR duration_ns > 60e9"
+            ((wrong,),) = connection.execute(sql).fetchall()
+        yield Figure("clock jumps: impossible durations", wrong, "spans", budget=0)
+
+
+def _hostile_server(share: float) -> Iterator[Figure]:
+    """Record to a server that drips, resets, floods and fails."""
+    with place() as here:
+        hostile = HostileServer()
+        here.url = f"http://127.0.0.1:{hostile.port}"
+        seconds = 6.0 + 120 * share
+        producer = here.start_producer(0, seconds)
+        begun = time.monotonic()
+        time.sleep(seconds)
+        hostile.stop()
+        producer.wait()
+        yield Figure("hostile server: longest burst of 20 spans", producer.report[1] * 1000, "ms")
+        # It asks to wait for 60 s at its end, and the hostile server is gone by then.
+        yield Figure("hostile server: time to leave", time.monotonic() - begun - seconds, "s", budget=75)
+
+
+def _slow_clients(share: float) -> Iterator[Figure]:
+    """Hold many unfinished requests while producers record."""
+    with place() as here:
+        producers = _start(here, seconds=8.0 + 60 * share)
+        held = hold_connections(here.port, 90)
+        for producer in producers:
+            producer.wait()
+        yield Figure("slow clients: memory", here.memory_bytes() / _MEBIBYTE, "MiB", budget=1024)
+        for connection in held:
+            connection.close()
+        yield from _figures(here, "slow clients", sum(producer.report[0] for producer in producers))
+
+
+def _fuzzed(share: float) -> Iterator[Figure]:
+    """Send random requests."""
+    count = max(2_000, round(1_000_000 * share))
+    with place() as here:
+        here.start_server()
+        producer = here.start_producer(0, 3.0)
+        producer.wait()
+        with ThreadPoolExecutor(4) as senders:
+            parts = senders.map(lambda seed: fuzz(here.port, count // 4, seed), range(4))
+            found: Counter[int] = sum(parts, Counter())
+        # 503 and 507 say that there is no room now; any other 5xx is a defect.
+        defects = sum(number for status, number in found.items() if status >= 500 and status not in {503, 507})
+        say(f"faults: answers by status: {dict(sorted(found.items()))}")
+        yield Figure("fuzzed requests", found.total(), "requests")
+        yield Figure("fuzzed requests: answered with a defect", defects, "requests", budget=0)
+        yield Figure("fuzzed requests: server answers", here.status("/healthz"), "status", budget=200)
+
+
+def _streams(share: float) -> Iterator[Figure]:
+    """Hold live streams open while producers record."""
+    with place() as here:
+        here.start_server()
+        before = here.descriptors()
+        streams = open_streams(here.port, 500)
+        producers = [here.start_producer(rank, 8.0 + 120 * share) for rank in range(_PRODUCERS)]
+        for producer in producers:
+            producer.wait()
+        yield Figure("live streams", len(streams), "streams", 500, True)
+        for stream in streams:
+            stream.close()
+        until = time.monotonic() + 30
+        while here.descriptors() > before + 40 and time.monotonic() < until:
+            time.sleep(0.5)
+        yield Figure("live streams: descriptors left open", max(0, here.descriptors() - before - 40), "files", budget=0)
+        yield from _figures(here, "live streams", sum(producer.report[0] for producer in producers))
+
+
+def _soak(share: float) -> Iterator[Figure]:
+    """Record for a long time, and see that memory stays flat."""
+    seconds = max(20.0, 7200 * share)
+    with place() as here:
+        producers = _start(here, seconds)
+        samples: list[int] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(seconds / 40)
+            samples.append(here.memory_bytes())
+        for producer in producers:
+            producer.wait()
+        middle, last = samples[len(samples) // 2 : -5], samples[-5:]
+        growth = (max(last) - max(middle)) / _MEBIBYTE
+        yield Figure("soak", seconds / 60, "minutes")
+        yield Figure("soak: memory at the end", max(last) / _MEBIBYTE, "MiB", budget=1024)
+        yield Figure("soak: growth in the second half", growth, "MiB", budget=64)
+        yield from _figures(here, "soak", sum(producer.report[0] for producer in producers))
