@@ -213,7 +213,7 @@ def test_state_object_may_be_used_again(insight_capture):
     assert [(s.duration_ns, s.attributes) for s in insight_capture.spans] == [(10**9, {"worker": 1})] * 3
 
 
-@pytest.mark.parametrize("key", ["monitor.trace_segment", "state_name", "process_id"])
+@pytest.mark.parametrize("key", ["monitor.trace_segment", "state_name"])
 def test_reserved_attributes_of_a_state_cannot_be_overridden(insight_capture, key):
     with insight.trace_state("rollout", "l", **({} if key == "state_name" else {key: "mine"})) as span:
         span.set_attribute(key, "mine")

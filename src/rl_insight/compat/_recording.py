@@ -14,7 +14,6 @@ from rl_insight.config.paths import find_local_server
 from rl_insight.monitor import default_monitor
 from rl_insight.schema import Batch
 from rl_insight.startup import ray_is_initialized
-from rl_insight.transport._disk import write_all
 
 if TYPE_CHECKING:
     from rl_insight.recorder.flusher import Flusher
@@ -131,7 +130,9 @@ def _append(path: Path, lines: list[bytes], *, is_durable: bool) -> None:
     with path.open("ab", buffering=0) as stream:
         size = stream.tell()
         try:
-            write_all(stream.fileno(), b"".join(line + b"\n" for line in lines))
+            rest = memoryview(b"".join(line + b"\n" for line in lines))
+            while rest:
+                rest = rest[stream.write(rest) :]
             if is_durable:
                 os.fsync(stream.fileno())
         except OSError:
