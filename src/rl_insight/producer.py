@@ -328,6 +328,8 @@ class Producer(ConfigProducer):
             recorder.losses.refuse("steps", "bad_step", f"set_step({shown(step)}) was refused: a step is an integer.")
             return
         recorder.step = number
+        if recorder.step_marks is not None:
+            recorder.mark_step(number)
 
     def step(self, number: int) -> StepScope | NoSpan:
         """Set the training step of everything recorded inside a `with` block, also in the tasks it starts.
@@ -342,6 +344,8 @@ class Producer(ConfigProducer):
         if valid is None:
             recorder.losses.refuse("steps", "bad_step", f"step({shown(number)}) was refused: a step is an integer.")
             return NO_SPAN
+        if recorder.step_marks is not None:
+            recorder.mark_scope(valid)
         return StepScope(valid)
 
     def inject(self, carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:

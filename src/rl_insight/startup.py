@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -19,11 +20,15 @@ from rl_insight.launchers import launch_name, launcher_rank
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import host_name, new_process_id
 from rl_insight.recorder.recorder import Recorder
+from rl_insight.recorder.step_exchange import StepExchange
 from rl_insight.schema import Process
 from rl_insight.transport import Transport, available_backends, create_transport
 from rl_insight.transport.registry import unknown_backend
 
 logger = logging.getLogger("rl_insight")
+
+_STEP_MARKS = 256
+"""Steps that a driver keeps until its flusher has told its workers."""
 
 
 class Companion(Protocol):
@@ -119,6 +124,11 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
     transport.on_receiver_restarted = flusher.resend_metrics
     transport.on_stacks_wanted = flusher.stacks.request
     transport.on_flush_interval = flusher.pace.follow
+    if transport.leads_steps:
+        recorder.step_marks = deque(maxlen=_STEP_MARKS)
+        flusher.steps = StepExchange(recorder, tell=transport.tell_step)
+    elif transport.follows_steps:
+        flusher.steps = StepExchange(recorder, ask=transport.ask_steps)
     flusher.start()
     return Pipeline(config, process, recorder, flusher, transport)
 

@@ -20,7 +20,7 @@ from rl_insight.errors import SchemaError, UnsupportedVersionError
 from rl_insight.intake import Admission, Intake
 from rl_insight.metrics import Family, reserved_names
 from rl_insight.metrics.prometheus import render
-from rl_insight.schema import Batch, Loss, decode
+from rl_insight.schema import Batch, Loss, Process, decode
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 
@@ -233,6 +233,17 @@ class Collector:
         """Return `status()` as plain values that JSON can carry."""
         plain: dict[str, Any] = msgspec.to_builtins(self.status(), enc_hook=str)
         return plain
+
+    def live_processes(self) -> list[tuple[Process, int]]:
+        """Return the processes that are live and complete so far, each with the number of its last batch."""
+        now_ns = time.time_ns()
+        with self._lock:
+            intakes = [process.intake for process in self._processes.values()]
+        return [
+            (intake.process, intake.ledger.low_water)
+            for intake in intakes
+            if intake.liveness(now_ns) == "live" and not intake.ledger.has_gaps
+        ]
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Hand on what is queued for at most `timeout_s`, then stop; idempotent."""

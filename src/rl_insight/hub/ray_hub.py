@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sys
 import time
+from collections import deque
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +24,8 @@ from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError
 from rl_insight.hub.forwarding import ForwardingTransport
 from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
-from rl_insight.schema import Process
+from rl_insight.recorder.step_exchange import SETTLE_S
+from rl_insight.schema import BatchBuilder, Process, decode, encode
 from rl_insight.transport import Transport, create_transport
 from rl_insight.transport.ray import RayTransport
 from rl_insight.urls import host_and_port, is_loopback
@@ -32,6 +34,7 @@ logger = logging.getLogger("rl_insight")
 
 NAMESPACE = "rl-insight-monitor"
 NAME_PREFIX = "RLInsightMonitorHub_"
+_KEPT_STEPS = 256
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- listening there is the user's choice
 
 
@@ -62,6 +65,9 @@ class MonitorHub:
         self._collector = Collector(sinks, namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
         self._wanted_s = 0.0
+        self._ended: set[str] = set()
+        """Processes whose last batch was made here."""
+        self._steps: deque[tuple[int, int]] = deque(maxlen=_KEPT_STEPS)
         self._road.on_flush_interval = self._follow
         self._endpoint = _metrics_endpoint(self._collector, settings)
         self._registration: TargetRegistration | None = None
@@ -74,8 +80,16 @@ class MonitorHub:
     def ingest(self, payload: bytes) -> float:
         """Take one encoded batch; returns the time between two batches that the server would like, 0 for any."""
         self._batches += 1
-        self._road.send(payload)
+        self._road.send(self._renumbered(payload) if self._ended else payload)
         return self._wanted_s
+
+    def note_step(self, mark: tuple[int, int]) -> None:
+        """Note when a step of the driver began; they come in order."""
+        self._steps.append(mark)
+
+    def get_steps(self) -> list[tuple[int, int]]:
+        """Return when the driver's latest steps began."""
+        return list(self._steps)
 
     def _follow(self, wanted_s: float) -> None:
         self._wanted_s = wanted_s
@@ -114,8 +128,27 @@ class MonitorHub:
         return status
 
     def leave(self, timeout_s: float) -> bool:
-        """Take `/metrics` off the server's list of targets; called by the driver when the job ends."""
-        return self._registration is None or self._registration.leave(timeout_s)
+        """End the job's workers in order and take `/metrics` off the server's list; called when the driver ends.
+
+        Ray kills workers with their driver, so they cannot say themselves that nothing is missing.
+        """
+        deadline = time.monotonic() + timeout_s
+        for process, last in self._collector.live_processes():
+            if process.process_id not in self._ended:
+                self._ended.add(process.process_id)
+                ending = BatchBuilder().build(process, sequence=last + 1, sent_ns=time.time_ns(), final=True)
+                self._road.send(encode(ending))
+        sent = self._road.flush(timeout_s)
+        left = self._registration is None or self._registration.leave(max(0.0, deadline - time.monotonic()))
+        return sent and left
+
+    def _renumbered(self, payload: bytes) -> bytes:
+        """Return a batch of a worker that outlived its driver with the number after those that have been used."""
+        batch = decode(payload)
+        if batch.process.process_id not in self._ended:
+            return payload
+        batch.sequence += 1
+        return encode(batch)
 
     def stay(self) -> None:
         """Put `/metrics` on the list again: a process records to this hub after its driver has finished."""
@@ -296,7 +329,12 @@ def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
     metrics again.
     """
     run = RunIdentity(process.run_id, process.project, process.experiment_name)
-    options: dict[str, Any] = {"process_id": process.process_id, "settle_s": config.recorder.flush_interval_s * 1.5}
+    options: dict[str, Any] = {
+        "process_id": process.process_id,
+        "settle_s": config.recorder.flush_interval_s * 1.5 + SETTLE_S,
+        "leads_steps": not is_ray_worker(),
+        "other_hubs": _node_hubs,
+    }
 
     def find_or_start() -> Any:
         found = find_hub()

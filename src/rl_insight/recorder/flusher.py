@@ -25,6 +25,7 @@ from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.stacks import StackAnswers
+from rl_insight.recorder.step_exchange import StepExchange
 from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 from rl_insight.sessions.model import FAILED, PENDING
@@ -102,6 +103,7 @@ class Flusher:
             },
         )
         self._resend_metrics = False
+        self.steps = StepExchange(recorder)
         self.pace = FlushPace(config.recorder)
         self._is_failing = False
         self.stacks = StackAnswers()
@@ -214,14 +216,16 @@ class Flusher:
     def drain(self) -> None:
         """Empty the buffers into rows and series."""
         recorder = self.recorder
+        steps = self.steps
+        steps.exchange()
         self._metrics.wall_offset_ns = recorder.clock.offset_ns
-        self._take(recorder.metrics, self._metrics.record)
-        self._take(recorder.spans, self._take_span)
-        self._take(recorder.points, self._add_point)
-        self._take(recorder.sessions, self._add_session)
+        self._take(recorder.metrics, steps.metrics(self._metrics.record))
+        self._take(recorder.spans, steps.spans(self._take_span))
+        self._take(recorder.points, steps.points(self._add_point))
+        self._take(recorder.sessions, steps.spans(self._add_session))
 
     def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
-        remaining = len(buffer)
+        remaining = self.steps.limit(buffer)
         hold_ns = _HOLD_NS if remaining < _BACKLOG else _BACKLOG_HOLD_NS
         self._held_since = self.recorder.now()
         while remaining > 0:

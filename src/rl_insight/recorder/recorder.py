@@ -18,6 +18,7 @@ from rl_insight.recorder.spans import Span
 
 if TYPE_CHECKING:
     from rl_insight.config.model import RecorderConfig
+    from rl_insight.recorder.step_exchange import StepMark
 
 COUNTER, GAUGE, HISTOGRAM = kinds.COUNTER.name, kinds.GAUGE.name, kinds.HISTOGRAM.name
 EVENT, LOG = "event", "log"
@@ -43,6 +44,7 @@ class Recorder:
     """
 
     __slots__ = (
+        "_last_marked",
         "_next_yield",
         "_usual_watermark",
         "clock",
@@ -59,6 +61,7 @@ class Recorder:
         "sessions",
         "spans",
         "step",
+        "step_marks",
         "trace_prefix",
         "wake",
         "watermark",
@@ -81,6 +84,9 @@ class Recorder:
         self.points: deque[PointEvent] = deque()
         self.sessions: deque[Session] = deque()
         self.step: int | None = None
+        self.step_marks: deque[StepMark] | None = None
+        """When steps began that other processes are to hear of; None where none follows this one."""
+        self._last_marked: int | None = None
         self.lanes = Lanes()
         self.losses = Losses()
         self.wake = threading.Event()
@@ -102,10 +108,29 @@ class Recorder:
 
     def take_first_event(self) -> bool:
         """Return whether the first event has been recorded since `expect_first_event`; True once."""
-        if self.watermark or not (self.metrics or self.spans or self.points or self.sessions):
+        if self.watermark or not self.has_waiting:
             return False
         self.watermark = self._usual_watermark
         return True
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits for the flusher."""
+        return bool(self.metrics or self.spans or self.points or self.sessions)
+
+    def mark_step(self, step: int) -> None:
+        """Note that a step begins, for the processes that follow this one; the flusher tells them."""
+        marks = self.step_marks
+        if marks is None:
+            return
+        self._last_marked = step
+        marks.append((self.clock.wall_ns(self.now()), step))
+        self.wake.set()
+
+    def mark_scope(self, step: int) -> None:
+        """Do the same for a `with` block, unless it looks back, as one does that logs the values of a past step."""
+        if self._last_marked is None or step > self._last_marked:
+            self.mark_step(step)
 
     def after_fork(self) -> None:
         """Make the parent's recorder safe to touch in a child: blocks that were open at the fork still end there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 LossHandler = Callable[[str, str, int], None]
@@ -60,6 +60,21 @@ class Transport(ABC):
         Returns how many processes joined the run there and were not heard in time. MUST return within `timeout_s`.
         """
         return 0
+
+    leads_steps = False
+    """Whether the steps of this process are those of others, which get them through the receiver."""
+    follows_steps = False
+    """Whether the receiver knows the steps of a process that this one follows."""
+
+    def tell_step(self, mark: tuple[int, int]) -> None:
+        """Tell the receiver when a step began and its number; called only where `leads_steps`. MUST NOT wait."""
+
+    def ask_steps(self) -> Sequence[tuple[int, int]] | None:
+        """Return when the latest steps began, in order; None when that is not known within a moment.
+
+        Called from the flusher's thread, only where `follows_steps`.
+        """
+        return None
 
     @abstractmethod
     def close(self) -> None:

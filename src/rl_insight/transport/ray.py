@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition, Timer
 from typing import Any
 
@@ -18,6 +18,7 @@ _MAX_IN_FLIGHT = 32
 _RETRY_S = 1.0
 _GOODBYE_S = 1.0
 _POLL_S = 0.05
+_STEPS_S = 0.3
 
 
 class RayTransport(Transport):
@@ -38,8 +39,14 @@ class RayTransport(Transport):
         flush_hub: bool = False,
         process_id: str = "",
         settle_s: float = 0.75,
+        leads_steps: bool = False,
+        other_hubs: Sequence[Any] = (),
     ) -> None:
         self._hub = hub
+        self.leads_steps = leads_steps
+        self.follows_steps = not leads_steps
+        self._other_hubs = other_hubs
+        """Hubs of other nodes, whose workers follow this process too."""
         self._process_id = process_id
         self._settle_s = settle_s
         """A worker that has something to send sends it within this time."""
@@ -173,6 +180,23 @@ class RayTransport(Transport):
         except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
             self._last_error = f"{type(error).__name__}: {error}"
             return 0
+
+    def tell_step(self, mark: tuple[int, int]) -> None:
+        """Tell the hubs when a step began."""
+        try:
+            for hub in {id(hub): hub for hub in (self._hub, *self._other_hubs)}.values():
+                hub.note_step.remote(mark)
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
+            self._last_error = f"{type(error).__name__}: {error}"
+
+    def ask_steps(self) -> Sequence[tuple[int, int]] | None:
+        """Ask the hub for the driver's steps; waits a moment, in the flusher's thread."""
+        try:
+            found: Sequence[tuple[int, int]] = self._hub.get_steps.remote().future().result(_STEPS_S)
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types; a hub of an older version has no steps
+            self._last_error = f"{type(error).__name__}: {error}"
+            return None
+        return found
 
     def close(self) -> None:
         """Stop; what was not confirmed is counted as lost, though it may still arrive."""
