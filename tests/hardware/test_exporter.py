@@ -76,6 +76,17 @@ def test_dcgm_says_what_the_chip_really_does(page_server):
     }
 
 
+@pytest.mark.parametrize("reserved", [None, 600])
+def test_dcgm_tells_the_memory_installed_and_the_last_error(page_server, reserved):
+    readings = {"DCGM_FI_DEV_FB_USED": 1000, "DCGM_FI_DEV_FB_FREE": 400, "DCGM_FI_DEV_XID_ERRORS": 79}
+    if reserved:
+        readings["DCGM_FI_DEV_FB_RESERVED"] = reserved
+    page = "".join(f'{name}{{gpu="0",UUID="GPU-0",Hostname="h"}} {value}\n' for name, value in readings.items())
+    found = devices(ExporterSource(page_server(page).url, NVIDIA_DCGM).read(NEVER))["h", "0"].values
+    assert found["memory_total_bytes"] == (1400 + (reserved or 0)) * 2**20
+    assert found["last_xid"] == 79
+
+
 def test_exporter_that_is_away_is_down_and_the_others_are_read(page_server):
     away, good = page_server(), page_server(AMD_PAGE)
     url = away.url

@@ -234,9 +234,9 @@ class Collector:
         plain: dict[str, Any] = msgspec.to_builtins(self.status(), enc_hook=str)
         return plain
 
-    def live_processes(self) -> list[tuple[Process, int]]:
-        """Return the processes that are live and complete so far, each with the number of its last batch."""
-        now_ns = time.time_ns()
+    def last_batches(self) -> list[tuple[Process, int]]:
+        """Return the processes that report now and of which nothing is missing, with the number of their last batch."""
+        now_ns = self._clock()
         with self._lock:
             intakes = [process.intake for process in self._processes.values()]
         return [

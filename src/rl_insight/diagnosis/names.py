@@ -143,7 +143,7 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "engine_hit_rate": ("sglang:cache_hit_rate", "prefix_cache_hit_rate"),
     "engine_awake": ("vllm:engine_sleep_state",),
     "engine_finished": ("vllm:request_success", "vllm:request_success_total"),
-    "gpu_errors": ("DCGM_FI_DEV_XID_ERRORS", "npu_chip_info_error_code"),
+    "gpu_errors": ("DCGM_FI_DEV_XID_ERRORS", "gpu_last_xid", "npu_chip_info_error_code"),
     "target_up": ("up",),
     "spilled_bytes": ("ray_object_store_memory",),
 }  # fmt: skip

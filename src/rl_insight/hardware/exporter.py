@@ -91,6 +91,9 @@ NVIDIA_DCGM = ExporterMapping(
     series={
         "DCGM_FI_DEV_GPU_UTIL": ExporterSeries("utilization_ratio", 0.01),
         "DCGM_FI_DEV_FB_USED": ExporterSeries("memory_used_bytes", _MIB),
+        "DCGM_FI_DEV_FB_FREE": ExporterSeries("memory_free_bytes", _MIB),
+        "DCGM_FI_DEV_FB_RESERVED": ExporterSeries("memory_reserved_bytes", _MIB),
+        "DCGM_FI_DEV_XID_ERRORS": ExporterSeries("last_xid"),
         "DCGM_FI_DEV_POWER_USAGE": ExporterSeries("power_watts"),
         "DCGM_FI_DEV_GPU_TEMP": ExporterSeries("temperature_celsius"),
         "DCGM_FI_DEV_SM_CLOCK": ExporterSeries("sm_clock_hertz", 1e6),
@@ -107,6 +110,13 @@ NVIDIA_DCGM = ExporterMapping(
     host_label="Hostname",
 )
 """NVIDIA's DCGM exporter, port 9400."""
+
+
+def _add_total(values: dict[str, float]) -> None:
+    """Add the memory installed, where an exporter tells only what it is made of."""
+    if "memory_free_bytes" in values and "memory_used_bytes" in values:
+        parts = ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes")
+        values.setdefault("memory_total_bytes", sum(values.get(part, 0.0) for part in parts))
 
 
 class ExporterSource(Source):
@@ -166,6 +176,8 @@ class ExporterSource(Source):
             hosts[key[0]] = None
             labels.setdefault(key, sample.labels)
             values.setdefault(key, {})[series.quantity] = sample.value * series.factor
+        for found in values.values():
+            _add_total(found)
         for host in hosts or {url_host: None}:
             values.setdefault((host, "node", ""), {})["up"] = 1.0
         return [

@@ -133,7 +133,7 @@ class MonitorHub:
         Ray kills workers with their driver, so they cannot say themselves that nothing is missing.
         """
         deadline = time.monotonic() + timeout_s
-        for process, last in self._collector.live_processes():
+        for process, last in self._collector.last_batches():
             if process.process_id not in self._ended:
                 self._ended.add(process.process_id)
                 ending = BatchBuilder().build(process, sequence=last + 1, sent_ns=time.time_ns(), final=True)
