@@ -53,6 +53,25 @@ def launch_name(environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def may_be_repeated(environ: Mapping[str, str]) -> bool:
+    """Return whether a later launch can have the same name as this one: torchrun on several nodes without Slurm.
+
+    Nothing on the nodes tells such launches apart; a server that sees the ranks of both can.
+
+    >>> may_be_repeated({"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "try"})
+    True
+    """
+    size = _number(environ, "WORLD_SIZE")
+    if size is None or size == 1 or _is_one_node(environ, size) or _slurm_step(environ) is not None:
+        return False
+    return launch_name(environ) is not None
+
+
+def restarts(environ: Mapping[str, str]) -> int:
+    """Return how often torchrun has restarted the workers of this launch."""
+    return _number(environ, "TORCHELASTIC_RESTART_COUNT") or 0
+
+
 def _is_one_node(environ: Mapping[str, str], size: int) -> bool:
     local_size = _number(environ, "LOCAL_WORLD_SIZE")
     if local_size is not None:

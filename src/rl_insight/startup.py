@@ -15,8 +15,8 @@ import msgspec
 
 from rl_insight.config import InsightConfig, config_from_dict, load_config
 from rl_insight.config.paths import find_local_server
-from rl_insight.errors import ConfigError
-from rl_insight.launchers import launch_name, launcher_rank
+from rl_insight.errors import ConfigError, InsightError
+from rl_insight.launchers import launch_name, launcher_rank, may_be_repeated, restarts
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import host_name, new_process_id
 from rl_insight.recorder.recorder import Recorder
@@ -27,6 +27,7 @@ from rl_insight.transport.registry import unknown_backend
 
 logger = logging.getLogger("rl_insight")
 
+_JOIN_S = 2.0
 _STEP_MARKS = 256
 """Steps that a driver keeps until its flusher has told its workers."""
 
@@ -176,5 +177,32 @@ def new_run_id(config: InsightConfig, environ: Mapping[str, str]) -> str:
     name = config.experiment_name or config.project or "run"
     launch = launch_name(environ)
     if launch is not None:
-        return f"{name}-{launch}"
+        run_id = f"{name}-{launch}"
+        return _assigned_run(config, run_id, environ) if may_be_repeated(environ) else run_id
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def _assigned_run(config: InsightConfig, run_id: str, environ: Mapping[str, str]) -> str:
+    """Ask the server for the run of a launch whose name may be used again; without an answer the name is taken."""
+    from rl_insight.http_client import request
+
+    server = config.server
+    local = None if server.url else find_local_server()
+    url, token = (local.url, local.token) if local is not None else (server.url, server.token)
+    if not url:
+        return run_id
+    asked = {"run_id": run_id, "rank": launcher_rank(environ) or 0, "restarts": restarts(environ)}
+    try:
+        answer = request(
+            "POST",
+            f"{url.rstrip('/')}/api/v1/runs/join",
+            msgspec.json.encode(asked),
+            headers={"Content-Type": "application/json"},
+            token=token,
+            timeout_s=_JOIN_S,
+        )
+        if answer.is_success:
+            return str(msgspec.json.decode(answer.body, type=dict[str, str])["run_id"])
+    except (InsightError, msgspec.MsgspecError, KeyError) as error:
+        logger.debug("the server did not say which run this launch belongs to: %s", error)
+    return run_id

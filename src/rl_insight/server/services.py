@@ -20,6 +20,7 @@ from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.diagnosis import DiagnosisService
 from rl_insight.server.http.bodies import UnpackLimits
 from rl_insight.server.ingest import Ingest
+from rl_insight.server.launches import Launches
 from rl_insight.server.live import LiveNotes
 from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.engine_requests import EngineRequests
@@ -78,6 +79,7 @@ class Services:
             memory_limit=settings.store.memory_limit,
             min_free_bytes=settings.store.min_free_bytes,
         )
+        self.launches = Launches(self.runs)
         self.live = LiveNotes()
         self._written: dict[str, float] = {}
         """When each run was last written, by the monotonic clock."""

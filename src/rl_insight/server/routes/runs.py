@@ -117,6 +117,23 @@ async def _receive_file(request: Request, path: Path, min_free_bytes: int) -> No
             await run_in_threadpool(stream.write, part)
 
 
+class LaunchRank(BaseModel):
+    """A rank of a launch whose name may be used again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run_id: str = Field(min_length=1, max_length=500)
+    rank: int = Field(ge=0, lt=2**31)
+    restarts: int = Field(default=0, ge=0, lt=2**31)
+
+
+@router.post("/runs/join", responses=answers(dict[str, str], "The run, as `run_id`."))
+def join_run(request: Request, rank: LaunchRank) -> Response:
+    """Return the run of a rank: the one asked for, with a number where an earlier launch had that name."""
+    services: Services = request.app.state.services
+    return json_answer({"run_id": services.launches.join(rank.run_id, rank.rank, rank.restarts)})
+
+
 class NotesChange(BaseModel):
     """What to set; what is left out stays as it is."""
 

@@ -1,0 +1,75 @@
+"""Which run the ranks of a launch belong to, where two launches can have the same name.
+
+`torchrun` on several nodes gives its ranks nothing that tells one launch from the next. The server sees them all: a
+rank that joins for a second time, without torchrun having restarted it, belongs to a new launch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+
+from rl_insight.store.runs import RunDirectory
+
+_MAX_LAUNCHES = 1000
+_SAME_LAUNCH_S = 120.0
+"""How long after the last rank another one may join a run that has nothing live yet."""
+
+
+class _Launch:
+    def __init__(self, run_id: str, now_s: float) -> None:
+        self.run_id = run_id
+        self.joined: set[tuple[int, int]] = set()
+        """The rank and its restarts, of each process that joined."""
+        self.last_s = now_s
+
+
+class Launches:
+    """Assigns runs to launches.
+
+    Args:
+        runs: Where runs are, to see which ids are taken and which runs have ended.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, runs: RunDirectory, clock: Callable[[], float] = time.monotonic) -> None:
+        self._runs = runs
+        self._clock = clock
+        self._lock = Lock()
+        self._launches: OrderedDict[str, _Launch] = OrderedDict()
+
+    def join(self, name: str, rank: int, restarts: int) -> str:
+        """Return the run of a rank of the launch called `name`."""
+        with self._lock:
+            launch = self._launches.get(name)
+            if launch is None or self._is_over(launch, rank, restarts):
+                launch = self._launches[name] = _Launch(self._next_run(name, launch, restarts), self._clock())
+            launch.joined.add((rank, restarts))
+            launch.last_s = self._clock()
+            self._launches.move_to_end(name)
+            if len(self._launches) > _MAX_LAUNCHES:
+                self._launches.popitem(last=False)
+            return launch.run_id
+
+    def _is_over(self, launch: _Launch, rank: int, restarts: int) -> bool:
+        if (rank, restarts) in launch.joined:
+            return True
+        if restarts or self._clock() - launch.last_s < _SAME_LAUNCH_S:
+            return False
+        return not self._is_live(launch.run_id)
+
+    def _next_run(self, name: str, before: _Launch | None, restarts: int) -> str:
+        """Return an id that no run has; after a restart of the server, that of the run which is still going on."""
+        taken = {info.run_id for info in self._runs.list_runs()} | ({before.run_id} if before else set())
+        number, run_id = 1, name
+        while run_id in taken:
+            following = f"{name}-{number + 1}"
+            if before is None and following not in taken and (restarts or self._is_live(run_id)):
+                return run_id
+            number, run_id = number + 1, following
+        return run_id
+
+    def _is_live(self, run_id: str) -> bool:
+        return any(info.run_id == run_id and info.state in {"running", "stalled"} for info in self._runs.list_runs())
