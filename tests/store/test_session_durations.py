@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rl_insight.sessions.model import DERIVED, KNOWN_PHASES, Snapshot
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, build_record
-from rl_insight.store import RunStore, queries
+from rl_insight.store import RunStore, queries, session_rows
 from rl_insight.store.sessions import write_entries
 
 BEGIN_US = 1_767_225_600_000_000
@@ -29,14 +29,15 @@ phases = st.builds(
 sessions = st.tuples(snapshots, st.lists(phases, max_size=12))
 
 
-def stored(path, given_sessions):
-    """Write sessions and return them as they are read back, by their number."""
+def stored(path, given_sessions, few=session_rows.FEW_SESSIONS):
+    """Write sessions and return them as they are read back, by their number; with `few` 0 SQL computes durations."""
     entries = {}
     for number, (snapshot, some) in enumerate(given_sessions):
         entry = entries[str(number)] = SessionEntry(str(number), snapshot, 0)
         entry.phases = {f"{place:016x}": phase for place, phase in enumerate(some)}
     with RunStore(path, create=True) as store:
-        with store.writing() as connection:
+        with store.writing() as connection, pytest.MonkeyPatch.context() as patched:
+            patched.setattr(session_rows, "FEW_SESSIONS", few)
             write_entries(connection, entries, {}, [])
         with store.reader() as cursor:
             found, _ = queries.sessions(cursor, limit=len(entries) + 1)
@@ -52,12 +53,14 @@ def phase(name, start_s, end_s):
 @example([(Snapshot(), [phase("judge", 0.0000005 * n, 0.000002 * n) for n in range(500)])])
 @settings(max_examples=25, deadline=None)
 def test_the_store_and_a_record_agree_on_every_duration(tmp_path_factory, given_sessions):
-    found = stored(tmp_path_factory.mktemp("durations") / "run.duckdb", given_sessions)
+    found = stored(tmp_path_factory.mktemp("durations") / "run.duckdb", given_sessions, few=0)
+    assert stored(tmp_path_factory.mktemp("computed") / "run.duckdb", given_sessions) == found
     assert len(found) == len(given_sessions)
     for number, (snapshot, some) in enumerate(given_sessions):
         record = build_record(snapshot, some)
         names = {one.name for one in some if one.end_ts is not None}
-        expected = {name: record.get(name) for name in DERIVED if name != "phase_seconds"}
+        expected = {name: record.get(name) for name in DERIVED if name not in {"phase_seconds", "turns"}}
+        expected["turns"] = sum(one.name == "generate" and one.end_ts is not None for one in some) or None
         expected["phase_seconds"] = {name: record[f"{name}_s"] for name in names}
         assert {name: getattr(found[number], name) for name in DERIVED} == expected
 

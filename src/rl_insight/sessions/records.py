@@ -98,7 +98,7 @@ def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> Sess
     record = SessionRecord()
     _copy(record, snapshot, _BEFORE_DURATIONS)
     record["status"] = snapshot.status or _status_of_phases(ordered)
-    durations = _lifecycle(snapshot, by_name.get(EXECUTION, []))
+    durations = lifecycle(snapshot, by_name.get(EXECUTION, []))
     for name in sorted(by_name, key=_known_first):
         durations.setdefault(f"{name}_s", phase_seconds(by_name[name]))
     record.update({name: value for name, value in durations.items() if value is not None})
@@ -137,7 +137,8 @@ def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> No
             record[name] = value
 
 
-def _lifecycle(snapshot: Snapshot, executions: list[PhaseRecord]) -> dict[str, float | None]:
+def lifecycle(snapshot: Snapshot, executions: list[PhaseRecord]) -> dict[str, float | None]:
+    """Return the waits of a session, from its marks and its executions in the order in which they began."""
     ends = [phase.end_ts for phase in executions if phase.end_ts is not None]
     last = [moment for moment in (snapshot.wait_return_ts, snapshot.finalized_ts) if moment is not None]
     return {

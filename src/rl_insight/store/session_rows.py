@@ -17,6 +17,7 @@ from rl_insight.schema.records import read_object
 from rl_insight.sessions.model import (
     COLUMNS,
     DEFAULTS,
+    DERIVED,
     EXECUTION,
     FIELDS,
     KNOWN_PHASES,
@@ -25,7 +26,7 @@ from rl_insight.sessions.model import (
     Session,
     clean,
 )
-from rl_insight.sessions.records import PhaseRecord, SessionEntry
+from rl_insight.sessions.records import PhaseRecord, SessionEntry, lifecycle, phase_seconds
 from rl_insight.store.catalog import arriving, frame_of_rows
 from rl_insight.store.frame import Column, Frame, ListColumn, column_of
 
@@ -39,6 +40,8 @@ PHASE_TYPES: Final[dict[str, type[Any]]] = {
 }
 """A session's phases; the payload is the text of a JSON object. Rows hold them in the order in which they began."""
 _KINDS: Final[dict[str, type[Any]]] = {"VARCHAR": str, "BIGINT": np.int64, "DOUBLE": np.float64}
+FEW_SESSIONS: Final = 200
+"""Up to so many the durations are computed in Python."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -113,6 +116,10 @@ _ROWS = f"""
 """  # noqa: S608  (constants)
 for _columns in (_ENDED, _BY_NAME, _OTHER_NAMES, _OTHERS, _DERIVED):
     _ROWS = _with(_columns, _ROWS)
+_INSERT_COMPUTED = f"""
+    INSERT INTO sessions BY NAME
+    SELECT * REPLACE ({", ".join(f"{value} AS {name}" for name, value in _REPLACED.items())}) FROM arriving
+"""  # noqa: S608  (constants)
 _HELPERS = ", ".join((*_ENDED, *_BY_NAME, *_OTHER_NAMES, *_OTHERS))
 _INSERT = f"INSERT INTO sessions BY NAME SELECT * EXCLUDE ({_HELPERS}) FROM ({_ROWS})"  # noqa: S608  (constants)
 
@@ -126,6 +133,43 @@ def insert_sessions(connection: duckdb.DuckDBPyConnection, rows: Sequence[Frame]
     """Insert sessions, in all columns but the derived ones, together with their durations."""
     with arriving(connection, rows):
         connection.execute(_INSERT)
+
+
+def insert_entries(
+    connection: duckdb.DuckDBPyConnection, entries: dict[str, SessionEntry], owners: dict[str, str]
+) -> None:
+    """Insert sessions by id, with the process ids of their owners.
+
+    Planning the statement that computes durations takes 17 ms of processor time, computing those of a session in Python
+    40 µs: the few sessions of a live commit are computed here.
+    """
+    frame = entry_frame(entries, owners)
+    if len(entries) > FEW_SESSIONS or any(_has_turns(entry.snapshot.counters) for entry in entries.values()):
+        insert_sessions(connection, [frame])
+        return
+    derived = [_derived(entry) for entry in entries.values()]
+    columns = {name: column_of([row[name] for row in derived], kind_of(name)) for name in DERIVED}
+    with arriving(connection, [Frame(frame.columns | columns)]):
+        connection.execute(_INSERT_COMPUTED)
+
+
+def _has_turns(counters: Any) -> bool:
+    return isinstance(counters, dict) and "turns" in counters
+
+
+def _derived(entry: SessionEntry) -> dict[str, Any]:
+    """Return what the statement computes, for one session."""
+    by_name: dict[str, list[PhaseRecord]] = {}
+    for phase in sorted(entry.phases.values(), key=lambda phase: phase.start_ts):
+        by_name.setdefault(phase.name, []).append(phase)
+    others = {name: phase_seconds(by_name[name]) for name in sorted(by_name.keys() - set(KNOWN_PHASES))}
+    generations = [phase for phase in by_name.get("generate", ()) if phase.end_ts is not None]
+    return {
+        **lifecycle(entry.snapshot, by_name.get(EXECUTION, [])),
+        **{f"{name}_s": phase_seconds(by_name.get(name, [])) for name in KNOWN_PHASES},
+        "turns": len(generations) or None,
+        "phase_seconds": json_of({name: seconds for name, seconds in others.items() if seconds is not None}),
+    }
 
 
 def entry_frame(entries: dict[str, SessionEntry], owners: dict[str, str]) -> Frame:

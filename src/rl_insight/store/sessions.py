@@ -19,7 +19,7 @@ from rl_insight.sessions.records import PhaseRecord, SessionEntry, SessionRecord
 from rl_insight.store.catalog import ProcessState, arriving
 from rl_insight.store.frame import Frame
 from rl_insight.store.session_batch import SessionBatch, plain
-from rl_insight.store.session_rows import entry_frame, insert_sessions, session_of_row
+from rl_insight.store.session_rows import insert_entries, insert_sessions, session_of_row
 
 FELL_SILENT: Final = "its process fell silent"
 """The reason of a session that the server closed as lost; taken back when the process is heard of again."""
@@ -142,7 +142,7 @@ def write_entries(
     """Write sessions in place of the rows with these numbers."""
     if rows:
         connection.execute(_DELETE_ROWS, {"rows": rows})
-    insert_sessions(connection, [entry_frame(entries, owners)])
+    insert_entries(connection, entries, owners)
 
 
 def entry_of(session: Session, snapshot_ns: int | None = None) -> SessionEntry:
