@@ -1,3 +1,5 @@
+import pytest
+
 EXAMPLE = """
 insight.init()
 insight.metric_count("train_step_total", amount=1, worker="trainer_0")
@@ -142,6 +144,40 @@ def test_a_killed_worker_loses_at_most_its_last_flush_interval(run_driver):
     worker.die.remote()
     wait_until(lambda: value("rl_insight_monitor_work_done_total") == 1000)
     """)
+
+
+@pytest.mark.slow
+def test_processes_behind_the_hub_send_their_stacks_when_they_are_asked(run_driver, server):
+    out = run_driver(f"""
+    import urllib.request
+    url = {server.url!r}
+    insight.init("p", "e", {{"server": {{"url": url}}}}, role="driver")
+    run = insight.get_status()["run_id"]
+
+    @ray.remote
+    class Worker:
+        def stick_here(self):
+            insight.init(role="rollout", rank=3)
+            insight.metric_count("alive")
+            time.sleep(120)
+
+    worker = Worker.remote()
+    worker.stick_here.remote()
+
+    def ask(method, path):
+        with urllib.request.urlopen(urllib.request.Request(url + path, method=method), timeout=10) as answer:
+            return json.loads(answer.read())
+
+    wait_until(lambda: any(one["role"] == "rollout" for one in ask("GET", f"/api/v1/processes?run={{run}}")))
+    assert ask("POST", f"/api/v1/stacks?run={{run}}")["asked"] >= 1
+
+    def is_there():
+        return "stick_here" in json.dumps(ask("GET", f"/api/v1/stacks?run={{run}}"))
+
+    wait_until(is_there)
+    print("done")
+    """)
+    assert "done" in out
 
 
 def test_finish_waits_for_the_last_batches_of_the_workers(run_driver, server):

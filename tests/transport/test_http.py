@@ -546,3 +546,16 @@ def test_the_interval_that_an_acknowledgment_asks_for_is_passed_on(receiver, mak
     transport.send(helpers.make_batch(2))
     assert transport.flush(20)
     assert wanted == [4.0, 0.0]
+
+
+def test_requests_for_stacks_of_other_processes_are_passed_on(receiver, make_transport, helpers, monkeypatch):
+    """A relay sends the batches of many processes, and the server asks each of them by its id."""
+    own, others = [], []
+    take = receiver.take
+    monkeypatch.setattr(receiver, "take", lambda batches: take(batches) | {"stacks": ["somewhere-else"]})
+    transport = make_transport()
+    transport.on_stacks_wanted = lambda: own.append(1)
+    transport.on_stacks_of_others = others.extend
+    transport.send(helpers.make_batch(1))
+    assert transport.flush(20)
+    assert (own, others) == ([], ["somewhere-else"])

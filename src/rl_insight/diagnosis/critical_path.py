@@ -90,7 +90,7 @@ class StepPath(msgspec.Struct, frozen=True):
     end_ns: int
     segments: list[PathSegment]
     excess_seconds: float
-    """How much shorter the step would be if nobody on the path were slower than the median of its peers."""
+    """How much shorter the step would be if nothing on the path were slower than the median of its peers."""
     suspects: list[Suspect]
     """The three whose speed would save most."""
     culprit: Suspect | None

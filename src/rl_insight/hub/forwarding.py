@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from rl_insight.collector import Collector
@@ -21,6 +21,7 @@ class ForwardingTransport(Transport):
         self._onward = onward
         self._on_loss: LossHandler = lambda _kind, _reason, _count: None
         self._on_stacks_wanted: Callable[[], None] = lambda: None
+        self._on_stacks_of_others: Callable[[Collection[str]], None] = lambda _process_ids: None
         self._on_flush_interval: Callable[[float], None] = lambda _seconds: None
         if onward is not None:
             self.max_batch_bytes = onward.max_batch_bytes
@@ -46,6 +47,17 @@ class ForwardingTransport(Transport):
         self._on_stacks_wanted = handler
         if self._onward is not None:
             self._onward.on_stacks_wanted = handler
+
+    @property
+    def on_stacks_of_others(self) -> Callable[[Collection[str]], None]:
+        """The answer when the receiver asks for the stacks of processes whose batches are passed on."""
+        return self._on_stacks_of_others
+
+    @on_stacks_of_others.setter
+    def on_stacks_of_others(self, handler: Callable[[Collection[str]], None]) -> None:
+        self._on_stacks_of_others = handler
+        if self._onward is not None:
+            self._onward.on_stacks_of_others = handler
 
     @property
     def on_flush_interval(self) -> Callable[[float], None]:

@@ -21,7 +21,7 @@ import msgspec
 from rl_insight.collector.collector import Collector
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
-from rl_insight.errors import InsightError
+from rl_insight.errors import InsightError, SchemaError
 from rl_insight.hub.forwarding import ForwardingTransport
 from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.recorder.step_exchange import SETTLE_S
@@ -68,7 +68,10 @@ class MonitorHub:
         self._ended: set[str] = set()
         """Processes whose last batch was made here."""
         self._steps: deque[tuple[int, int]] = deque(maxlen=_KEPT_STEPS)
+        self._stacks_of: set[str] = set()
+        """Processes whose stacks the server asks for; they hear it with the answer to their next batch."""
         self._road.on_flush_interval = self._follow
+        self._road.on_stacks_of_others = self._stacks_of.update
         self._endpoint = _metrics_endpoint(self._collector, settings)
         self._registration: TargetRegistration | None = None
         self._not_registered = ""
@@ -77,11 +80,25 @@ class MonitorHub:
         except Exception as error:  # noqa: BLE001 -- the hub does its work on no list too
             self._not_registered = str(error)
 
-    def ingest(self, payload: bytes) -> float:
-        """Take one encoded batch; returns the time between two batches that the server would like, 0 for any."""
+    def ingest(self, payload: bytes) -> float | tuple[float, bool]:
+        """Take one encoded batch; returns the time between two batches that the server would like, 0 for any.
+
+        A process whose stacks the server asks for gets a pair of that time and True. Nothing but plain values is
+        returned: workers may have another version of this package.
+        """
         self._batches += 1
         self._road.send(self._renumbered(payload) if self._ended else payload)
-        return self._wanted_s
+        return (self._wanted_s, True) if self._stacks_of and self._is_asked(payload) else self._wanted_s
+
+    def _is_asked(self, payload: bytes) -> bool:
+        """Return whether the sender of a batch is asked for its stacks; each request is passed on once."""
+        try:
+            sender = decode(payload).process.process_id
+        except SchemaError:
+            return False
+        is_asked = sender in self._stacks_of
+        self._stacks_of.discard(sender)
+        return is_asked
 
     def note_step(self, mark: tuple[int, int]) -> None:
         """Note when a step of the driver began; they come in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 LossHandler = Callable[[str, str, int], None]
@@ -42,6 +42,9 @@ class Transport(ABC):
 
     on_stacks_wanted: Callable[[], None] = staticmethod(lambda: None)
     """Set by the owner; called when the receiver asks for the stacks of this process, from any thread."""
+
+    on_stacks_of_others: Callable[[Collection[str]], None] = staticmethod(lambda _process_ids: None)
+    """Set by a relay; called with the ids of processes whose batches it passed on and whose stacks are asked for."""
 
     on_flush_interval: Callable[[float], None] = staticmethod(lambda _seconds: None)
     """Set by the owner; called with the time between two batches that the receiver would like, 0 for any."""

@@ -241,6 +241,8 @@ class HttpTransport(Transport):
             self.on_flush_interval(answer.flush_s)
             if self._process_id in answer.stacks_of:
                 self.on_stacks_wanted()
+            if others := [one for one in answer.stacks_of if one != self._process_id]:
+                self.on_stacks_of_others(others)
             return None
         if answer.status == 415 and encoding is not None:
             self._compression = None

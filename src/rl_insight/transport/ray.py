@@ -99,9 +99,12 @@ class RayTransport(Transport):
         if error is not None:
             self._failed(payload, error)
             return
-        wanted_s = future.result()
+        answer = future.result()
+        wanted_s, stacks_wanted = answer if isinstance(answer, tuple) else (answer, False)
         if isinstance(wanted_s, float):  # a hub of an older version returns nothing
             self.on_flush_interval(wanted_s)
+        if stacks_wanted:
+            self.on_stacks_wanted()
         with self._changed:
             self._in_flight -= 1
             self._delivered += 1
