@@ -55,7 +55,15 @@ def test_a_file_answers_as_the_server_does(question, served, files):
                 row.pop(name)
         answers.append(answer)
     assert answers[0] == answers[1]
-    if question not in {"losses", "open/work", "open/spans", "sessions/in_flight", "findings", "hardware/by_state"}:
+    if question not in {
+        "losses",
+        "open/work",
+        "open/spans",
+        "sessions/in_flight",
+        "findings",
+        "hardware/by_state",
+        "stacks",
+    }:
         assert answers[0]
 
 
@@ -249,3 +257,12 @@ def test_a_run_that_is_being_read_is_never_taken_for_damaged(files):
         assert {row["run_id"] for row in insight.runs(data_dir=files)} == {"grpo-7b-b", "grpo-7b-a", "ppo-1"}
     assert not list((files / "runs").glob("*corrupt*"))
     assert not next(row for row in insight.runs(data_dir=files) if row["run_id"] == "ppo-1")["problem"]
+
+
+def test_a_file_is_opened_twice_and_still_listed(files):
+    path = files / "runs" / "ppo-1.duckdb"
+    (files / "runs" / ".index.json").unlink(missing_ok=True)
+    with insight.open_run(path) as one, insight.open_run(path) as other:
+        assert one.spans().first() == other.spans().first()
+        assert {row["run_id"] for row in insight.runs(data_dir=files)} >= {"ppo-1"}
+    assert path.is_file()
