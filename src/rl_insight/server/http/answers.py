@@ -22,7 +22,9 @@ _encode = msgspec.json.Encoder().encode
 
 RunParameter = Annotated[str | None, Query(alias="run", max_length=500, description="The run; default the latest.")]
 TimeParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds since 1970.")]
+DurationParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds.")]
 StepParameter = Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="A training step.")]
+RankParameter = Annotated[int | None, Query(ge=0, lt=2**31, description="A process's number within its role.")]
 TextParameter = Annotated[str | None, Query(max_length=1000)]
 LimitParameter = Annotated[int, Query(ge=1, le=10_000)]
 

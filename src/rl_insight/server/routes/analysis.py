@@ -13,6 +13,7 @@ from rl_insight.diagnosis.changes import MAX_WINDOW, Changes, what_changed
 from rl_insight.diagnosis.critical_path import MAX_STEPS, CriticalPath, critical_path
 from rl_insight.server.http.answers import (
     LimitParameter,
+    RankParameter,
     RunParameter,
     StepParameter,
     TextParameter,
@@ -192,7 +193,7 @@ def sessions(  # one argument for each condition
     task_id: TextParameter = None,
     status: Annotated[list[str] | None, Query(max_length=20)] = None,
     role: TextParameter = None,
-    rank: StepParameter = None,
+    rank: RankParameter = None,
     first_step: StepParameter = None,
     last_step: StepParameter = None,
     longer_than_s: Annotated[float | None, Query(ge=0, le=1e12)] = None,

@@ -10,6 +10,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from rl_insight.server.http.answers import (
+    DurationParameter,
     LimitParameter,
     RunParameter,
     StepParameter,
@@ -102,7 +103,7 @@ def spans(  # one argument for each condition
     step: StepParameter = None,
     session_id: TextParameter = None,
     trace_id: Annotated[str | None, Query(pattern="^[0-9a-fA-F]{32}$")] = None,
-    longer_than_ns: TimeParameter = None,
+    longer_than_ns: DurationParameter = None,
     start_ns: TimeParameter = None,
     end_ns: TimeParameter = None,
     order: Literal["newest", "oldest", "longest"] = "newest",
