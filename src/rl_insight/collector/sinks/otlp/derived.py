@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Family
 from rl_insight.otlp.encode.protobuf import EncodedMetric, encode_family
 from rl_insight.schema import Process
@@ -26,18 +27,22 @@ def encode_derived(
     for family in families:
         for run, part in _by_run(family).items():
             by_run.setdefault(run, []).append(encode_family(part, started_ns, now_ns))
-    for (project, experiment_name, run_id), metrics in by_run.items():
-        process = Process(
-            process_id=f"{SERVICE}/{project}/{experiment_name}/{run_id}",
-            project=project,
-            experiment_name=experiment_name,
-            run_id=run_id,
-            role=SERVICE,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            started_ns=started_ns,
-        )
-        yield process, metrics
+    for run, metrics in by_run.items():
+        yield run_process(RunKey(*run), started_ns), metrics
+
+
+def run_process(run: RunKey, started_ns: int = 0) -> Process:
+    """Return a process that represents a run: what no process of the run has recorded itself is sent as its own."""
+    return Process(
+        process_id=f"{SERVICE}/{run.project}/{run.experiment_name}/{run.run_id}",
+        project=run.project,
+        experiment_name=run.experiment_name,
+        run_id=run.run_id,
+        role=SERVICE,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_ns=started_ns,
+    )
 
 
 def _by_run(family: Family) -> dict[_Run, Family]:

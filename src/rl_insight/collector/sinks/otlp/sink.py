@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-from rl_insight.collector.base import Sink, SinkContext
+from rl_insight.collector.base import Sink, SinkContext, StoredRuns
+from rl_insight.collector.run_activity import RunKey
 from rl_insight.collector.sinks.delivery import Retries, checked_url
 from rl_insight.collector.sinks.otlp.carriers import make_carrier
-from rl_insight.collector.sinks.otlp.derived import SERVICE, encode_derived
-from rl_insight.errors import ConfigError
+from rl_insight.collector.sinks.otlp.derived import SERVICE, encode_derived, run_process
+from rl_insight.collector.sinks.otlp.outcomes import finding_logs, session_logs
+from rl_insight.errors import ConfigError, InsightError
 from rl_insight.metrics import batch_families
 from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
 from rl_insight.otlp.encode.protobuf import encode_family, encode_log, encode_span, request_part
@@ -24,6 +26,7 @@ SIGNALS = ("traces", "metrics", "logs")
 PROTOCOLS = ("http", "grpc")
 
 _REQUEST_PART = tag(1, BYTES)
+_FINDINGS_EVERY_NS = 5_000_000_000
 _MAX_REQUEST_BYTES = 3 * 1024 * 1024
 """Below the 4 MiB that a gRPC receiver takes by default."""
 
@@ -223,14 +226,49 @@ class OtlpMetricSink(OtlpSink):
 
 
 class OtlpLogSink(OtlpSink):
-    """Exports log lines with their logger as the scope, and with the span they belong to."""
+    """Exports log lines with their logger as the scope, and with the span they belong to.
+
+    Sessions that ended, and the findings of a server's diagnosis, are log records with scopes of their own.
+    """
 
     signal = "logs"
     items = "records"
 
+    def __init__(self, endpoint: str, *, clock: Callable[[], int] = time.time_ns, **options: Any) -> None:
+        super().__init__(endpoint, **options)
+        self._clock = clock
+        self._runs: StoredRuns | None = None
+        self._looked_ns = 0
+        self._known: dict[str, tuple[Process, int]] = {}
+        """By run: a process that represents it, and when the last finding that was sent was written."""
+
+    def attach(self, context: SinkContext) -> None:
+        """Take note of how to read findings."""
+        super().attach(context)
+        self._runs = context.runs
+        self._looked_ns = context.started_ns
+
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
-        """Return the log lines by logger."""
-        return [(log.scope, encode_log(log), 1) for log in log_items(batch)]
+        """Return the log lines by logger, and the sessions that ended."""
+        if self._runs is not None and batch.process.run_id not in self._known:
+            process = run_process(RunKey(batch.process.project, batch.process.experiment_name, batch.process.run_id))
+            self._known[batch.process.run_id] = (process, self._looked_ns)
+        return [(log.scope, encode_log(log), 1) for log in (*log_items(batch), *session_logs(batch))]
+
+    def flush(self) -> None:
+        """Send what has been gathered, and every few seconds what diagnosis has found."""
+        now_ns = self._clock()
+        if self._runs is not None and now_ns - self._looked_ns >= _FINDINGS_EVERY_NS:
+            self._looked_ns = now_ns
+            for run_id, (process, since_ns) in list(self._known.items()):
+                try:
+                    found = finding_logs(self._runs, run_id, since_ns)
+                except InsightError:  # deleted since
+                    del self._known[run_id]
+                    continue
+                self._known[run_id] = (process, found.newest_ns)
+                self._gather_all(process, [(log.scope, encode_log(log), 1) for log in found.logs], SERVICE)
+        self._send()
 
 
 _SINKS: dict[str, type[OtlpSink]] = {"traces": OtlpTraceSink, "metrics": OtlpMetricSink, "logs": OtlpLogSink}
