@@ -64,10 +64,10 @@ def server(tmp_path_factory, certificate):
     start_server(directory, *tls, "sql.enabled=true", RL_INSIGHT_TOKEN=TOKEN)
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RL_INSIGHT_")}
     try:
-        record(directory, "ended-1", "ended", SSL_CERT_FILE=trusted)
+        record(directory, "ended-1", "ended")
         with subprocess.Popen(
             [sys.executable, "-c", LIVE],
-            env=variables | {"RL_INSIGHT_DATA_DIR": str(directory), "SSL_CERT_FILE": trusted},
+            env=variables | {"RL_INSIGHT_DATA_DIR": str(directory)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as trainer:

@@ -57,7 +57,7 @@ def stop_server(data_dir: Path) -> None:
     subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
-def record(data_dir: Path, run_id: str, experiment: str = "grpo-7b", **variables: str) -> None:
+def record(data_dir: Path, run_id: str, experiment: str = "grpo-7b") -> None:
     """Record a run through the server that runs on a data directory."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RL_INSIGHT_")}
     done = subprocess.run(
@@ -66,6 +66,6 @@ def record(data_dir: Path, run_id: str, experiment: str = "grpo-7b", **variables
         text=True,
         timeout=60,
         check=False,
-        env=environment | {"RL_INSIGHT_DATA_DIR": str(data_dir)} | variables,
+        env=environment | {"RL_INSIGHT_DATA_DIR": str(data_dir)},
     )
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,8 @@ class ServerState(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int
     url: str
     token: str | None = None
+    tls_cert: str | None = None
+    """Its certificate, which processes of this machine trust."""
 
 
 def data_dir() -> Path:

@@ -35,7 +35,6 @@ class ServerRecord(ServerState, frozen=True, omit_defaults=True, kw_only=True):
     data_dir: str = ""
     otlp_http_url: str | None = None
     otlp_grpc_address: str | None = None
-    tls_cert: str | None = None
     diagnosis_rules: dict[str, Any] = msgspec.field(default_factory=dict)
     """`diagnosis.rules`, so that `rl-insight diagnose` judges as the server does."""
 

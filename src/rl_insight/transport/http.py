@@ -57,7 +57,7 @@ class HttpTransport(Transport):
         process_id: The process whose batches these are.
         token: What the server asks for; None takes the one that a server on this machine left.
         data_dir: The data directory of the server on this machine; by default the one of the environment.
-        ca_file: The certificates to trust in place of the system's.
+        ca_file: The certificate to trust in place of the system's, whatever name it is for.
 
     >>> transport = HttpTransport("http://127.0.0.1:18080", process_id="node7-4711-9f3a2c1d")
     >>> transport.get_status()["waiting_batches"]
@@ -113,8 +113,8 @@ class HttpTransport(Transport):
         self._thread = threading.Thread(target=self._run, name="rl-insight-http", daemon=True)
         self._thread.start()
 
-    def _connect(self, url: str, token: str | None) -> IngestClient:
-        client = IngestClient(url, token=token, timeout_s=self._timeout_s, ca_file=self._ca_file)
+    def _connect(self, url: str, token: str | None, ca_file: str | None = None) -> IngestClient:
+        client = IngestClient(url, token=token, timeout_s=self._timeout_s, ca_file=self._ca_file or ca_file)
         self._compression = choose_compression(self._compression_choice, is_loopback=client.is_loopback)
         self.server_url = url
         self._client = client
@@ -125,7 +125,11 @@ class HttpTransport(Transport):
     def _find_server(self) -> IngestClient | None:
         """Connect to the server that runs on this machine now; None when there is none."""
         found = find_local_server(self._data_dir) if self._is_local else None
-        return None if found is None else self._connect(found.url, self._token or found.token)
+        if found is None:
+            return None
+        # As for commands: of a server on this machine exactly its certificate is trusted, if it can be read.
+        certificate = found.tls_cert if found.tls_cert and os.access(found.tls_cert, os.R_OK) else None
+        return self._connect(found.url, self._token or found.token, certificate)
 
     def send(self, payload: bytes) -> None:
         """Put one batch into the spool and wake the sender."""

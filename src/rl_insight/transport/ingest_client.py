@@ -62,6 +62,8 @@ class IngestClient:
         self._path = path
         self._timeout_s = timeout_s
         self._context = ssl.create_default_context(cafile=ca_file) if self._url.scheme == "https" else None
+        if self._context is not None:
+            self._context.check_hostname = ca_file is None
         content_type = CONTENT_TYPE if path == INGEST_PATH else "application/json"
         self._headers = {"Content-Type": content_type, "Accept": "application/json", **bearer(token)}
         self._guard = threading.Lock()
