@@ -213,7 +213,7 @@ def _explains(cause: Case, symptom: Case) -> bool:
     if cause is symptom or symptom.rule.name not in cause.rule.explains or cause.rule.rank >= symptom.rule.rank:
         return False
     assert cause.finding is not None and symptom.finding is not None  # noqa: S101, PT018  # both are open
-    if cause.rule.shares_culprit and not _same_process(cause.finding.culprit, symptom.finding.culprit):
+    if cause.rule.is_local and _are_apart(cause.finding.culprit, symptom.finding.culprit):
         return False
     one, other = cause.finding, symptom.finding
     if (
@@ -225,8 +225,9 @@ def _explains(cause: Case, symptom: Case) -> bool:
     return other.start_ns >= one.start_ns - _SLACK_NS
 
 
-def _same_process(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    return one.get("process_id") is not None and one.get("process_id") == other.get("process_id")
+def _are_apart(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Return whether two culprits are on different hosts."""
+    return bool(one.get("host") and other.get("host")) and one["host"] != other["host"]
 
 
 def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:

@@ -106,8 +106,8 @@ class Rule(ABC):
     """Its place among causes: lower is nearer to the root."""
     explains: ClassVar[frozenset[str]] = frozenset()
     """Rules whose findings this one makes redundant while both are open."""
-    shares_culprit: ClassVar[bool] = False
-    """It explains only findings about the same process."""
+    is_local: ClassVar[bool] = False
+    """It explains nothing that is said about another host."""
 
     asks_stacks: ClassVar[bool] = False
     """Stacks of the processes are part of its evidence."""

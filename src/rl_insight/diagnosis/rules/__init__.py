@@ -14,6 +14,7 @@ from rl_insight.diagnosis.rules.learning import LEARNING_RULES
 from rl_insight.diagnosis.rules.limits import LIMIT_RULES
 from rl_insight.diagnosis.rules.long_tail import LongTail, WastedSamples
 from rl_insight.diagnosis.rules.machines import MACHINE_RULES
+from rl_insight.diagnosis.rules.network import ColdPrefixCache, SlowNetwork
 from rl_insight.diagnosis.rules.regression import StepRegression
 from rl_insight.diagnosis.rules.rewards import REWARD_RULES
 from rl_insight.diagnosis.rules.shares import (
@@ -34,7 +35,7 @@ RULES: tuple[type[Rule], ...] = (
     Straggler, DataImbalance, ReplicaImbalance, SlowTool, ToolErrors, SlowReward, LongTail, WastedSamples,
     StepRegression, RolloutBound, TrainerBound, SyncOverhead, SerialAsync,
     SlowWeightSync, SlowCheckpoint, SlowValidation, DataStarvation, SwitchOverhead, UnattributedTime,
-    CacheThrash, EngineQueue, *MACHINE_RULES, IdleGpus, TelemetryGap, UserAlert,
+    CacheThrash, EngineQueue, ColdPrefixCache, *MACHINE_RULES, SlowNetwork, IdleGpus, TelemetryGap, UserAlert,
     *LEARNING_RULES, *REWARD_RULES, *LIMIT_RULES, *EVALUATION_RULES,
 )  # fmt: skip
 """Every rule, in the order of the documentation."""

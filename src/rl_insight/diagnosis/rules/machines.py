@@ -57,6 +57,7 @@ class ThrottledGpu(_Machine):
         Parameter("power", 0.98, "Share of the power limit"),
     )
     rank = 8
+    is_local = True
     explains = frozenset({"straggler", "step_regression", "rollout_bound"})
     lacking = NO_GPUS
 
@@ -115,6 +116,7 @@ class OverloadedHost(_Machine):
     remedy = "Run fewer workers on the host, pin them, or move the environment elsewhere."
     parameters = (Parameter("busy", 0.95, "Share of busy cores"), Parameter("window_s", 60, "Window, in seconds"))
     rank = 9
+    is_local = True
     explains = frozenset({"straggler", "step_regression"})
 
     def look(self, model: RunModel) -> list[Signal]:
