@@ -76,12 +76,12 @@ def import_(
         else:
             importer.add(path)
     summary = importer.summary()
+    if not follow and not summary.files and not summary.skipped:
+        raise InsightError(f"nothing was imported: {path} has no files of a known kind.")
     if as_json:
         say_json(summary)
     else:
         _describe(summary)
-    if not follow and not summary.files and not summary.skipped:
-        raise InsightError(f"nothing was imported: {path} has no files of a known kind.")
 
 
 def _follow(importer: Importer, path: Path) -> None:

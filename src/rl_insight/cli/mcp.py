@@ -285,7 +285,7 @@ def _last_step_by_rank(source: RunSource, **what: str | None) -> tuple[int, _Ran
     """Return the last finished step, its values by process, the largest first, and the grid they are from."""
     finished = [step["step"] for step in source.ask("steps", limit=20) if step["end_ns"] is not None]
     if not finished:
-        raise InsightError(f"{source.run_id} has no finished step: open_work(run) shows what is going on.")
+        raise InsightError(f"{source.run_id} has no finished step: open_work(run) shows what has not ended.")
     grid: dict[str, Any] = source.ask("steps/ranks", first=finished[-1], last=finished[-1], **what)
     valued = [(row["values"][-1], row) for row in grid["rows"] if row["values"][-1] is not None]
     return finished[-1], sorted(valued, key=lambda pair: -pair[0]), grid
