@@ -29,7 +29,7 @@ def test_services_name_the_port_for_traces(client, services):
 
 def test_services_name_the_ports_of_a_running_stack(client, services):
     root = services.settings.directory / "stack"
-    root.mkdir()
+    root.mkdir(parents=True)
     states = {"prometheus": "running", "grafana": "restarting"}
     found = [
         ServiceState(name=name, title=name, state=state, url=f"http://127.0.0.1:{port}")

@@ -282,7 +282,8 @@ def test_an_unreadable_list_is_set_aside(tmp_path):
 
 
 def test_a_list_that_cannot_be_written_changes_nothing(tmp_path):
-    book = TargetBook(tmp_path / "absent" / "targets.json")
+    (tmp_path / "file").write_text("in the place of a folder")
+    book = TargetBook(tmp_path / "file" / "targets.json")
     with pytest.raises(OSError):
         book.add(make_targets(["a:1"]))
     assert book.list() == []

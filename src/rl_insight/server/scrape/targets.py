@@ -194,6 +194,7 @@ class TargetBook:
 
     def _save(self, targets: Mapping[str, Target]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_File(targets=list(targets.values()))), indent=2)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(self.path.name + ".partial")
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
