@@ -226,3 +226,18 @@ def test_smoothing_weighs_each_point_less_than_the_next_and_passes_over_nan():
     assert (first, second, fourth) == pytest.approx((4.0, 10 / 1.5, 7 / 1.75))
     assert third != third
     assert line.smoothed(0.0).y[:2] == [4.0, 8.0]
+
+
+def test_flame_is_as_wide_as_the_durations_added_up(store, make):
+    """Twelve sessions at once, each with a tool call of a tenth of it, one after the other: a tenth, not all of it."""
+    maker = make("r", role="rollout")
+    for number in range(10):
+        parent = maker.span("session", start=0, duration=100 * SECOND, lane=f"slot_{number}")
+        maker.span("toolcall", start=number * 10 * SECOND, duration=10 * SECOND, parent_id=parent)
+    store.commit([maker.build()])
+    (role,) = ask(store, queries.flame).roots
+    (session,) = role.children
+    (tool,) = session.children
+    assert (session.wall_ns, tool.wall_ns) == (100 * SECOND, 100 * SECOND)
+    assert tool.total_ns / session.total_ns == 0.1
+    assert role.total_ns == session.total_ns == 1000 * SECOND

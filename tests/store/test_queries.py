@@ -753,6 +753,16 @@ def test_sessions_are_listed_and_sorted(store):
         ids(order="phases; --")
 
 
+def test_sample_of_sessions_is_even_over_the_run(store):
+    sessions = [queries.Session(session_id=f"s{number}", submit_ts=float(number)) for number in range(1000)]
+    _write_sessions(store, sessions)
+    with store.reader() as cursor:
+        found, total = queries.sessions(cursor, order="sample", limit=200)
+    assert (len(found), total) == (200, 1000)
+    by_quarter = [sum(number * 250 <= one.submit_ts < (number + 1) * 250 for one in found) for number in range(4)]
+    assert all(25 <= count <= 80 for count in by_quarter), by_quarter
+
+
 def test_sessions_are_found_by_reward_tokens_version_and_reason(store):
     def session(number, **fields):
         return queries.Session(session_id=f"s{number}", status="accepted", submit_ts=float(number), **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -88,9 +89,11 @@ def test_overview_says_where_the_time_goes_and_who_waits(page, training):
     idle.wait_for(timeout=40_000)
     assert "%" in idle.inner_text()
     page.locator(".tile", has_text="Running step").wait_for()
-    page.get_by_role("button", name="Earlier steps").click()
-    page.wait_for_url("**until=**")
-    page.get_by_role("button", name="latest").click()
+    page.get_by_role("button", name="Earlier step").click()
+    page.wait_for_url("**window=**")
+    page.get_by_text("compared with a usual step").wait_for()
+    page.get_by_role("button", name="Show the whole run").click()
+    page.get_by_text("compared with a usual step").wait_for(state="detached")
 
 
 def test_lanes_move_while_the_run_goes_on(page, training):
@@ -141,7 +144,7 @@ def test_search_finds_spans_and_opens_them(page, training):
     open_timeline(page)
     page.keyboard.press("/")
     page.keyboard.type("sync_weights")
-    page.get_by_text("hits").wait_for()
+    page.get_by_text(re.compile(r"^\d+ spans?$")).wait_for()
     page.keyboard.press("Enter")
     panel = page.locator(".side-panel")
     panel.get_by_role("heading", name="sync_weights").wait_for()
@@ -238,9 +241,10 @@ def test_hostile_names_are_shown_as_text(page, server):
     page.get_by_text(HOSTILE).first.wait_for()
     open_timeline(page, "&run=hostile")
     for name in (HOSTILE, EMOJI, LONG[:200]):
-        page.get_by_role("searchbox").fill(name)
-        page.get_by_text("hits").wait_for()
-        page.get_by_role("searchbox").press("Enter")
+        search = page.get_by_role("searchbox", name="Search spans")
+        search.fill(f'"{name}"')
+        page.get_by_text(re.compile(r"\d+ spans?$")).wait_for()
+        search.press("Shift+Enter")
         wait_for(
             page, "name => document.querySelector('.side-panel h2')?.textContent.startsWith(name.slice(0, 190))", name
         )

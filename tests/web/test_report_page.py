@@ -167,7 +167,7 @@ def test_the_timeline_zooms_and_finds_spans(open_report, report, wait_until):
     wait_until(lambda: width(page) >= before * 0.99)
     search = page.get_by_role("searchbox", name="Search spans")
     search.fill("update")
-    page.get_by_text("6 hits").wait_for()
+    page.get_by_text("6 spans").wait_for()
     search.press("Enter")
     panel = page.get_by_role("complementary", name="Span")
     panel.get_by_text("Parents (1)").wait_for()
@@ -182,7 +182,7 @@ def test_the_address_keeps_what_is_on_show(open_report, report):
     address = page.url
     page.goto("about:blank")
     page.goto(address)
-    page.get_by_text("6 hits").wait_for()
+    page.get_by_text("6 spans").wait_for()
 
 
 def test_a_range_of_the_timeline_is_summed_up(open_report, report):
@@ -224,10 +224,11 @@ def test_hotspots_show_figures_a_flame_and_latencies(open_report, report):
     assert re.search(r"12\.0 s.*2\.00 s", row.inner_text(), re.DOTALL)
     page.get_by_role("radio", name="Flame").click()
     page.get_by_role("button", name=re.compile("^train_step: ")).wait_for()
-    page.get_by_role("radio", name="Latency").click()
+    page.get_by_role("radio", name="Over time").click()
     page.get_by_role("combobox", name="Name").select_option("generate")
-    page.get_by_label("Durations of generate").locator("canvas").wait_for()
-    page.get_by_text("All 6 spans of the scope.").wait_for()
+    page.get_by_label("Durations of generate by step").locator("canvas").wait_for()
+    page.get_by_role("radio", name="Time", exact=True).click()
+    page.get_by_text("All 6 spans.").wait_for()
 
 
 def test_metrics_and_hardware_are_drawn(open_report, report):
@@ -295,7 +296,7 @@ def test_a_hundred_thousand_spans_can_be_moved_and_zoomed(open_report, written, 
     # Close enough that every span stands alone.
     page.wait_for_function(f"() => {counts}.length > 10 && {counts}.every(count => count === 1)")
     page.get_by_role("searchbox", name="Search spans").fill("toolcall")
-    page.get_by_text("the newest 1,000 hits").wait_for()
+    page.get_by_text("the newest 1,000 spans").wait_for()
 
 
 def test_a_run_without_anything_has_a_report(open_report, written, tmp_path):

@@ -7,6 +7,7 @@ import { Navigation } from "./components/Navigation";
 import { Snippet } from "./components/Snippet";
 import { TopBar } from "./components/TopBar";
 import { LiveProvider } from "./LiveProvider";
+import { MarksContext, useLoadedMarks } from "./marks";
 import { usePageKeys } from "./usePageKeys";
 import { runToShow } from "./runToShow";
 import { useUrlState } from "./url";
@@ -43,6 +44,7 @@ function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
   useEffect(() => {
     if (chosenRun === "" && run !== undefined) onKeep(run);
   }, [chosenRun, run, onKeep]);
+  const marks = useLoadedMarks(run);
   usePageKeys(VIEWS, setIsHelpOpen);
 
   useEffect(() => {
@@ -50,38 +52,40 @@ function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
   }, [view, info, run]);
 
   return (
-    <div className="app">
-      <a className="skip" href="#main">
-        Skip to content
-      </a>
-      <Navigation current={view?.name ?? ""} />
-      <TopBar
-        runs={runs.data ?? []}
-        run={run}
-        newer={newer}
-        isLatest={chosenRun === ""}
-        onLatest={() => onKeep("")}
-        onHelp={() => setIsHelpOpen(true)}
-      />
-      <main id="main" tabIndex={-1}>
-        {view !== undefined && run !== undefined ? (
-          <ErrorBoundary key={`${view.name} ${run}`}>
-            <Suspense
-              fallback={
-                <div className="loading" role="status">
-                  Loading…
-                </div>
-              }
-            >
-              <view.component run={run} key={run} />
-            </Suspense>
-          </ErrorBoundary>
-        ) : (
-          <NoRuns error={runs.error} isLoading={runs.isLoading} />
-        )}
-      </main>
-      {isHelpOpen && <Help onClose={() => setIsHelpOpen(false)} />}
-    </div>
+    <MarksContext value={marks}>
+      <div className="app">
+        <a className="skip" href="#main">
+          Skip to content
+        </a>
+        <Navigation current={view?.name ?? ""} />
+        <TopBar
+          runs={runs.data ?? []}
+          run={run}
+          newer={newer}
+          isLatest={chosenRun === ""}
+          onLatest={() => onKeep("")}
+          onHelp={() => setIsHelpOpen(true)}
+        />
+        <main id="main" tabIndex={-1}>
+          {view !== undefined && run !== undefined ? (
+            <ErrorBoundary key={`${view.name} ${run}`}>
+              <Suspense
+                fallback={
+                  <div className="loading" role="status">
+                    Loading…
+                  </div>
+                }
+              >
+                <view.component run={run} key={run} />
+              </Suspense>
+            </ErrorBoundary>
+          ) : (
+            <NoRuns error={runs.error} isLoading={runs.isLoading} />
+          )}
+        </main>
+        {isHelpOpen && <Help onClose={() => setIsHelpOpen(false)} />}
+      </div>
+    </MarksContext>
   );
 }
 

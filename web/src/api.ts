@@ -12,6 +12,7 @@ export type Line = Schemas["Line"];
 export type Lane = Schemas["Lane"];
 export type LogLine = Schemas["LogLine"];
 export type LossCount = Schemas["LossCount"];
+export type Mark = Schemas["Mark"];
 export type Metric = Schemas["Metric"];
 export type OpenWork = Schemas["OpenWork"];
 export type ProcessHealth = Schemas["ProcessHealth"];
@@ -21,12 +22,15 @@ export type Session = Schemas["Session"];
 export type SessionInFlight = Schemas["SessionInFlight"];
 export type SessionPage = Schemas["SessionPage"];
 export type Span = Schemas["Span"];
+export type SpanSeries = Schemas["SpanSeries"];
 export type SpanDetail = Schemas["SpanDetail"];
 export type SqlResult = Schemas["SqlResult"];
 export type StateUsage = Schemas["StateUsage"];
 export type Step = Schemas["Step"];
+export type StepComparison = Schemas["StepComparison"];
 export type StepEnergy = Schemas["StepEnergy"];
 export type StepMetric = Schemas["StepMetric"];
+export type RankGrid = Schemas["RankGrid"];
 export type RoleIdle = Schemas["RoleIdle"];
 export type Breakdown = Schemas["Breakdown"];
 export type Timeline = Schemas["Timeline"];
@@ -167,6 +171,7 @@ export const api = {
   timeline: asking("timeline"),
   span: asking("span"),
   spans: asking("spans"),
+  spanSeries: asking("spans/series"),
   openWork: asking("open/work"),
   openSpans: asking("open/spans"),
   hotspots: asking("hotspots"),
@@ -174,6 +179,9 @@ export const api = {
   steps: asking("steps"),
   stepBreakdown: asking("steps/breakdown"),
   stepIdle: asking("steps/idle"),
+  stepComparison: asking("steps/compare"),
+  stepRanks: asking("steps/ranks"),
+  criticalPath: asking("steps/critical_path"),
   stepMetrics: asking("steps/metrics"),
   metrics: asking("metrics"),
   labelValues: asking("metrics/labels"),
@@ -182,12 +190,22 @@ export const api = {
   metricHeatMap: asking("metrics/heatmap"),
   logs: asking("logs"),
   events: asking("events"),
+  marks: asking("marks"),
+  stacks: asking("stacks"),
   sessions: asking("sessions"),
   sessionsInFlight: asking("sessions/in_flight"),
   usageByState: asking("hardware/by_state"),
   findings: asking("findings"),
+  mutedRules: asking("findings/mute"),
+  annotate: (run: string, timeNs: bigint, text: string) => post("annotations", { run, time_ns: timeNs, text }),
+  muteRule: (run: string, rule: string, muted: boolean) => post("findings/mute", { run, rule, muted }),
+  askForStacks: (run: string) => post("stacks", { run }),
   deleteRun: (run: string) => ask<{ deleted: string }>(`/api/v1/runs?${queryString({ run })}`, { method: "DELETE" }),
 };
+
+function post(route: string, parameters: Parameters): Promise<unknown> {
+  return ask(`/api/v1/${route}?${queryString(parameters)}`, { method: "POST" });
+}
 
 /** Loads a trace, which is too large to be taken apart here. */
 export async function loadTrace(query: TraceQuery): Promise<Blob> {

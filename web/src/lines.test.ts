@@ -10,7 +10,7 @@ describe("align", () => {
     expect(found.x).toEqual([1, 2, 3]);
     expect(found.lines.map((line) => line.values)).toEqual([
       [10, 20, null],
-      [null, null, 30],
+      [null, NaN, 30],
     ]);
   });
   it("names lines by what tells them apart", () => {

@@ -23,8 +23,7 @@ export function align(lines: readonly Line[], name = ""): AlignedLines {
     lines: lines.map((line) => {
       const values: (number | null)[] = new Array<number | null>(x.length).fill(null);
       line.x.forEach((at, index) => {
-        const value = lineValue(line.y[index]);
-        values[place.get(at)!] = value !== null && Number.isFinite(value) ? value : null;
+        values[place.get(at)!] = lineValue(line.y[index]);
       });
       return { label: labelText(line.labels, shown) || name, labels: line.labels, values };
     }),
@@ -75,4 +74,11 @@ export function toCsv(
 export function csvCell(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** The x values at which some value is NaN or infinite. */
+export function wrongPlaces(x: readonly number[], columns: readonly (readonly (number | null)[])[]): number[] {
+  return x.filter((_, index) =>
+    columns.some((values) => typeof values[index] === "number" && !Number.isFinite(values[index])),
+  );
 }

@@ -6,8 +6,8 @@ export type UrlValue = string | number | boolean | readonly string[];
 /** `push` makes an entry in the browser's history; `replace` does not, for what changes often (zoom, search text). */
 export type UrlMode = "push" | "replace";
 
-/** What stays when the view changes. */
-const SHARED_KEYS = ["run"];
+/** What stays when the view changes; the window is of one run. */
+const SHARED_KEYS = ["run", "window"];
 
 const listeners = new Set<() => void>();
 
@@ -117,7 +117,8 @@ export type LinkState = Record<string, string | number | boolean | null | undefi
 export function linkTo(view: string, state: LinkState = {}, search: string = currentSearch()): string {
   const old = new URLSearchParams(search);
   const query = new URLSearchParams({ view });
-  for (const key of SHARED_KEYS) {
+  const isSameRun = state["run"] === undefined || state["run"] === old.get("run");
+  for (const key of isSameRun ? SHARED_KEYS : []) {
     const kept = old.get(key);
     if (kept !== null) query.set(key, kept);
   }

@@ -1,12 +1,16 @@
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import type { Mark } from "../api";
+import { wrongPlaces } from "../lines";
+import { markText, useMarks } from "../marks";
 import { token, useTheme } from "../theme";
 import { type Formatter, formatClock, formatCount, formatNumber } from "../units";
+import { type Overlay, drawOverlay, marksNear } from "./chartOverlay";
 
 export interface ChartSeries {
   label: string;
-  /** As many as there are x values; null leaves a gap. */
+  /** As many as there are x values; null leaves a gap, NaN and infinities are marked. */
   values: readonly (number | null)[];
   colour: string;
   isDashed?: boolean;
@@ -40,6 +44,8 @@ interface Props {
   hidden?: ReadonlySet<string> | undefined;
   /** Makes the legend a row of switches: told the label that was clicked. */
   onToggle?: ((label: string) => void) | undefined;
+  /** The part of x to set apart: the window that all views share. */
+  band?: readonly [number, number] | null | undefined;
   /** False: the values stand elsewhere, and here only under the pointer (default true). */
   hasLegend?: boolean;
 }
@@ -66,6 +72,19 @@ export function Chart(props: Props) {
   const callbacks = useRef(props);
   callbacks.current = props;
   const data = useMemo(() => plotData(x, series, kind), [x, series, kind]);
+  const marks = useMarks();
+  const wrong = useMemo(
+    () =>
+      wrongPlaces(
+        x,
+        series.map((one) => one.values),
+      ),
+    [x, series],
+  );
+  const overlay: Overlay = { xKind, marks, band: props.band ?? null, wrong };
+  const latestOverlay = useRef(overlay);
+  latestOverlay.current = overlay;
+  const [near, setNear] = useState<readonly Mark[]>([]);
   const latestData = useRef(data);
   latestData.current = data;
   // What needs a new plot; new values alone do not.
@@ -84,7 +103,11 @@ export function Chart(props: Props) {
   useEffect(() => {
     const element = box.current;
     if (element === null) return undefined;
-    const plot = new uPlot(options(callbacks, element.clientWidth, setHovered), latestData.current, element);
+    const plot = new uPlot(
+      options(callbacks, latestOverlay, element.clientWidth, setHovered, setNear),
+      latestData.current,
+      element,
+    );
     chart.current = plot;
     const observer = new ResizeObserver(() =>
       plot.setSize({ width: element.clientWidth, height: callbacks.current.height ?? 160 }),
@@ -98,12 +121,16 @@ export function Chart(props: Props) {
   }, [shape]);
 
   useEffect(() => chart.current?.setData(data), [data]);
+  useEffect(() => {
+    // Without data there are no axes to draw yet.
+    if (x.length > 0) chart.current?.redraw(false);
+  }, [marks, wrong, props.band?.[0], props.band?.[1]]);
 
   const index = hovered !== null && hovered < x.length ? hovered : null;
   return (
     <figure className="chart" aria-label={label}>
       <div ref={box} style={{ height }} />
-      {(hasLegend || index !== null) && (
+      {(hasLegend || index !== null || near.length > 0) && (
         <figcaption className={hasLegend ? "legend" : "legend is-floating"}>
           {series.map((one) => (
             <LegendEntry
@@ -117,11 +144,14 @@ export function Chart(props: Props) {
           ))}
           {index !== null && (
             <span className="muted">
-              {xKind === "step"
-                ? `step ${formatCount(x[index])}`
-                : new Date((x[index] ?? 0) * 1000).toLocaleTimeString()}
+              {xKind === "step" ? `step ${formatCount(x[index])}` : formatClock((x[index] ?? 0) * 1e9)}
             </span>
           )}
+          {near.slice(0, 3).map((mark) => (
+            <strong key={`${mark.time_ns} ${mark.name}`} className="mark-text">
+              {markText(mark)}
+            </strong>
+          ))}
         </figcaption>
       )}
     </figure>
@@ -161,16 +191,17 @@ function LegendEntry({
 }
 
 function legendValue(series: ChartSeries, index: number | null, format: Formatter): string {
-  if (index !== null) return format(series.values[index]);
+  const written = (value: number | null | undefined) => (Number.isNaN(value) ? "NaN" : format(value));
+  if (index !== null) return written(series.values[index]);
   for (let last = series.values.length - 1; last >= 0; last -= 1) {
     const value = series.values[last];
-    if (value !== null && value !== undefined) return format(value);
+    if (value !== null && value !== undefined) return written(value);
   }
   return "–";
 }
 
 function plotData(x: readonly number[], series: readonly ChartSeries[], kind: Props["kind"]): uPlot.AlignedData {
-  const columns = series.map((one) => [...one.values] as (number | null)[]);
+  const columns = series.map((one) => one.values.map((value) => (Number.isFinite(value) ? value : null)));
   if (kind === "stacked") {
     // Drawn from the back: the first column is the sum of all, the last is at the bottom.
     for (let index = columns.length - 2; index >= 0; index -= 1) {
@@ -184,9 +215,12 @@ function plotData(x: readonly number[], series: readonly ChartSeries[], kind: Pr
 
 function options(
   callbacks: { current: Props },
+  overlay: { current: Overlay },
   width: number,
   setHovered: (index: number | null) => void,
+  setNear: (update: (old: readonly Mark[]) => readonly Mark[]) => void,
 ): uPlot.Options {
+  let selectedAt = -Infinity;
   const {
     series,
     kind = "line",
@@ -254,10 +288,19 @@ function options(
       })),
     ],
     hooks: {
-      setCursor: [(plot) => setHovered(plot.cursor.idx ?? null)],
+      draw: [(plot) => drawOverlay(plot, overlay.current)],
+      setCursor: [
+        (plot) => {
+          setHovered(plot.cursor.idx ?? null);
+          const left = plot.cursor.left ?? -1;
+          const near = left < 0 ? [] : marksNear(plot, overlay.current, left);
+          setNear((old) => (old.length === 0 && near.length === 0 ? old : near));
+        },
+      ],
       setSelect: [
         (plot) => {
           if (plot.select.width < 4) return;
+          selectedAt = performance.now();
           callbacks.current.onSelect?.(
             plot.posToVal(plot.select.left, "x"),
             plot.posToVal(plot.select.left + plot.select.width, "x"),
@@ -267,9 +310,12 @@ function options(
       ],
       ready: [
         (plot) =>
-          plot.over.addEventListener("click", () => {
-            const found = plot.cursor.idx;
-            const x = found === null || found === undefined ? undefined : plot.data[0][found];
+          plot.over.addEventListener("click", (event) => {
+            // The end of a drag is no click.
+            if (performance.now() - selectedAt < 200) return;
+            // The cursor follows the pointer a frame later.
+            const left = event.clientX - plot.over.getBoundingClientRect().left;
+            const x = plot.data[0][plot.posToIdx(left)];
             if (x !== undefined) callbacks.current.onPick?.(x);
           }),
       ],

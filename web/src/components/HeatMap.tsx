@@ -1,6 +1,8 @@
-import { type KeyboardEvent, type PointerEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, type MouseEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { token, useTheme } from "../theme";
 import { type Cell, type HeatMapData, type Layout, cellAt, cellBox, drawHeatMap, heatColour } from "./heatMapDrawing";
+import { markToken, useMarks } from "../marks";
+import { placeOf } from "./chartOverlay";
 import { Tooltip } from "./Tooltip";
 
 interface Props {
@@ -8,6 +10,7 @@ interface Props {
   label: string;
   format: (value: number) => string;
   formatX: (x: number) => string;
+  xKind?: "time" | "step";
   /** The values at the ends of the colours; by default those of the data. */
   range?: readonly [number, number] | undefined;
   isLogarithmic?: boolean;
@@ -25,6 +28,7 @@ export function HeatMap({
   label,
   format,
   formatX,
+  xKind = "time",
   range,
   isLogarithmic = false,
   height,
@@ -37,6 +41,7 @@ export function HeatMap({
   const [chosen, setMarked] = useState<Cell | null>(null);
   // New data may have fewer rows or columns.
   const marked = chosen !== null && chosen.row < data.rows.length && chosen.column < data.x.length ? chosen : null;
+  const marks = useMarks();
   const ends = useMemo(() => range ?? endsOf(data), [range, data]);
   const layout: Layout = { width, height, left, bottom: BOTTOM };
 
@@ -61,15 +66,19 @@ export function HeatMap({
       isLogarithmic,
       formatX,
       marked,
+      marks: marks.flatMap((mark) => {
+        const x = placeOf(mark, xKind);
+        return x === null ? [] : [{ x: xKind === "step" ? x + 0.5 : x, colour: token(markToken(mark)) }];
+      }),
       text: token("--text"),
       mutedText: token("--text-muted"),
       font: token("--font"),
     });
   });
 
-  const onMove = (event: PointerEvent<HTMLCanvasElement>) => {
+  const cellUnder = (event: MouseEvent<HTMLCanvasElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
-    setMarked(cellAt(data, layout, event.clientX - box.left, event.clientY - box.top));
+    return cellAt(data, layout, event.clientX - box.left, event.clientY - box.top);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
@@ -90,11 +99,14 @@ export function HeatMap({
         role="img"
         aria-label={label}
         tabIndex={0}
-        onPointerMove={onMove}
+        onPointerMove={(event) => setMarked(cellUnder(event))}
         onPointerLeave={() => setMarked(null)}
         onBlur={() => setMarked(null)}
         onKeyDown={onKeyDown}
-        onClick={() => marked !== null && onPick?.(marked)}
+        onClick={(event) => {
+          const cell = cellUnder(event);
+          if (cell !== null) onPick?.(cell);
+        }}
       />
       <figcaption className="heat-scale">
         <span>{format(ends[0])}</span>
@@ -104,7 +116,7 @@ export function HeatMap({
           }}
         />
         <span>{format(ends[1])}</span>
-        <span className="muted">nothing recorded: no colour</span>
+        <span className="muted">nothing recorded: no color</span>
       </figcaption>
       {marked !== null && (
         <CellTooltip canvas={canvas.current} box={cellBox(data, layout, marked)}>

@@ -2,6 +2,8 @@ import { useMemo } from "react";
 import { type OpenWork, api } from "../api";
 import { colourOfName } from "../colours";
 import { formatCount, formatSeconds } from "../units";
+import { usualText } from "../overview/OpenWorkPanel";
+import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useQuery } from "../useQuery";
 import { timelineSpan } from "../views/links";
 import { type Column, Table } from "./Table";
@@ -46,7 +48,10 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
       render: (work) => (
         <ViewLink
           view="timeline"
-          state={timelineSpan(work.oldest_span_id, work.oldest_ns, work.oldest_ns + work.oldest_age_s * 1e9)}
+          state={{
+            ...timelineSpan(work.oldest_span_id, work.oldest_ns, work.oldest_ns + work.oldest_age_s * 1e9),
+            lane: work.lane_id,
+          }}
           title="Show the oldest in the timeline"
         >
           <i className="swatch" style={{ background: colourOfName(work.name) }} /> {work.name}
@@ -67,7 +72,20 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
       align: "right",
       width: "92px",
       value: (work) => work.oldest_age_s,
-      render: (work) => formatSeconds(work.oldest_age_s),
+      render: (work) => (
+        <span className={AGE_CLASSES[toneOfWork(work.oldest_age_s, work.long_s)]} title={usualText(work)}>
+          {formatSeconds(work.oldest_age_s)}
+        </span>
+      ),
+    },
+    {
+      key: "usual",
+      title: "Usually",
+      hint: "The median of those that have finished",
+      align: "right",
+      width: "78px",
+      value: (work) => work.usual_s,
+      render: (work) => <span className="muted">{formatSeconds(work.usual_s)}</span>,
     },
     {
       key: "where",

@@ -7,13 +7,23 @@ interface Props {
   placeholder?: string;
   label?: string;
   onEnter?: (isBackwards: boolean) => void;
+  /** False: `/` does not jump here, as another field of the view has that key (default true). */
+  hasKey?: boolean;
   ref?: Ref<HTMLInputElement>;
 }
 
 const REST_MS = 200;
 
 /** A search field: `/` jumps into it, Escape empties and leaves it; changes are told after a short rest. */
-export function SearchBox({ value, onChange, placeholder = "Search", label = "Search", onEnter, ref }: Props) {
+export function SearchBox({
+  value,
+  onChange,
+  placeholder = "Search",
+  label = "Search",
+  onEnter,
+  hasKey = true,
+  ref,
+}: Props) {
   const [text, setText] = useState(value);
   const input = useRef<HTMLInputElement>(null);
   const tell = useRef(onChange);
@@ -39,6 +49,7 @@ export function SearchBox({ value, onChange, placeholder = "Search", label = "Se
   }, [text]);
 
   useEffect(() => {
+    if (!hasKey) return undefined;
     const onKey = (event: globalThis.KeyboardEvent) => {
       if (event.key !== "/" || isTyping(event.target)) return;
       event.preventDefault();
@@ -47,7 +58,7 @@ export function SearchBox({ value, onChange, placeholder = "Search", label = "Se
     };
     window.addEventListener("keydown", onKey);
     return () => window.removeEventListener("keydown", onKey);
-  }, []);
+  }, [hasKey]);
 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter") onEnter?.(event.shiftKey);
@@ -62,7 +73,7 @@ export function SearchBox({ value, onChange, placeholder = "Search", label = "Se
       className="search"
       type="search"
       aria-label={label}
-      placeholder={`${placeholder}  ( / )`}
+      placeholder={hasKey ? `${placeholder}  ( / )` : placeholder}
       value={text}
       spellCheck={false}
       onChange={(event) => setText(event.target.value)}

@@ -5,6 +5,7 @@ import { useTheme } from "../theme";
 import { formatAgo, formatCount, formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useWindow, windowTitle } from "../window";
 
 interface Props {
   runs: readonly RunInfo[];
@@ -29,6 +30,7 @@ export function TopBar({ runs, run, newer, isLatest, onLatest, onHelp }: Props) 
         </button>
       )}
       {run !== undefined && <RunLine run={run} />}
+      {run !== undefined && <WindowChip run={run} />}
       <div className="top-bar-end">
         <LiveBadge />
         <ThemeAndHelp onHelp={onHelp} />
@@ -66,10 +68,12 @@ export function ThemeAndHelp({ onHelp }: { onHelp: () => void }) {
 
 function RunPicker({ runs, run, isLatest, onLatest }: Omit<Props, "onHelp" | "newer">) {
   const [, setRun] = useUrlState("run", "");
+  const [, setWindow] = useUrlState("window", "");
   const isListed = runs.some((one) => one.run_id === run);
   const choose = (chosen: string) => {
     if (chosen === "") onLatest();
     setRun(chosen, "push");
+    setWindow("");
   };
   return (
     <label className="field run-picker">
@@ -107,6 +111,23 @@ export function RunLine({ run }: { run: string }) {
       </span>
       <span className="muted">{facts.filter((fact) => fact !== null).join(" · ")}</span>
     </div>
+  );
+}
+
+/** What all views look at, while that is not the whole run. */
+export function WindowChip({ run }: { run: string }) {
+  const { window, setWindow } = useWindow(run);
+  if (window === null) return null;
+  return (
+    <button
+      type="button"
+      className="chip window-chip"
+      onClick={() => setWindow(null)}
+      title="All views show this part of the run. Click to show the whole run again."
+      aria-label={`Window: ${windowTitle(window)}. Show the whole run`}
+    >
+      {windowTitle(window)} ×
+    </button>
   );
 }
 

@@ -93,6 +93,8 @@ export interface Style {
   isLogarithmic: boolean;
   formatX: (x: number) => string;
   marked: Cell | null;
+  /** Moments to mark on the axis. */
+  marks: readonly { x: number; colour: string }[];
 }
 
 /** A value's place in the range, from 0 to 1. */
@@ -123,6 +125,7 @@ export function drawHeatMap(context: CanvasRenderingContext2D, data: HeatMapData
   context.textBaseline = "middle";
   drawRowLabels(context, data, layout);
   drawTicks(context, data, layout, style.formatX);
+  drawMarks(context, data, layout, style.marks);
   if (style.marked !== null) {
     const box = cellBox(data, layout, style.marked);
     context.strokeStyle = style.text;
@@ -156,5 +159,20 @@ function drawTicks(
       layout.left + share * (layout.width - layout.left),
       layout.height - layout.bottom / 2,
     );
+  }
+}
+
+function drawMarks(context: CanvasRenderingContext2D, data: HeatMapData, layout: Layout, marks: Style["marks"]): void {
+  const [from, to] = extent(data);
+  const bottom = layout.height - layout.bottom;
+  for (const { x, colour } of marks) {
+    if (x < from || x > to) continue;
+    const at = layout.left + ((x - from) / (to - from || 1)) * (layout.width - layout.left);
+    context.fillStyle = colour;
+    context.beginPath();
+    context.moveTo(at - 4, bottom + 7);
+    context.lineTo(at + 4, bottom + 7);
+    context.lineTo(at, bottom);
+    context.fill();
   }
 }

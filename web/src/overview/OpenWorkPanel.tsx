@@ -3,6 +3,7 @@ import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfName } from "../colours";
 import { formatCount, formatSeconds, shorten } from "../units";
+import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useQuery } from "../useQuery";
 
 /** What is running now, and for how long the oldest of each kind. */
@@ -26,17 +27,29 @@ export function OpenWorkPanel({ run }: { run: string }) {
             style={{ width: `${(100 * row.oldest_age_s) / oldest}%`, background: colourOfName(row.name) }}
           />
           <span>
-            <ViewLink view="timeline" state={{ span: row.oldest_span_id }} title="Show the oldest on the timeline">
+            <ViewLink
+              view="timeline"
+              state={{ span: row.oldest_span_id, lane: row.lane_id }}
+              title="Show the oldest on the timeline"
+            >
               {shorten(row.name, 40)}
             </ViewLink>{" "}
             <span className="muted">{where(row)}</span>
           </span>
           <span className="muted">{formatCount(row.count)} open</span>
-          <b>{formatSeconds(row.oldest_age_s)}</b>
+          <b className={AGE_CLASSES[toneOfWork(row.oldest_age_s, row.long_s)]} title={usualText(row)}>
+            {formatSeconds(row.oldest_age_s)}
+          </b>
         </div>
       ))}
     </Panel>
   );
+}
+
+/** How long such work usually takes. */
+export function usualText(row: Pick<OpenWork, "usual_s" | "long_s">): string {
+  if (row.usual_s === null) return "None of these has finished yet.";
+  return `Usually ${formatSeconds(row.usual_s)}; 99 % take at most ${formatSeconds(row.long_s)}.`;
 }
 
 function where(row: OpenWork): string {

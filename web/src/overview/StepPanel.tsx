@@ -7,25 +7,26 @@ import { Panel } from "../components/Panel";
 import { Choice } from "../components/Select";
 import { colourOfName } from "../colours";
 import { formatSeconds, formatShare, shorten } from "../units";
-import { linkTo, navigate, useUrlState } from "../url";
+import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
-import { type Inside, barsOf, insideOf, stepSeconds } from "./stepTimes";
+import { type Inside, barsOf, insideOf, stepSeconds, wholeSteps } from "./stepTimes";
 
 interface Props {
   run: string;
   steps: readonly Step[];
-  /** The last step on show; -1 for the latest. */
-  until: number;
-  onUntil: (step: number) => void;
+  /** The window that all views share, on the axis of steps; null for none. */
+  band: readonly [number, number] | null;
+  /** Told the steps that were chosen. */
+  onSteps: (first: number, last: number) => void;
 }
 
 /** The time of each finished step by phase, on an average lane of a role, and what ran inside the phases. */
-export function StepPanel({ run, steps, until, onUntil }: Props) {
+export function StepPanel({ run, steps, band, onSteps }: Props) {
   const [role, setRole] = useUrlState("role", "");
   const first = steps[0]?.step;
   const last = steps.at(-1)?.step;
   const { data, isLoading } = useQuery(
-    `breakdown ${run} ${role} ${until < 0 ? "latest" : `${first} ${last}`}`,
+    `breakdown ${run} ${role} ${band === null ? "latest" : `${first} ${last}`}`,
     (signal) => api.stepBreakdown({ run, first: first!, last: last!, role: role === "" ? undefined : role }, signal),
     { enabled: first !== undefined && last !== undefined, everyMs: 2000 },
   );
@@ -53,7 +54,7 @@ export function StepPanel({ run, steps, until, onUntil }: Props) {
       }
       actions={
         <>
-          <StepRange steps={steps} until={until} onUntil={onUntil} />
+          <StepRange steps={steps} band={band} onSteps={onSteps} />
           {roles.length > 1 && (
             <Choice
               label="Role"
@@ -76,14 +77,16 @@ export function StepPanel({ run, steps, until, onUntil }: Props) {
             format={formatSeconds}
             height={210}
             syncKey="steps"
-            onPick={(step) => showStep(steps, step)}
+            band={band}
+            onSelect={(from, to) => onSteps(...wholeSteps(from, to))}
+            onPick={(step) => onSteps(step, step)}
           />
           {inside.slice(0, 3).map((one) => (
             <InsideLine key={one.name} inside={one} />
           ))}
         </>
       ) : seconds.length > 0 && !isLoading ? (
-        <StepTimes seconds={seconds} onPick={(step) => showStep(steps, step)} />
+        <StepTimes seconds={seconds} onPick={(step) => onSteps(step, step)} />
       ) : (
         <EmptyState
           title={isLoading && first !== undefined ? "Loading…" : "No finished step yet"}
@@ -137,39 +140,21 @@ function InsideLine({ inside }: { inside: Inside }) {
   );
 }
 
-/** Moves the steps on show: to earlier ones, to one that is typed, and back to the latest. */
-function StepRange({ steps, until, onUntil }: Pick<Props, "steps" | "until" | "onUntil">) {
-  const first = steps[0]?.step;
+/** Goes to one step, the one before or after it, or to a step that is typed. */
+function StepRange({ steps, band, onSteps }: Pick<Props, "steps" | "band" | "onSteps">) {
   const last = steps.at(-1)?.step;
-  if (first === undefined || last === undefined) return null;
+  if (last === undefined) return null;
+  const shown = band === null ? last : Math.floor(band[1]);
+  const go = (step: number) => onSteps(Math.max(0, step), Math.max(0, step));
   return (
     <span className="toolbar">
-      <button
-        type="button"
-        className="icon-button"
-        onClick={() => onUntil(first)}
-        disabled={steps.length < 2}
-        aria-label="Earlier steps"
-        title="Earlier steps"
-      >
+      <button type="button" className="icon-button" onClick={() => go(shown - 1)} aria-label="Earlier step">
         ‹
       </button>
-      <NumberField label="Last step on show" value={until < 0 ? last : until} onChange={onUntil} />
-      <button
-        type="button"
-        className="chip"
-        aria-pressed={until < 0}
-        onClick={() => onUntil(-1)}
-        title="Show the latest steps, as they come"
-      >
-        latest
+      <NumberField label="Step to look at" value={shown} onChange={go} />
+      <button type="button" className="icon-button" onClick={() => go(shown + 1)} aria-label="Later step">
+        ›
       </button>
     </span>
   );
-}
-
-function showStep(steps: readonly Step[], step: number): void {
-  const found = steps.find((one) => one.step === step);
-  if (found === undefined || found.end_ns === null) return;
-  navigate(linkTo("timeline", { from: found.start_ns / 1e9, to: found.end_ns / 1e9 }));
 }

@@ -3,20 +3,21 @@ import { useLive } from "../live";
 import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { ViewLink } from "../components/ViewLink";
 import { nowMs, reportFacts } from "../reportFacts";
+import { type Tone, toneOfAge } from "../tones";
 import { useQuery } from "../useQuery";
 import { median, slowdown, stepSeconds } from "./stepTimes";
 
 interface Props {
   run: string;
   steps: readonly Step[];
-  values: ReadonlyMap<string, { y: readonly number[] }>;
+  values: ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>;
+  /** The step whose values to show; undefined for the latest. */
+  at: number | undefined;
   chosen: Readonly<Record<"reward" | "throughput" | "staleness", string | undefined>>;
 }
 
-type Tone = "good" | "warning" | "bad" | "plain";
-
 /** The run in one row of figures. */
-export function Tiles({ run, steps, values, chosen }: Props) {
+export function Tiles({ run, steps, values, chosen, at }: Props) {
   const processes = useQuery(`processes ${run}`, (signal) => api.processes({ run }, signal), { everyMs: 2000 });
   const seconds = stepSeconds(steps).map((one) => one.seconds);
   const change = slowdown(seconds);
@@ -39,12 +40,16 @@ export function Tiles({ run, steps, values, chosen }: Props) {
       <RunningTile steps={steps} seconds={seconds} />
       {(["reward", "throughput", "staleness"] as const).map((wish) => {
         const name = chosen[wish];
-        return name === undefined ? null : (
+        if (name === undefined) return null;
+        const { x, y } = values.get(name) ?? { x: [], y: [] };
+        const value = y[(at === undefined ? x.length : x.filter((step) => step <= at).length) - 1];
+        const format = metricFormatter(name);
+        return (
           <Tile
             key={wish}
             title={shorten(name, 28)}
-            value={metricFormatter(name)(values.get(name)?.y.at(-1))}
-            detail={versus(values.get(name)?.y ?? [], metricFormatter(name))}
+            value={Number.isNaN(value) ? "NaN" : format(value)}
+            detail={at === undefined ? versus(y, format) : `at step ${formatCount(at)}`}
           />
         );
       })}
@@ -58,16 +63,6 @@ export function Tiles({ run, steps, values, chosen }: Props) {
       <TelemetryTile processes={processes.data ?? []} />
     </div>
   );
-}
-
-/** A step may take this many times its usual time, and at least so many seconds, before its tile says so. */
-const LONG = { times: 3, seconds: 30 };
-const STALLED = { times: 10, seconds: 120 };
-
-/** How a running step's age compares with the usual duration. */
-export function toneOfAge(age: number, usual: number): Tone {
-  const isPast = (bound: typeof LONG) => age >= Math.max(bound.seconds, bound.times * (usual || 0));
-  return isPast(STALLED) ? "bad" : isPast(LONG) ? "warning" : "good";
 }
 
 /** How long the step that is running has been running: a run that stands still is seen here. */

@@ -49,7 +49,7 @@ export function Troubles({ run }: { run: string }) {
                 {line.span_id === null ? (
                   shorten(line.message, 200)
                 ) : (
-                  <ViewLink view="timeline" state={{ span: line.span_id }}>
+                  <ViewLink view="timeline" state={{ span: line.span_id, lane: line.lane_id }}>
                     {shorten(line.message, 200)}
                   </ViewLink>
                 )}

@@ -32,7 +32,11 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
       {slow.map((one) => (
         <div key={one.step} className="bar-line">
           <span>
-            <ViewLink view="timeline" state={{ from: one.start / 1e9, to: one.end / 1e9 }}>
+            <ViewLink
+              view="overview"
+              state={{ window: `${one.step}-${one.step}` }}
+              title="Compare it with a usual step"
+            >
               step {one.step}
             </ViewLink>
           </span>

@@ -1,4 +1,5 @@
 // Which metrics an overview shows: those that most frameworks have, under the names that they give them.
+import { naturally } from "../natural";
 import { isHardware } from "../views/metrics/interest";
 
 /** For each place on the page, what its metric is called, the best first. */
@@ -28,7 +29,7 @@ export function chooseMetric(names: readonly string[], wish: Wish): string | und
     // Of several that fit, the shortest is the least special.
     const fitting = names
       .filter((name) => pattern.test(name))
-      .sort((one, other) => one.length - other.length || one.localeCompare(other));
+      .sort((one, other) => one.length - other.length || naturally(one, other));
     if (fitting.length > 0) return fitting[0];
   }
   return undefined;
@@ -40,6 +41,6 @@ export function otherMetrics(names: readonly string[], taken: readonly (string |
   const rank = (name: string) => ranked.findIndex((pattern) => pattern.test(name));
   return names
     .filter((name) => !taken.includes(name) && !isHardware(name))
-    .sort((one, other) => rank(one) - rank(other) || one.localeCompare(other))
+    .sort((one, other) => rank(one) - rank(other) || naturally(one, other))
     .slice(0, most);
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Breakdown, Step } from "../api";
-import { toneOfAge } from "./Tiles";
+import { toneOfAge } from "../tones";
 import { chooseMetric, otherMetrics } from "./chosenMetrics";
 import { barsOf, insideOf, median, slowdown, stepSeconds } from "./stepTimes";
 

@@ -1,5 +1,6 @@
 // Small sums over the steps that the server sent.
-import type { Breakdown, Step } from "../api";
+import type { Breakdown, Step, StepComparison } from "../api";
+import { formatDuration } from "../units";
 
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((one, other) => one - other);
@@ -74,4 +75,35 @@ export function insideOf({ steps }: Breakdown): Inside[] {
         .sort((one, other) => other.seconds - one.seconds),
     }))
     .sort((one, other) => other.seconds - one.seconds);
+}
+
+/** How many steps a chart of one step shows around it. */
+const AROUND = 30;
+
+/** The last step to load for a window of steps: some after it, so that it is seen among its neighbors. */
+export function lastShown(window: { first: number; last: number }): number {
+  return window.first === window.last ? window.last + AROUND : window.last;
+}
+
+/** The whole steps that a stretch of an axis touches. */
+export function wholeSteps(from: number, to: number): [first: number, last: number] {
+  const first = Math.max(0, Math.ceil(from - 0.5));
+  return [first, Math.max(first, Math.floor(to + 0.5))];
+}
+
+/** What was different in a step, as a sentence. */
+export function comparisonText({ step, start_ns, end_ns, usual_ns, neighbors, phases }: StepComparison): string {
+  const took = `Step ${step} took ${formatDuration(end_ns - start_ns)}`;
+  if (neighbors === 0) return `${took}; there is no other step to compare it with.`;
+  const more = end_ns - start_ns - usual_ns;
+  if (Math.abs(more) < usual_ns * 0.05) return `${took}, as usual.`;
+  const sign = Math.sign(more);
+  const [most] = [...phases].sort(
+    (one, other) => sign * (other.wall_ns - other.usual_ns) - sign * (one.wall_ns - one.usual_ns),
+  );
+  const cause =
+    most === undefined
+      ? ""
+      : `: ${most.name} took ${formatDuration(most.wall_ns)}, usually ${formatDuration(most.usual_ns)}`;
+  return `${took}, ${formatDuration(Math.abs(more))} ${more > 0 ? "longer" : "shorter"} than usual${cause}.`;
 }

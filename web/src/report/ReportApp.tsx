@@ -2,8 +2,9 @@ import { Suspense, useEffect, useState } from "react";
 import { ErrorBoundary } from "../components/ErrorBoundary";
 import { Help } from "../components/Help";
 import { Navigation } from "../components/Navigation";
-import { RunLine, ThemeAndHelp } from "../components/TopBar";
+import { RunLine, ThemeAndHelp, WindowChip } from "../components/TopBar";
 import { type Live, LiveContext } from "../live";
+import { MarksContext, useLoadedMarks } from "../marks";
 import { formatCount, formatDate, shorten } from "../units";
 import { usePageKeys } from "../usePageKeys";
 import { useUrlState } from "../url";
@@ -11,7 +12,7 @@ import { VIEWS } from "../views";
 import type { ReportDocument } from "./document";
 
 /** A report is of one run: there is nothing to choose or to compare with. */
-const LIVE_ONLY = ["runs", "processes"];
+const LIVE_ONLY = ["runs", "processes", "ranks"];
 const REPORT_VIEWS = VIEWS.filter((view) => !LIVE_ONLY.includes(view.name));
 
 /** Nothing is missing and nothing will come. */
@@ -30,6 +31,7 @@ export function ReportApp({ report }: { report: ReportDocument }) {
   const [isHelpOpen, setIsHelpOpen] = useState(false);
   const view = REPORT_VIEWS.find((one) => one.name === viewName) ?? REPORT_VIEWS[0]!;
   const run = report.run.run_id;
+  const marks = useLoadedMarks(run);
   usePageKeys(REPORT_VIEWS, setIsHelpOpen);
 
   useEffect(() => {
@@ -38,36 +40,39 @@ export function ReportApp({ report }: { report: ReportDocument }) {
 
   return (
     <LiveContext value={COMPLETE}>
-      <div className="app">
-        <a className="skip" href="#main">
-          Skip to content
-        </a>
-        <Navigation views={REPORT_VIEWS} current={view.name} />
-        <header className="top-bar">
-          <strong className="report-run" title={run}>
-            {shorten(run, 60)}
-          </strong>
-          <RunLine run={run} />
-          <div className="top-bar-end">
-            <ReportNote report={report} />
-            <ThemeAndHelp onHelp={() => setIsHelpOpen(true)} />
-          </div>
-        </header>
-        <main id="main" tabIndex={-1}>
-          <ErrorBoundary key={view.name}>
-            <Suspense
-              fallback={
-                <div className="loading" role="status">
-                  Loading…
-                </div>
-              }
-            >
-              <view.component run={run} />
-            </Suspense>
-          </ErrorBoundary>
-        </main>
-        {isHelpOpen && <Help onClose={() => setIsHelpOpen(false)} />}
-      </div>
+      <MarksContext value={marks}>
+        <div className="app">
+          <a className="skip" href="#main">
+            Skip to content
+          </a>
+          <Navigation views={REPORT_VIEWS} current={view.name} />
+          <header className="top-bar">
+            <strong className="report-run" title={run}>
+              {shorten(run, 60)}
+            </strong>
+            <RunLine run={run} />
+            <WindowChip run={run} />
+            <div className="top-bar-end">
+              <ReportNote report={report} />
+              <ThemeAndHelp onHelp={() => setIsHelpOpen(true)} />
+            </div>
+          </header>
+          <main id="main" tabIndex={-1}>
+            <ErrorBoundary key={view.name}>
+              <Suspense
+                fallback={
+                  <div className="loading" role="status">
+                    Loading…
+                  </div>
+                }
+              >
+                <view.component run={run} />
+              </Suspense>
+            </ErrorBoundary>
+          </main>
+          {isHelpOpen && <Help onClose={() => setIsHelpOpen(false)} />}
+        </div>
+      </MarksContext>
     </LiveContext>
   );
 }

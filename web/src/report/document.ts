@@ -10,6 +10,7 @@ import type {
   Lane,
   LogLine,
   LossCount,
+  Mark,
   Metric,
   OpenWork,
   ProcessHealth,
@@ -17,6 +18,7 @@ import type {
   RunSummary,
   Session,
   SessionInFlight,
+  SpanSeries,
   Step,
   StepMetric,
   Timeline,
@@ -90,6 +92,8 @@ export interface ReportDocument {
   usage: UsageByState;
   logs: LogLine[];
   events: Event[];
+  marks: Mark[];
+  series: SpanSeries[];
   findings: Finding[];
 }
 

@@ -54,6 +54,8 @@ export function sampleReport(parts: Partial<ReportDocument> = {}): ReportDocumen
     steps: [],
     breakdowns: {},
     idle: [],
+    marks: [],
+    series: [],
     step_metrics: [],
     hotspots: [],
     hotspots_by: {},

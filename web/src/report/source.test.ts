@@ -126,7 +126,10 @@ test("logs keep to level, text and order", async () => {
 });
 
 /** What only a server can do. */
-const SERVER_ONLY = new Set(["runs", "deleteRun", "sql"]);
+const SERVER_ONLY = new Set([
+  ...["runs", "deleteRun", "sql", "annotate", "muteRule", "askForStacks", "stacks", "mutedRules"],
+  ...["stepComparison", "stepRanks", "criticalPath"],
+]);
 
 test("every question that the views can ask has an answer in a report", async () => {
   const asked: string[] = [];

@@ -12,6 +12,7 @@ import {
   type RangeQuery,
   type SessionQuery,
   type SpanQuery,
+  type SpanSeries,
   type StepsQuery,
   type TimelineQuery,
 } from "../api";
@@ -112,6 +113,8 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
       const query = as<LogQuery>(parameters);
       return told(document.events, query, (event) => event.name).slice(0, query.limit ?? 200);
     },
+    marks: () => document.marks,
+    "spans/series": (parameters) => seriesOf(document, as<QueryOf<"spans/series">>(parameters)),
     sessions: (parameters) => sessions.page(as<SessionQuery>(parameters)),
     "sessions/in_flight": (parameters) => document.sessions_in_flight.slice(0, Number(parameters["limit"] ?? 1000)),
     "hardware/by_state": () => document.usage,
@@ -123,6 +126,13 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
 // eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters
 function as<T>(parameters: Parameters): T {
   return parameters as unknown as T;
+}
+
+/** The series that Python made; none for a name with little time. */
+function seriesOf({ series }: ReportDocument, { name, axis = "step" }: QueryOf<"spans/series">): SpanSeries {
+  const found = series.find((one) => one.name === name && one.axis === axis);
+  const nothing = { width: 1, count: 0, errors: 0, p50_ns: null, p95_ns: null, p99_ns: null, max_ns: null };
+  return found ?? { name, axis, ...nothing, intervals: [], points: [] };
 }
 
 interface Told {

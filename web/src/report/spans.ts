@@ -77,7 +77,21 @@ export class Spans {
   private conditions(query: SpanQuery): ((row: number) => boolean)[] {
     const { spans, origin_ns } = this.document;
     const found: ((row: number) => boolean)[] = [];
-    const { name, name_contains, text, lane, role, status, step, session_id, longer_than_ns, start_ns, end_ns } = query;
+    const {
+      name,
+      name_contains,
+      text,
+      error,
+      attribute,
+      lane,
+      role,
+      status,
+      step,
+      session_id,
+      longer_than_ns,
+      start_ns,
+      end_ns,
+    } = query;
     if (name !== undefined)
       found.push(
         memberOf(
@@ -86,13 +100,23 @@ export class Spans {
         ),
       );
     if (name_contains !== undefined) found.push(memberOf(spans.name, containing(spans.names, name_contains)));
+    const ofSession = (part: string) => memberOf(spans.session, containing(spans.sessions, part));
+    const ofError = (part: string) => (row: number) =>
+      (spans.errors[row] ?? "").toLowerCase().includes(part.toLowerCase());
+    if (error !== undefined) found.push(ofError(error));
+    if (attribute !== undefined) {
+      const [key, ...value] = attribute.split("=");
+      const fits = spans.texts.map((one) => String(attributesOf(one)[key!.trim()]) === value.join("=").trim());
+      found.push(memberOf(spans.text, fits));
+    }
     if (text !== undefined) {
       const inName = memberOf(spans.name, containing(spans.names, text));
+      const [inSession, inError] = [ofSession(text), ofError(text)];
       const inText = memberOf(
         spans.text,
         this.lowerTexts.map((one) => one.includes(text.toLowerCase())),
       );
-      found.push((row) => inName(row) || inText(row));
+      found.push((row) => inName(row) || inText(row) || inSession(row) || inError(row));
     }
     if (status !== undefined)
       found.push(

@@ -1,6 +1,16 @@
 import { Tooltip } from "../components/Tooltip";
 import { formatClock, formatCount, formatDuration, shorten } from "../units";
-import type { Hover } from "./inputs";
+import type { Hover, MarkHover } from "./inputs";
+
+/** What a mark on the axis stands for. */
+export function MarkDetail({ hover, origin }: { hover: MarkHover; origin: number }) {
+  return (
+    <Tooltip x={hover.clientX} y={hover.clientY}>
+      <strong>{hover.mark.text}</strong>
+      <div className="muted">{formatClock(origin + hover.mark.time, true)}</div>
+    </Tooltip>
+  );
+}
 
 /** What is under the pointer, in a few words. */
 export function HoverDetail({ hover, origin }: { hover: Hover; origin: number }) {

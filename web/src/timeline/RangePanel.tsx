@@ -1,13 +1,25 @@
 import { type Lane, api } from "../api";
+import { ViewLink } from "../components/ViewLink";
 import { colourOfName } from "../colours";
+import { reportFacts } from "../reportFacts";
 import { formatCount, formatDuration, formatShare, shorten } from "../units";
 import { useQuery } from "../useQuery";
+import { windowText } from "../window";
 import { type Window, width } from "./geometry";
 import { arrange } from "./blocks";
 import { laneTitle } from "./layout";
 import { rangeStatistics } from "./statistics";
+import { Annotations } from "./Annotations";
 
 const PIXELS = 4000;
+const RANGE_VIEWS: readonly (readonly [string, string])[] = [
+  ["hotspots", "Hotspots"],
+  ["sessions", "Sessions"],
+  ["metrics", "Metrics"],
+  ["hardware", "Hardware"],
+  ["logs", "Logs"],
+  ["findings", "Findings"],
+];
 
 interface Props {
   run: string;
@@ -42,6 +54,8 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
     { everyMs: 2000 },
   );
   const size = width(range);
+  const seconds = (time: number) => origin / 1e9 + time / 1e9;
+  const address = windowText({ kind: "time", from: seconds(range.start), to: seconds(range.end) });
   const idle = lanes
     .map((lane) => ({ lane, share: Math.max(0, 1 - (statistics?.busy.get(lane.lane_id) ?? 0) / size) }))
     .sort((one, other) => other.share - one.share);
@@ -57,6 +71,14 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
         </button>
       </header>
       <div className="side-panel-body">
+        <p className="range-links">
+          {RANGE_VIEWS.map(([view, title]) => (
+            <ViewLink key={view} view={view} state={{ window: address }} title={`${title} of this range`}>
+              {title}
+            </ViewLink>
+          ))}
+        </p>
+        {reportFacts() === null && <Annotations run={run} range={range} origin={origin} />}
         {error !== undefined && <div className="error-line">{error}</div>}
         <section>
           <h3>Wall time by name</h3>

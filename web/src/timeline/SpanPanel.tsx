@@ -1,8 +1,10 @@
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { type Span, type SpanDetail, api } from "../api";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfName, colourOfStatus } from "../colours";
-import { formatClock, formatDuration, formatLevel, shorten } from "../units";
+import { nowMs } from "../reportFacts";
+import { AGE_CLASSES, toneOfWork } from "../tones";
+import { formatClock, formatDuration, formatLevel, formatSeconds, shorten } from "../units";
 import { useQuery } from "../useQuery";
 
 interface Props {
@@ -11,18 +13,23 @@ interface Props {
   onPick: (span: Span) => void;
   onShow: (span: Span) => void;
   onClose: () => void;
+  /** Told what is around the span once that is known. */
+  onDetail: (detail: SpanDetail) => void;
 }
 
 const MAX_SHOWN = 200;
 
 /** Everything about one span. */
-export function SpanPanel({ run, spanId, onPick, onShow, onClose }: Props) {
+export function SpanPanel({ run, spanId, onPick, onShow, onClose, onDetail }: Props) {
   const { data, error, isLoading } = useQuery(
     `span ${run} ${spanId}`,
     (signal) => api.span({ run, span_id: spanId }, signal),
     { everyMs: 2000 },
   );
   const span = data?.span;
+  useEffect(() => {
+    if (data !== undefined) onDetail(data);
+  }, [data]);
   return (
     <aside className="side-panel" aria-label="Span">
       <header>
@@ -34,16 +41,18 @@ export function SpanPanel({ run, spanId, onPick, onShow, onClose }: Props) {
       </header>
       {error !== undefined && <div className="error-line">{error}</div>}
       {data === undefined && isLoading && <p className="muted">Loading…</p>}
-      {data !== undefined && <Details detail={data} onPick={onPick} onShow={onShow} />}
+      {data !== undefined && <Details run={run} detail={data} onPick={onPick} onShow={onShow} />}
     </aside>
   );
 }
 
 function Details({
+  run,
   detail,
   onPick,
   onShow,
 }: {
+  run: string;
   detail: SpanDetail;
   onPick: (span: Span) => void;
   onShow: (span: Span) => void;
@@ -58,6 +67,7 @@ function Details({
         <strong>
           {span.duration_ns === null ? `open since ${formatClock(span.start_ns)}` : formatDuration(span.duration_ns)}
         </strong>
+        {span.duration_ns === null && <OpenAge run={run} span={span} />}
         <span className="spacer" />
         <button type="button" onClick={() => onShow(span)} title="Zoom to this span (F)">
           Zoom to it
@@ -94,6 +104,19 @@ function Details({
         </Section>
       )}
     </div>
+  );
+}
+
+/** How long an open span has been running, and how long its like usually takes. */
+function OpenAge({ run, span }: { run: string; span: Span }) {
+  const { data } = useQuery(`open work ${run}`, (signal) => api.openWork({ run }, signal), { everyMs: 2000 });
+  const age = Math.max(0, nowMs() / 1000 - span.start_ns / 1e9);
+  const work = data?.find((one) => one.name === span.name);
+  return (
+    <span className={AGE_CLASSES[toneOfWork(age, work?.long_s ?? null)]}>
+      {`for ${formatSeconds(age)}`}
+      {work?.usual_s == null ? "" : `, usually ${formatSeconds(work.usual_s)}`}
+    </span>
   );
 }
 

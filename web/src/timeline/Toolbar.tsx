@@ -2,8 +2,10 @@ import type { ReactNode } from "react";
 import type { Metric } from "../api";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select } from "../components/Select";
+import { naturally } from "../natural";
 import { shorten } from "../units";
-import type { TimelineAddress } from "./useTimelineAddress";
+import type { Grouping, LaneOrder } from "./layout";
+import type { LanesAddress, TimelineAddress } from "./useTimelineAddress";
 import type { Hits } from "./useHits";
 
 interface Props {
@@ -11,6 +13,9 @@ interface Props {
   hits: Hits;
   metrics: readonly Metric[];
   isReport: boolean;
+  /** How many lanes the filter leaves, of how many. */
+  laneCount: number;
+  laneTotal: number;
   /** Goes to another hit of the search. */
   onHit: (distance: number) => void;
   onZoom: (factor: number) => void;
@@ -20,14 +25,25 @@ interface Props {
 }
 
 /** Search, how to draw, and how to move. */
-export function Toolbar({ address, hits, metrics, isReport, onHit, onZoom, onFit, children }: Props) {
+export function Toolbar({
+  address,
+  hits,
+  metrics,
+  isReport,
+  laneCount,
+  laneTotal,
+  onHit,
+  onZoom,
+  onFit,
+  children,
+}: Props) {
   const { search, colourBy, density, stripNames, isFollowing } = address;
   return (
     <div className="toolbar">
       <SearchBox
         value={search}
         onChange={address.setSearch}
-        placeholder="Name or attribute"
+        placeholder="Name, rollout 17, node-6, status:error longer:20s tool=search"
         label="Search spans"
         onEnter={(isBackwards) => onHit(isBackwards ? -1 : 1)}
       />
@@ -51,6 +67,7 @@ export function Toolbar({ address, hits, metrics, isReport, onHit, onZoom, onFit
       >
         Compact
       </button>
+      <LaneControls lanes={address.lanes} shown={laneCount} total={laneTotal} />
       <MetricPicker metrics={metrics} chosen={stripNames} onChange={address.setStripNames} />
       <span className="spacer" />
       {children}
@@ -86,6 +103,51 @@ export function Toolbar({ address, hits, metrics, isReport, onHit, onZoom, onFit
         </button>
       )}
     </div>
+  );
+}
+
+const GROUP_LABELS: readonly { value: Grouping; label: string }[] = [
+  { value: "process", label: "by process" },
+  { value: "role", label: "by role" },
+  { value: "node", label: "by node" },
+  { value: "none", label: "ungrouped" },
+];
+const ORDER_LABELS: readonly { value: LaneOrder; label: string }[] = [
+  { value: "usual", label: "usual order" },
+  { value: "rank", label: "by rank" },
+  { value: "node", label: "by node" },
+  { value: "name", label: "by name" },
+];
+
+/** Which lanes are on show, and how they are arranged. */
+function LaneControls({ lanes, shown, total }: { lanes: LanesAddress; shown: number; total: number }) {
+  return (
+    <span className="toolbar lane-controls">
+      <SearchBox
+        value={lanes.filter}
+        onChange={lanes.setFilter}
+        placeholder="Filter lanes: role:rollout rank:0-7 node-6"
+        label="Filter lanes"
+        hasKey={false}
+      />
+      {lanes.filter !== "" && <span className="muted">{`${shown} of ${total} lanes`}</span>}
+      <Select
+        label="Group lanes"
+        isLabelHidden
+        value={lanes.grouping}
+        options={GROUP_LABELS}
+        onChange={lanes.setGrouping}
+      />
+      <Select label="Sort lanes" isLabelHidden value={lanes.order} options={ORDER_LABELS} onChange={lanes.setOrder} />
+      <button
+        type="button"
+        aria-pressed={lanes.isAllFolded}
+        onClick={() => lanes.foldAll(!lanes.isAllFolded)}
+        title="Fold every group to a thin line; a click on a group opens it. A click on the name of a lane pins it."
+      >
+        Fold
+      </button>
+    </span>
   );
 }
 
@@ -128,6 +190,7 @@ function MetricPicker({ metrics, chosen, onChange }: PickerProps) {
     { value: "", label: "Add a metric" },
     ...metrics
       .filter((metric) => !chosen.includes(metric.name))
+      .sort((one, other) => naturally(one.name, other.name))
       .map((metric) => ({ value: metric.name, label: shorten(metric.name, 50) })),
   ];
   return (

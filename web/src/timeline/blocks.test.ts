@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { Lane, Timeline } from "../api";
 import { arrange, blockAt, firstAfter, lastLines } from "./blocks";
-import { arrangeLanes, lineAt, laneTitle, rowAt, sortLanes } from "./layout";
+import { type Folding, arrangeLanes, lineAt, laneTitle, rowAt, sortLanes } from "./layout";
+
+const folded = (...keys: string[]): Folding => ({ all: false, keys: new Set(keys) });
 import { rangeStatistics, unionLength } from "./statistics";
 
 type Row = {
@@ -114,7 +116,7 @@ describe("lanes", () => {
     expect(sortLanes(many).map((one) => one.lane)).toEqual([null, "l1", "l2", "l10"]);
   });
   test("are found by height, line by line", () => {
-    const layout = arrangeLanes(lanes, new Map([[1, 2]]), new Set(), "normal");
+    const layout = arrangeLanes(lanes, new Map([[1, 2]]), folded(), "normal");
     expect(layout.rows.map((row) => row.kind)).toEqual(["group", "lane", "lane", "group", "lane", "group", "lane"]);
     for (const row of layout.rows) {
       expect(rowAt(layout, row.y)).toBe(row);
@@ -127,11 +129,11 @@ describe("lanes", () => {
     expect([0, 1, 2, 9].map((line) => lineAt(deep, deep.y + line * deep.lineHeight + 1))).toEqual([0, 1, 2, 2]);
   });
   test("of a folded group take little room", () => {
-    const open = arrangeLanes(lanes, new Map(), new Set(), "normal");
-    const folded = arrangeLanes(lanes, new Map(), new Set(["rollout0"]), "normal");
-    const compact = arrangeLanes(lanes, new Map(), new Set(), "compact");
-    expect(folded.rows).toHaveLength(open.rows.length);
-    expect(folded.height).toBeLessThan(open.height);
+    const open = arrangeLanes(lanes, new Map(), folded(), "normal");
+    const closed = arrangeLanes(lanes, new Map(), folded("rollout0"), "normal");
+    const compact = arrangeLanes(lanes, new Map(), folded(), "compact");
+    expect(closed.rows).toHaveLength(open.rows.length);
+    expect(closed.height).toBeLessThan(open.height);
     expect(compact.height).toBeLessThan(open.height);
   });
 });

@@ -4,8 +4,10 @@ import { api } from "../api";
 import { type Block, type Blocks, blockAt, lastLines } from "./blocks";
 import { prepared, readColours } from "./canvas";
 import { drawMap, drawTimeline } from "./draw";
+import { markAt } from "./drawOver";
 import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
 import { Gestures, type Movable, type Pointer } from "./gestures";
+import { Horizon, growth } from "./horizon";
 import { type Layout, type LaneRow, arrangeLanes, lineAt, rowAt } from "./layout";
 import type { Callbacks, Hover, Inputs } from "./inputs";
 import { Loader } from "./loader";
@@ -14,8 +16,6 @@ import { AXIS_HEIGHT, GUTTER, type Highlight, type Scene, lanesTop } from "./sce
 
 /** Following shows a little of what is to come, so that the newest data does not stick to the edge. */
 const AHEAD = 0.03;
-/** Without news for this long, the clock of the picture stops. */
-const GROWTH_LIMIT_NS = 4e9;
 const FOLLOW_FRAME_MS = 33;
 /** What is under the pointer changes while the picture moves; this often is enough for the eye. */
 const LOOK_MS = 150;
@@ -29,7 +29,7 @@ export class TimelineController implements Movable {
   private readonly lastLines = new Map<number, number>();
   private readonly fine: Loader;
   private readonly coarse: Loader;
-  private horizon = { time: 0, at: 0 };
+  private readonly horizon: Horizon;
   private readonly gestures: Gestures;
   private pointer: Pointer | null = null;
   private hovered: Block | null = null;
@@ -50,7 +50,7 @@ export class TimelineController implements Movable {
     private readonly callbacks: Callbacks,
   ) {
     this.inputs = inputs;
-    this.horizon = { time: inputs.whole.end, at: performance.now() };
+    this.horizon = new Horizon(inputs.whole.end, performance.now());
     this.fine = this.loader(0.5, 250);
     // The picture of a long run hardly changes in a few seconds.
     this.coarse = this.loader(0, Math.min(60_000, Math.max(5000, width(inputs.whole) / 1e6 / 100)));
@@ -74,9 +74,10 @@ export class TimelineController implements Movable {
   update(change: Partial<Inputs>): void {
     const old = this.inputs;
     this.inputs = { ...old, ...change };
-    const { lanes, collapsed, density, colourBy } = this.inputs;
+    const { lanes, folding, density, arrangement, colourBy } = this.inputs;
     if (colourBy === "step" && old.colourBy !== "step") for (const loader of [this.fine, this.coarse]) loader.forget();
-    if (lanes !== old.lanes || collapsed !== old.collapsed || density !== old.density) this.relayout();
+    const isSame = lanes === old.lanes && folding === old.folding && arrangement === old.arrangement;
+    if (!isSame || density !== old.density) this.relayout();
     if (this.inputs.whole.end > this.horizon.time) this.hearOf(this.inputs.whole.end, performance.now());
     this.isDirty = true;
   }
@@ -208,14 +209,11 @@ export class TimelineController implements Movable {
   }
 
   private hearOf(latest: number, at: number): void {
-    // The picture's clock never runs backwards: of all that was heard, what is furthest by now counts.
-    if (Number.isFinite(latest) && latest > this.horizonAt(at)) this.horizon = { time: latest, at };
-    else if (latest > this.horizon.time) this.horizon = { time: this.horizonAt(at), at };
+    this.horizon.hear(latest, at, this.inputs.isLive);
   }
 
   private horizonAt(now: number): number {
-    if (!this.inputs.isLive) return this.horizon.time;
-    return this.horizon.time + Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - this.horizon.at) * 1e6));
+    return this.horizon.now(now, this.inputs.isLive);
   }
 
   private whole(): Window {
@@ -227,8 +225,8 @@ export class TimelineController implements Movable {
   }
 
   private relayout(): void {
-    const { lanes, collapsed, density } = this.inputs;
-    this.layout = arrangeLanes(lanes, this.lastLines, collapsed, density);
+    const { lanes, folding, density, arrangement } = this.inputs;
+    this.layout = arrangeLanes(lanes, this.lastLines, folding, density, arrangement);
     this.scrollTop = this.clampedScroll(this.scrollTop);
     this.keepWantedLane();
   }
@@ -267,11 +265,11 @@ export class TimelineController implements Movable {
   }
 
   private scene(now: number): Scene {
-    const growth = (blocks: Blocks | null) =>
-      blocks === null || !this.inputs.isLive
-        ? 0
-        : Math.min(GROWTH_LIMIT_NS, Math.max(0, (now - blocks.fetchedAt) * 1e6));
+    const grown = (blocks: Blocks | null) =>
+      blocks === null || !this.inputs.isLive ? 0 : growth(blocks.fetchedAt, now);
+    const { colourBy, steps, strips, isSearching, search, hits, hitLanes, marks, flows } = this.inputs;
     return {
+      ...{ colourBy, steps, strips, isSearching, search, hits, hitLanes, marks, flows },
       width: this.canvas.clientWidth,
       height: this.canvas.clientHeight,
       window: this.window,
@@ -279,13 +277,8 @@ export class TimelineController implements Movable {
       layout: this.layout,
       coarse: this.coarse.blocks,
       fine: this.fine.blocks,
-      coarseGrowth: growth(this.coarse.blocks),
-      fineGrowth: growth(this.fine.blocks),
-      colourBy: this.inputs.colourBy,
-      steps: this.inputs.steps,
-      strips: this.inputs.strips,
-      search: this.inputs.search.toLowerCase(),
-      hits: this.inputs.hits,
+      coarseGrowth: grown(this.coarse.blocks),
+      fineGrowth: grown(this.fine.blocks),
       selectedSpanId: this.inputs.selectedSpanId,
       hoveredSpanId: this.hovered?.spanId ?? null,
       range: this.inputs.range,
@@ -310,8 +303,9 @@ export class TimelineController implements Movable {
   onPointer(pointer: Pointer | null): void {
     this.pointer = pointer;
     this.isDirty = true;
-    if (pointer === null) this.setHover(null);
-    else this.lookUnderPointer();
+    if (pointer !== null) return this.lookUnderPointer();
+    this.setHover(null);
+    this.callbacks.onMark(null);
   }
 
   onMoved(): void {
@@ -325,6 +319,7 @@ export class TimelineController implements Movable {
   onClick(x: number, y: number): void {
     const row = this.rowUnder(y);
     if (row?.kind === "group") return this.callbacks.onGroup(row.key);
+    if (row?.kind === "lane" && x < GUTTER) return this.callbacks.onPin(row.lane.lane_id);
     if (y < AXIS_HEIGHT && x > GUTTER) return this.showStepAt(xToTime(x - GUTTER, this.window, this.lanePixels()));
     this.callbacks.onPick(this.blockUnder(x, y)?.block ?? null);
   }
@@ -353,7 +348,11 @@ export class TimelineController implements Movable {
     if (pointer === null) return;
     this.lastLookedUp = performance.now();
     const found = this.blockUnder(pointer.x, pointer.y);
-    this.canvas.style.cursor = found !== null || this.rowUnder(pointer.y)?.kind === "group" ? "pointer" : "default";
+    const row = this.rowUnder(pointer.y);
+    const isButton = row?.kind === "group" || (row?.kind === "lane" && pointer.x < GUTTER);
+    this.canvas.style.cursor = found !== null || isButton ? "pointer" : "default";
+    const mark = pointer.y < AXIS_HEIGHT ? markAt(this.scene(this.lastLookedUp), pointer.x) : null;
+    this.callbacks.onMark(mark === null ? null : { mark, clientX: pointer.clientX, clientY: pointer.clientY });
     this.setHover(found === null ? null : { ...found, clientX: pointer.clientX, clientY: pointer.clientY });
   }
 
@@ -384,8 +383,8 @@ export class TimelineController implements Movable {
         : this.coarse.blocks;
     if (blocks === null) return null;
     const tolerance = (width(this.window) / this.lanePixels()) * 2;
-    const growth = this.inputs.isLive ? Math.min(GROWTH_LIMIT_NS, (performance.now() - blocks.fetchedAt) * 1e6) : 0;
-    const block = blockAt(blocks, row.lane.lane_id, line, moment, tolerance, growth);
+    const grown = this.inputs.isLive ? growth(blocks.fetchedAt, performance.now()) : 0;
+    const block = blockAt(blocks, row.lane.lane_id, line, moment, tolerance, grown);
     return block === null ? null : { block, row };
   }
 }

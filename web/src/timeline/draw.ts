@@ -3,6 +3,7 @@ import { colourOfName, colourOfStatus, colourOfStep, textOn } from "../colours";
 import { formatDuration } from "../units";
 import { type Blocks, endOf, firstAfter } from "./blocks";
 import { CHARACTER, type Context, clip, drawAxis, drawStepLines, drawStrips, fitted } from "./drawAxis";
+import { drawFlows, drawMarks } from "./drawOver";
 import { type Window, timeToX, width } from "./geometry";
 import { type GroupRow, type LaneRow, firstRowBelow } from "./layout";
 import { AXIS_HEIGHT, GUTTER, type Scene, type StepMark, lanesTop } from "./scene";
@@ -18,8 +19,10 @@ export function drawTimeline(context: Context, scene: Scene): void {
   context.textBaseline = "middle";
   const top = lanesTop(scene.strips.length);
   drawLanes(context, scene, top);
+  drawFlows(context, scene, top);
   drawStrips(context, scene);
   drawAxis(context, scene);
+  drawMarks(context, scene, top);
   drawRange(context, scene);
   drawPointer(context, scene);
   drawScrollBar(context, scene, top);
@@ -129,10 +132,11 @@ function blockColour(scene: Scene, blocks: Blocks, index: number): string {
   return colourOfStatus(blocks.errors[index]! > 0 ? "error" : blocks.isOpen[index] === 1 ? "open" : "ok");
 }
 
-function isMatch(scene: Scene, blocks: Blocks, index: number): boolean {
+function isMatch(scene: Scene, blocks: Blocks, index: number, laneId: number): boolean {
   return (
+    scene.hitLanes.has(laneId) ||
     scene.hits.has(blocks.spanId[index] ?? "") ||
-    (blocks.names[blocks.name[index]!] ?? "").toLowerCase().includes(scene.search)
+    (scene.search !== "" && (blocks.names[blocks.name[index]!] ?? "").toLowerCase().includes(scene.search))
   );
 }
 
@@ -151,7 +155,7 @@ function drawBlocks(
   const scale = pixels / width(scene.window);
   const left = GUTTER + (part.start - scene.window.start) * scale;
   const right = GUTTER + (part.end - scene.window.start) * scale;
-  const isSearching = scene.search !== "";
+  const { isSearching } = scene;
   for (const line of lane.rows) {
     const place = Math.min(line.line, row.lines - 1);
     if (line.line >= row.lines && row.lines === 1 && row.lineHeight <= 3) continue;
@@ -168,7 +172,7 @@ function drawBlocks(
       const duration = end - blocks.start[index]!;
       const isMerged = blocks.count[index]! > 1 && size < 6;
       const share = isMerged && duration > 0 ? Math.min(1, blocks.busy[index]! / duration) : 1;
-      const matches = !isSearching || isMatch(scene, blocks, index);
+      const matches = !isSearching || isMatch(scene, blocks, index, row.lane.lane_id);
       context.globalAlpha = matches ? 0.45 + 0.55 * share : DIMMED;
       context.fillStyle = colour;
       context.fillRect(from, lineTop, size, lineHeight);
@@ -271,7 +275,10 @@ function drawTitle(context: Context, scene: Scene, row: GroupRow | LaneRow, y: n
     context.font = `600 11px ${colours.font}`;
   }
   context.fillStyle = row.lane.open_spans > 0 ? colours.text : colours.muted;
-  context.fillText(fitted(row.title, 20), 20, y + Math.min(row.height / 2, row.lineHeight / 2 + 1));
+  const middle = y + Math.min(row.height / 2, row.lineHeight / 2 + 1);
+  context.fillText(fitted(row.title, 20), 20, middle);
+  // A click on the name pins the lane.
+  if (row.isPinned) context.fillText("★", 7, middle);
 }
 
 function drawHorizon(context: Context, scene: Scene, top: number): void {

@@ -1,7 +1,8 @@
 // Draws what stands above the lanes and across them: clock, steps, metrics.
 import { formatClock, formatDuration } from "../units";
-import { ticks, timeToX, width } from "./geometry";
-import { AXIS_HEIGHT, GUTTER, STRIP_HEIGHT, type Scene, type StepMark } from "./scene";
+import { firstAfter } from "./blocks";
+import { ticks, timeToX, width, xToTime } from "./geometry";
+import { AXIS_HEIGHT, GUTTER, STRIP_HEIGHT, type Scene, type StepMark, type Strip } from "./scene";
 
 export type Context = CanvasRenderingContext2D;
 
@@ -65,11 +66,17 @@ export function drawAxis(context: Context, scene: Scene): void {
   context.fillRect(0, AXIS_HEIGHT - 1, pixels, 1);
 }
 
-/** Below a second the clock stands still: the fraction is what matters. */
-function tickText(origin: number, moment: number, distance: number): string {
+/** Below a second the clock stands still: as many digits of the second as tell neighbors apart. */
+export function tickText(origin: number, moment: number, distance: number): string {
   if (distance >= 1e6) return formatClock(origin + moment, true);
   const second = Math.floor(moment / 1e9) * 1e9;
-  return `${formatClock(origin + second)} +${formatDuration(moment - second)}`;
+  const digits = distance >= 1e3 ? 6 : 9;
+  const fraction = String(Math.round(moment - second))
+    .padStart(9, "0")
+    .slice(0, digits);
+  const clock = formatClock(origin + second);
+  // With nine digits there is no room for hours and minutes.
+  return `${digits === 9 ? clock.slice(-2) : clock}.${fraction}`;
 }
 
 function drawStepBand(context: Context, scene: Scene, lanes: number): void {
@@ -103,6 +110,7 @@ export function drawStrips(context: Context, scene: Scene): void {
     context.fillStyle = colours.muted;
     context.fillText(`${strip.format(strip.low)} – ${strip.format(strip.high)}`, 8, top + 26);
     const room = strip.high > strip.low ? strip.high - strip.low : 1;
+    const height = (value: number) => top + STRIP_HEIGHT - 5 - ((value - strip.low) / room) * (STRIP_HEIGHT - 10);
     clip(context, GUTTER, top, lanes, STRIP_HEIGHT, () => {
       for (const line of strip.lines) {
         context.strokeStyle = line.colour;
@@ -110,14 +118,53 @@ export function drawStrips(context: Context, scene: Scene): void {
         context.beginPath();
         for (let index = 0; index < line.x.length; index += 1) {
           const x = GUTTER + timeToX(line.x[index]!, scene.window, lanes);
-          const y = top + STRIP_HEIGHT - 5 - ((line.y[index]! - strip.low) / room) * (STRIP_HEIGHT - 10);
-          if (index === 0) context.moveTo(x, y);
-          else context.lineTo(x, y);
+          // A value holds until the next one: a jump is no ramp.
+          if (index === 0) context.moveTo(x, height(line.y[0]!));
+          else {
+            context.lineTo(x, height(line.y[index - 1]!));
+            context.lineTo(x, height(line.y[index]!));
+          }
         }
         context.stroke();
       }
+      drawStripValues(context, scene, strip, top);
     });
     context.fillStyle = colours.border;
     context.fillRect(0, top + STRIP_HEIGHT - 1, pixels, 1);
+  });
+}
+
+/** Which lines a strip names under the pointer: as many as there is room for. */
+const MOST_VALUES = 4;
+
+/** The value of a line at a moment: the latest before it; null before the first. */
+export function valueAt(line: Strip["lines"][number], moment: number): number | null {
+  const next = firstAfter(line.x, 0, line.x.length, moment);
+  return next === 0 ? null : line.y[next - 1]!;
+}
+
+function drawStripValues(context: Context, scene: Scene, strip: Strip, top: number): void {
+  const lanes = scene.width - GUTTER;
+  if (scene.pointerX === null) return;
+  const moment = xToTime(scene.pointerX, scene.window, lanes);
+  const values = strip.lines
+    .flatMap((line) => {
+      const value = valueAt(line, moment);
+      return value === null ? [] : [{ line, text: `${line.label} ${strip.format(value)}`.trim() }];
+    })
+    .slice(0, MOST_VALUES);
+  const wide = Math.max(0, ...values.map(({ text }) => text.length)) * CHARACTER + 16;
+  const isRight = scene.pointerX + wide > lanes;
+  const left = GUTTER + scene.pointerX + (isRight ? -wide : 6);
+  values.forEach(({ line, text }, place) => {
+    const y = top + 8 + place * 11;
+    context.globalAlpha = 0.85;
+    context.fillStyle = scene.colours.surface;
+    context.fillRect(left, y - 6, wide, 11);
+    context.globalAlpha = 1;
+    context.fillStyle = line.colour;
+    context.fillRect(left + 2, y - 3, 6, 6);
+    context.fillStyle = scene.colours.text;
+    context.fillText(text, left + 12, y);
   });
 }

@@ -2,8 +2,8 @@
 import type { Lane } from "../api";
 import type { Block } from "./blocks";
 import type { Window } from "./geometry";
-import type { Density, LaneRow } from "./layout";
-import type { ColourBy, Highlight, StepMark, Strip } from "./scene";
+import type { Arrangement, Density, Folding, LaneRow } from "./layout";
+import type { ColourBy, Flow, Highlight, SceneMark, StepMark, Strip } from "./scene";
 
 /** What React knows and the pictures depend on. */
 export interface Inputs {
@@ -13,9 +13,14 @@ export interface Inputs {
   strips: readonly Strip[];
   colourBy: ColourBy;
   density: Density;
-  collapsed: ReadonlySet<string>;
+  folding: Folding;
+  arrangement: Arrangement;
+  isSearching: boolean;
   search: string;
   hits: ReadonlySet<string>;
+  hitLanes: ReadonlySet<number>;
+  marks: readonly SceneMark[];
+  flows: readonly Flow[];
   selectedSpanId: string | null;
   range: Window | null;
   highlight: Highlight | null;
@@ -31,8 +36,17 @@ export interface Hover {
   clientY: number;
 }
 
+/** A mark under the pointer. */
+export interface MarkHover {
+  mark: SceneMark;
+  clientX: number;
+  clientY: number;
+}
+
 export interface Callbacks {
   onHover: (hover: Hover | null) => void;
+  onMark: (hover: MarkHover | null) => void;
+  onPin: (laneId: number) => void;
   onPick: (block: Block | null) => void;
   onWindow: (window: Window) => void;
   onRange: (range: Window | null) => void;

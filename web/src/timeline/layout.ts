@@ -1,7 +1,32 @@
 // Lanes in groups, from top to bottom: by role, then by rank or process.
 import type { Lane } from "../api";
+import { naturally } from "../natural";
 
 export type Density = "normal" | "compact";
+export type Grouping = "process" | "role" | "node" | "none";
+export const GROUPINGS: readonly Grouping[] = ["process", "role", "node", "none"];
+export type LaneOrder = "usual" | "rank" | "node" | "name";
+export const LANE_ORDERS: readonly LaneOrder[] = ["usual", "rank", "node", "name"];
+
+/** Which groups are folded: those named, or with `all` every other one. */
+export interface Folding {
+  all: boolean;
+  keys: ReadonlySet<string>;
+}
+
+export function isFolded({ all, keys }: Folding, key: string): boolean {
+  return all !== keys.has(key);
+}
+
+/** How lanes are put into groups and order; pinned ones come first, in a group by themselves. */
+export interface Arrangement {
+  grouping: Grouping;
+  order: LaneOrder;
+  pinned: ReadonlySet<number>;
+}
+
+export const USUAL: Arrangement = { grouping: "process", order: "usual", pinned: new Set() };
+const PINNED = "pinned lanes";
 
 export interface GroupRow {
   kind: "group";
@@ -17,6 +42,7 @@ export interface LaneRow {
   kind: "lane";
   lane: Lane;
   title: string;
+  isPinned: boolean;
   /** Lines of nested and concurrent spans; those past the last are drawn on it. */
   lines: number;
   lineHeight: number;
@@ -51,56 +77,88 @@ export function laneTitle(lane: Lane): string {
   return lane.lane;
 }
 
-function groupKey(lane: Lane): string {
-  return lane.process_id;
-}
-
-function groupTitle(lane: Lane): string {
+/** A process in words: `rollout 17`. */
+export function processTitle(lane: Pick<Lane, "role" | "rank" | "process_id">): string {
   const role = lane.role === "" ? lane.process_id : lane.role;
   return lane.rank === null ? role : `${role} ${lane.rank}`;
+}
+
+function groupKey(lane: Lane, { grouping, pinned }: Arrangement): string {
+  if (pinned.has(lane.lane_id)) return PINNED;
+  return { process: lane.process_id, role: `role ${lane.role}`, node: `node ${lane.host}`, none: "" }[grouping];
+}
+
+function groupTitle(lane: Lane, { grouping, pinned }: Arrangement): string {
+  if (pinned.has(lane.lane_id)) return "Pinned";
+  if (grouping === "process") return processTitle(lane);
+  return grouping === "node" ? lane.host || "no host" : lane.role || "no role";
+}
+
+function rowTitle(lane: Lane, { grouping, pinned }: Arrangement): string {
+  if (grouping === "process" && !pinned.has(lane.lane_id)) return laneTitle(lane);
+  return lane.lane === null || lane.lane === "" ? processTitle(lane) : `${processTitle(lane)} ${laneTitle(lane)}`;
 }
 
 /** Roles that lead a run, as most frameworks call them; they come first. */
 const LEADING = /train|learn|driver|controller/i;
 
 /** Sorts lanes for the eye: what leads the run first, then processes as the server has them, `lane2` before `lane10`. */
-export function sortLanes(lanes: readonly Lane[]): Lane[] {
+export function sortLanes(lanes: readonly Lane[], arrangement: Arrangement = USUAL): Lane[] {
+  const { grouping, order, pinned } = arrangement;
   const places = new Map<string, number>();
   for (const lane of lanes) if (!places.has(lane.process_id)) places.set(lane.process_id, places.size);
+  const group = (lane: Lane) => (grouping === "node" ? lane.host : grouping === "role" ? lane.role : "");
+  const leads = (lane: Lane) => Number(grouping !== "node" && order === "usual" && LEADING.test(lane.role));
+  const rank = (lane: Lane) => lane.rank ?? Number.MAX_SAFE_INTEGER;
+  const ordered = (one: Lane, other: Lane) => {
+    if (order === "rank") return rank(one) - rank(other);
+    if (order === "node") return naturally(one.host, other.host);
+    return order === "name" ? naturally(rowTitle(one, arrangement), rowTitle(other, arrangement)) : 0;
+  };
+  const isByProcess = grouping === "process" && order === "name";
   return [...lanes].sort(
     (one, other) =>
-      Number(LEADING.test(other.role)) - Number(LEADING.test(one.role)) ||
+      Number(pinned.has(other.lane_id)) - Number(pinned.has(one.lane_id)) ||
+      leads(other) - leads(one) ||
+      naturally(group(one), group(other)) ||
+      (isByProcess ? naturally(processTitle(one), processTitle(other)) : ordered(one, other)) ||
       places.get(one.process_id)! - places.get(other.process_id)! ||
-      (one.lane ?? "").localeCompare(other.lane ?? "", "en", { numeric: true }),
+      naturally(one.lane ?? "", other.lane ?? ""),
   );
 }
 
-/** Places every lane; lanes come sorted by role, rank, process and name from the server. */
+/** Places every lane; they come sorted from `sortLanes`. */
 export function arrangeLanes(
   lanes: readonly Lane[],
   lastLines: ReadonlyMap<number, number>,
-  collapsed: ReadonlySet<string>,
+  folding: Folding,
   density: Density,
+  arrangement: Arrangement = USUAL,
 ): Layout {
   const rows: Row[] = [];
   let y = 0;
   let current: string | null = null;
+  const sizes = groupSizes(lanes, arrangement);
   for (const lane of lanes) {
-    const key = groupKey(lane);
-    const isCollapsed = collapsed.has(key);
-    if (key !== current) {
-      current = key;
-      const detail = `${lane.host} · ${lane.process_id}`;
-      rows.push({ kind: "group", key, title: groupTitle(lane), detail, isCollapsed, y, height: GROUP_HEIGHT });
+    const key = groupKey(lane, arrangement);
+    const hasHeader = key !== "";
+    const isCollapsed = hasHeader && isFolded(folding, key);
+    if (hasHeader && key !== current) {
+      const isOfProcess = arrangement.grouping === "process" && key !== PINNED;
+      const detail = isOfProcess ? `${lane.host} · ${lane.process_id}` : (sizes.get(key) ?? "");
+      const title = groupTitle(lane, arrangement);
+      rows.push({ kind: "group", key, title, detail, isCollapsed, y, height: GROUP_HEIGHT });
       y += GROUP_HEIGHT;
     }
+    current = key;
     const count = isCollapsed ? 1 : Math.min(MAX_LINES, (lastLines.get(lane.lane_id) ?? 0) + 1);
     const lineHeight = LINE_HEIGHTS[count > MANY_LINES ? "compact" : density];
     const height = isCollapsed ? COLLAPSED_HEIGHT + 1 : count * lineHeight + PADDING;
     rows.push({
       kind: "lane",
       lane,
-      title: laneTitle(lane),
+      title: rowTitle(lane, arrangement),
+      isPinned: arrangement.pinned.has(lane.lane_id),
       lines: count,
       lineHeight: isCollapsed ? COLLAPSED_HEIGHT : lineHeight,
       y,
@@ -109,6 +167,24 @@ export function arrangeLanes(
     y += height;
   }
   return { rows, height: y };
+}
+
+function groupSizes(lanes: readonly Lane[], arrangement: Arrangement): Map<string, string> {
+  const found = new Map<string, { lanes: number; processes: Set<string> }>();
+  for (const lane of lanes) {
+    const key = groupKey(lane, arrangement);
+    let known = found.get(key);
+    if (known === undefined) found.set(key, (known = { lanes: 0, processes: new Set() }));
+    known.lanes += 1;
+    known.processes.add(lane.process_id);
+  }
+  const counted = (count: number, one: string, many: string) => `${count} ${count === 1 ? one : many}`;
+  return new Map(
+    [...found].map(([key, { lanes: count, processes }]) => [
+      key,
+      `${counted(processes.size, "process", "processes")}, ${counted(count, "lane", "lanes")}`,
+    ]),
+  );
 }
 
 /** Returns the row at a height, by halving. */

@@ -16,6 +16,21 @@ export interface Highlight extends Window {
   lanes: ReadonlySet<number>;
 }
 
+/** Something to know about a moment. */
+export interface SceneMark {
+  time: number;
+  text: string;
+  colour: string;
+}
+
+/** From where a span was begun to where it ran. */
+export interface Flow {
+  fromLane: number;
+  fromTime: number;
+  toLane: number;
+  toTime: number;
+}
+
 /** A metric on the same time axis. */
 export interface Strip {
   title: string;
@@ -53,9 +68,14 @@ export interface Scene {
   colourBy: ColourBy;
   steps: readonly StepMark[];
   strips: readonly Strip[];
-  /** Lower case; empty for none. */
+  isSearching: boolean;
+  /** Looked for in names; lower case, empty for none. */
   search: string;
   hits: ReadonlySet<string>;
+  /** Lanes that the search names. */
+  hitLanes: ReadonlySet<number>;
+  marks: readonly SceneMark[];
+  flows: readonly Flow[];
   selectedSpanId: string | null;
   hoveredSpanId: string | null;
   range: Window | null;

@@ -63,6 +63,8 @@ function begin(controller: TimelineController, inputs: Inputs, origin: number, w
 function forwarded(latest: () => Callbacks): Callbacks {
   return {
     onHover: (hover) => latest().onHover(hover),
+    onMark: (hover) => latest().onMark(hover),
+    onPin: (laneId) => latest().onPin(laneId),
     onPick: (block) => latest().onPick(block),
     onWindow: (shown) => latest().onWindow(shown),
     onRange: (range) => latest().onRange(range),

@@ -101,5 +101,5 @@ function strip({ metric, kind, lines }: Asked, origin: number): Strip {
   const isEmpty = low > high;
   const plain = metricFormatter(metric);
   const format = kindOf(kind).isRate ? (value: number | null | undefined) => `${plain(value)}/s` : plain;
-  return { title: metric, format, lines: shown, low: isEmpty ? 0 : Math.min(low, 0), high: isEmpty ? 1 : high };
+  return { title: metric, format, lines: shown, low: isEmpty ? 0 : low, high: isEmpty ? 1 : high };
 }

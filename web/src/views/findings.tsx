@@ -1,12 +1,15 @@
+import { useState } from "react";
 import { type Finding, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Facts, factsOf } from "../components/Facts";
 import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
+import { reportFacts } from "../reportFacts";
 import { formatAgo, formatClock, formatCount, formatDuration } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineFinding } from "./links";
 import "./views.css";
@@ -14,7 +17,18 @@ import "./views.css";
 /** What the analysis found: the gravest first, each with its evidence and a way into the timeline. */
 export default function Findings({ run }: ViewProps) {
   const [rule, setRule] = useUrlState("rule", "");
-  const { data, error } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
+  const { bounds } = useWindow(run);
+  const [hasMuted, setHasMuted] = useUrlState("muted", false);
+  const { data, error } = useQuery(
+    `findings ${run} ${hasMuted}`,
+    (signal) => api.findings({ run, muted: hasMuted || undefined }, signal),
+    { everyMs: 3000, pollMs: 5000 },
+  );
+  const mutes = useQuery(`mutes ${run}`, (signal) => api.mutedRules({ run }, signal), {
+    enabled: reportFacts() === null,
+    pollMs: 5000,
+  });
+  const muted = new Set(mutes.data?.rules ?? []);
   if (error !== undefined && data === undefined) return <EmptyState title="No findings" text={error} />;
   if (data === undefined) return null;
   if (data.length === 0) {
@@ -32,7 +46,9 @@ export default function Findings({ run }: ViewProps) {
   }
   const rules = [...new Set(data.map((finding) => finding.rule))].sort();
   const titles = new Map(data.map((finding) => [finding.finding_id, finding.title]));
-  const shown = data.filter((finding) => rule === "" || finding.rule === rule).sort(byGravity);
+  const isInside = (finding: Finding) =>
+    bounds === null || (finding.start_ns < bounds.end_ns && finding.end_ns > bounds.start_ns);
+  const shown = data.filter((finding) => (rule === "" || finding.rule === rule) && isInside(finding)).sort(byGravity);
   return (
     <div className="view">
       <div className="toolbar">
@@ -45,16 +61,74 @@ export default function Findings({ run }: ViewProps) {
           ]}
           onChange={setRule}
         />
-        <span className="muted" role="status">{`${formatCount(shown.length)} findings`}</span>
+        <span
+          className="muted"
+          role="status"
+        >{`${formatCount(shown.length)} ${shown.length === 1 ? "finding" : "findings"}`}</span>
+        {reportFacts() === null && (
+          <button
+            type="button"
+            className="chip"
+            aria-pressed={hasMuted}
+            onClick={() => setHasMuted(!hasMuted)}
+            title="Show findings of muted rules, too"
+          >
+            muted too
+          </button>
+        )}
       </div>
       {shown.map((finding) => (
-        <FindingPanel key={finding.finding_id} finding={finding} titles={titles} />
+        <FindingPanel
+          key={finding.finding_id}
+          run={run}
+          finding={finding}
+          titles={titles}
+          isMuted={muted.has(finding.rule)}
+        />
       ))}
     </div>
   );
 }
 
-function FindingPanel({ finding, titles }: { finding: Finding; titles: ReadonlyMap<string, string> }) {
+interface FindingProps {
+  run: string;
+  finding: Finding;
+  titles: ReadonlyMap<string, string>;
+  isMuted: boolean;
+}
+
+/** Hides a rule's findings for everyone who looks at this run, or shows them again. */
+function MuteButton({ run, rule, isMuted }: { run: string; rule: string; isMuted: boolean }) {
+  const [message, setMessage] = useState("");
+  const toggle = () =>
+    void api.muteRule(run, rule, !isMuted).then(
+      () => setMessage(isMuted ? "unmuted" : "muted"),
+      (error: unknown) => setMessage(error instanceof Error ? error.message : String(error)),
+    );
+  return (
+    <>
+      <button
+        type="button"
+        className="chip"
+        onClick={toggle}
+        title={
+          isMuted
+            ? "Show the findings of this rule again, for this run"
+            : "Hide all findings of this rule, for this run and everyone"
+        }
+      >
+        {isMuted ? "Unmute rule" : "Mute rule"}
+      </button>
+      {message !== "" && (
+        <span className="muted" role="status">
+          {message}
+        </span>
+      )}
+    </>
+  );
+}
+
+function FindingPanel({ run, finding, titles, isMuted }: FindingProps) {
   const culprit = factsOf(finding.culprit ?? {});
   const impact = factsOf(finding.impact ?? {});
   const explained = (finding.explains ?? []).map((id) => titles.get(id)).filter((title) => title !== undefined);
@@ -88,6 +162,7 @@ function FindingPanel({ finding, titles }: { finding: Finding; titles: ReadonlyM
           >
             Logs
           </ViewLink>
+          {reportFacts() === null && <MuteButton run={run} rule={finding.rule} isMuted={isMuted} />}
         </div>
       </header>
       <div className="panel-body">

@@ -12,6 +12,7 @@ import { kindOf } from "../metricKinds";
 import { formatBytes, formatClock, metricFormatter } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineWindow } from "./links";
 import { deviceName, gridOf, latestOf, meanOf } from "./hardware/grid";
@@ -68,7 +69,10 @@ export default function Hardware({ run }: ViewProps) {
   const [chosen, setChosen] = useUrlState("quantity", "busy");
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
-  const range = rangeOf(summary.data, { recent, from: 0, to: 0 }, COLUMNS);
+  const { bounds, setWindow } = useWindow(run);
+  const wanted = { from: (bounds?.start_ns ?? 0) / 1e9, to: (bounds?.end_ns ?? 0) / 1e9 };
+  const range = rangeOf(summary.data, { recent, ...wanted }, COLUMNS);
+  const [isByNode, setIsByNode] = useUrlState("nodes", false);
   const known = new Map((metrics.data ?? []).map((metric) => [metric.name, metric]));
   const offered = QUANTITIES.filter((quantity) => known.has(quantity.metric));
   const quantity = offered.find((one) => one.value === chosen) ?? offered[0];
@@ -92,12 +96,22 @@ export default function Hardware({ run }: ViewProps) {
         {quantity !== undefined && (
           <Select label="Show" value={quantity.value} options={offered} onChange={setChosen} />
         )}
-        <Select
-          label="of"
-          value={recent}
-          options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))}
-          onChange={setRecent}
-        />
+        {bounds === null && (
+          <Select
+            label="of"
+            value={recent}
+            options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))}
+            onChange={setRecent}
+          />
+        )}
+        <button
+          type="button"
+          aria-pressed={isByNode}
+          onClick={() => setIsByNode(!isByNode)}
+          title="One row and one line for each node: the mean of its accelerators"
+        >
+          By node
+        </button>
       </div>
       {quantity === undefined ? (
         <EmptyState
@@ -109,13 +123,23 @@ export default function Hardware({ run }: ViewProps) {
           run={run}
           quantity={quantity}
           range={range}
+          isByNode={isByNode}
+          onWindow={(from, to) => setWindow({ kind: "time", from, to })}
           hasTotal={quantity.total !== undefined && known.has(quantity.total)}
         />
       )}
       <div className="grid">
         {known.has("gpu_utilization_ratio") && <UsageTable run={run} range={range} />}
         {charts.map(([metric, title]) => (
-          <DeviceChart key={metric} run={run} metric={known.get(metric)!} title={title} range={range} />
+          <DeviceChart
+            key={metric}
+            run={run}
+            metric={known.get(metric)!}
+            title={title}
+            range={range}
+            isByNode={isByNode}
+            onWindow={(from, to) => setWindow({ kind: "time", from, to })}
+          />
         ))}
       </div>
     </div>
@@ -141,18 +165,23 @@ function Accelerators({
   quantity,
   range,
   hasTotal,
+  isByNode,
+  onWindow,
 }: {
   run: string;
   quantity: Quantity;
   range: Range;
   hasTotal: boolean;
+  isByNode: boolean;
+  onWindow: (from: number, to: number) => void;
 }) {
-  const { lines, error } = useLines(run, quantity.metric, range, ["host", "gpu"]);
+  const groups = isByNode ? ["host"] : ["host", "gpu"];
+  const { lines, error } = useLines(run, quantity.metric, range, groups);
   const { lines: totals } = useLines(
     run,
     hasTotal ? quantity.total : undefined,
     { ...range, start_ns: 0, width: range.end_ns },
-    ["host", "gpu"],
+    groups,
   );
   const isShare = hasTotal && totals !== undefined;
   const data = useMemo(
@@ -191,6 +220,7 @@ function Accelerators({
               ? { range: quantity.range }
               : {})}
             left={150}
+            onPick={({ column }) => onWindow(data.x[column]!, data.x[column]! + data.width)}
             height={Math.min(900, Math.max(80, data.rows.length * (data.rows.length > 40 ? 14 : 22)) + 22)}
           />
         </div>
@@ -204,8 +234,20 @@ function Accelerators({
   );
 }
 
-function DeviceChart({ run, metric, title, range }: { run: string; metric: Metric; title: string; range: Range }) {
-  const isOfGpu = metric.labels.includes("gpu");
+/** More lines than these cannot be told apart: then there is one for each node. */
+const MOST_DEVICES = 16;
+
+interface DeviceProps {
+  run: string;
+  metric: Metric;
+  title: string;
+  range: Range;
+  isByNode: boolean;
+  onWindow: (from: number, to: number) => void;
+}
+
+function DeviceChart({ run, metric, title, range, isByNode, onWindow }: DeviceProps) {
+  const isOfGpu = metric.labels.includes("gpu") && !isByNode && metric.series <= MOST_DEVICES;
   const { lines, error } = useLines(run, metric.name, range, isOfGpu ? ["host", "gpu"] : ["host"]);
   const aligned = useMemo(() => align(lines ?? []), [lines]);
   const x = useMemo(() => aligned.x.map((ns) => ns / 1e9), [aligned]);
@@ -239,6 +281,7 @@ function DeviceChart({ run, metric, title, range }: { run: string; metric: Metri
         format={isRate ? (value) => `${format(value)}/s` : format}
         height={150}
         syncKey="hardware"
+        onSelect={onWindow}
         isBinary={format === formatBytes}
         {...(metric.name.endsWith("utilization_ratio") ? { range: [0, 1] as const } : {})}
       />

@@ -8,11 +8,12 @@ import { reportFacts } from "../reportFacts";
 import { formatClock, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useWindow, windowTitle } from "../window";
 import type { ViewProps } from ".";
 import { Flame } from "./hotspots/Flame";
 import { SpanLatency } from "./hotspots/SpanLatency";
 import { HotspotTable, placeText } from "./hotspots/HotspotTable";
-import { SCOPES, type Scope, type ScopeKind, hotspotConditions, scopeWindow, spanConditions } from "./hotspots/scope";
+import { SCOPES, type Scope, type ScopeKind, hotspotConditions, scopeWindow, seriesConditions } from "./hotspots/scope";
 import "./views.css";
 
 type Grouping = NonNullable<HotspotQuery["group_by"]>;
@@ -44,14 +45,16 @@ export default function Hotspots({ run }: ViewProps) {
   const [order, setOrder] = useUrlState("sort", "-wall_ns");
   const [zoom, setZoom] = useUrlState("zoom", "");
   const [wantedName, setName] = useUrlState("name", "");
-  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", true);
-  const [scope, controls] = useScope();
+  const [isLogarithmic, setIsLogarithmic] = useUrlState("log", false);
+  const [axis, setAxis] = useUrlState<"step" | "time">("axis", "step", ["step", "time"]);
+  const [scope, controls] = useScope(run);
   const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: 1000 }, signal), { everyMs: 3000 });
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 5000 });
   const isByName = shape === "latency";
   const query: HotspotQuery = {
     run,
-    ...hotspotConditions(scope),
+    // Names that the latest steps have not are names all the same.
+    ...(isByName && scope.kind !== "window" && scope.kind !== "step" ? {} : hotspotConditions(scope)),
     group_by: isByName ? "name" : grouping,
     segment: segment === "" || isByName ? undefined : segment,
     limit: 2000,
@@ -82,7 +85,7 @@ export default function Hotspots({ run }: ViewProps) {
           options={[
             { value: "table", label: "Table" },
             { value: "flame", label: "Flame" },
-            { value: "latency", label: "Latency" },
+            { value: "latency", label: "Over time" },
           ]}
           onChange={setShape}
         />
@@ -93,6 +96,17 @@ export default function Hotspots({ run }: ViewProps) {
             value={name}
             options={names.map((one) => ({ value: one, label: shorten(one, 50) }))}
             onChange={setName}
+          />
+        )}
+        {isByName && (
+          <Choice
+            label="Axis"
+            value={axis}
+            options={[
+              { value: "step", label: "Step" },
+              { value: "time", label: "Time" },
+            ]}
+            onChange={setAxis}
           />
         )}
         {isByName && (
@@ -130,7 +144,8 @@ export default function Hotspots({ run }: ViewProps) {
             {isByName ? (
               <SpanLatency
                 run={run}
-                conditions={spanConditions(scope, steps.data ?? [])}
+                conditions={scope.kind === "latest" || scope.kind === "last" ? {} : seriesConditions(scope)}
+                axis={axis}
                 name={name}
                 isLogarithmic={isLogarithmic}
               />
@@ -152,12 +167,19 @@ const SCOPE_LABELS: Readonly<Record<ScopeKind, string>> = {
   window: "a time window",
 };
 
-function useScope(): [Scope, ReactNode] {
-  const [kind, setKind] = useUrlState<ScopeKind>("scope", "last", SCOPES);
+function useScope(run: string): [Scope, ReactNode] {
+  const { window, bounds } = useWindow(run);
+  const [wanted, setKind] = useUrlState<ScopeKind | "">("scope", "", ["", ...SCOPES]);
   const [count, setCount] = useUrlState("steps", 10);
   const [step, setStep] = useUrlState("step", 0);
-  const [from] = useUrlState("from", 0);
-  const [to] = useUrlState("to", 0);
+  const [linkFrom] = useUrlState("from", 0);
+  const [linkTo] = useUrlState("to", 0);
+  // A link may carry a stretch of time; otherwise it is the one that all views share.
+  const hasLink = linkTo > linkFrom;
+  const from = hasLink ? linkFrom : (bounds?.start_ns ?? 0) / 1e9;
+  const to = hasLink ? linkTo : (bounds?.end_ns ?? 0) / 1e9;
+  const usual: ScopeKind = window !== null ? "window" : "last";
+  const kind = wanted === "" ? usual : wanted;
   const report = reportFacts();
   if (report !== null)
     return [
@@ -170,12 +192,17 @@ function useScope(): [Scope, ReactNode] {
       <Select
         label="Scope"
         value={kind}
-        options={offered.map((value) => ({ value, label: SCOPE_LABELS[value] }))}
+        options={offered.map((value) => ({
+          value,
+          label: value === "window" && window !== null && !hasLink ? windowTitle(window) : SCOPE_LABELS[value],
+        }))}
         onChange={setKind}
       />
       {kind === "last" && <NumberField label="How many steps" value={count} least={1} onChange={setCount} />}
       {kind === "step" && <NumberField label="Step" value={step} onChange={setStep} />}
-      {kind === "window" && <span className="muted">{`${formatClock(from * 1e9)} to ${formatClock(to * 1e9)}`}</span>}
+      {kind === "window" && hasLink && (
+        <span className="muted">{`${formatClock(from * 1e9)} to ${formatClock(to * 1e9)}`}</span>
+      )}
     </>
   );
   return [{ kind, count, step, from, to }, controls];

@@ -27,6 +27,7 @@ const LISTED: readonly (readonly [name: string, title: string, icon: string])[] 
   ["logs", "Logs", "M4 5h12M4 9h12M4 13h8"],
   ["findings", "Findings", "M9 4a5 5 0 1 1 0 10A5 5 0 0 1 9 4zM13 13l4 4"],
   ["runs", "Runs", "M4 5h12v3H4zM4 11h12v3H4z"],
+  ["ranks", "Ranks", "M3 4h4v4H3zM8 4h4v4H8zM13 4h4v4h-4zM3 10h4v4H3zM8 10h4v4H8zM13 10h4v4h-4z"],
   ["processes", "Processes", "M4 4h5v5H4zM11 4h5v5h-5zM4 11h5v5H4zM11 11h5v5h-5z"],
 ];
 

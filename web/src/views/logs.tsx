@@ -11,6 +11,7 @@ import { ViewLink } from "../components/ViewLink";
 import { useLive } from "../live";
 import { formatClock, formatCount, formatDate, formatLevel, shorten } from "../units";
 import { useUrlState } from "../url";
+import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineSpan, timelineWindow } from "./links";
 import { lineKey, useLogTail } from "./logs/tail";
@@ -39,6 +40,8 @@ export default function Logs({ run }: ViewProps) {
   const [limit, setLimit] = useUrlState("lines", FIRST_LINES);
   const [selected, setSelected] = useUrlState("line", "");
   const hasWindow = to > from;
+  const { bounds } = useWindow(run);
+  const time = hasWindow ? { start_ns: from * 1e9, end_ns: to * 1e9 } : bounds;
   const tail = useLogTail(
     {
       run,
@@ -48,8 +51,8 @@ export default function Logs({ run }: ViewProps) {
       span_id: /^[0-9a-f]{1,16}$/i.test(span) ? span : undefined,
       process_id: process || undefined,
       step: /^-?\d+$/.test(step) ? Number(step) : undefined,
-      start_ns: hasWindow ? Math.round(from * 1e9) : undefined,
-      end_ns: hasWindow ? Math.round(to * 1e9) : undefined,
+      start_ns: time === null ? undefined : Math.round(time.start_ns),
+      end_ns: time === null ? undefined : Math.round(time.end_ns),
     },
     Math.min(MOST_LINES, Math.max(1, limit)),
   );
@@ -95,7 +98,7 @@ export default function Logs({ run }: ViewProps) {
         <span
           className="muted"
           role="status"
-        >{`${formatCount(tail.lines.length)} lines, newest first${state === "live" ? "" : ` (${state})`}`}</span>
+        >{`${formatCount(tail.lines.length)} ${tail.lines.length === 1 ? "line" : "lines"}, newest first${state === "live" ? "" : ` (${state})`}`}</span>
         {tail.hasMore && limit < MOST_LINES && (
           <button type="button" onClick={() => setLimit(Math.min(MOST_LINES, limit * 4))}>
             Older lines
@@ -115,7 +118,11 @@ export default function Logs({ run }: ViewProps) {
             rowClass={(line) => (line.level >= 40 ? "is-error-line" : undefined)}
             empty={
               tail.isLoading ? null : (
-                <Nothing hasFilter={search !== "" || level !== "0" || filters.some(([, value]) => value !== "")} />
+                <Nothing
+                  hasFilter={
+                    time !== null || search !== "" || level !== "0" || filters.some(([, value]) => value !== "")
+                  }
+                />
               )
             }
           />
@@ -187,7 +194,7 @@ const COLUMNS: readonly Column<LogLine>[] = [
     render: (line) => (
       <span className="row-links" onClick={(event) => event.stopPropagation()}>
         {line.span_id !== null && (
-          <ViewLink view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>
+          <ViewLink view="timeline" state={spanOf(line, line.span_id)}>
             span
           </ViewLink>
         )}
@@ -200,6 +207,11 @@ const COLUMNS: readonly Column<LogLine>[] = [
     ),
   },
 ];
+
+/** The timeline at the span of a line, with its lane in view. */
+function spanOf(line: LogLine, spanId: string) {
+  return { ...timelineSpan(spanId, line.time_ns - 1e9, line.time_ns + 1e9), lane: line.lane_id };
+}
 
 function LinePanel({ line, onClose }: { line: LogLine; onClose: () => void }) {
   const facts: Fact[] = [
@@ -231,14 +243,18 @@ function LinePanel({ line, onClose }: { line: LogLine; onClose: () => void }) {
     [
       "Span",
       line.span_id === null ? null : (
-        <ViewLink key="span" view="timeline" state={timelineSpan(line.span_id, line.time_ns - 1e9, line.time_ns + 1e9)}>
+        <ViewLink key="span" view="timeline" state={spanOf(line, line.span_id)}>
           {line.span_id}
         </ViewLink>
       ),
     ],
     [
       "Timeline",
-      <ViewLink key="timeline" view="timeline" state={timelineWindow(line.time_ns - 2e9, line.time_ns + 2e9)}>
+      <ViewLink
+        key="timeline"
+        view="timeline"
+        state={timelineWindow(line.time_ns - 2e9, line.time_ns + 2e9, { lane: line.lane_id })}
+      >
         what else happened then
       </ViewLink>,
     ],

@@ -7,6 +7,7 @@ import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
 import { byInterest } from "./metrics/interest";
 import { LabelFilters } from "./metrics/LabelFilters";
@@ -93,6 +94,10 @@ export default function Metrics({ run }: ViewProps) {
   );
 }
 
+function stepsOfWindow({ first, last }: StepsWindow) {
+  return { first_step: first, last_step: last };
+}
+
 /** What holds for all charts: their axis, range, filters and grouping. */
 function useSettings(run: string, metrics: readonly Metric[]) {
   const [axis, setAxis] = useUrlState("axis", "time", ["time", "step"]);
@@ -106,7 +111,10 @@ function useSettings(run: string, metrics: readonly Metric[]) {
   const [shape, setShape] = useUrlState<HistogramShape>("shape", "both", ["quantiles", "heat", "both"]);
   const [shares, setShares] = useUrlState("quantiles", "usual", ["usual", "wide", "tail"]);
   const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
-  const range = rangeOf(summary.data, { recent, from, to }, POINTS);
+  const shared = useWindow(run);
+  const { bounds } = shared;
+  const chosen = to > from || bounds === null ? { from, to } : { from: bounds.start_ns / 1e9, to: bounds.end_ns / 1e9 };
+  const range = shared.isPending ? null : rangeOf(summary.data, { recent, ...chosen }, POINTS);
   const labels = [...new Set([...metrics.flatMap((metric) => metric.labels), ...PROCESS_LABELS])];
   const hasHistogram = metrics.some((metric) => kindOf(metric.kind).isDistribution);
   const query: Omit<MetricQuery, "metric"> | null =
@@ -115,14 +123,23 @@ function useSettings(run: string, metrics: readonly Metric[]) {
       : {
           run,
           ...range,
-          ...(axis === "step" ? { width: stepWidth(summary.data, POINTS * 2) } : {}),
+          ...(axis === "step"
+            ? { width: stepWidth(shared.steps === null ? summary.data : stepsOfWindow(shared.steps), POINTS * 2) }
+            : {}),
           axis,
           match: matches,
           group_by: group === "" ? [""] : [group],
         };
+  const forget = () => {
+    setFrom(0);
+    setTo(0);
+  };
+  // What is dragged over is the window of all views.
   const select = (start: number, end: number) => {
-    setFrom(Number(start.toFixed(3)));
-    setTo(Number(end.toFixed(3)));
+    forget();
+    if (axis === "step")
+      shared.setWindow({ kind: "steps", first: Math.ceil(start), last: Math.max(Math.ceil(start), Math.floor(end)) });
+    else shared.setWindow({ kind: "time", from: start, to: end });
   };
   const controls = (
     <div className="toolbar">
@@ -138,10 +155,10 @@ function useSettings(run: string, metrics: readonly Metric[]) {
       {to > from ? (
         <button
           type="button"
-          onClick={() => select(0, 0)}
+          onClick={forget}
           title="Show the whole run again"
         >{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
-      ) : (
+      ) : bounds !== null ? null : (
         <Select
           label="Range"
           isLabelHidden

@@ -1,8 +1,9 @@
-import { useMemo } from "react";
+import { useCallback, useMemo } from "react";
 import { type Step, type StepMetric, api } from "../api";
 import { Chart } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { Panel } from "../components/Panel";
+import { ViewLink } from "../components/ViewLink";
 import { FindingBanner } from "../overview/FindingBanner";
 import { Tiles } from "../overview/Tiles";
 import { Troubles } from "../overview/Troubles";
@@ -10,21 +11,36 @@ import { GpuPanel } from "../overview/GpuPanel";
 import { OpenWorkPanel } from "../overview/OpenWorkPanel";
 import { WhoIsSlow } from "../overview/WhoIsSlow";
 import { chooseMetric, otherMetrics } from "../overview/chosenMetrics";
+import { ComparisonPanel } from "../overview/ComparisonPanel";
+import { CriticalPathPanel } from "../overview/CriticalPathPanel";
 import { StepPanel } from "../overview/StepPanel";
+import { StepStrip } from "../overview/StepStrip";
+import { lastShown, wholeSteps } from "../overview/stepTimes";
 import { colourOfIndex } from "../colours";
 import { metricFormatter, shorten } from "../units";
-import { linkTo, navigate, useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import { useStepMetrics, useSteps } from "../useSteps";
+import { useWindow } from "../window";
 import type { ViewProps } from ".";
 
 const SHOWN_STEPS = 60;
+const MOST_STEPS = 1000;
 
 /** Is the run healthy, and where does the time go? */
 export default function Overview({ run }: ViewProps) {
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 4000 });
-  const [until, setUntil] = useUrlState("until", -1);
-  const steps = useSteps(run, SHOWN_STEPS, until < 0 ? undefined : until);
+  const shared = useWindow(run);
+  const chosenSteps = shared.steps;
+  const until = chosenSteps === null ? -1 : lastShown(chosenSteps);
+  const count = chosenSteps === null ? SHOWN_STEPS : Math.max(SHOWN_STEPS, chosenSteps.last - chosenSteps.first + 1);
+  const steps = useSteps(run, Math.min(MOST_STEPS, count), chosenSteps === null ? undefined : until);
+  const all = useSteps(run, MOST_STEPS);
+  const latest = useMemo(() => (all ?? NO_STEPS).slice(-SHOWN_STEPS), [all]);
+  const onSteps = useCallback(
+    (first: number, last: number) => shared.setWindow({ kind: "steps", first, last }),
+    [shared.setWindow],
+  );
+  const band = chosenSteps === null ? null : ([chosenSteps.first - 0.5, chosenSteps.last + 0.5] as const);
   const metrics = useStepMetrics(run, steps);
   const byStep = useMemo(() => seriesByName(metrics ?? []), [metrics]);
   const names = [...byStep.keys()];
@@ -40,13 +56,25 @@ export default function Overview({ run }: ViewProps) {
   return (
     <div className="overview">
       <FindingBanner run={run} />
-      <Tiles run={run} steps={steps ?? NO_STEPS} values={byStep} chosen={chosen} />
+      <Tiles run={run} steps={latest} values={byStep} chosen={chosen} at={chosenSteps?.last} />
+      <StepStrip steps={all ?? NO_STEPS} band={band} onSteps={onSteps} />
       <div className="grid">
-        <StepPanel run={run} steps={steps ?? NO_STEPS} until={until} onUntil={setUntil} />
+        {chosenSteps !== null && chosenSteps.first === chosenSteps.last && (
+          <ComparisonPanel run={run} step={chosenSteps.first} onSteps={onSteps} />
+        )}
+        <StepPanel run={run} steps={steps ?? NO_STEPS} band={band} onSteps={onSteps} />
         <WhoIsSlow run={run} steps={steps ?? NO_STEPS} lanes={lanes.data ?? []} />
         {charts.map((name, place) => (
-          <MetricPanel key={name} name={name} points={byStep.get(name) ?? NO_POINTS} colour={colourOfIndex(place)} />
+          <MetricPanel
+            key={name}
+            name={name}
+            points={byStep.get(name) ?? NO_POINTS}
+            colour={colourOfIndex(place)}
+            band={band}
+            onSteps={onSteps}
+          />
         ))}
+        <CriticalPathPanel run={run} last={chosenSteps?.last} />
         <GpuPanel run={run} />
         <OpenWorkPanel run={run} />
         <Troubles run={run} />
@@ -69,16 +97,38 @@ function seriesByName(metrics: readonly StepMetric[]): Map<string, Points> {
     let points = found.get(metric.name);
     if (points === undefined) found.set(metric.name, (points = { x: [], y: [] }));
     points.x.push(metric.step);
-    points.y.push(metric.average);
+    points.y.push(averageOf(metric));
   }
   return found;
 }
 
-function MetricPanel({ name, points, colour }: { name: string; points: Points; colour: string }) {
+/** JSON has no NaN: where the average, which is never absent, is null, it is not a number. */
+function averageOf({ average }: { average: number | null }): number {
+  return average ?? NaN;
+}
+
+interface MetricPanelProps {
+  name: string;
+  points: Points;
+  colour: string;
+  band: readonly [number, number] | null;
+  onSteps: (first: number, last: number) => void;
+}
+
+function MetricPanel({ name, points, colour, band, onSteps }: MetricPanelProps) {
   const format = metricFormatter(name);
   const series = useMemo(() => [{ label: name, values: points.y, colour }], [name, points, colour]);
   return (
-    <Panel title={shorten(name, 60)} value={format(points.y.at(-1))} className="span-4">
+    <Panel
+      title={shorten(name, 60)}
+      value={Number.isNaN(points.y.at(-1)) ? "NaN" : format(points.y.at(-1))}
+      className="span-4"
+      actions={
+        <ViewLink view="metrics" state={{ metric: name, axis: "step" }}>
+          explore
+        </ViewLink>
+      }
+    >
       <Chart
         label={`${name} by step`}
         x={points.x}
@@ -88,7 +138,9 @@ function MetricPanel({ name, points, colour }: { name: string; points: Points; c
         format={format}
         syncKey="steps"
         hasLegend={false}
-        onPick={(step) => navigate(linkTo("metrics", { metric: name, step }))}
+        band={band}
+        onSelect={(from, to) => onSteps(...wholeSteps(from, to))}
+        onPick={(step) => onSteps(step, step)}
       />
     </Panel>
   );

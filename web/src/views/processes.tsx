@@ -1,9 +1,10 @@
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { type LossCount, type ProcessHealth, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
+import { Panel } from "../components/Panel";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
-import { formatCount, formatDate, formatDuration, formatSeconds } from "../units";
+import { formatCount, formatDate, formatDuration, formatSeconds, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
@@ -31,7 +32,10 @@ export default function Processes({ run }: ViewProps) {
         <span className="muted" role="status">
           {`${formatCount(found.length)} ${found.length === 1 ? "process" : "processes"}, ${formatCount(lost)} records lost`}
         </span>
+        <span className="spacer" />
+        <StacksButton run={run} />
       </div>
+      <StackGroups run={run} />
       <section className="panel grows">
         <Table
           label="Processes"
@@ -45,6 +49,51 @@ export default function Processes({ run }: ViewProps) {
         />
       </section>
     </div>
+  );
+}
+
+/** Asks every live process where its threads are. */
+function StacksButton({ run }: { run: string }) {
+  const [message, setMessage] = useState("");
+  const ask = () =>
+    void api.askForStacks(run).then(
+      (answer) =>
+        setMessage(`Asked ${formatCount((answer as { asked: number }).asked)} processes; they answer in seconds.`),
+      (error: unknown) => setMessage(error instanceof Error ? error.message : String(error)),
+    );
+  return (
+    <>
+      {message !== "" && (
+        <span className="muted" role="status">
+          {message}
+        </span>
+      )}
+      <button type="button" onClick={ask} title="Ask every live process where its threads are, at most once a minute">
+        Stacks
+      </button>
+    </>
+  );
+}
+
+const MOST_FRAMES = 8;
+
+/** Where the processes are: those in the same place together, the smallest group first. */
+function StackGroups({ run }: { run: string }) {
+  const { data } = useQuery(`stacks ${run}`, (signal) => api.stacks({ run }, signal), { everyMs: 3000, pollMs: 5000 });
+  if (data === undefined || data.length === 0) return null;
+  return (
+    <Panel title="Stacks" value={`${formatCount(data.length)} ${data.length === 1 ? "place" : "places"}`}>
+      <div className="stack-groups">
+        {data.map((group, place) => (
+          <section key={place}>
+            <h3 className="sub-title" title={group.processes.map((one) => one.process_id).join(", ")}>
+              {shorten(group.processes.map((one) => `${one.role || one.process_id} ${one.rank ?? ""}`).join(", "), 120)}
+            </h3>
+            <pre>{group.frames.slice(0, MOST_FRAMES).join("\n")}</pre>
+          </section>
+        ))}
+      </div>
+    </Panel>
   );
 }
 

@@ -1,4 +1,4 @@
-import { memo, useCallback } from "react";
+import { memo, useCallback, useMemo } from "react";
 import { OpenWorkTable } from "../components/OpenWorkTable";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
@@ -7,13 +7,14 @@ import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { formatCount } from "../units";
 import { useUrlState } from "../url";
+import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
 import { Distributions, LatencyScatter } from "./sessions/SessionCharts";
 import { StepDurations } from "./sessions/StepDurations";
 import { SessionPanel } from "./sessions/SessionPanel";
 import { GANTT_AXES, SORTABLE, SessionTable } from "./sessions/SessionTable";
 import { useSessionSample, useSessionWindow } from "./sessions/data";
-import { parseSearch, withCondition } from "./sessions/search";
+import { type SessionSearch, parseSearch, withCondition } from "./sessions/search";
 import "./views.css";
 
 const STATUSES = [
@@ -41,7 +42,9 @@ export default function Sessions({ run }: ViewProps) {
   const [axis, setAxis] = useUrlState("axis", "submit", ["submit", "clock"]);
   const [areChartsShown, setAreChartsShown] = useUrlState("charts", true);
   const [isLogarithmic, setIsLogarithmic] = useUrlState("log", isReport);
-  const { query, problem } = parseSearch(search);
+  const { steps } = useWindow(run);
+  const { query: typed, problem } = parseSearch(search);
+  const query = useMemo(() => withinSteps(typed, steps), [search, steps]);
   const asked = parseSort(order);
   const sort = SORTABLE.includes(asked.key) ? asked : parseSort("-submit_ts");
   const sessions = useSessionWindow(run, query, sort);
@@ -108,6 +111,12 @@ export default function Sessions({ run }: ViewProps) {
   );
 }
 
+/** The sessions of the window that all views share, unless the search names steps. */
+function withinSteps(query: SessionSearch, steps: StepsWindow | null): SessionSearch {
+  if (steps === null || query.first_step !== undefined || query.last_step !== undefined) return query;
+  return { ...query, first_step: steps.first, last_step: steps.last };
+}
+
 interface ChartsProps {
   run: string;
   search: string;
@@ -120,7 +129,8 @@ interface ChartsProps {
 /** Kept apart from the table, which is drawn anew for every bit of scrolling. */
 const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick, onStep }: ChartsProps) {
   const [by, setBy] = useUrlState("by", "submission", ["submission", "step"]);
-  const { samples, slowest } = useSessionSample(run, parseSearch(search).query);
+  const { steps } = useWindow(run);
+  const { samples, slowest } = useSessionSample(run, withinSteps(parseSearch(search).query, steps));
   return (
     <div className="grid session-charts">
       <div>

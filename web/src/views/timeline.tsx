@@ -1,19 +1,25 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { type Span, type TraceQuery, api } from "../api";
+import { type Lane, type Mark, type Span, type SpanDetail, type TraceQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { TraceButtons } from "../components/TraceButtons";
 import { useLive } from "../live";
 import { reportFacts } from "../reportFacts";
-import { HoverDetail } from "../timeline/HoverDetail";
+import { markText, markToken, useMarks } from "../marks";
+import { token, useTheme } from "../theme";
+import { HoverDetail, MarkDetail } from "../timeline/HoverDetail";
 import { RangePanel } from "../timeline/RangePanel";
 import { SpanPanel } from "../timeline/SpanPanel";
 import { Toolbar } from "../timeline/Toolbar";
-import type { Callbacks, Hover, Inputs } from "../timeline/inputs";
+import { flowsOf } from "../timeline/drawOver";
+import type { Callbacks, Hover, Inputs, MarkHover } from "../timeline/inputs";
+import type { Flow, SceneMark } from "../timeline/scene";
+import { filterLanes } from "../timeline/search";
 import { FindingLine, highlightOf, useFinding } from "../timeline/finding";
 import { type Window, around } from "../timeline/geometry";
 import { sortLanes } from "../timeline/layout";
 import { RECENT_NS, useController } from "../timeline/useController";
 import { useHits } from "../timeline/useHits";
+import { useRange } from "../timeline/useRange";
 import { useStrips } from "../timeline/useStrips";
 import { type TimelineAddress, useTimelineAddress } from "../timeline/useTimelineAddress";
 import { useTimelineKeys } from "../timeline/useTimelineKeys";
@@ -51,10 +57,20 @@ function useOrigin(startNs: number): number {
 
 interface Selection {
   hover: Hover | null;
+  markHover: MarkHover | null;
   range: Window | null;
   window: Window | null;
   problem: string | null;
 }
+
+const NO_FLOWS: readonly Flow[] = [];
+
+function sceneMark(mark: Mark, origin: number): SceneMark {
+  return { time: mark.time_ns - origin, text: markText(mark), colour: token(markToken(mark)) };
+}
+
+const NOTHING: Selection = { hover: null, markHover: null, range: null, window: null, problem: null };
+const NO_LANES: readonly Lane[] = [];
 
 interface TimelineProps {
   run: string;
@@ -68,7 +84,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   const origin = useOrigin(startNs);
   const address = useTimelineAddress(isReport);
   const { spanId, setSpanId, laneId } = address;
-  const [selection, setSelection] = useState<Selection>({ hover: null, range: null, window: null, problem: null });
+  const [selection, setSelection] = useState<Selection>(NOTHING);
   const change = useCallback((part: Partial<Selection>) => setSelection((old) => ({ ...old, ...part })), []);
   const [traceMessage, setTraceMessage] = useState<string | null>(null);
   const { range } = selection;
@@ -76,12 +92,18 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 2000 });
   const steps = useSteps(run, 1000);
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 5000 });
-  const hits = useHits(run, address.search);
+  const laneRows = lanes.data ?? NO_LANES;
+  const hits = useHits(run, address.search, laneRows);
+  const marks = useMarks();
+  const [theme] = useTheme();
+  const [detail, setDetail] = useState<SpanDetail | null>(null);
+  const { filter, arrangement, folding } = address.lanes;
+  const shownLanes = useMemo(() => filterLanes(laneRows, filter), [laneRows, filter]);
   const finding = useFinding(run, address.findingId);
   const strips = useStrips(run, address.stripNames, metrics.data ?? [], selection.window, origin);
 
   const inputs: Inputs = {
-    lanes: useMemo(() => sortLanes(lanes.data ?? []), [lanes.data]),
+    lanes: useMemo(() => sortLanes(shownLanes, arrangement), [shownLanes, arrangement]),
     whole: useMemo(() => ({ start: startNs - origin, end: endNs - origin }), [startNs, endNs, origin]),
     steps: useMemo(
       () => (steps ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })),
@@ -90,9 +112,20 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
     strips,
     colourBy: address.colourBy,
     density: address.density,
-    collapsed: useMemo(() => new Set(address.collapsed), [address.collapsed]),
-    search: address.search,
+    folding,
+    arrangement,
+    isSearching: hits.isSearching,
+    search: hits.words,
     hits: hits.ids,
+    hitLanes: hits.lanes,
+    marks: useMemo(() => marks.map((mark) => sceneMark(mark, origin)), [marks, origin, theme]),
+    flows: useMemo(
+      () =>
+        detail === null || detail.span.span_id !== spanId
+          ? NO_FLOWS
+          : flowsOf(detail.span, detail.parents[0], detail.children, origin),
+      [detail, spanId, origin],
+    ),
     selectedSpanId: spanId === "" ? null : spanId,
     range,
     highlight: useMemo(() => highlightOf(finding, origin), [finding, origin]),
@@ -102,7 +135,9 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   };
   const latest = useRef(inputs);
   latest.current = inputs;
-  const isReady = lanes.data !== undefined && steps !== undefined;
+  const setRange = useCallback((next: Window | null) => change({ range: next }), [change]);
+  const shared = useRange(run, origin, range, setRange);
+  const isReady = lanes.data !== undefined && steps !== undefined && !shared.isPending;
   const { canvas, map, controller } = useController({
     run,
     origin,
@@ -112,7 +147,9 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
     wanted:
       address.to > address.from && address.from > 0
         ? { start: address.from * 1e9 - origin, end: address.to * 1e9 - origin }
-        : null,
+        : shared.bounds === null
+          ? null
+          : around(shared.bounds.start_ns - origin, shared.bounds.end_ns - origin),
   });
 
   // What a link is about may be on any lane: bring that lane into view.
@@ -120,6 +157,12 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   useEffect(() => {
     if (isReady && firstLane !== undefined) controller.current?.scrollToLane(firstLane);
   }, [isReady, firstLane]);
+
+  // A search that names lanes shows the first of them.
+  const [firstHit] = hits.lanes;
+  useEffect(() => {
+    if (isReady && firstHit !== undefined) controller.current?.scrollToLane(firstHit);
+  }, [isReady, firstHit]);
 
   const show = useCallback(
     (span: Span) => {
@@ -135,14 +178,16 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
     show(span);
   };
   const go = (distance: number) => {
-    const span = hits.move(distance);
-    if (span !== null) pick(span);
+    const hit = hits.move(distance);
+    if (hit === null) return;
+    if ("span" in hit) pick(hit.span);
+    else controller.current?.scrollToLane(hit.lane.lane_id);
   };
-  const detail = () => api.span({ run, span_id: spanId });
+  const load = () => api.span({ run, span_id: spanId });
   const fit = () => {
     if (spanId === "") controller.current?.fit();
     else
-      void detail().then(
+      void load().then(
         (found) => show(found.span),
         () => controller.current?.fit(),
       );
@@ -151,7 +196,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   useEffect(() => {
     if (!isReady || spanId === "") return;
     if (address.from === 0) fit();
-    else if (laneId < 0) void detail().then((found) => controller.current?.scrollToLane(found.span.lane_id), noSpan);
+    else if (laneId < 0) void load().then((found) => controller.current?.scrollToLane(found.span.lane_id), noSpan);
   }, [isReady]);
   useTimelineKeys({
     controller,
@@ -177,6 +222,8 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
         hits={hits}
         metrics={metrics.data ?? []}
         isReport={isReport}
+        laneCount={shownLanes.length}
+        laneTotal={laneRows.length}
         onHit={go}
         onZoom={(factor) => controller.current?.zoom(factor)}
         onFit={() => controller.current?.fit()}
@@ -207,6 +254,14 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
             role="img"
             aria-label={`Timeline of ${lanes.data?.length ?? 0} lanes. Use the search to reach single spans.`}
           />
+          {lanes.data === undefined && (
+            <div className="loading timeline-loading" role="status">
+              Loading…
+            </div>
+          )}
+          {laneRows.length > 0 && shownLanes.length === 0 && (
+            <EmptyState title="No lane fits the filter" text="Filter by words, role:, rank:, node: or lane:." />
+          )}
           {lanes.data?.length === 0 && (
             <EmptyState title="No lanes yet" text="Spans and states show up here as soon as the run records them." />
           )}
@@ -222,11 +277,19 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
           />
         ) : (
           spanId !== "" && (
-            <SpanPanel run={run} spanId={spanId} onPick={pick} onShow={show} onClose={() => setSpanId("")} />
+            <SpanPanel
+              run={run}
+              spanId={spanId}
+              onPick={pick}
+              onShow={show}
+              onClose={() => setSpanId("")}
+              onDetail={setDetail}
+            />
           )
         )}
       </div>
       {selection.hover !== null && <HoverDetail hover={selection.hover} origin={origin} />}
+      {selection.markHover !== null && <MarkDetail hover={selection.markHover} origin={origin} />}
     </div>
   );
 }
@@ -246,6 +309,8 @@ function callbacksOf(
   const seconds = (time: number) => Math.round((origin + time) / 1e3) / 1e6;
   return {
     onHover: (hover) => change({ hover }),
+    onMark: (markHover) => change({ markHover }),
+    onPin: (laneId) => address.lanes.togglePin(laneId),
     onPick: (block) => {
       address.setSpanId(block?.spanId ?? "", "replace");
       if (block === null) return;
@@ -263,10 +328,7 @@ function callbacksOf(
       if (range !== null) address.setIsFollowing(false);
     },
     onFollow: (follows) => address.setIsFollowing(follows),
-    onGroup: (key) => {
-      const set = latest.current.collapsed;
-      address.setCollapsed(set.has(key) ? [...set].filter((one) => one !== key) : [...set, key]);
-    },
+    onGroup: (key) => address.lanes.toggleGroup(key),
     onError: (problem) => change({ problem }),
   };
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 from rl_insight._version import __version__
 from rl_insight.exchange.errors import NothingSelectedError
@@ -11,8 +12,9 @@ from rl_insight.exchange.report.model import VERSION, ReportDocument
 from rl_insight.exchange.report.sessions import session_report
 from rl_insight.exchange.report.spans import span_blocks, span_columns
 from rl_insight.store import queries
-from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, Step
+from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, SpanSeries, Step
 from rl_insight.store.queries.hotspots import GroupBy
+from rl_insight.store.queries.span_series import SeriesAxis
 from rl_insight.store.queries.usage_by_state import usage_of_run
 from rl_insight.store.run_files import Readable
 
@@ -23,6 +25,8 @@ _SHOWN_STEPS = 60
 _IDLE_STEPS = 15
 """As many as the overview takes the idle share of."""
 _MAX_HOTSPOTS = 2_000
+_MAX_SERIES = 30
+_MAX_POINTS = 400
 _MAX_LOGS = 5_000
 _MAX_EVENTS = 10_000
 _GROUPINGS: tuple[GroupBy, ...] = ("role", "lane", "name_role", "name_lane")
@@ -88,6 +92,8 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
         usage=usage_of_run(cursor),
         logs=queries.search_logs(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_LOGS),
         events=queries.search_events(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_EVENTS),
+        marks=queries.marks(cursor),
+        series=_series(cursor, scope, start_ns, end_ns),
         findings=queries.read_findings(cursor),
     )
 
@@ -100,6 +106,17 @@ def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:
     first = max(min(one.step for one in steps), last - _MAX_STEPS + 1)
     leading = queries.breakdown(cursor, first, last)
     return {"": leading} | {role: queries.breakdown(cursor, first, last, role) for role in leading.roles}
+
+
+def _series(cursor: Cursor, scope: Scope, start_ns: int, end_ns: int) -> list[SpanSeries]:
+    """Return how the names with the most time developed, by step and by time."""
+    names = [spot.name for spot in queries.hotspots(cursor, scope, limit=_MAX_SERIES) if spot.name is not None]
+    window = {"start_ns": start_ns, "end_ns": end_ns}
+    return [
+        queries.span_series(cursor, name, axis=axis, points=_MAX_POINTS if axis == "time" else 0, **window)
+        for name in names
+        for axis in get_args(SeriesAxis)
+    ]
 
 
 def _idle(cursor: Cursor, shown: list[Step]) -> list[RoleIdle]:

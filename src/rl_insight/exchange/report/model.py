@@ -19,6 +19,7 @@ from rl_insight.store.queries import (
     Line,
     LogLine,
     LossCount,
+    Mark,
     Metric,
     OpenWork,
     ProcessHealth,
@@ -26,6 +27,7 @@ from rl_insight.store.queries import (
     RunSummary,
     Session,
     SessionInFlight,
+    SpanSeries,
     Step,
     StepMetric,
     Timeline,
@@ -144,4 +146,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     usage: UsageByState
     logs: list[LogLine]
     events: list[Event]
+    marks: list[Mark]
+    series: list[SpanSeries]
+    """How the names with the most time developed, by step and by time."""
     findings: list[Finding]

@@ -217,8 +217,8 @@ def sessions(  # one argument for each condition
 ) -> Response:
     """List the sessions that fit every condition given.
 
-    `detail=phases` leaves out payloads, counters and rollout statistics, `detail=brief` the phases too, but for their
-    seconds.
+    `order=sample` makes the first ones an even sample of all that fit. `detail=phases` leaves out payloads, counters
+    and rollout statistics, `detail=brief` the phases too, but for their seconds.
     """
     with reading(request, run) as cursor:
         found, total = queries.sessions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -93,6 +93,10 @@ _PENDING_OF = """
 """
 
 
+SAMPLE: Final = "sample"
+"""The order that makes the first sessions an even sample of all that fit."""
+
+
 def sessions(
     cursor: Cursor,
     *,
@@ -126,8 +130,8 @@ def sessions(
     With `detail="phases"` they are without payloads, counters and rollout statistics; `"brief"` leaves out the phases
     too, but for their seconds.
     """
-    if order not in SORTABLE:
-        raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)}.")
+    if order not in SORTABLE and order != SAMPLE:
+        raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)} or {SAMPLE}.")
     if not 0 <= offset < 2**31:
         raise QueryError(f"offset {offset} is out of range.")
     is_by_step = first_step is not None or last_step is not None
@@ -159,7 +163,9 @@ def sessions(
     if counted is not None:
         given |= {"from_ts": counted[0] / SECOND, "until_ts": counted[1] / SECOND}
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
-    sql = _SESSIONS.format(where=where, order=order, direction="DESC" if descending else "ASC")
+    # The first ones by a hash are a sample that takes the same share of every stretch of time.
+    by = "hash(session_id)" if order == SAMPLE else order
+    sql = _SESSIONS.format(where=where, order=by, direction="DESC" if descending else "ASC")
     rows = cursor.execute(sql, given | {"limit": checked_limit(limit), "offset": offset}).fetchall()
     return [_with_detail(session_of_row(row), detail) for row in rows], total
 

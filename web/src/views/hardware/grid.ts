@@ -2,8 +2,7 @@
 import type { Line } from "../../api";
 import type { HeatMapData } from "../../components/heatMapDrawing";
 import { align } from "../../lines";
-
-const byNumber = new Intl.Collator("en", { numeric: true }).compare;
+import { naturally } from "../../natural";
 
 /** `node-1 · GPU 2`. */
 export function deviceName(labels: Readonly<Record<string, string>>): string {
@@ -15,8 +14,11 @@ export function deviceName(labels: Readonly<Record<string, string>>): string {
 export function gridOf(lines: readonly Line[], widthNs: number, totals: readonly Line[] | null = null): HeatMapData {
   const { x, lines: rows } = align(lines);
   const total = new Map((totals ?? []).map((line) => [deviceName(line.labels), latest(line)]));
-  const named = rows.map((row) => ({ name: deviceName(row.labels), values: row.values }));
-  named.sort((one, other) => byNumber(one.name, other.name));
+  const named = rows.map((row) => ({
+    name: deviceName(row.labels),
+    values: row.values.map((value) => (Number.isFinite(value) ? value : null)),
+  }));
+  named.sort((one, other) => naturally(one.name, other.name));
   return {
     x: x.map((ns) => ns / 1e9),
     // A reading holds until the next: columns are at least as wide as the readings are apart, with room for delays.

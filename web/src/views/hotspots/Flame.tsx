@@ -17,7 +17,7 @@ interface Props {
 
 const ROW = 25;
 
-/** Where the time goes by role, name and children: the width is the time in which at least one such span ran. */
+/** Where the time goes by role, name and children: the width is the sum of their durations. */
 export function Flame({ run, conditions, zoom, onZoom }: Props) {
   const query = { run, ...conditions };
   const { data, error } = useQuery(`flame ${JSON.stringify(query)}`, (signal) => api.flame(query, signal), {
@@ -30,7 +30,7 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
   if (error !== undefined) return <div className="error-line">{error}</div>;
   if (data === undefined) return null;
   if (boxes.length === 0) return <EmptyState title="No spans in this scope" text="Choose a wider scope." />;
-  const whole = boxes.filter((box) => box.depth === 0).reduce((sum, box) => sum + box.node.wall_ns, 0);
+  const whole = boxes.filter((box) => box.depth === 0).reduce((sum, box) => sum + box.node.total_ns, 0);
   return (
     <>
       <p className="muted">
@@ -64,7 +64,7 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
                 backgroundColor: box.depth === 0 && shown === null ? "var(--border)" : colourOfName(box.node.name),
                 color: box.depth === 0 && shown === null ? "inherit" : textOn(colourOfName(box.node.name)),
               }}
-              aria-label={`${nameOf(box)}: ${formatDuration(box.node.wall_ns)}`}
+              aria-label={`${nameOf(box)}: ${formatDuration(box.node.total_ns)}`}
               onPointerMove={(event) => setHovered({ box, x: event.clientX, y: event.clientY })}
               onPointerLeave={() => setHovered(null)}
               onClick={() => onZoom(box.path === zoom ? "" : box.path)}
@@ -76,7 +76,7 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
       </div>
       {hovered !== null && (
         <Tooltip x={hovered.x} y={hovered.y}>
-          <NodeFacts name={nameOf(hovered.box)} node={hovered.box.node} share={hovered.box.node.wall_ns / whole} />
+          <NodeFacts name={nameOf(hovered.box)} node={hovered.box.node} share={hovered.box.node.total_ns / whole} />
         </Tooltip>
       )}
     </>
@@ -92,7 +92,8 @@ function NodeFacts({ name, node, share }: { name: string; node: FlameNode; share
   return (
     <>
       <strong>{shorten(name, 300)}</strong>
-      <div>{`${formatDuration(node.wall_ns)} wall time, ${formatShare(share)} of what is on show`}</div>
+      <div>{`${formatDuration(node.total_ns)} in all, ${formatShare(share)} of what is on show`}</div>
+      <div className="muted">{`at least one ran for ${formatDuration(node.wall_ns)}`}</div>
       {node.count > 0 && (
         <div className="muted">{`${formatCount(node.count)} spans${node.errors > 0 ? `, ${formatCount(node.errors)} with an error` : ""}`}</div>
       )}

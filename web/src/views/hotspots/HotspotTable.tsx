@@ -118,6 +118,22 @@ function columnsOf(
       render: (spot) => <span className={spot.open > 0 ? "warning" : "muted"}>{formatCount(spot.open)}</span>,
     },
   );
+  if (first?.name !== null) {
+    columns.push({
+      key: "series",
+      title: "",
+      width: "74px",
+      render: (spot) => (
+        <ViewLink
+          view="hotspots"
+          state={{ shape: "latency", name: spot.name }}
+          title={`${spot.name ?? ""}: p50, p95, count and errors over all steps`}
+        >
+          over time
+        </ViewLink>
+      ),
+    });
+  }
   return columns;
 }
 

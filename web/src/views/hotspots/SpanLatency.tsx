@@ -1,109 +1,126 @@
 import { useMemo } from "react";
-import { type Span, type SpanQuery, api } from "../../api";
+import { type SpanSeries, api } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
-import { Distribution } from "../../components/Distribution";
 import { EmptyState } from "../../components/EmptyState";
 import { colourOfName, colourOfStatus } from "../../colours";
-import { quantileLines, spreadOf } from "../../statistics";
-import { formatCount, formatDuration, shorten } from "../../units";
+import { formatCount, formatDuration, formatShare } from "../../units";
 import { linkTo, navigate } from "../../url";
 import { useQuery } from "../../useQuery";
 import { timelineSpan } from "../links";
+import type { SeriesQuery } from "./scope";
 
 interface Props {
   run: string;
-  conditions: SpanQuery;
+  conditions: SeriesQuery;
+  axis: "step" | "time";
   /** The spans on show; empty while none is known. */
   name: string;
   isLogarithmic: boolean;
 }
 
-const NEWEST = 4000;
-const LONGEST = 500;
+const seconds = (ns: number) => ns / 1e9;
+const formatSeconds = (value: number | null | undefined) =>
+  formatDuration(value === null || value === undefined ? null : value * 1e9);
 
-/** Every span of one name as a point: when it began and how long it took. What lies far above the lines is an outlier. */
-export function SpanLatency({ run, conditions, name, isLogarithmic }: Props) {
-  const query: SpanQuery = { run, ...conditions, name };
-  const { data, error } = useQuery(`latency ${JSON.stringify(query)}`, (signal) => ask(query, signal), {
+/** The spans of one name over steps or time: p50, p95 and the longest of each interval, count, errors, and single spans. */
+export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Props) {
+  const query = { run, ...conditions, axis, name };
+  const { data, error } = useQuery(`series ${JSON.stringify(query)}`, (signal) => api.spanSeries(query, signal), {
     enabled: name !== "",
     everyMs: 5000,
     keep: false,
   });
-  const spans = useMemo(() => finished(data ?? []), [data]);
-  const x = useMemo(() => spans.map((span) => span.start_ns / 1e9), [spans]);
-  const series = useMemo<ChartSeries[]>(() => seriesOf(spans, name), [spans, name]);
-  const spread = useMemo(() => spreadOf(spans.map((span) => span.duration_ns)), [spans]);
+  const lines = useMemo(() => (data === undefined ? null : linesOf(data)), [data]);
+  const points = useMemo(() => (data === undefined ? null : pointsOf(data)), [data]);
   if (error !== undefined) return <div className="error-line">{error}</div>;
-  if (data === undefined && name !== "") return null;
-  if (spans.length === 0)
+  if (data === undefined || lines === null || points === null)
+    return name === "" ? <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope." /> : null;
+  if (data.count === 0)
     return (
-      <EmptyState title="No finished spans of this name in this scope" text="Choose another name, or a wider scope." />
+      <EmptyState
+        title="No finished spans of this name in this scope"
+        text={axis === "step" ? "They may carry no step: choose the axis of time." : "Choose another name."}
+      />
     );
+  const open = (spanId: string, startNs?: number, endNs?: number) =>
+    navigate(linkTo("timeline", timelineSpan(spanId, startNs, endNs)));
   return (
     <>
       <p className="muted">
-        {data!.length < NEWEST
-          ? `All ${formatCount(spans.length)} spans of the scope.`
-          : `The newest ${formatCount(NEWEST)} spans of the scope, and its longest.`}{" "}
-        Click a point to see it in the timeline.
+        {`${formatCount(data.count)} finished spans, ${formatCount(data.errors)} with an error. p50 ${formatDuration(data.p50_ns)}, p95 ${formatDuration(data.p95_ns)}, p99 ${formatDuration(data.p99_ns)}, max ${formatDuration(data.max_ns)}. Every interval counts all of its spans. Click an interval to see its longest in the timeline.`}
       </p>
       <Chart
-        label={`Durations of ${name}`}
-        x={x}
-        series={series}
-        kind="points"
-        format={(seconds) => formatDuration(seconds === null || seconds === undefined ? null : seconds * 1e9)}
+        label={`Durations of ${name} by ${axis}`}
+        x={lines.x}
+        series={lines.durations}
+        xKind={axis}
+        format={formatSeconds}
         isLogarithmic={isLogarithmic}
-        height={420}
+        height={240}
+        syncKey="span series"
         onPick={(at) => {
-          const span = spans.find((one) => one.start_ns / 1e9 === at);
-          if (span !== undefined)
-            navigate(
-              linkTo("timeline", timelineSpan(span.span_id, span.start_ns, span.start_ns + (span.duration_ns ?? 0))),
-            );
+          const found = data.intervals[lines.x.indexOf(at)];
+          if (found !== undefined) open(found.longest_span_id);
         }}
       />
-      <table className="plain distributions">
-        <thead>
-          <tr>
-            <th>Name</th>
-            <th>Distribution</th>
-            <th className="right">p50</th>
-            <th className="right">p95</th>
-            <th className="right">p99</th>
-            <th className="right">max</th>
-          </tr>
-        </thead>
-        <tbody>
-          <Distribution name={shorten(name, 80)} spread={spread} colour={colourOfName(name)} format={formatDuration} />
-        </tbody>
-      </table>
+      <Chart
+        label={`Errors of ${name} by ${axis}`}
+        x={lines.x}
+        series={lines.counts}
+        xKind={axis}
+        height={110}
+        format={formatCount}
+        syncKey="span series"
+      />
+      {data.points.length > 0 && (
+        <>
+          <p className="muted">
+            {data.points.length < data.count
+              ? `An even sample of ${formatCount(data.points.length)} spans (${formatShare(data.points.length / data.count)}), the same share of every stretch of time.`
+              : `All ${formatCount(data.count)} spans.`}
+          </p>
+          <Chart
+            label={`Durations of single spans of ${name}`}
+            x={points.x}
+            series={points.series}
+            kind="points"
+            format={formatSeconds}
+            isLogarithmic={isLogarithmic}
+            height={240}
+            onPick={(at) => {
+              const found = data.points[points.x.indexOf(at)];
+              if (found !== undefined) open(found.span_id, found.start_ns, found.start_ns + found.duration_ns);
+            }}
+          />
+        </>
+      )}
     </>
   );
 }
 
-/** The newest, and the longest, which a look at the newest alone could miss. */
-async function ask(query: SpanQuery, signal: AbortSignal): Promise<Span[]> {
-  const newest = await api.spans({ ...query, order: "newest", limit: NEWEST }, signal);
-  return newest.length < NEWEST
-    ? newest
-    : [...newest, ...(await api.spans({ ...query, order: "longest", limit: LONGEST }, signal))];
+function linesOf({ intervals, axis, name }: SpanSeries) {
+  const colour = colourOfName(name);
+  const x = intervals.map((one) => (axis === "step" ? one.x : one.x / 1e9));
+  const durations: ChartSeries[] = [
+    { label: "p50", values: intervals.map((one) => seconds(one.p50_ns)), colour },
+    { label: "p95", values: intervals.map((one) => seconds(one.p95_ns)), colour, isDashed: true },
+    { label: "max", values: intervals.map((one) => one.max_ns / 1e9), colour: "#8a8f98", isFaint: true },
+  ];
+  const counts: ChartSeries[] = [
+    { label: "count", values: intervals.map((one) => one.count), colour },
+    { label: "errors", values: intervals.map((one) => one.errors), colour: colourOfStatus("error") },
+  ];
+  return { x, durations, counts };
 }
 
-function finished(spans: readonly Span[]): Span[] {
-  const byId = new Map(
-    spans.filter((span) => span.duration_ns !== null).map((span) => [`${span.process_id} ${span.span_id}`, span]),
-  );
-  return [...byId.values()].sort((one, other) => one.start_ns - other.start_ns);
-}
-
-function seriesOf(spans: readonly Span[], name: string): ChartSeries[] {
-  const statuses = [...new Set(spans.map((span) => span.status))].sort();
-  const seconds = spans.map((span) => span.duration_ns! / 1e9);
-  const points = statuses.map((status) => ({
-    label: status,
-    colour: status === "ok" ? colourOfName(name) : colourOfStatus(status),
-    values: spans.map((span, place) => (span.status === status ? seconds[place]! : null)),
-  }));
-  return [...points, ...quantileLines(seconds)];
+function pointsOf({ points, name }: SpanSeries) {
+  const statuses = [...new Set(points.map((point) => point.status))].sort();
+  return {
+    x: points.map((point) => point.start_ns / 1e9),
+    series: statuses.map((status): ChartSeries => ({
+      label: status,
+      colour: status === "ok" ? colourOfName(name) : colourOfStatus(status),
+      values: points.map((point) => (point.status === status ? seconds(point.duration_ns) : null)),
+    })),
+  };
 }

@@ -18,18 +18,21 @@ interface Placed {
   path: string;
 }
 
-/** Lays nodes out. Children that ran at the same time may need more room than their parent has: they share it. */
+/** Lays nodes out by the sum of their durations, so that a child's width is its share of its parents' time.
+ *
+ * Children that ran at the same time may need more room than their parent has: they share it.
+ */
 export function layOut(roots: readonly Placed[], narrowest = 0.001): FlameBox[] {
   const boxes: FlameBox[] = [];
   const place = (nodes: readonly Placed[], depth: number, left: number, width: number, whole: number) => {
-    const sum = nodes.reduce((total, { node }) => total + node.wall_ns, 0);
+    const sum = nodes.reduce((total, { node }) => total + node.total_ns, 0);
     const scale = width / Math.max(whole, sum, 1);
     let at = left;
     for (const { node, path } of nodes) {
-      const own = node.wall_ns * scale;
+      const own = node.total_ns * scale;
       if (own >= narrowest) {
         boxes.push({ node, path, depth, left: at, width: own });
-        place(placed(node.children ?? [], path), depth + 1, at, own, node.wall_ns);
+        place(placed(node.children ?? [], path), depth + 1, at, own, node.total_ns);
       }
       at += own;
     }
@@ -39,7 +42,7 @@ export function layOut(roots: readonly Placed[], narrowest = 0.001): FlameBox[] 
     0,
     0,
     1,
-    roots.reduce((total, { node }) => total + node.wall_ns, 0),
+    roots.reduce((total, { node }) => total + node.total_ns, 0),
   );
   return boxes;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { FlameNode, Step } from "../../api";
 import { findNode, layOut, placed } from "./flame";
-import { type Scope, hotspotConditions, scopeWindow, spanConditions } from "./scope";
+import { type Scope, hotspotConditions, scopeWindow, seriesConditions } from "./scope";
 
 const scope = (given: Partial<Scope>): Scope => ({ kind: "all", count: 5, step: 0, from: 0, to: 0, ...given });
 const steps: Step[] = [1, 2, 3].map((step) => ({
@@ -30,18 +30,19 @@ describe("scope", () => {
   });
 
   it.each([
-    [scope({ kind: "latest" }), { start_ns: 300, end_ns: 390 }],
-    [scope({ kind: "last", count: 2 }), { start_ns: 200, end_ns: 390 }],
-    [scope({ kind: "step", step: 9 }), { step: 9 }],
+    [scope({ kind: "step", step: 9 }), { first_step: 9, last_step: 9 }],
+    [scope({ kind: "window", from: 1, to: 2 }), { start_ns: 1e9, end_ns: 2e9 }],
+    [scope({ kind: "window", from: 2, to: 2 }), {}],
     [scope({ kind: "all" }), {}],
-  ])("looks for single spans of %j", (given, conditions) => expect(spanConditions(given, steps)).toEqual(conditions));
+  ])("looks for the series of %j", (given, conditions) => expect(seriesConditions(given)).toEqual(conditions));
 });
 
-const node = (name: string, wall_ns: number, children: FlameNode[] = []): FlameNode => ({
+const node = (name: string, total_ns: number, children: FlameNode[] = []): FlameNode => ({
   name,
   count: 1,
   errors: 0,
-  wall_ns,
+  wall_ns: total_ns,
+  total_ns,
   children,
 });
 

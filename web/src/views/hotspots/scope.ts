@@ -1,5 +1,7 @@
 // Which spans the hotspots look at, as in the address, and what that means for the server.
-import type { HotspotQuery, SpanQuery, Step } from "../../api";
+import type { HotspotQuery, QueryOf, Step } from "../../api";
+
+export type SeriesQuery = Omit<QueryOf<"spans/series">, "name">;
 
 export const SCOPES = ["latest", "last", "step", "all", "window"] as const;
 export type ScopeKind = (typeof SCOPES)[number];
@@ -48,9 +50,9 @@ export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [num
   ];
 }
 
-/** The same spans for the search route, which knows steps one by one only: several become the time they took. */
-export function spanConditions(scope: Scope, steps: readonly Step[]): SpanQuery {
-  if (scope.kind === "step") return { step: Math.round(scope.step) };
-  const window = scopeWindow(scope, steps);
-  return window === null ? {} : { start_ns: Math.round(window[0]), end_ns: Math.round(window[1]) };
+/** The conditions for the series of a name, which is of the whole run unless a step or a window is chosen. */
+export function seriesConditions(scope: Scope): SeriesQuery {
+  if (scope.kind === "step") return { first_step: Math.round(scope.step), last_step: Math.round(scope.step) };
+  if (scope.kind !== "window" || scope.to <= scope.from) return {};
+  return { start_ns: Math.round(scope.from * 1e9), end_ns: Math.round(scope.to * 1e9) };
 }

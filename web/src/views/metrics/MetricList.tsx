@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import type { Metric } from "../../api";
 import { SearchBox } from "../../components/SearchBox";
 import { kindOf } from "../../metricKinds";
+import { naturally } from "../../natural";
 
 interface Props {
   metrics: readonly Metric[];
@@ -15,11 +16,11 @@ interface Props {
 export function MetricList({ metrics, chosen, search, onSearch, onChange }: Props) {
   const shown = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    return metrics.filter((metric) =>
+    const fits = (metric: Metric) =>
       words.every((word) =>
         `${metric.name} ${metric.documentation} ${metric.kind} ${metric.labels.join(" ")}`.toLowerCase().includes(word),
-      ),
-    );
+      );
+    return metrics.filter(fits).sort((one, other) => naturally(one.name, other.name));
   }, [metrics, search]);
   const toggle = (name: string) =>
     onChange(chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name]);

@@ -119,7 +119,7 @@ function Lines({
             syncKey={isStep ? "metrics step" : "metrics time"}
             hidden={hidden}
             onToggle={series.length > 1 ? onToggle : undefined}
-            onSelect={isStep ? undefined : onSelect}
+            onSelect={onSelect}
           />
         )}
       </div>

@@ -1,4 +1,5 @@
 // Which metrics people look at first.
+import { naturally } from "../../natural";
 
 const ORDER: readonly RegExp[] = [
   /reward|score|accuracy/i,
@@ -20,5 +21,5 @@ function rank(name: string): number {
 
 /** Names, what matters most first. */
 export function byInterest(names: readonly string[]): string[] {
-  return [...names].sort((one, other) => rank(one) - rank(other) || one.localeCompare(other));
+  return [...names].sort((one, other) => rank(one) - rank(other) || naturally(one, other));
 }

@@ -42,7 +42,7 @@ function aligned(start: number, end: number, points: number): Range {
 }
 
 /** How many steps a point stands for. */
-export function stepWidth(summary: RunSummary | undefined, points: number): number {
+export function stepWidth(summary: Pick<RunSummary, "first_step" | "last_step"> | undefined, points: number): number {
   const steps = (summary?.last_step ?? 0) - (summary?.first_step ?? 0) + 1;
   return Math.max(1, Math.ceil(steps / points));
 }

@@ -1,23 +1,14 @@
-import { describe, expect, it } from "vitest";
-import { merge } from "./data";
+import { expect, it } from "vitest";
+import { finished } from "./data";
 
-describe("merge", () => {
-  it("keeps the newest where there are too many", () => {
-    const first = merge(
-      new Map(),
-      [
-        { session_id: "b", total_s: 2 },
-        { session_id: "a", total_s: 1 },
-      ],
-      2,
-    );
-    const second = merge(first, [{ session_id: "c", total_s: 3 }], 2);
-    expect([...second.keys()]).toEqual(["b", "c"]);
-  });
-  it("takes a session's latest word and counts it once", () => {
-    const first = merge(new Map(), [{ session_id: "a", total_s: 1 }]);
-    const second = merge(first, [{ session_id: "a", total_s: 5 }]);
-    expect([...second.values()]).toEqual([{ session_id: "a", total_s: 5 }]);
-  });
-  it("leaves out sessions without a duration", () => expect(merge(new Map(), [{ session_id: "a" }]).size).toBe(0));
+it("takes the sessions that have ended, in order of their submission", () => {
+  const found = finished([
+    { session_id: "b", total_s: 2, submit_ts: 9 },
+    { session_id: "c", submit_ts: 1 },
+    { session_id: "a", total_s: 1, submit_ts: 3 },
+  ]);
+  expect(found).toEqual([
+    { session_id: "a", total_s: 1, submit_ts: 3 },
+    { session_id: "b", total_s: 2, submit_ts: 9 },
+  ]);
 });

@@ -1,5 +1,5 @@
 // What the sessions view asks for: a window of the table, and a sample for its statistics.
-import { useCallback, useRef, useState } from "react";
+import { useCallback, useState } from "react";
 import { type Session, api } from "../../api";
 import type { Sort } from "../../components/Table";
 import { reportFacts } from "../../reportFacts";
@@ -67,36 +67,32 @@ export type Sample = Pick<
   | "phase_seconds"
 >;
 
-const NEWS = 150;
-const SAMPLE = { first: 2000, most: 4000 };
+const SAMPLE = 4000;
 /** A report has all of its sessions at hand. */
-const WHOLE = { first: 1e9, most: 1e9 };
+const WHOLE = 1e9;
 const SLOWEST = 30;
 
 export interface SessionSample {
-  /** Of the latest finished sessions: all of them where not too many end at once. */
+  /** Finished sessions: all of them, or an even sample of the whole run. */
   samples: readonly Sample[];
   /** The slowest of all: what a sample must not miss. */
   slowest: readonly Sample[];
 }
 
-/** Finished sessions that fit a search, for statistics. After the first answer only the latest are asked for. */
+/** Finished sessions that fit a search, for statistics. */
 export function useSessionSample(run: string, search: SessionSearch): SessionSample {
   const key = `sample ${run} ${JSON.stringify(search)}`;
-  const known = useRef<{ key: string; samples: Map<string, Sample> }>({ key: "", samples: new Map() });
   const { data } = useQuery(
     key,
     async (signal) => {
-      const { first, most } = reportFacts() === null ? SAMPLE : WHOLE;
-      const samples = known.current.key === key ? known.current.samples : new Map<string, Sample>();
+      const most = reportFacts() === null ? SAMPLE : WHOLE;
       const ask = async (order: string, limit: number) =>
         (await api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal)).sessions;
-      const merged = merge(samples, await ask("finalized_ts", samples.size === 0 ? first : NEWS), most);
-      known.current = { key, samples: merged };
-      const slowest = merged.size < first ? NONE : [...merge(new Map(), await ask("total_s", SLOWEST)).values()];
-      return { samples: [...merged.values()], slowest };
+      const samples = finished(await ask(reportFacts() === null ? "sample" : "finalized_ts", most));
+      const slowest = samples.length < most ? NONE : finished(await ask("total_s", SLOWEST));
+      return { samples, slowest };
     },
-    { everyMs: 5000, keep: false },
+    { everyMs: 10_000, keep: false },
   );
   return data ?? EMPTY;
 }
@@ -104,20 +100,11 @@ export function useSessionSample(run: string, search: SessionSearch): SessionSam
 const NONE: readonly Sample[] = [];
 const EMPTY: SessionSample = { samples: NONE, slowest: NONE };
 
-/** Adds new sessions, newest last, and forgets the oldest beyond a bound. */
-export function merge(
-  known: ReadonlyMap<string, Sample>,
-  latest: readonly Session[],
-  most: number = SAMPLE.most,
-): Map<string, Sample> {
-  const merged = new Map(known);
-  for (const session of [...latest].reverse()) {
-    if (session.total_s === null || session.total_s === undefined) continue;
-    const { session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds } =
-      session;
-    merged.delete(session_id);
-    merged.set(
-      session_id,
+/** What the statistics need of those that have ended, in order of their submission. */
+export function finished(sessions: readonly Session[]): Sample[] {
+  return sessions
+    .filter((session) => session.total_s !== null && session.total_s !== undefined)
+    .map(({ session_id, status, step, submit_ts, total_s, queue_wait_s, runner_wait_s, post_wait_s, phase_seconds }) =>
       definite({
         session_id,
         status,
@@ -129,13 +116,8 @@ export function merge(
         post_wait_s,
         phase_seconds,
       }),
-    );
-  }
-  for (const id of merged.keys()) {
-    if (merged.size <= most) break;
-    merged.delete(id);
-  }
-  return merged;
+    )
+    .sort((one, other) => (one.submit_ts ?? 0) - (other.submit_ts ?? 0));
 }
 
 function definite(sample: { [Key in keyof Sample]: Sample[Key] | undefined } & { session_id: string }): Sample {

@@ -1,5 +1,6 @@
 // The search of the sessions: words, and conditions with a prefix such as `step:3-9 status:failed task:"a b"`.
 import type { SessionQuery } from "../../api";
+import { parseSeconds, tokens, unquoted } from "../../searchText";
 
 export const PREFIXES = [
   "step",
@@ -78,15 +79,6 @@ export function parseSearch(text: string): ParsedSearch {
   }
   if (words.length > 0) query.text = words.join(" ");
   return { query, problem };
-}
-
-/** Splits at spaces; quotes keep a value with spaces together. */
-function tokens(text: string): string[] {
-  return text.match(/(?:[a-z_]+:)?"[^"]*"?|\S+/gi) ?? [];
-}
-
-function unquoted(token: string): string {
-  return token.replaceAll('"', "");
 }
 
 function condition(query: SessionSearch, words: string[], prefix: Prefix, value: string): string | null {
@@ -185,14 +177,6 @@ function statusCondition(query: SessionSearch, value: string): string | null {
   if (unknown !== undefined) return `“${unknown}” is not a status: choose ${KNOWN.join(", ")}.`;
   query.status = [...new Set(wanted.flatMap((one) => ALIASES[one] ?? [one]))];
   return null;
-}
-
-const UNITS: Readonly<Record<string, number>> = { "": 1, us: 1e-6, ms: 1e-3, s: 1, m: 60, min: 60, h: 3600 };
-
-function parseSeconds(text: string): number | null {
-  const found = /^(\d+(?:\.\d+)?)\s*([a-z]*)$/i.exec(text);
-  const unit = found === null ? undefined : UNITS[found[2]!.toLowerCase()];
-  return found === null || unit === undefined ? null : Number(found[1]) * unit;
 }
 
 /** Returns a search text with one condition set, or taken out with null; the rest stays as it was typed. */

@@ -1,0 +1,101 @@
+"""Record a run of many ranks with planted trouble; what is planted is known to the tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from urllib.request import Request, urlopen
+
+from rl_insight.schema import BatchBuilder, Process, encode
+from rl_insight.schema.framing import frame
+
+SECOND = 10**9
+STEPS = 60
+STEP_S = 10.0
+ROLLOUTS = 24
+SLOW_STEP, SLOW_TOOL_FROM, SLOW_RANK, CHANGED_STEP = 37, 40, 17, 45
+RUN = "many-ranks"
+
+
+class Ranks:
+    """The processes of the run, each with what it recorded."""
+
+    def __init__(self) -> None:
+        self.begin = time.time() - STEPS * STEP_S - 60
+        self._next_id = 1
+        self.builders = {("trainer", 0): BatchBuilder()} | {
+            ("rollout", rank): BatchBuilder() for rank in range(ROLLOUTS)
+        }
+
+    def span(self, who, name, start, duration, **fields):
+        span_id, self._next_id = self._next_id, self._next_id + 1
+        fields.setdefault("segment", "state_interval")
+        fields.setdefault("status", "ok" if duration >= 0 else "open")
+        self.builders[who].add_span(
+            span_id=span_id,
+            trace=(1, 1),
+            name=name,
+            start_ns=int((self.begin + start) * SECOND),
+            duration_ns=int(duration * SECOND) if duration >= 0 else -1,
+            **fields,
+        )
+
+    def gauge(self, who, name, value, start, step=None, **labels):
+        builder = self.builders[who]
+        series = builder.add_series(name, "gauge", "", json.dumps(labels))
+        builder.add_sample(series, time_ns=int((self.begin + start) * SECOND), value=value, step=step)
+
+    def send(self, server):
+        body = b""
+        for (role, rank), builder in self.builders.items():
+            process = Process(
+                process_id=f"{role}-{rank}", run_id=RUN, host=f"node-{rank // 4}", pid=rank + 1, project="math",
+                experiment_name="ranks", role=role, rank=rank, started_ns=int(self.begin * SECOND), heartbeat_s=30.0,
+            )  # fmt: skip
+            body += frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns())))
+        kind = {"Content-Type": "application/vnd.rl-insight.frames"}
+        with urlopen(Request(f"{server}/api/v1/ingest", data=body, headers=kind)) as answer:
+            answer.read()
+
+
+def record(server: str) -> None:
+    """Record the run and send it."""
+    ranks = Ranks()
+    trainer = ("trainer", 0)
+    start = 0.0
+    for step in range(STEPS):
+        ranks.span(trainer, "wait_for_samples", start, 4, step=step)
+        ranks.span(trainer, "update", start + 4, 5, step=step)
+        length = STEP_S
+        if step == SLOW_STEP:
+            ranks.span(trainer, "save_checkpoint", start + 9, 31, step=step)
+            length += 31
+        if step == CHANGED_STEP:
+            at = int((ranks.begin + start) * SECOND)
+            ranks.builders[trainer].add_event(time_ns=at, name="config_changed", step=step, attributes='{"lr": 1e-05}')
+        ranks.gauge(trainer, "grad_norm", float("nan") if step == CHANGED_STEP else 1.0, start + 9, step)
+        ranks.gauge(trainer, "reward_mean", step / STEPS, start + 9, step)
+        for rank in range(ROLLOUTS):
+            who = ("rollout", rank)
+            ranks.span(who, "generate", start, 9 if rank == SLOW_RANK else 5, step=step)
+            tool = 1.8 if step >= SLOW_TOOL_FROM else 0.3
+            bad = step >= SLOW_TOOL_FROM and rank == 3
+            ranks.span(
+                who, "toolcall", start + 5, tool, step=step, segment="phase", lane=f"rollout_{rank}/slot_0",
+                session_id=f"s{step:03d}-{rank}", status="error" if bad else "ok",
+                error="ToolTimeout: no answer" if bad else None, attributes=json.dumps({"tool": "search"}),
+            )  # fmt: skip
+            if bad and step == STEPS - 1:
+                moment = int((ranks.begin + start + 6) * SECOND)
+                ranks.builders[who].add_log(
+                    time_ns=moment, level=40, message="the tool did not answer", lane=f"rollout_{rank}/slot_0",
+                    span_id=ranks._next_id - 1,
+                )  # fmt: skip
+        start += length
+    ranks.span(("rollout", 21), "toolcall", start, -1, segment="phase", lane="rollout_21/slot_0", step=STEPS)
+    ranks.send(server)
+
+
+if __name__ == "__main__":
+    record(sys.argv[1])

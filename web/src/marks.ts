@@ -1,0 +1,48 @@
+// Events, checkpoints, restarts and annotations: what every time axis shows beside its data.
+import { createContext, useContext } from "react";
+import { type Mark, api } from "./api";
+import { formatDuration, shorten } from "./units";
+import { useQuery } from "./useQuery";
+
+const NO_MARKS: readonly Mark[] = [];
+
+/** The marks of the run on show. */
+export const MarksContext = createContext<readonly Mark[]>(NO_MARKS);
+
+export function useMarks(): readonly Mark[] {
+  return useContext(MarksContext);
+}
+
+/** Loads the marks of a run; undefined for none. */
+export function useLoadedMarks(run: string | undefined): readonly Mark[] {
+  const { data } = useQuery(`marks ${run}`, (signal) => api.marks({ run: run! }, signal), {
+    enabled: run !== undefined,
+    everyMs: 5000,
+  });
+  return data ?? NO_MARKS;
+}
+
+const TOKENS: Readonly<Record<string, string>> = {
+  event: "--accent",
+  checkpoint: "--text-muted",
+  process: "--bad",
+  annotation: "--good",
+};
+
+/** The theme's color of a mark. */
+export function markToken(mark: Pick<Mark, "kind">): string {
+  return TOKENS[mark.kind] ?? "--accent";
+}
+
+/** A mark in a line. */
+export function markText(mark: Mark): string {
+  const many = mark.count > 1 ? ` (${mark.count} times)` : "";
+  const step = mark.step === null ? "" : `, step ${mark.step}`;
+  const detail =
+    mark.detail === null || mark.detail === "{}"
+      ? ""
+      : mark.kind === "checkpoint"
+        ? ` ${formatDuration(Number(mark.detail))}`
+        : ` ${shorten(mark.detail, 120)}`;
+  return `${shorten(mark.name, 120)}${detail}${many}${step}`;
+}

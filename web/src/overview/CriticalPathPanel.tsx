@@ -1,0 +1,36 @@
+import { api } from "../api";
+import { Panel } from "../components/Panel";
+import { ViewLink } from "../components/ViewLink";
+import { reportFacts } from "../reportFacts";
+import { formatSeconds } from "../units";
+import { useQuery } from "../useQuery";
+
+const STEPS = 10;
+
+/** Who the steps waited for, and what they would take if that process were as fast as the others. */
+export function CriticalPathPanel({ run, last }: { run: string; last: number | undefined }) {
+  const { data } = useQuery(
+    `critical path ${run} ${last}`,
+    (signal) => api.criticalPath({ run, limit: STEPS, last }, signal),
+    { everyMs: 5000, enabled: reportFacts() === null },
+  );
+  if (data === undefined || data.steps.length === 0) return null;
+  const suspects = data.culprit === null ? data.suspects : [data.culprit];
+  return (
+    <Panel
+      className="span-4"
+      title="What the steps waited for"
+      value={data.excess_seconds > 0 ? `${formatSeconds(data.excess_seconds)} lost` : undefined}
+      actions={<span>{`${data.steps.length} steps`}</span>}
+    >
+      {suspects.length === 0 && <p className="muted">No process held the others up.</p>}
+      {suspects.map((suspect) => (
+        <p key={`${suspect.process_id} ${suspect.name}`} className="suspect">
+          <ViewLink view="timeline" state={{ lane: suspect.lane_id, search: suspect.name }}>
+            {suspect.text}
+          </ViewLink>
+        </p>
+      ))}
+    </Panel>
+  );
+}

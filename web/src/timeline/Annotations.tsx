@@ -1,0 +1,68 @@
+import { type SubmitEvent, useState } from "react";
+import { api } from "../api";
+import { markText, useMarks } from "../marks";
+import { formatClock } from "../units";
+import type { Window } from "./geometry";
+
+interface Props {
+  run: string;
+  range: Window;
+  origin: number;
+}
+
+/** What is marked in a range, and a field to leave a text at its beginning. */
+export function Annotations({ run, range, origin }: Props) {
+  const [text, setText] = useState("");
+  const [message, setMessage] = useState("");
+  const marks = useMarks().filter((mark) => mark.time_ns - origin >= range.start && mark.time_ns - origin <= range.end);
+  const send = (moment: bigint, what: string, said: string) => {
+    api.annotate(run, moment, what).then(
+      () => setMessage(said),
+      (error: unknown) => setMessage(error instanceof Error ? error.message : String(error)),
+    );
+  };
+  const onSubmit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (text.trim() === "") return;
+    const moment = BigInt(origin) + BigInt(Math.round(range.start));
+    // Nanoseconds since 1970 are past 2^53: multiples of 1024 survive the way through numbers.
+    send(moment + 1024n - (moment % 1024n), text, "Saved: it is on every time axis in a moment.");
+    setText("");
+  };
+  return (
+    <section>
+      {marks.length > 0 && <h3>Marks</h3>}
+      {marks.slice(0, 50).map((mark, place) => (
+        <div key={place} className="side-line">
+          <span className="mono muted">{formatClock(mark.time_ns)}</span> {markText(mark)}{" "}
+          {mark.kind === "annotation" && (
+            <button
+              type="button"
+              className="link-button"
+              onClick={() => send(BigInt(mark.time_ns), "", "Removed.")}
+              aria-label={`Remove the annotation ${mark.name}`}
+            >
+              remove
+            </button>
+          )}
+        </div>
+      ))}
+      <form className="toolbar" onSubmit={onSubmit}>
+        <input
+          className="search"
+          aria-label="Annotate the beginning of this range"
+          placeholder="Annotate this moment"
+          maxLength={1000}
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+        />
+        <button type="submit">Save</button>
+        {message !== "" && (
+          <span className="muted" role="status">
+            {message}
+          </span>
+        )}
+      </form>
+    </section>
+  );
+}

@@ -1,0 +1,129 @@
+// The search of the timeline: words, and conditions such as `status:error longer:20s tool=search role:rollout rank:17`.
+import type { Lane, SpanQuery } from "../api";
+import { parseSeconds, tokens, unquoted } from "../searchText";
+import { laneTitle, processTitle } from "./layout";
+
+const OF_LANES = ["role", "rank", "node", "host", "lane", "process"] as const;
+const OF_SPANS = ["status", "longer", "error", "session", "step", "name"] as const;
+export const CONDITIONS: readonly string[] = [...OF_SPANS, ...OF_LANES];
+const STATUSES = ["ok", "error", "cancelled", "open"] as const;
+
+type LaneKey = (typeof OF_LANES)[number];
+type Found = Pick<
+  SpanQuery,
+  "status" | "longer_than_ns" | "error" | "session_id" | "step" | "name_contains" | "attribute"
+>;
+
+export interface TimelineSearch {
+  /** What is looked for in names, attributes, errors and sessions, and in what lanes are called. */
+  words: string;
+  query: Found;
+  /** Conditions on lanes; all must hold. */
+  places: readonly (readonly [LaneKey, string])[];
+  /** What was not understood, as a sentence. */
+  problem: string | null;
+}
+
+/** Reads a search text. */
+export function parseTimelineSearch(text: string): TimelineSearch {
+  const words: string[] = [];
+  const query: Found = {};
+  const places: (readonly [LaneKey, string])[] = [];
+  let problem: string | null = null;
+  for (const token of tokens(text)) {
+    const attribute = /^([\w.\-/]+)=(.+)$/s.exec(token);
+    const found = /^([a-z_]+):(?!\/\/)(.*)$/is.exec(token);
+    if (attribute !== null) {
+      query.attribute = `${attribute[1]!}=${unquoted(attribute[2]!)}`;
+      continue;
+    }
+    const key = found?.[1]?.toLowerCase();
+    if (found === null || key === undefined) {
+      if (unquoted(token) !== "") words.push(unquoted(token));
+      continue;
+    }
+    const value = unquoted(found[2]!);
+    if (!CONDITIONS.includes(key))
+      problem = `“${key}:” is not a condition: use ${CONDITIONS.join(", ")} or key=value. Quotes make it text.`;
+    // While typing, a prefix without a value is not a condition yet.
+    else if (value === "") continue;
+    else if ((OF_LANES as readonly string[]).includes(key)) places.push([key as LaneKey, value]);
+    else problem = spanCondition(query, key as (typeof OF_SPANS)[number], value) ?? problem;
+  }
+  return { words: words.join(" "), query, places, problem };
+}
+
+function spanCondition(query: Found, key: (typeof OF_SPANS)[number], value: string): string | null {
+  switch (key) {
+    case "status": {
+      const status = STATUSES.find((one) => one === value.toLowerCase());
+      if (status === undefined) return `“${value}” is not a status: choose ${STATUSES.join(", ")}.`;
+      query.status = status;
+      return null;
+    }
+    case "longer": {
+      const seconds = parseSeconds(value);
+      if (seconds === null) return `“${value}” is not a duration: write longer:2s, longer:500ms or longer:3min.`;
+      query.longer_than_ns = Math.round(seconds * 1e9);
+      return null;
+    }
+    case "step":
+      if (!/^-?\d+$/.test(value)) return `“${value}” is not a step: write step:37.`;
+      query.step = Number(value);
+      return null;
+    case "error":
+      query.error = value;
+      return null;
+    case "session":
+      query.session_id = value;
+      return null;
+    case "name":
+      query.name_contains = value;
+      return null;
+  }
+}
+
+/** Whether a lane fits the conditions on lanes. */
+export function fitsPlaces(lane: Lane, places: TimelineSearch["places"]): boolean {
+  return places.every(([key, value]) => {
+    const wanted = value.toLowerCase();
+    if (key === "rank") return fitsRank(lane.rank, wanted);
+    if (key === "role") return lane.role.toLowerCase() === wanted;
+    if (key === "node" || key === "host") return lane.host.toLowerCase().includes(wanted);
+    return (key === "lane" ? laneTitle(lane) : lane.process_id).toLowerCase().includes(wanted);
+  });
+}
+
+function fitsRank(rank: number | null, wanted: string): boolean {
+  const range = /^(\d+)-(\d+)$/.exec(wanted);
+  if (rank === null) return false;
+  return range === null ? String(rank) === wanted : rank >= Number(range[1]) && rank <= Number(range[2]);
+}
+
+/** Whether what a lane is called has all the words: `rollout 17` is one process, not also `rollout 170`. */
+export function fitsWords(lane: Lane, words: string): boolean {
+  const title = `${processTitle(lane)} ${laneTitle(lane)}`.toLowerCase();
+  const names = [title, lane.host, lane.process_id, lane.lane ?? ""].map((name) => name.toLowerCase());
+  const wanted = words.toLowerCase().trim();
+  return names.some((name) => new RegExp(`(^|[^a-z0-9])${escaped(wanted)}($|[^0-9])`).test(name));
+}
+
+function escaped(text: string): string {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+/** The lanes to show under a filter, which is written like a search; all of them without one. */
+export function filterLanes(lanes: readonly Lane[], filter: string): readonly Lane[] {
+  const { words, places } = parseTimelineSearch(filter);
+  if (words === "" && places.length === 0) return lanes;
+  return lanes.filter((lane) => fitsPlaces(lane, places) && (words === "" || containsWords(lane, words)));
+}
+
+/** While a filter is typed, each word may be a part of what the lane is called. */
+function containsWords(lane: Lane, words: string): boolean {
+  const text = `${processTitle(lane)} ${laneTitle(lane)} ${lane.host} ${lane.process_id}`.toLowerCase();
+  return words
+    .toLowerCase()
+    .split(" ")
+    .every((word) => text.includes(word));
+}

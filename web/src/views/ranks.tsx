@@ -1,0 +1,157 @@
+import { useMemo } from "react";
+import { type RankGrid, api } from "../api";
+import { EmptyState } from "../components/EmptyState";
+import { HeatMap } from "../components/HeatMap";
+import { Panel } from "../components/Panel";
+import { Select } from "../components/Select";
+import { naturally } from "../natural";
+import { formatCount, formatSeconds, metricFormatter, shorten } from "../units";
+import { linkTo, navigate, useUrlState } from "../url";
+import { useQuery } from "../useQuery";
+import { useSteps } from "../useSteps";
+import { useWindow } from "../window";
+import type { ViewProps } from ".";
+import { isHardware } from "./metrics/interest";
+import "./views.css";
+
+const MOST_STEPS = 1000;
+const ROW_HEIGHTS = { few: 20, many: 11, most: 4 };
+
+/** A phase or a hardware metric by rank and step: where to begin in a run of many processes. */
+export default function Ranks({ run }: ViewProps) {
+  const [phase, setPhase] = useUrlState("phase", "");
+  const [metric, setMetric] = useUrlState("metric", "");
+  const [role, setRole] = useUrlState("role", "");
+  const [order, setOrder] = useUrlState("order", "rank", ["rank", "highest", "node"]);
+  const shared = useWindow(run);
+  const steps = useSteps(run, MOST_STEPS);
+  const isOne = shared.steps !== null && shared.steps.first === shared.steps.last;
+  const first = (shared.steps === null || isOne ? undefined : shared.steps.first) ?? steps?.[0]?.step;
+  const last = (shared.steps === null || isOne ? undefined : shared.steps.last) ?? steps?.at(-1)?.step;
+  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 10_000 });
+  const { data, error } = useQuery(
+    `ranks ${run} ${phase} ${metric} ${first} ${isOne || shared.steps === null ? "latest" : last}`,
+    (signal) =>
+      api.stepRanks(
+        {
+          run,
+          first: first!,
+          last: last!,
+          name: metric === "" && phase !== "" ? phase : undefined,
+          metric: metric === "" ? undefined : metric,
+        },
+        signal,
+      ),
+    { enabled: first !== undefined && last !== undefined, everyMs: 5000 },
+  );
+  const hardware = (metrics.data ?? []).map((one) => one.name).filter((name) => isHardware(name));
+  const rows = useMemo(() => (data === undefined ? [] : sorted(data.rows, role, order)), [data, role, order]);
+  const roles = [...new Set((data?.rows ?? []).map((row) => row.role))].sort();
+  if (steps?.length === 0)
+    return <EmptyState title="No steps yet" text="Ranks are compared by step: name the steps with insight.step." />;
+  return (
+    <div className="view">
+      <div className="toolbar">
+        <Select
+          label="Show"
+          value={metric === "" ? `phase ${data?.name ?? phase}` : `metric ${metric}`}
+          options={[
+            ...(data?.names ?? []).map((name) => ({ value: `phase ${name}`, label: shorten(name, 50) })),
+            ...hardware.sort(naturally).map((name) => ({ value: `metric ${name}`, label: shorten(name, 50) })),
+          ]}
+          onChange={(chosen) => {
+            const [kind, name] = [chosen.slice(0, chosen.indexOf(" ")), chosen.slice(chosen.indexOf(" ") + 1)];
+            setMetric(kind === "metric" ? name : "");
+            setPhase(kind === "phase" ? name : "");
+          }}
+        />
+        <Select
+          label="of"
+          value={roles.includes(role) ? role : ""}
+          options={[
+            { value: "", label: "all roles" },
+            ...roles.filter((one) => one !== "").map((one) => ({ value: one, label: one })),
+          ]}
+          onChange={setRole}
+        />
+        <Select
+          label="Sort"
+          value={order}
+          options={[
+            { value: "rank", label: "by rank" },
+            { value: "highest", label: "highest first" },
+            { value: "node", label: "by node" },
+          ]}
+          onChange={setOrder}
+        />
+        <span
+          className="muted"
+          role="status"
+        >{`${formatCount(rows.length)} rows, ${formatCount(data?.steps.length)} steps`}</span>
+      </div>
+      {error !== undefined && <div className="error-line">{error}</div>}
+      {data !== undefined && <Grid grid={data} rows={rows} isStepShown={isOne ? shared.steps!.first : null} />}
+    </div>
+  );
+}
+
+type Row = RankGrid["rows"][number];
+
+function mean({ values }: Row): number {
+  const known = values.filter((value) => value !== null);
+  return known.length === 0 ? -Infinity : known.reduce((sum, value) => sum + value, 0) / known.length;
+}
+
+/** The rows of a role in an order; ranks by number. */
+export function sorted(rows: readonly Row[], role: string, order: string): Row[] {
+  const chosen = rows.filter((row) => role === "" || row.role === role);
+  if (order === "highest") return chosen.sort((one, other) => mean(other) - mean(one));
+  if (order === "node")
+    return chosen.sort((one, other) => naturally(one.host, other.host) || naturally(one.title, other.title));
+  return chosen.sort((one, other) => naturally(one.title, other.title));
+}
+
+function Grid({ grid, rows, isStepShown }: { grid: RankGrid; rows: readonly Row[]; isStepShown: number | null }) {
+  const format = grid.is_metric ? metricFormatter(grid.name) : formatSeconds;
+  const data = useMemo(
+    () => ({ x: grid.steps, width: 1, rows: rows.map((row) => row.title), values: rows.map((row) => row.values) }),
+    [grid, rows],
+  );
+  const height = rows.length > 300 ? ROW_HEIGHTS.most : rows.length > 40 ? ROW_HEIGHTS.many : ROW_HEIGHTS.few;
+  if (rows.length === 0) return <EmptyState title="Nothing was recorded under this name in these steps" />;
+  return (
+    <Panel
+      title={`${grid.name} by rank and step`}
+      actions={<span>{isStepShown === null ? "click a cell to see it on the timeline" : `step ${isStepShown}`}</span>}
+    >
+      <div className="scroll">
+        <HeatMap
+          data={data}
+          label={`${grid.name} by rank and step`}
+          format={(value) => format(value)}
+          formatX={(step) => `step ${formatCount(Math.floor(step))}`}
+          xKind="step"
+          left={130}
+          height={rows.length * height + 22}
+          onPick={({ row, column }) => open(grid, rows[row]!, column)}
+        />
+      </div>
+    </Panel>
+  );
+}
+
+/** The timeline at a step, with the lane of a row in view. */
+function open(grid: RankGrid, row: Row, column: number): void {
+  const step = grid.steps[column]!;
+  const start = grid.start_ns[column]!;
+  const end = grid.start_ns[column + 1] ?? start + 30e9;
+  navigate(
+    linkTo("timeline", {
+      window: `${step}-${step}`,
+      from: (start / 1e9).toFixed(3),
+      to: (end / 1e9).toFixed(3),
+      lane: row.lane_id,
+      ...(grid.is_metric ? { metric: grid.name } : { search: grid.name }),
+    }),
+  );
+}
