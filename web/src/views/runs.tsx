@@ -231,9 +231,10 @@ function durationOf(info: RunInfo): number | null {
   return info.started_ns == null || info.ended_ns == null ? null : info.ended_ns - info.started_ns;
 }
 
-const STATE_BADGES = { running: "is-good", silent: "is-warning", ended: "" } as const;
+const STATE_BADGES = { running: "is-good", stalled: "is-bad", silent: "is-warning", ended: "" } as const;
 const STATE_TITLES = {
   running: "Its processes report",
+  stalled: "Its processes report, but no step ends",
   silent: "Its processes stopped reporting without an end: they were killed, or the network is away",
   ended: "All its processes ended in order",
 } as const;
