@@ -111,9 +111,9 @@ def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:
 def _series(cursor: Cursor, scope: Scope, start_ns: int, end_ns: int) -> list[SpanSeries]:
     """Return how the names with the most time developed, by step and by time."""
     names = [spot.name for spot in queries.hotspots(cursor, scope, limit=_MAX_SERIES) if spot.name is not None]
-    window = {"start_ns": start_ns, "end_ns": end_ns}
+    points = {"time": _MAX_POINTS, "step": 0}
     return [
-        queries.span_series(cursor, name, axis=axis, points=_MAX_POINTS if axis == "time" else 0, **window)
+        queries.span_series(cursor, name, axis=axis, points=points[axis], start_ns=start_ns, end_ns=end_ns)
         for name in names
         for axis in get_args(SeriesAxis)
     ]
