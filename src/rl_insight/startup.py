@@ -29,7 +29,7 @@ logger = logging.getLogger("rl_insight")
 
 _JOIN_S = 2.0
 _STEP_MARKS = 256
-"""Steps that a driver keeps until its flusher has told its workers."""
+"""Steps that a driver keeps until its flusher has passed them on."""
 
 
 class Companion(Protocol):

@@ -100,7 +100,7 @@ def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], Abstrac
             bound.apply_defaults()
             return manager(bound.arguments)
 
-        with Guarded(f"the observer of {name}", make):
+        with QuietContext(f"the observer of {name}", make):
             return original(*args, **kwargs)
 
     surrounded._rl_insight_manager = manager  # type: ignore[attr-defined]
@@ -163,12 +163,12 @@ class _Opened:
         self.outer = outer
 
 
-class Guarded:
+class QuietContext:
     """A context manager whose making, entering and leaving never raise: what fails is reported once.
 
     Exceptions of the block itself pass unchanged.
 
-    >>> with Guarded("an example", lambda: monitor.trace_state("update")):  # doctest: +SKIP
+    >>> with QuietContext("an example", lambda: monitor.trace_state("update")):  # doctest: +SKIP
     ...     library_function()
     """
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import Guarded, around, on_import, report_once
+from rl_insight.integrations.hooks import QuietContext, around, on_import, report_once
 from rl_insight.monitor import default_monitor as monitor
 
 STATES: Mapping[str, str] = {
@@ -47,7 +47,7 @@ def _patch_profiling(module: ModuleType) -> None:
         return
 
     def entered(self: Any) -> Any:
-        self._rl_insight_open = Guarded("the phases of TRL", lambda: _phase(self.name))
+        self._rl_insight_open = QuietContext("the phases of TRL", lambda: _phase(self.name))
         self._rl_insight_open.__enter__()
         return enter(self)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import Guarded, around, before, on_import, report_once
+from rl_insight.integrations.hooks import QuietContext, around, before, on_import, report_once
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
@@ -46,7 +46,7 @@ def _patch_timers(module: Any) -> None:
     @contextmanager
     def marked_timer(name: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
         with (
-            Guarded("the phases of verl", lambda: timed(name)),
+            QuietContext("the phases of verl", lambda: timed(name)),
             timer(name, *args, **kwargs) as value,
         ):
             yield value
@@ -88,7 +88,7 @@ def _patch_rollout_trace(module: Any) -> None:
         whole = step if isinstance(step, int) else None
         facts = {"rollout_n": rollout_n} | ({"validate": True} if kwargs.get("validate") else {})
         with (
-            Guarded("the sessions of verl", lambda: monitor.session(task_id=sample_index, step=whole, **facts)),
+            QuietContext("the sessions of verl", lambda: monitor.session(task_id=sample_index, step=whole, **facts)),
             original_attributes(sample_index, step, rollout_n, *args, **kwargs) as value,
         ):
             yield value
@@ -113,14 +113,14 @@ def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Ca
 
         @functools.wraps(decorated)
         async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with Guarded("the phases of verl", lambda: manager(self)):
+            with QuietContext("the phases of verl", lambda: manager(self)):
                 return await decorated(self, *args, **kwargs)
 
         return asynchronous
 
     @functools.wraps(decorated)
     def synchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with Guarded("the phases of verl", lambda: manager(self)):
+        with QuietContext("the phases of verl", lambda: manager(self)):
             return decorated(self, *args, **kwargs)
 
     return synchronous

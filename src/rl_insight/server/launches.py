@@ -61,7 +61,7 @@ class Launches:
         return not self._is_live(launch.run_id)
 
     def _next_run(self, name: str, before: _Launch | None, restarts: int) -> str:
-        """Return an id that no run has; after a restart of the server, that of the run which is still going on."""
+        """Return an id that no run has; after a restart of the server, that of the run which still runs."""
         taken = {info.run_id for info in self._runs.list_runs()} | ({before.run_id} if before else set())
         number, run_id = 1, name
         while run_id in taken:
