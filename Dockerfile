@@ -12,7 +12,7 @@ COPY . .
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source \
     && python -m venv /opt/rl-insight \
     && wheel=$(echo /wheels/rl_insight-*.whl) \
-    && /opt/rl-insight/bin/python -m pip install --no-cache-dir "${wheel}[server,grpc]"
+    && /opt/rl-insight/bin/python -m pip install --no-cache-dir "${wheel}[server,fast,grpc]"
 
 FROM python:3.13-slim-trixie
 COPY --from=build /opt/rl-insight /opt/rl-insight

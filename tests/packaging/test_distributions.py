@@ -56,6 +56,7 @@ def test_published_extras_are_those_that_users_install(wheel):
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = archive.read(name).decode()
     assert set(re.findall(r"^Provides-Extra: (.+)$", metadata, re.MULTILINE)) == {
+        "fast",
         "grpc",
         "mcp",
         "ray",

@@ -68,7 +68,7 @@ def test_a_training_process_records_with_the_oldest_versions(tmp_path):
 
 
 def test_the_server_and_every_command_work_with_the_oldest_versions(tmp_path):
-    programs = _install_floors(tmp_path, "3.11", "server", "grpc", "zstd")
+    programs = _install_floors(tmp_path, "3.11", "server", "fast", "grpc", "zstd")
     command, data = programs / "rl-insight", f"--data-dir={tmp_path / 'data'}"
     _run(command, "server", "start", "--detach", data, "port=0", "otlp_http_port=0", "otlp_grpc_port=0")
     try:

@@ -183,29 +183,31 @@ def test_ports_for_otlp_can_be_turned_off(start_server):
     assert (server.record.otlp_http_url, server.record.otlp_grpc_address) == (None, None)
 
 
-_WITHOUT_GRPC = """
+_WITHOUT_EXTRAS = """
 import sys
-sys.modules["grpc"] = None
+sys.modules["grpc"] = sys.modules["uvloop"] = None
 from rl_insight.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 
 
-def start_without_grpc(tmp_path, *words):
-    command = [sys.executable, "-c", _WITHOUT_GRPC, "server", "start", f"--data-dir={tmp_path / 'data'}"]
+def start_without_extras(tmp_path, *words):
+    command = [sys.executable, "-c", _WITHOUT_EXTRAS, "server", "start", f"--data-dir={tmp_path / 'data'}"]
     return subprocess.Popen(
         [*command, "port=0", "otlp_http_port=0", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
-def test_without_grpcio_only_otlp_over_grpc_is_off_and_the_output_says_why(tmp_path, wait_until):
-    server = start_without_grpc(tmp_path)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_without_extras_only_otlp_over_grpc_is_off_and_the_output_says_why(tmp_path, wait_until, number, code):
+    server = start_without_extras(tmp_path)
     try:
         wait_until(lambda: find_local_server(tmp_path / "data") or server.poll() is not None)
         assert get(f"{find_local_server(tmp_path / 'data').url}/readyz") == "ready\n"
     finally:
-        server.terminate()
+        server.send_signal(number)
         output = server.communicate(timeout=30)[0]
+    assert server.returncode == code
     assert 'off without "rl-insight[grpc]" (gRPC)' in output
     assert "Traceback" not in output
     log = (tmp_path / "data" / "server.log").read_text()
@@ -213,7 +215,7 @@ def test_without_grpcio_only_otlp_over_grpc_is_off_and_the_output_says_why(tmp_p
 
 
 def test_a_grpc_port_that_was_asked_for_needs_grpcio(tmp_path):
-    server = start_without_grpc(tmp_path, "otlp_grpc_port=0")
+    server = start_without_extras(tmp_path, "otlp_grpc_port=0")
     output = server.communicate(timeout=30)[0]
     assert server.returncode == 1
     assert "cannot listen for OTLP over gRPC on port 0: grpcio is not installed" in output

@@ -41,7 +41,9 @@ def test_services_start_in_order_and_end_in_reverse(tmp_path, settings, stand_in
     assert logs["grafana"].stat().st_mtime_ns <= logs["tempo"].stat().st_mtime_ns
 
 
-def test_a_service_that_will_not_end_is_killed(tmp_path, settings, stand_in, alive, pids_of):
+def test_a_service_that_will_not_end_is_killed_and_the_log_says_so(
+    tmp_path, settings, stand_in, alive, pids_of, caplog
+):
     program = stand_in(tmp_path / "tempo", "tempo", "3.0.3", stubborn=True)
     chosen = settings(
         prometheus__enabled=False, tempo__enabled=True, tempo__binary_path=str(program), stop_timeout_s=0.5
@@ -51,6 +53,7 @@ def test_a_service_that_will_not_end_is_killed(tmp_path, settings, stand_in, ali
     stack.stop()
     stack.stop()
     assert not alive(pid)
+    assert f"process {pid} has not ended after 0.5 s: it is killed." in caplog.text
 
 
 def test_another_process_can_stop_the_stack(

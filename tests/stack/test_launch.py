@@ -236,7 +236,14 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path, settings, monkeypa
         start_stack(chosen, tmp_path, NOWHERE)
     text = str(caught.value)
     assert isinstance(caught.value, ConfigError), "so that the command line ends with exit code 2"
-    for word in ("Prometheus 2.30.0", "Tempo 2.4.0", "Grafana 10.0.0", "--local-archive", "binary_path"):
+    for word in (
+        "Prometheus 2.30.0",
+        "Tempo 2.4.0",
+        "Grafana 10.0.0",
+        "--local-archive",
+        "binary_path",
+        "stack.grafana.enabled=false",
+    ):
         assert word in text
 
 

@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from rl_insight.stack import stack_status
+from rl_insight.stack import MetricsEndpointOfServer, stack_status, start_stack
 from rl_insight.stack.render import Layout, dashboard_files
 
 TEMPO = os.environ.get("RL_INSIGHT_TEST_TEMPO")
@@ -180,6 +180,22 @@ def test_a_span_is_found_within_seconds(demo, tempo, api, wait_until, continues)
 
     wait_until(found, 60.0)
     assert time.monotonic() - begun < SOON_S
+
+
+def test_tempo_ends_by_itself_within_seconds(tmp_path, settings, caplog):
+    """By its defaults Tempo 3 takes 30 s, and would be killed with what it has not written yet."""
+    ports = dict.fromkeys(("tempo__port", "tempo__otlp_http_port", "tempo__otlp_grpc_port"), 0)
+    chosen = settings(
+        prometheus__enabled=False,
+        tempo__enabled=True,
+        tempo__binary_path=os.path.abspath(TEMPO),
+        ready_timeout_s=180,
+        stop_timeout_s=10,
+        **ports,
+    )
+    stack = start_stack(chosen, tmp_path, MetricsEndpointOfServer("http://127.0.0.1:9"))
+    stack.stop()
+    assert "it is killed" not in caplog.text
 
 
 def send_span(demo, trace):

@@ -11,13 +11,12 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-import uvloop
 from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
@@ -247,7 +246,16 @@ def _run(
     apps: list[ASGIApp] = [secured(create_app(services), services), secured(create_otlp_app(services), services)]
     protocol = guarded_protocol(settings.header_timeout_s, lambda: services.counters.refuse("http", "slow"))
     servers = [_Server(_uvicorn_config(app, settings, protocol)) for app, _ in zip(apps, listeners, strict=False)]
-    return uvloop.run(_main(services, servers, listeners, ready))
+    return _event_loop()(_main(services, servers, listeners, ready))
+
+
+def _event_loop() -> Callable[[Coroutine[Any, Any, int]], int]:
+    """Return what runs the server: uvloop where it is installed (14 MB, a little faster), else asyncio."""
+    try:
+        from uvloop import run
+    except ImportError:
+        return asyncio.run
+    return run
 
 
 async def _main(

@@ -147,7 +147,8 @@ def how_to_get(program: Program) -> str:
     sums = program.checksums_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
     return (
         f"Run `rl-insight server install`; without internet, bring {archive} and {sums} into a directory and run "
-        f"`rl-insight server install --local-archive DIRECTORY`; or set stack.{program.name}.binary_path."
+        f"`rl-insight server install --local-archive DIRECTORY`; or set stack.{program.name}.binary_path; or do "
+        f"without it: stack.{program.name}.enabled=false."
     )
 
 

@@ -86,6 +86,7 @@ def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
         return
     signal_group(pid, signal.SIGTERM)
     if not _comes_true(is_gone, timeout_s):
+        logger.warning("process %d has not ended after %g s: it is killed.", pid, timeout_s)
         signal_group(pid, signal.SIGKILL)
         if not _comes_true(is_gone, _KILL_TIMEOUT_S):
             logger.warning("process %d was killed and has not ended: the system may be waiting for its disk.", pid)

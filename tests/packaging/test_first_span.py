@@ -1,0 +1,71 @@
+"""A fresh environment, three commands, and the first span is there; what that takes on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1_000_000
+pytestmark = pytest.mark.slow
+
+_TRAIN = """
+import rl_insight as insight
+insight.init("math", "first")
+with insight.step(1), insight.trace_state("rollout"):
+    pass
+insight.finish()
+"""
+
+
+def _run(*words, **environment):
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _installed_bytes(environment):
+    (packages,) = environment.glob("lib/python*/site-packages")
+    not_ours = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}
+    files = [file for file in packages.rglob("*") if file.is_file()]
+    return sum(
+        file.stat().st_size for file in files if file.relative_to(packages).parts[0].split("-")[0] not in not_ours
+    )
+
+
+@pytest.mark.usefixtures("report_bundle")
+def test_three_commands_lead_from_a_fresh_environment_to_the_first_span(tmp_path):
+    environment, data = tmp_path / "environment", tmp_path / "data"
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    _run(sys.executable, "-m", "venv", environment)
+    programs = environment / "bin"
+    _run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[server]")
+    assert _installed_bytes(environment) <= 200 * MEGABYTE
+    _run(programs / "rl-insight", "server", "start", "--detach", f"--data-dir={data}", "port=0", "otlp_http_port=0")
+    try:
+        script = tmp_path / "train.py"
+        script.write_text(_TRAIN)
+        _run(programs / "python", script, RL_INSIGHT_DATA_DIR=str(data))
+        url = json.loads((data / "server.json").read_text())["url"]
+        deadline = time.monotonic() + 60
+        while '"rollout"' not in _get(f"{url}/api/v1/spans") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert '"rollout"' in _get(f"{url}/api/v1/spans")
+        assert '<div id="root">' in _get(url)
+    finally:
+        _run(programs / "rl-insight", "server", "stop", f"--data-dir={data}")
+
+
+def _get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
