@@ -311,7 +311,7 @@ function options(
       ready: [
         (plot) =>
           plot.over.addEventListener("click", (event) => {
-            // The end of a drag is no click.
+            // The end of a drag is not a click.
             if (performance.now() - selectedAt < 200) return;
             // The cursor follows the pointer a frame later.
             const left = event.clientX - plot.over.getBoundingClientRect().left;

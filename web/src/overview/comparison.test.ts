@@ -33,6 +33,6 @@ test("open work is judged by what is long for its like", () => {
   expect(toneOfWork(3180, null)).toBe("plain");
 });
 
-test("a value that is no number has its place", () => {
+test("a value that is not a number has its place", () => {
   expect(wrongPlaces([148, 149, 150], [[1, 2, NaN], [1, null, 3]])).toEqual([150]); // prettier-ignore
 });

@@ -118,7 +118,7 @@ export function drawStrips(context: Context, scene: Scene): void {
         context.beginPath();
         for (let index = 0; index < line.x.length; index += 1) {
           const x = GUTTER + timeToX(line.x[index]!, scene.window, lanes);
-          // A value holds until the next one: a jump is no ramp.
+          // A value holds until the next one: a jump is not a ramp.
           if (index === 0) context.moveTo(x, height(line.y[0]!));
           else {
             context.lineTo(x, height(line.y[index - 1]!));
