@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def interpreters():
-    """Every other CPython that can be found, as (version, path); the suite itself runs on this one."""
+    """Every CPython that can be found, as (version, path)."""
     found = {}
     for minor in range(10, 15):
         program = shutil.which(f"python3.{minor}")

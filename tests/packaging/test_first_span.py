@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.interpreters import interpreters
+
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
 pytestmark = pytest.mark.slow
@@ -43,11 +45,12 @@ def _installed_bytes(environment):
 
 
 @pytest.mark.usefixtures("report_bundle")
-def test_three_commands_lead_from_a_fresh_environment_to_the_first_span(tmp_path):
+@pytest.mark.parametrize(("version", "program"), [one for one in interpreters() if one[0] != "3.10"])
+def test_three_commands_lead_from_a_fresh_environment_to_the_first_span(tmp_path, version, program):
     environment, data = tmp_path / "environment", tmp_path / "data"
     _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
-    _run(sys.executable, "-m", "venv", environment)
+    _run(program, "-m", "venv", environment)
     programs = environment / "bin"
     _run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[server]")
     assert _installed_bytes(environment) <= 200 * MEGABYTE
