@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import os
 import re
@@ -21,6 +22,8 @@ from rl_insight.cli.app import build
 from rl_insight.config import InsightConfig, config_keys
 from rl_insight.server.app import openapi_document
 from rl_insight.server.config import ServerSettings
+from rl_insight.server.http import schema_text
+from rl_insight.server.http.pages import docs_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name for path in (ROOT / "docs").glob("*.md")} | set(REFERENCE)
@@ -97,3 +100,11 @@ def _documented(number):
     Raises:
         ValueError: it is too large.
     """
+
+
+def test_types_of_the_http_api_are_told_in_words():
+    assert doctest.testmod(schema_text).failed == 0
+    page = docs_page(openapi_document())
+    assert "<p>Body: NotesChange.</p>" in page
+    assert "<p>Answer: list of RunInfo.</p>" in page
+    assert re.search(r"<code>rank</code></td><td>integer or null</td><td></td><td>A process(&#x27;|')s number", page)

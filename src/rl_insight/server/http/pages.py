@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
+from rl_insight.server.http.schema_text import content_text, type_text
+
 STATIC = Path(__file__).parent.parent / "static"
 _NOT_PAGES = ("api/", "v1/")
 _FOREVER = "public, max-age=31536000, immutable"
@@ -74,12 +76,13 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     text = escape(operation.get("description") or operation.get("summary") or "")
     rows = "".join(_parameter(parameter) for parameter in operation.get("parameters", ()))
     table = f"<table>{rows}</table>" if rows else ""
-    return f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>{table}"
+    body, answer = content_text(operation.get("requestBody", {})), content_text(operation["responses"].get("200", {}))
+    ends = [f"<p>{title}: {escape(kind)}.</p>" for title, kind in (("Body", body), ("Answer", answer)) if kind]
+    return f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>{table}{''.join(ends)}"
 
 
 def _parameter(parameter: dict[str, Any]) -> str:
-    schema = parameter.get("schema", {})
-    kind = schema.get("type") or "/".join(str(option.get("type", "")) for option in schema.get("anyOf", ()))
+    kind = type_text(parameter.get("schema", {}))
     needed = "required" if parameter.get("required") else ""
     cells = (
         f"<code>{escape(parameter['name'])}</code>",
