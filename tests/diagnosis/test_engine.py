@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from benchmarks.diagnosis_script import BEGIN_S, Script
 from rl_insight.diagnosis.engine import Engine, finding_id
 from rl_insight.diagnosis.rule import Observation, Rule, Signal
+from rl_insight.diagnosis.run import replay
+from rl_insight.store import RunStore
 from rl_insight.store.queries import top_findings
 
 
@@ -106,3 +109,17 @@ def test_a_rule_that_fails_does_not_silence_the_others(caplog):
         _see(engine, rule, step, 1)
     assert len(engine.open_findings()) == 1
     assert sum("broken" in record.message for record in caplog.records) == 1
+
+
+def test_records_that_are_years_apart_are_diagnosed_by_their_last_hour(tmp_path):
+    """As after a clock that jumped: to replay all of the time between would take days."""
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
+        script = Script(1)
+        actor = script.actor("trainer", 0, "node-0")
+        actor.builder.add_event(time_ns=1, name="early")
+        for step in range(10):
+            script.span(actor, "update", 2.0 * step, 1.9, step=step)
+        script.write(store, 30.0, goodbye=True)
+        with store.reader() as cursor:
+            report = replay(cursor)
+    assert report.as_of_ns > int(BEGIN_S * 10**9)

@@ -264,9 +264,13 @@ class ReplayFeed(Feed):
             self._read_slice(first, max(first + _SLICE_NS, self.frontier.first_ns))
         return super().moment(as_of_ns)
 
+    def begin_at(self, moment_ns: int) -> None:
+        """Leave out what happened before a moment."""
+        self._read_until = max(self._read_until, moment_ns)
+
     def last_moment(self) -> Moment:
         """Return the last minutes of the run as one moment: what they cost does not grow with the run."""
-        self._read_until = max(self._read_until, self.frontier.last_ns - _SLICE_NS)
+        self.begin_at(self.frontier.last_ns - _SLICE_NS)
         return self.moment(self.frontier.last_ns)
 
     def _read_slice(self, first: int, last: int) -> None:

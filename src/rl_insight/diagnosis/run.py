@@ -22,6 +22,11 @@ LAG_NS = 2 * SECOND
 WATCH_NS = 600 * SECOND
 """How long a run is watched after the last sign of life."""
 _BACKFILL_NS = 30 * SECOND
+_LONGEST_NS = 90 * 86_400 * SECOND
+_LAST_NS = 3600 * SECOND
+"""Of records further apart than the first, as after a clock that jumped, only the last hour is replayed.
+
+To go through the 56 years since 1970 would take days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,9 @@ def replay(
     if at_ns is not None:
         until = min(until, at_ns)
     first = feed.frontier.first_ns
+    if until - first > _LONGEST_NS:
+        first = until - _LAST_NS
+        feed.begin_at(first)
     if at_step is None:
         diagnosis.advance(first, until + TICK_NS)
     else:
