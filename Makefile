@@ -10,7 +10,7 @@ MINUTES ?= 150
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
 
-.PHONY: help setup web demo originals panels test integrations soak lint format docs release dashboards screenshots bench clean
+.PHONY: help setup web demo originals panels test integrations soak lint format docs release dashboards screenshots guide-pictures bench clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 
 screenshots: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Take the pictures in docs/pictures
 	$(BIN)/python scripts/make-screenshots docs/pictures $(ARGS)
+
+guide-pictures: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web $(STAMPS)/frameworks ## Take the pictures of the frameworks' guides
+	$(BIN)/python scripts/make-guide-pictures docs/pictures --frameworks $(FRAMEWORKS) $(ARGS)
 
 bench: $(STAMPS)/venv ## Measure every budget (ARGS="producer" for one group)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -108,3 +108,16 @@ def test_types_of_the_http_api_are_told_in_words():
     assert "<p>Body: NotesChange.</p>" in page
     assert "<p>Answer: list of RunInfo.</p>" in page
     assert re.search(r"<code>rank</code></td><td>integer or null</td><td></td><td>A process(&#x27;|')s number", page)
+
+
+GUIDES = (
+    "verl", "trl", "lightning", "skyrl", "areal", "xtuner", "nemo-rl", "slime", "prime-rl", "openrlhf", "vllm",
+    "sglang", "ray", "slurm", "wandb",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_each_guide_shows_its_result(guide):
+    picture = ROOT / "docs" / "pictures" / f"guide-{guide}.png"
+    assert f"](pictures/{picture.name})" in (ROOT / "docs" / f"{guide}.md").read_text()
+    assert 10_000 < picture.stat().st_size < 150_000
