@@ -185,7 +185,7 @@ def test_ports_for_otlp_can_be_turned_off(start_server):
 
 _WITHOUT_EXTRAS = """
 import sys
-sys.modules["grpc"] = sys.modules["uvloop"] = None
+sys.modules.update(dict.fromkeys(("grpc", "pandas", "polars", "pyarrow", "uvloop", "zstandard")))
 from rl_insight.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -199,11 +199,16 @@ def start_without_extras(tmp_path, *words):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_without_extras_only_otlp_over_grpc_is_off_and_the_output_says_why(tmp_path, wait_until, number, code):
+def test_without_extras_only_otlp_over_grpc_is_off_and_the_output_says_why(
+    tmp_path, wait_until, make_batch, frames, number, code
+):
     server = start_without_extras(tmp_path)
     try:
         wait_until(lambda: find_local_server(tmp_path / "data") or server.poll() is not None)
-        assert get(f"{find_local_server(tmp_path / 'data').url}/readyz") == "ready\n"
+        url = find_local_server(tmp_path / "data").url
+        assert get(f"{url}/readyz") == "ready\n"
+        assert post(url, frames(make_batch(1))) == {"accepted": 1, "duplicates": 0}
+        assert len(json.loads(get(f"{url}/api/v1/spans"))) == 3
     finally:
         server.send_signal(number)
         output = server.communicate(timeout=30)[0]
