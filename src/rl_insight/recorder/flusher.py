@@ -16,8 +16,9 @@ from rl_insight.backoff import Backoff
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import step_of
-from rl_insight.recorder.losses import MAX_NAME, Losses, safe_text, short_text
+from rl_insight.recorder.losses import Losses, safe_text, short_text
 from rl_insight.recorder.metrics import MetricTable
+from rl_insight.recorder.names import CleanNames
 from rl_insight.recorder.open_spans import OpenSpans
 from rl_insight.recorder.pace import FlushPace
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
@@ -45,9 +46,6 @@ _VALUES_PER_BATCH = 21_000
 """1,500 spans, or 2,600 gauges. The C calls that make a batch's columns take under a millisecond. Smaller batches mean
 more writes to the spool, each of which releases the lock and waits for it."""
 _VALUE_BYTES = 8
-_SECRET_MARGIN = 512
-_KNOWN_NAMES = 4096
-_KNOWN_LENGTH = 256
 _FIRST_FLUSH_S = 0.05
 """After the first event: a worker may live for less than a flush interval."""
 
@@ -80,10 +78,9 @@ class Flusher:
         self._sequence = 0
         self._builder = BatchBuilder()
         self._open = OpenSpans()
-        self._names: dict[str, str] = {}
-        """Names as they are recorded: a program has few, and cleaning one takes as long as its row."""
         losses = recorder.losses
         self._redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
+        self._names = CleanNames(self._redactor)
         self._attributes = AttributeEncoder(
             self._redactor,
             losses,
@@ -280,7 +277,8 @@ class Flusher:
         attributes = span.attributes
         if step is None and attributes and "step" in attributes:
             step = step_of(attributes["step"])
-        name, segment, status = self._name(span.name), span.segment, span.status if end else STILL_OPEN
+        name, segment, status = span.name, span.segment, span.status if end else STILL_OPEN
+        name = self._names[name] if name.__class__ is str else self._names.of(name)
         lane, error, session_id = span.lane, span.error, span.session_id
         if error is not None:
             self._is_failing = True
@@ -317,18 +315,6 @@ class Flusher:
             self._builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
         return found.segment or span.segment, found.step if step is None else step, found.session_id
 
-    def _name(self, name: Any) -> str:
-        """Return a span's or event's name as bounded text."""
-        known = self._names.get(name) if name.__class__ is str else None
-        if known is not None:
-            return known
-        # The margin lets a secret be recognized that the cut would otherwise go through.
-        text = self._redactor.text(short_text(name, MAX_NAME + _SECRET_MARGIN))
-        clean = MASK if text is DROPPED else str(text[:MAX_NAME])
-        if name.__class__ is str and len(name) <= _KNOWN_LENGTH and len(self._names) < _KNOWN_NAMES:
-            self._names[name] = clean
-        return clean
-
     def _add_point(self, point: PointEvent) -> None:
         kind, reading, level, name, attributes, span, step, session_id, source = point
         context: dict[str, Any] = {
@@ -341,7 +327,7 @@ class Flusher:
             lane = None if span.lane is None else short_text(span.lane)
             context.update(span_id=span.span_id, trace=span.trace, lane=lane)
         if kind != LOG:
-            self._builder.add_event(name=self._name(name), **context)
+            self._builder.add_event(name=self._names.of(name), **context)
             return
         number = level if -(2**31) <= level < 2**31 else logging.INFO
         self._is_failing = self._is_failing or number >= logging.ERROR
@@ -363,7 +349,7 @@ class Flusher:
         self._is_failing = self._is_failing or session.final_status == FAILED
         self._builder.add_session(
             session_id=short_text(session.session_id),
-            task_id=None if task_id is None else self._name(task_id),
+            task_id=None if task_id is None else self._names.of(task_id),
             status=session.final_status or PENDING,
             time_ns=now + self.recorder.clock.offset_ns,
             record=record,
