@@ -24,6 +24,7 @@ _SLACK_STEPS = 10
 _SAME_STEPS = 20
 _SAME_NS = 300 * SECOND
 _MAX_CASES = 2_000
+_IMPORTED = "@imported"
 
 
 @dataclass(slots=True)
@@ -232,5 +233,6 @@ def _are_apart(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
 
 def finding_id(rule: str, identity: Iterable[str], anchor: str) -> str:
     """Return the id of a fault: the same for the same rule, culprit and beginning, live and offline."""
-    text = "\0".join((rule, *identity, anchor))
+    # Processes that are read from records get a mark on their ids; the fault is the same.
+    text = "\0".join((rule, *identity, anchor)).replace(_IMPORTED, "")
     return f"{rule}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"

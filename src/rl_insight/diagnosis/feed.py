@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from rl_insight.diagnosis.names import canonical_name
@@ -30,6 +31,7 @@ from rl_insight.diagnosis.rows import (
 )
 from rl_insight.schema.names import CONFIG_EVENT, TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
+from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.base import Cursor
 
@@ -77,6 +79,10 @@ _EVENTS = f"""
 _ERRORS = f"""
     SELECT time_ns + clock_offset_ns, process, 'error', step, message
     FROM log_data JOIN {_ALIGNED} USING (lane_id) WHERE {{range}} AND level >= 40
+"""  # noqa: S608  (constants)
+_LAST_SEEN = f"""
+    SELECT process, max(time_ns + clock_offset_ns), arg_max(coalesce(attributes, ''), time_ns)
+    FROM event_data JOIN {_ALIGNED} USING (lane_id) WHERE name = $name GROUP BY process
 """  # noqa: S608  (constants)
 _PROCESSES = """
     SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, first_seen_ns, last_seen_ns, final,
@@ -251,11 +257,21 @@ class ReplayFeed(Feed):
     def __init__(self, cursor: Cursor) -> None:
         super().__init__(cursor)
         self._read_catalog()
+        self._read_signs_of_life()
         self._read_open()
         self._read_until = -1
         self.frontier = find_frontier(cursor)
         rows = cursor.execute(_SESSIONS.format(range="finalized_ts IS NULL AND status = 'pending'")).fetchall()
         self._open_sessions = [self._session(row) for row in rows]
+
+    def _read_signs_of_life(self) -> None:
+        """Take from an export's events when its processes were last heard: its import says nothing of it."""
+        found = self._cursor.execute(_LAST_SEEN, {"name": LAST_SEEN_EVENT}).fetchall()
+        for number, last_seen_ns, text in found:
+            process = self.processes[number]
+            if not process.is_live:
+                process.last_seen_ns, process.is_live = last_seen_ns, True
+                process.ended, process.heartbeat_s = _read_last_seen(text)
 
     def moment(self, as_of_ns: int) -> Moment:
         """Return what happened up to a moment, since the one before."""
@@ -284,6 +300,15 @@ class ReplayFeed(Feed):
         for sql in (_EVENTS, _ERRORS):
             found = self._cursor.execute(sql.format(range=_BY_TIME.format(column="time_ns")), bounds).fetchall()
             self._events.add([EventRow(*row) for row in found])
+
+
+def _read_last_seen(text: str) -> tuple[bool, float]:
+    """Return whether a process ended in order, and its heartbeat; the defaults for what cannot be read."""
+    try:
+        told = msgspec.json.decode(text, type=LastSeen)
+    except msgspec.MsgspecError:
+        told = LastSeen()
+    return told.final, told.heartbeat_s
 
 
 class LiveFeed(Feed):

@@ -36,6 +36,7 @@ _KEPT_SESSIONS = 20_000
 _SURELY = 2
 """No other role can fit better."""
 _KEPT_CALLS = 2_000
+_KEPT_GENERATIONS = 100
 _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
@@ -69,6 +70,8 @@ class RunModel:
         self.activity: dict[int, Activity] = {}
         self.calls: dict[tuple[str, str], deque[Call]] = {}
         """Phases of sessions that ended, by name and tool."""
+        self.generations: dict[str, dict[int, deque[Call]]] = {}
+        """Those that generate, by name and process: a thousand processes must not push out each other's."""
         self.sessions: deque[SessionRow] = deque(maxlen=_KEPT_SESSIONS)
         self.sessions_seen = 0
         self.open_spans: list[SpanRow] = []
@@ -230,7 +233,13 @@ class RunModel:
         calls = self.calls.get(key)
         if calls is None:
             calls = self.calls[key] = deque(maxlen=_KEPT_CALLS)
-        calls.append(Call(row.end_ns, row.seconds, row.tokens, row.failed, row.error, process.number, row.session_id))
+        call = Call(row.end_ns, row.seconds, row.tokens, row.failed, row.error, process.number, row.session_id)
+        calls.append(call)
+        if state_kind(row.name) == "generate":
+            by_process = self.generations.setdefault(row.name, {})
+            if process.number not in by_process:
+                by_process[process.number] = deque(maxlen=_KEPT_GENERATIONS)
+            by_process[process.number].append(call)
 
     def _apply_samples(self, samples: list[SampleRow]) -> None:
         for sample in samples:

@@ -10,9 +10,9 @@ from statistics import fmean
 from rl_insight.diagnosis.activity import Call
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import mad, median
+from rl_insight.diagnosis.robust import Interval, mad, median
 from rl_insight.diagnosis.role_steps import RoleStep
-from rl_insight.diagnosis.rows import ProcessRow
+from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import (
     PERSISTENT,
     Observation,
@@ -40,6 +40,7 @@ _SCALE = 1.4826
 _WINDOW_STEPS = 10
 _MIN_CALLS = 8
 _LASTING_STEPS = 4
+_MANY_CALLS = 64
 
 
 class Straggler(Rule):
@@ -188,21 +189,20 @@ class Straggler(Rule):
         window = model.steps.closed[-_WINDOW_STEPS:]
         since = window[0].start_ns
         roles: dict[str, list[Signal]] = {}
-        for name, tool in list(model.calls):
-            if state_kind(name) != "generate":
-                continue
+        for name, kept in model.generations.items():
             by_role: dict[str, dict[int, list[Call]]] = {}
-            for call in model.calls_between((name, tool), since, step.end_ns):
-                role = model.processes[call.process].role
-                by_role.setdefault(role, {}).setdefault(call.process, []).append(call)
+            for process, calls in kept.items():
+                recent = [call for call in calls if since < call.end_ns <= step.end_ns]
+                if recent:
+                    by_role.setdefault(model.processes[process].role, {})[process] = recent
             for role, by_process in by_role.items():
                 signals = roles.setdefault(role, [])
-                signals += self._slow_callers(model, name, by_process, len(window), step_s)
+                signals += self._slow_callers(model, name, by_process, (since, step.end_ns), step_s)
         for role, signals in roles.items():
             yield Observation(step.end_ns, step.number, signals, step.start_ns, f"phases {role}")
 
     def _slow_callers(
-        self, model: RunModel, name: str, by_process: dict[int, list[Call]], steps: int, step_s: float
+        self, model: RunModel, name: str, by_process: dict[int, list[Call]], window: Interval, step_s: float
     ) -> list[Signal]:
         usual = {process: _pace(calls) for process, calls in by_process.items() if len(calls) >= _MIN_CALLS}
         if len(usual) < 2:
@@ -221,7 +221,10 @@ class Straggler(Rule):
             if value < needed * middle or not stands_out or process in self._by_state:
                 continue
             calls = by_process[process]
-            lanes = max(1, len({call.session_id for call in calls[-64:]}) // max(1, steps))
+            # Of a process with many calls only the last are kept: they may cover less than the window.
+            since = window[0] if len(calls) < _MANY_CALLS else calls[0].end_ns
+            steps = max(1.0, (window[1] - since) / SECOND / step_s)
+            lanes = max(1, len({call.session_id for call in calls}) // round(steps))
             excess_s = sum(call.seconds for call in calls) * (1 - middle / value) / steps / lanes
             if excess_s >= self["share"] * step_s:
                 owner = model.processes[process]

@@ -9,6 +9,7 @@ import msgspec
 from rl_insight.exchange.exporting import rows
 from rl_insight.exchange.exporting.rows import ExportedProcess, ExportedSeries, Selection
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.sessions.model import REPORTED, Session
 from rl_insight.store import queries
 from rl_insight.store.gathered import LAST_TIME_NS
@@ -30,6 +31,8 @@ def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Ba
     yield from writer.samples(chosen)
     yield from writer.histograms(chosen)
     yield from writer.losses()
+    if chosen == Selection():
+        yield from writer.signs_of_life()
 
 
 class _Batches:
@@ -115,6 +118,15 @@ class _Batches:
             by_process.setdefault(process, []).append(Loss(kind, reason, count))
         for process, found in by_process.items():
             yield self._build(process, found)
+
+    def signs_of_life(self) -> Iterator[Batch]:
+        """Yield when each process was last heard, so that an import can be diagnosed as the run itself."""
+        for process, last_seen_ns, final in rows.signs_of_life(self._cursor):
+            yield from self._turn(process)
+            seen = LastSeen(final=final, heartbeat_s=self._processes[process].heartbeat_s)
+            told = msgspec.json.encode(seen).decode()
+            self._builder.add_event(time_ns=last_seen_ns, name=LAST_SEEN_EVENT, attributes=told)
+        yield from self._finish()
 
     def _position(self, series_id: int) -> int:
         position = self._known_series.get(series_id)

@@ -198,6 +198,13 @@ def series(cursor: Cursor) -> dict[int, ExportedSeries]:
     return {row["series_id"]: ExportedSeries(**(row | {"labels": _texts(row["labels"])})) for row in rows}
 
 
+def signs_of_life(cursor: Cursor) -> list[tuple[int, int, bool]]:
+    """Return when each process was last heard, and whether it ended in order; imported ones carry that as an event."""
+    return cursor.execute(
+        "SELECT process, last_seen_ns, final FROM processes WHERE delay_ns IS NOT NULL ORDER BY process"
+    ).fetchall()
+
+
 def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
     """Return process, kind, reason and count of what was lost."""
     found: list[tuple[int, str, str, int]] = cursor.execute(_LOSSES).fetchall()
