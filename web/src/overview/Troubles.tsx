@@ -1,19 +1,25 @@
-import { type Finding, type LogLine, api } from "../api";
+import { type Finding, api } from "../api";
 import { Panel } from "../components/Panel";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
+import { groupLines } from "./groupLines";
 import { formatAgo, formatCount, formatLevel, shorten } from "../units";
 import { useQuery } from "../useQuery";
 import { timelineFinding } from "../views/links";
 
 const WARNING = 30;
+const MOST_LINES = 500;
 
 /** Findings, and the newest warnings and errors. */
 export function Troubles({ run }: { run: string }) {
   const findings = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
-  const logs = useQuery(`overview logs ${run}`, (signal) => api.logs({ run, level: WARNING, limit: 80 }, signal), {
-    everyMs: 4000,
-  });
+  const logs = useQuery(
+    `overview logs ${run}`,
+    (signal) => api.logs({ run, level: WARNING, limit: MOST_LINES }, signal),
+    {
+      everyMs: 4000,
+    },
+  );
   return (
     <>
       <Panel
@@ -40,9 +46,9 @@ export function Troubles({ run }: { run: string }) {
         }
       >
         {logs.data?.length === 0 && <p className="muted">None were logged.</p>}
-        {grouped(logs.data ?? [])
+        {groupLines(logs.data ?? [])
           .slice(0, 7)
-          .map(({ line, count }) => (
+          .map(({ line, count, places }) => (
             <div key={`${line.logger} ${line.message}`} className="log-line" title={line.message}>
               <span className={`badge ${line.level >= 40 ? "is-bad" : "is-warning"}`}>{formatLevel(line.level)}</span>
               <span>
@@ -55,8 +61,8 @@ export function Troubles({ run }: { run: string }) {
                 )}
               </span>
               <span className="muted">
-                {count > 1 ? `${formatCount(count)} × ` : ""}
-                {line.role} {line.rank ?? ""}
+                {count > 1 ? `${logs.data!.length < MOST_LINES ? "" : "at least "}${formatCount(count)} × ` : ""}
+                {places > 1 ? `${formatCount(places)} processes` : `${line.role} ${line.rank ?? ""}`}
               </span>
               <span className="muted">{formatAgo(line.time_ns)}</span>
             </div>
@@ -76,19 +82,5 @@ function FindingLine({ finding }: { finding: Finding }) {
         </ViewLink>
       </span>
     </div>
-  );
-}
-
-/** The newest line of each message, with how often it came: a burst of one message must not hide the others. */
-function grouped(lines: readonly LogLine[]): { line: LogLine; count: number }[] {
-  const found = new Map<string, { line: LogLine; count: number }>();
-  for (const line of lines) {
-    const key = `${line.level} ${line.logger} ${line.message.replace(/\d+/g, "#")}`;
-    const known = found.get(key);
-    if (known === undefined) found.set(key, { line, count: 1 });
-    else known.count += 1;
-  }
-  return [...found.values()].sort(
-    (one, other) => other.line.level - one.line.level || other.line.time_ns - one.line.time_ns,
   );
 }

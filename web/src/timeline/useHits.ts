@@ -61,8 +61,8 @@ export function useHits(run: string, search: string, lanes: readonly Lane[]): Hi
   const count = named.length + spans.length;
   const move = (distance: number): Hit | null => {
     if (count === 0) return null;
-    // Lanes come first; without any, the first step forward goes to the newest span, which is likely in view.
-    const first = named.length > 0 ? 0 : count - 1;
+    // Lanes come first; without any, and backwards, the first step goes to the newest span, which is likely in view.
+    const first = named.length > 0 && distance > 0 ? 0 : count - 1;
     const next = place < 0 ? first : (place + distance + count) % count;
     setPlace(next);
     return next < named.length ? { lane: named[next]! } : { span: spans[next - named.length]! };

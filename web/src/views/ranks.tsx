@@ -90,7 +90,7 @@ export default function Ranks({ run }: ViewProps) {
         >{`${formatCount(rows.length)} rows, ${formatCount(data?.steps.length)} steps`}</span>
       </div>
       {error !== undefined && <div className="error-line">{error}</div>}
-      {data !== undefined && <Grid grid={data} rows={rows} isStepShown={isOne ? shared.steps!.first : null} />}
+      {data !== undefined && <Grid grid={data} rows={rows} chosenStep={isOne ? shared.steps!.first : null} />}
     </div>
   );
 }
@@ -111,7 +111,7 @@ export function sorted(rows: readonly Row[], role: string, order: string): Row[]
   return chosen.sort((one, other) => naturally(one.title, other.title));
 }
 
-function Grid({ grid, rows, isStepShown }: { grid: RankGrid; rows: readonly Row[]; isStepShown: number | null }) {
+function Grid({ grid, rows, chosenStep }: { grid: RankGrid; rows: readonly Row[]; chosenStep: number | null }) {
   const format = grid.is_metric ? metricFormatter(grid.name) : formatSeconds;
   const data = useMemo(
     () => ({ x: grid.steps, width: 1, rows: rows.map((row) => row.title), values: rows.map((row) => row.values) }),
@@ -122,7 +122,7 @@ function Grid({ grid, rows, isStepShown }: { grid: RankGrid; rows: readonly Row[
   return (
     <Panel
       title={`${grid.name} by rank and step`}
-      actions={<span>{isStepShown === null ? "click a cell to see it on the timeline" : `step ${isStepShown}`}</span>}
+      actions={<span>{chosenStep === null ? "click a cell to see it on the timeline" : `step ${chosenStep}`}</span>}
     >
       <div className="scroll">
         <HeatMap
