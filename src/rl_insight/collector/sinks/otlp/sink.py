@@ -228,7 +228,7 @@ class OtlpMetricSink(OtlpSink):
 class OtlpLogSink(OtlpSink):
     """Exports log lines with their logger as the scope, and with the span they belong to.
 
-    Sessions that ended, and the findings of a server's diagnosis, are log records with scopes of their own.
+    Sessions that ended, and the findings of a server's diagnosis, are log records of the scopes in `outcomes`.
     """
 
     signal = "logs"
