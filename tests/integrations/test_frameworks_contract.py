@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rl_insight.integrations import hooks, nemo_rl, openrlhf, prime_rl, slime
+from rl_insight.integrations import hooks, mirrors, nemo_rl, openrlhf, prime_rl, slime
 
 
 def values(capture):
@@ -296,3 +296,20 @@ def test_a_changed_framework_gives_one_warning(insight_capture, module, caplog):
         nemo_rl.instrument()
         nemo_rl.instrument()
     assert len([record for record in caplog.records if "nemo_rl.utils.timer" in record.message]) == 1
+
+
+WANDB = """
+class Run:
+    step = 3
+    def log(self, data, step=None, commit=None): pass
+    def alert(self, title, text, level=None, wait_duration=None): return "sent"
+"""
+
+
+def test_alerts_of_wandb_are_alerts_of_the_run(insight_capture, module):
+    run = module("wandb.sdk.wandb_run", WANDB).Run()
+    mirrors.mirror_trackers()
+    assert run.alert("reward fell", "by half", level="ERROR") == "sent"
+    run.alert(title="note", text="")
+    alerts = [event.attributes for event in insight_capture.events if event.name == "alert"]
+    assert [(one["title"], one["level"]) for one in alerts] == [("reward fell", "critical"), ("note", "info")]

@@ -3,7 +3,8 @@
 >>> from rl_insight.integrations.mirrors import mirror_trackers
 >>> mirror_trackers()  # before or after `import wandb`; `rl-insight run` does it by itself
 
-The libraries keep working as they are, also offline. Only numbers are mirrored; images, tables and texts are not.
+The libraries keep working as they are, also offline. Numbers are mirrored, and W&B's alerts; images, tables and texts
+are not.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Any
 
 from rl_insight.integrations.hooks import before, on_import
 from rl_insight.integrations.trackers.logger import InsightLogger
+from rl_insight.monitor import default_monitor as monitor
 
 _logger = InsightLogger()
+_LEVELS = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
+"""W&B's levels of alerts to ours."""
 
 
 def mirror_trackers() -> None:
@@ -44,7 +48,13 @@ def _patch_wandb(module: ModuleType) -> None:
         step = call["step"] if call["step"] is not None else call["self"].step
         _record(call["data"], _whole(step))
 
+    def alert(call: Mapping[str, Any]) -> None:
+        level = str(getattr(call["level"], "value", call["level"]) or "INFO").upper()
+        monitor.alert(str(call["title"]), str(call["text"]), _LEVELS.get(level, "warning"))
+
     before(module.Run, "log", log)
+    if hasattr(module.Run, "alert"):
+        before(module.Run, "alert", alert)
 
 
 def _patch_tensorboard(module: ModuleType) -> None:
