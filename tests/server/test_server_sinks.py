@@ -61,7 +61,7 @@ def test_headers_may_stand_in_a_file_and_do_not_show(tmp_path):
         (["sinks.remote_write.headers.a=b"], "sinks.remote_write.url is missing"),
         (["sinks.otlp=http://h"], "it must be a section"),
         (["sinks.remotewrite.url=http://h"], "unknown sink 'sinks.remotewrite': did you mean 'sinks.remote_write'?"),
-        (["sinks.kafka.topic=rl"], "known are jsonl, memory, otlp, remote_write, tracker"),
+        (["sinks.kafka.topic=rl"], "known are jsonl, memory, otlp, parquet, remote_write, tracker"),
         (["sinks.tracker.tracker=abacus"], "unknown tracker 'abacus'"),
     ],
 )
