@@ -103,8 +103,8 @@ function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: bo
       text="Point a training at this server; it shows up here by itself."
       code={firstLines(window.location.origin)}
     >
-      <p>Or watch the example, a small simulated training, from a copy of the repository:</p>
-      <Snippet code={`python -m examples.async_grpo --server ${window.location.origin}`} />
+      <p>Or watch the demo, a small simulated training:</p>
+      <Snippet code={`rl-insight demo --server ${window.location.origin}`} />
     </EmptyState>
   );
 }

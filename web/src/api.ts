@@ -2,6 +2,9 @@
 import type { components, paths } from "./generated/schema";
 
 type Schemas = components["schemas"];
+export type Change = Schemas["Change"];
+export type Changes = Schemas["Changes"];
+export type ConfigDifference = Schemas["ConfigDifference"];
 export type Event = Schemas["Event"];
 export type Finding = Schemas["Finding"];
 export type Flame = Schemas["Flame"];
@@ -16,8 +19,12 @@ export type Mark = Schemas["Mark"];
 export type Metric = Schemas["Metric"];
 export type OpenWork = Schemas["OpenWork"];
 export type ProcessHealth = Schemas["ProcessHealth"];
+export type RunComparison = Schemas["RunComparison"];
 export type RunInfo = Schemas["RunInfo"];
 export type RunSummary = Schemas["RunSummary"];
+export type RunNotes = Schemas["RunNotes"];
+export type SampleGroup = Schemas["SampleGroup"];
+export type SavedViews = Schemas["SavedViews"];
 export type Session = Schemas["Session"];
 export type SessionInFlight = Schemas["SessionInFlight"];
 export type SessionPage = Schemas["SessionPage"];
@@ -82,6 +89,12 @@ async function answered(path: string, init: RequestInit): Promise<Response> {
 
 async function ask<T>(path: string, init: RequestInit): Promise<T> {
   return (await (await answered(path, init)).json()) as T;
+}
+
+function post<T = unknown>(route: string, parameters: Parameters, body?: object): Promise<T> {
+  const headers = { Accept: "application/json", "Content-Type": "application/json" };
+  const init = body === undefined ? { method: "POST" } : { method: "POST", headers, body: JSON.stringify(body) };
+  return ask(`/api/v1/${route}?${queryString(parameters)}`, init);
 }
 
 async function sentence(response: Response): Promise<string> {
@@ -200,12 +213,19 @@ export const api = {
   annotate: (run: string, timeNs: bigint, text: string) => post("annotations", { run, time_ns: timeNs, text }),
   muteRule: (run: string, rule: string, muted: boolean) => post("findings/mute", { run, rule, muted }),
   askForStacks: (run: string) => post("stacks", { run }),
+  config: asking("config"),
+  compareRuns: asking("runs/compare"),
+  sessionGroups: asking("sessions/groups"),
+  groupSteps: asking("sessions/groups/steps"),
+  staleness: asking("sessions/staleness"),
+  stepChanges: asking("steps/changes"),
+  savedViews: asking("views"),
+  saveView: (name: string, address: string) => post<SavedViews>("views", {}, { name, address }),
+  pinMetric: (metric: string, pinned: boolean) => post<SavedViews>("views/pins", { metric, pinned }),
+  changeNotes: (run: string, change: Partial<RunNotes>) => post<RunNotes>("runs/notes", { run }, change),
+  sql: (run: string, sql: string) => post<SqlResult>("sql", { run }, { sql, max_rows: 1000 }),
   deleteRun: (run: string) => ask<{ deleted: string }>(`/api/v1/runs?${queryString({ run })}`, { method: "DELETE" }),
 };
-
-function post(route: string, parameters: Parameters): Promise<unknown> {
-  return ask(`/api/v1/${route}?${queryString(parameters)}`, { method: "POST" });
-}
 
 /** Loads a trace, which is too large to be taken apart here. */
 export async function loadTrace(query: TraceQuery): Promise<Blob> {

@@ -111,7 +111,7 @@ export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly 
   return [(isAllowed ? value : fallback) as never, set];
 }
 
-export type LinkState = Record<string, string | number | boolean | null | undefined>;
+export type LinkState = Record<string, string | number | boolean | readonly string[] | null | undefined>;
 
 /** Returns the address of a view with some state; the run stays unless the state names another. */
 export function linkTo(view: string, state: LinkState = {}, search: string = currentSearch()): string {
@@ -124,6 +124,7 @@ export function linkTo(view: string, state: LinkState = {}, search: string = cur
   }
   for (const [key, value] of Object.entries(state)) {
     if (value === null || value === undefined) query.delete(key);
+    else if (typeof value === "object") for (const text of value) query.append(key, text);
     else query.set(key, typeof value === "boolean" ? (value ? "1" : "0") : String(value));
   }
   return `?${query.toString()}`;

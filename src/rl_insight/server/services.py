@@ -26,6 +26,7 @@ from rl_insight.server.metrics import SERVER
 from rl_insight.server.otlp.engine_requests import EngineRequests
 from rl_insight.server.otlp.receiver import OtlpReceiver
 from rl_insight.server.pacing import FlushAdvice
+from rl_insight.server.saved_views import VIEWS_FILE, ViewBook
 from rl_insight.server.scrape.scraper import Scraper
 from rl_insight.server.scrape.targets import TargetBook
 from rl_insight.server.stacks import StackRequests
@@ -81,6 +82,7 @@ class Services:
         )
         self.launches = Launches(self.runs)
         self.live = LiveNotes()
+        self.views = ViewBook(settings.directory / VIEWS_FILE)
         self._written: dict[str, float] = {}
         """When each run was last written, by the monotonic clock."""
         self.collector = Collector(

@@ -4,6 +4,7 @@ import { useLive } from "../live";
 import { useTheme } from "../theme";
 import { formatAgo, formatCount, formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
+import { SavedViewsMenu } from "./SavedViewsMenu";
 import { useQuery } from "../useQuery";
 import { useWindow, windowTitle } from "../window";
 
@@ -32,6 +33,7 @@ export function TopBar({ runs, run, newer, isLatest, onLatest, onHelp }: Props) 
       {run !== undefined && <RunLine run={run} />}
       {run !== undefined && <WindowChip run={run} />}
       <div className="top-bar-end">
+        <SavedViewsMenu />
         <LiveBadge />
         <ThemeAndHelp onHelp={onHelp} />
       </div>

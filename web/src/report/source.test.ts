@@ -129,6 +129,8 @@ test("logs keep to level, text and order", async () => {
 const SERVER_ONLY = new Set([
   ...["runs", "deleteRun", "sql", "annotate", "muteRule", "askForStacks", "stacks", "mutedRules"],
   ...["stepComparison", "stepRanks", "criticalPath"],
+  ...["compareRuns", "config", "changeNotes", "sessionGroups", "groupSteps", "staleness", "stepChanges"],
+  ...["savedViews", "saveView", "pinMetric"],
 ]);
 
 test("every question that the views can ask has an answer in a report", async () => {

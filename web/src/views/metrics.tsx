@@ -5,12 +5,14 @@ import { Choice, Select } from "../components/Select";
 import { kindOf } from "../metricKinds";
 import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
+import { useSavedViews } from "../savedViews";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
 import { byInterest } from "./metrics/interest";
 import { LabelFilters } from "./metrics/LabelFilters";
+import { Overlay } from "./metrics/Overlay";
 import { MetricList } from "./metrics/MetricList";
 import { type HistogramShape, MetricPanel } from "./metrics/MetricPanel";
 import { RECENT, type Recent, rangeOf, stepWidth } from "./metrics/range";
@@ -25,6 +27,13 @@ const SHARES: Readonly<Record<string, readonly number[]>> = {
 };
 const PROCESS_LABELS = ["role", "rank", "host", "process_id"];
 const AGGREGATIONS = ["", "avg", "sum", "min", "max", "last", "count", "rate", "increase"] as const;
+/** The weight of a point relative to the next one. */
+const SMOOTHING = [
+  { value: "0", label: "not at all" },
+  { value: "0.6", label: "a little" },
+  { value: "0.9", label: "more" },
+  { value: "0.97", label: "much" },
+];
 const RECENT_LABELS: Readonly<Record<Recent, string>> = {
   "": "the whole run",
   60: "last minute",
@@ -41,9 +50,13 @@ export default function Metrics({ run }: ViewProps) {
   const [hidden, setHidden] = useUrlState("hidden", []);
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
   const known = metrics.data ?? [];
-  const shown = chosen.length > 0 ? chosen : byInterest(known.map((metric) => metric.name)).slice(0, FIRST_SHOWN);
+  const [also, setAlso] = useUrlState("also", []);
+  const saved = useSavedViews();
+  const pinned = saved.pins.filter((name) => known.some((metric) => metric.name === name));
+  const usual = pinned.length > 0 ? pinned : byInterest(known.map((metric) => metric.name)).slice(0, FIRST_SHOWN);
+  const shown = chosen.length > 0 ? chosen : usual;
   const found = shown.flatMap((name) => known.filter((metric) => metric.name === name));
-  const settings = useSettings(run, found);
+  const settings = useSettings(run, found, also.length > 0);
   const hiddenLabels = useMemo(() => new Set(hidden), [hidden]);
 
   if (metrics.error !== undefined && metrics.data === undefined)
@@ -71,6 +84,7 @@ export default function Metrics({ run }: ViewProps) {
       />
       <div className="metric-charts">
         {settings.controls}
+        {reportFacts() === null && <Overlay run={run} also={also} onChange={(runs) => setAlso(runs, "push")} />}
         {missing.length > 0 && <p className="muted">{`Not in this run: ${missing.join(", ")}.`}</p>}
         {settings.query !== null &&
           found.map((metric) => (
@@ -78,6 +92,13 @@ export default function Metrics({ run }: ViewProps) {
               key={`${metric.name} ${metric.kind}`}
               metric={metric}
               query={settings.query!}
+              also={also}
+              smoothing={settings.smoothing}
+              pin={
+                reportFacts() === null
+                  ? { isPinned: saved.pins.includes(metric.name), onPin: (isOn) => saved.pin(metric.name, isOn) }
+                  : undefined
+              }
               aggregation={settings.aggregation}
               shape={settings.shape}
               shares={settings.shares}
@@ -99,8 +120,15 @@ function stepsOfWindow({ first, last }: StepsWindow) {
 }
 
 /** What holds for all charts: their axis, range, filters and grouping. */
-function useSettings(run: string, metrics: readonly Metric[]) {
-  const [axis, setAxis] = useUrlState("axis", "time", ["time", "step"]);
+function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolean) {
+  const [chosenAxis, setAxis] = useUrlState("axis", "time", ["time", "step"]);
+  // Runs of different days have only their steps in common.
+  const axis = isOverlaid ? "step" : chosenAxis;
+  const [smoothing, setSmoothing] = useUrlState(
+    "smooth",
+    "0",
+    SMOOTHING.map((one) => one.value),
+  );
   const [recent, setRecent] = useUrlState<Recent>("range", "", RECENT);
   const [from, setFrom] = useUrlState("from", 0);
   const [to, setTo] = useUrlState("to", 0);
@@ -212,6 +240,9 @@ function useSettings(run: string, metrics: readonly Metric[]) {
           />
         </>
       )}
+      {reportFacts() === null && (
+        <Select label="Smooth" value={smoothing} options={SMOOTHING} onChange={setSmoothing} />
+      )}
       <button
         type="button"
         aria-pressed={isLogarithmic}
@@ -223,5 +254,14 @@ function useSettings(run: string, metrics: readonly Metric[]) {
     </div>
   );
   const how: RangeQuery["aggregation"] = aggregation === "" ? undefined : aggregation;
-  return { query, aggregation: how, shape, shares: SHARES[shares]!, isLogarithmic, controls, onSelect: select };
+  return {
+    query,
+    smoothing: Number(smoothing),
+    aggregation: how,
+    shape,
+    shares: SHARES[shares]!,
+    isLogarithmic,
+    controls,
+    onSelect: select,
+  };
 }

@@ -6,11 +6,13 @@ import { SearchBox } from "../components/SearchBox";
 import { Select } from "../components/Select";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
-import { formatBytes, formatCount, formatDate, formatDuration, shorten } from "../units";
+import { formatBytes, formatCount, formatDate, formatDuration, formatNumber, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import type { ViewProps } from ".";
 import { Comparison } from "./runs/Comparison";
+import { WhatDiffers } from "./runs/Difference";
+import { RunPanel } from "./runs/RunPanel";
 import "./views.css";
 
 /** All runs; two of them side by side. */
@@ -19,22 +21,30 @@ export default function Runs({ run }: ViewProps) {
   const [order, setOrder] = useUrlState("sort", "-started");
   const [one, setOne] = useUrlState("one", "");
   const [other, setOther] = useUrlState("other", "");
+  const [more, setMore] = useUrlState("more", []);
+  const [opened, setOpened] = useUrlState("about", "");
+  const [changes, setChanges] = useState(0);
   const [deleting, setDeleting] = useState<RunInfo | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [deleted, setDeleted] = useState<readonly string[]>([]);
-  const { data, error } = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000, pollMs: 3000 });
+  const { data, error } = useQuery(`runs ${changes}`, (signal) => api.runs(signal), { everyMs: 3000, pollMs: 3000 });
   const runs = useMemo(() => (data ?? []).filter((info) => !deleted.includes(info.run_id)), [data, deleted]);
   const shown = useMemo(() => {
     const wanted = search.trim().toLowerCase();
     return runs.filter((info) =>
-      `${info.run_id} ${info.project ?? ""} ${info.experiment_name ?? ""}`.toLowerCase().includes(wanted),
+      [info.run_id, info.project, info.experiment_name, ...(info.tags ?? []), info.notes]
+        .join(" ")
+        .toLowerCase()
+        .includes(wanted),
     );
   }, [runs, search]);
 
   const compare = (info: RunInfo) => {
     if (info.run_id === one) return (setOne(other), setOther(""));
-    if (info.run_id === other) return setOther("");
-    return one === "" ? setOne(info.run_id, "push") : setOther(info.run_id, "push");
+    if (info.run_id === other) return (setOther(more[0] ?? ""), setMore(more.slice(1)));
+    if (more.includes(info.run_id)) return setMore(more.filter((run_) => run_ !== info.run_id));
+    if (one === "") return setOne(info.run_id, "push");
+    return other === "" ? setOther(info.run_id, "push") : setMore([...more, info.run_id], "push");
   };
   const remove = async (info: RunInfo) => {
     setDeleting(null);
@@ -46,7 +56,13 @@ export default function Runs({ run }: ViewProps) {
       setProblem(failure instanceof Error ? failure.message : String(failure));
     }
   };
-  const columns = columnsOf({ run, chosen: [one, other], onCompare: compare, onDelete: setDeleting });
+  const columns = columnsOf({
+    chosen: [one, other, ...more],
+    onCompare: compare,
+    onOpen: (info) => setOpened(info.run_id === opened ? "" : info.run_id),
+    onDelete: setDeleting,
+  });
+  const about = runs.find((info) => info.run_id === opened);
   const options = [
     { value: "", label: "choose a run" },
     ...runs.filter((info) => !info.problem).map((info) => ({ value: info.run_id, label: shorten(info.run_id, 60) })),
@@ -62,12 +78,22 @@ export default function Runs({ run }: ViewProps) {
         <span className="spacer" />
         <Select label="Compare" value={one} options={options} onChange={(value) => setOne(value, "push")} />
         <Select label="with" value={other} options={options} onChange={(value) => setOther(value, "push")} />
+        {one !== "" && other !== "" && (
+          <ViewLink
+            view="metrics"
+            state={{ run: one, axis: "step", also: [other, ...more] }}
+            title="Draw the metrics of all ticked runs in the same charts"
+          >
+            {`Overlay ${2 + more.length} runs in Metrics`}
+          </ViewLink>
+        )}
         {(one !== "" || other !== "") && (
           <button
             type="button"
             onClick={() => {
               setOne("");
               setOther("");
+              setMore([]);
             }}
           >
             Clear
@@ -75,19 +101,25 @@ export default function Runs({ run }: ViewProps) {
         )}
       </div>
       {(problem ?? error) !== undefined && <div className="error-line">{problem ?? error}</div>}
-      <section className={one !== "" && other !== "" ? "panel" : "panel grows"}>
-        <Table
-          label="Runs"
-          columns={columns}
-          rows={shown}
-          rowKey={(info) => info.run_id}
-          sort={parseSort(order)}
-          onSort={(sort) => setOrder(sortText(sort))}
-          selected={run}
-          height={one !== "" && other !== "" ? Math.min(200, 38 + shown.length * 28) : "100%"}
-          empty={data === undefined ? null : <EmptyState title="No run fits" />}
-        />
-      </section>
+      <div className={one !== "" && other !== "" ? "beside is-short" : "beside"}>
+        <section className="panel table-panel">
+          <Table
+            label="Runs"
+            columns={columns}
+            rows={shown}
+            rowKey={(info) => info.run_id}
+            sort={parseSort(order)}
+            onSort={(sort) => setOrder(sortText(sort))}
+            selected={run}
+            height={one !== "" && other !== "" ? Math.min(200, 38 + shown.length * 28) : "100%"}
+            empty={data === undefined ? null : <EmptyState title="No run fits" />}
+          />
+        </section>
+        {about !== undefined && (
+          <RunPanel info={about} onChanged={() => setChanges(changes + 1)} onClose={() => setOpened("")} />
+        )}
+      </div>
+      {one !== "" && other !== "" && <WhatDiffers one={one} other={other} />}
       {one !== "" && other !== "" && <Comparison key={`${one} ${other}`} one={one} other={other} />}
       {deleting !== null && (
         <ConfirmDialog
@@ -107,13 +139,13 @@ export default function Runs({ run }: ViewProps) {
 }
 
 interface Actions {
-  run: string;
   chosen: readonly string[];
   onCompare: (info: RunInfo) => void;
+  onOpen: (info: RunInfo) => void;
   onDelete: (info: RunInfo) => void;
 }
 
-function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] {
+function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<RunInfo>[] {
   return [
     {
       key: "compare",
@@ -177,6 +209,31 @@ function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] 
       render: (info) => (info.last_step == null ? "–" : formatCount(info.last_step)),
     },
     {
+      key: "reward",
+      title: "Reward",
+      hint: "The latest mean reward",
+      width: "80px",
+      align: "right",
+      value: (info) => info.reward ?? null,
+      render: (info) => (info.reward == null ? "–" : formatNumber(info.reward)),
+    },
+    {
+      key: "tags",
+      title: "Tags",
+      width: "minmax(80px, 1fr)",
+      value: (info) => (info.tags ?? []).join(", "),
+      render: (info) => (
+        <span title={[...(info.tags ?? []), info.notes ?? ""].join("\n")}>
+          {(info.tags ?? []).map((tag) => (
+            <span key={tag} className="badge">
+              {tag}
+            </span>
+          ))}
+          {(info.notes ?? "") !== "" && " ✎"}
+        </span>
+      ),
+    },
+    {
       key: "started",
       title: "Began",
       width: "166px",
@@ -215,6 +272,16 @@ function columnsOf({ chosen, onCompare, onDelete }: Actions): Column<RunInfo>[] 
       render: (info) => formatBytes(info.size_bytes),
     },
     {
+      key: "about",
+      title: "",
+      width: "80px",
+      render: (info) => (
+        <button type="button" className="chip" onClick={() => onOpen(info)} aria-label={`Details of ${info.run_id}`}>
+          Details
+        </button>
+      ),
+    },
+    {
       key: "delete",
       title: "",
       width: "80px",
@@ -234,7 +301,7 @@ function durationOf(info: RunInfo): number | null {
 const STATE_BADGES = { running: "is-good", stalled: "is-bad", silent: "is-warning", ended: "" } as const;
 const STATE_TITLES = {
   running: "Its processes report",
-  stalled: "Its processes report, but no step ends",
+  stalled: "Its processes report, but nothing finishes: see its findings",
   silent: "Its processes stopped reporting without an end: they were killed, or the network is away",
   ended: "All its processes ended in order",
 } as const;

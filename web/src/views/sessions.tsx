@@ -1,4 +1,4 @@
-import { memo, useCallback, useMemo } from "react";
+import { type ReactNode, memo, useCallback, useMemo } from "react";
 import { OpenWorkTable } from "../components/OpenWorkTable";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
@@ -10,6 +10,7 @@ import { useUrlState } from "../url";
 import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
 import { Distributions, LatencyScatter } from "./sessions/SessionCharts";
+import { Groups } from "./sessions/Groups";
 import { StepDurations } from "./sessions/StepDurations";
 import { SessionPanel } from "./sessions/SessionPanel";
 import { GANTT_AXES, SORTABLE, SessionTable } from "./sessions/SessionTable";
@@ -32,8 +33,30 @@ const TIME_BY = [
   { value: "step", label: "By step" },
 ] as const;
 
-/** Sessions: which are stuck, which are slow, where their time goes. */
+const SHOWN = [
+  { value: "samples", label: "Samples" },
+  { value: "groups", label: "Groups" },
+] as const;
+
+/** Sessions, one by one or as the groups in which their rewards are compared. */
 export default function Sessions({ run }: ViewProps) {
+  const [shown, setShown] = useUrlState("show", "samples", ["samples", "groups"]);
+  const choice =
+    reportFacts() === null ? (
+      <Choice label="Show" value={shown} options={SHOWN} onChange={(one) => setShown(one, "push")} />
+    ) : null;
+  if (shown === "groups" && reportFacts() === null)
+    return (
+      <div className="view">
+        <div className="toolbar">{choice}</div>
+        <Groups run={run} />
+      </div>
+    );
+  return <Samples run={run} choice={choice} />;
+}
+
+/** Which sessions are stuck, which are slow, where their time goes. */
+function Samples({ run, choice }: ViewProps & { choice: ReactNode }) {
   // A running training is looked at from its newest end; of one that is over, the slow ones matter.
   const isReport = reportFacts() !== null;
   const [search, setSearch] = useUrlState("search", "");
@@ -55,11 +78,12 @@ export default function Sessions({ run }: ViewProps) {
   return (
     <div className="view">
       <div className="toolbar">
+        {choice}
         <SearchBox
           value={search}
           onChange={setSearch}
           label="Search sessions"
-          placeholder="step:7 status:failed reward:<0.1 tokens:>1000 rank:3 longer:2s task:… session:…"
+          placeholder="step:7 status:failed reward:<0.1 tokens:>1000 turns:>3 rank:3 longer:2s task:… session:…"
         />
         <Select
           label="Status"

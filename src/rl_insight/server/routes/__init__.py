@@ -20,6 +20,7 @@ from rl_insight.server.routes import (
     targets,
     timeline,
     trace,
+    views,
 )
 
 ROUTERS: tuple[APIRouter, ...] = tuple(
@@ -37,6 +38,7 @@ ROUTERS: tuple[APIRouter, ...] = tuple(
         hardware,
         logs,
         marks,
+        views,
         live,
         sql,
         targets,

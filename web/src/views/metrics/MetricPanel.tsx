@@ -1,5 +1,5 @@
 import { type ReactNode, useMemo, useRef } from "react";
-import { type Metric, type MetricQuery, type RangeQuery, api } from "../../api";
+import { type Line, type Metric, type MetricQuery, type RangeQuery, api } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { HeatMap } from "../../components/HeatMap";
@@ -25,7 +25,14 @@ interface Props {
   hidden: ReadonlySet<string>;
   onToggle: (label: string) => void;
   onSelect: (from: number, to: number) => void;
+  /** Other runs to draw in the same charts. */
+  also?: readonly string[];
+  smoothing?: number;
+  pin?: { isPinned: boolean; onPin: (isPinned: boolean) => void } | undefined;
 }
+
+/** A range of time that holds every run. */
+const ALWAYS = { start_ns: 0, end_ns: 2n ** 62n - 1n };
 
 const MOST_LINES = 60;
 
@@ -50,19 +57,32 @@ function Lines({
   hidden,
   onToggle,
   onSelect,
+  also = [],
+  smoothing = 0,
+  pin,
   kind,
 }: Props & { kind: "values" | "quantiles" }) {
   const asked = { ...query, metric: metric.name };
   const isStep = query.axis === "step";
   const { data, error } = useQuery(
-    `lines ${kind} ${JSON.stringify([asked, aggregation, shares])}`,
-    (signal) =>
-      kind === "values"
-        ? api.metricRange({ ...asked, aggregation }, signal)
-        : api.metricQuantiles(
-            { ...asked, share: shares, group_by: asked.group_by?.includes("*") === true ? [] : asked.group_by },
-            signal,
-          ),
+    `lines ${kind} ${JSON.stringify([asked, aggregation, shares, also, smoothing], (_, value: unknown) =>
+      typeof value === "bigint" ? String(value) : value,
+    )}`,
+    async (signal) => {
+      const runs = also.length === 0 ? [asked] : [asked.run!, ...also].map((run) => ({ ...asked, ...ALWAYS, run }));
+      const found = await Promise.all(
+        runs.map((one) =>
+          kind === "values"
+            ? api.metricRange({ ...one, aggregation, ...(smoothing > 0 ? { smoothing } : {}) }, signal)
+            : api.metricQuantiles(
+                { ...one, share: shares, group_by: one.group_by?.includes("*") === true ? [] : one.group_by },
+                signal,
+              ),
+        ),
+      );
+      if (also.length === 0) return found[0]!;
+      return found.flatMap((lines, index) => lines.map((line) => inRun(line, runs[index]!.run!)));
+    },
     { everyMs: 2000 },
   );
   const aligned = useMemo(() => align(data ?? [], metric.name), [data, metric.name]);
@@ -73,6 +93,7 @@ function Lines({
   const title = `${metric.name}${kind === "quantiles" ? " · quantiles" : ""}`;
   const actions = (
     <SaveButtons
+      pin={pin}
       onPicture={() => {
         const canvas = box.current?.querySelector("canvas");
         if (canvas !== null && canvas !== undefined)
@@ -143,9 +164,31 @@ function Nothing({ isStep }: { isStep: boolean }) {
   );
 }
 
-function SaveButtons({ onPicture, onCsv }: { onPicture?: () => void; onCsv: () => void }): ReactNode {
+/** A line of one of several runs; the process ids of different runs say nothing. */
+function inRun(line: Line, run: string): Line {
+  return { ...line, labels: { ...line.labels, run } };
+}
+
+interface SaveProps {
+  onPicture?: () => void;
+  onCsv: () => void;
+  pin?: Props["pin"];
+}
+
+function SaveButtons({ onPicture, onCsv, pin }: SaveProps): ReactNode {
   return (
     <>
+      {pin !== undefined && (
+        <button
+          type="button"
+          className="chip"
+          aria-pressed={pin.isPinned}
+          onClick={() => pin.onPin(!pin.isPinned)}
+          title="Pinned charts come first when Metrics is opened"
+        >
+          {pin.isPinned ? "Pinned" : "Pin"}
+        </button>
+      )}
       {onPicture !== undefined && (
         <button type="button" className="chip" onClick={onPicture} title="Save as a picture">
           PNG

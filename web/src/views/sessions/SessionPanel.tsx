@@ -124,8 +124,20 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
     ...Object.entries(session.phase_seconds ?? {}).map(([name, seconds]): Fact => [name, formatSeconds(seconds)]),
     ["Reward", session.reward == null ? null : formatNumber(session.reward)],
     ["Tokens", session.tokens == null ? null : formatTokens(session.tokens)],
+    ["Turns", session.turns == null ? null : formatCount(session.turns)],
     ["Model version", session.model_version],
-    ["Group", session.group_id === session.task_id ? null : session.group_id],
+    [
+      "Group",
+      session.group_id == null ? null : (
+        <ViewLink
+          view="sessions"
+          state={{ show: "groups", group: session.group_id }}
+          title="All samples that it is compared with"
+        >
+          {session.group_id}
+        </ViewLink>
+      ),
+    ],
   ];
   return (
     <section>

@@ -157,6 +157,15 @@ const COLUMNS: readonly Column<Session>[] = [
     render: (session) => formatCount(session.tokens),
   },
   {
+    key: "turns",
+    title: "Turns",
+    hint: "The counter of that name, else how many times it generated",
+    align: "right",
+    width: "62px",
+    isSortable: true,
+    render: (session) => formatCount(session.turns),
+  },
+  {
     key: "rank",
     title: "Rank",
     align: "right",

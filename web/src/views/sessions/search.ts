@@ -14,6 +14,8 @@ export const PREFIXES = [
   "longer",
   "reward",
   "tokens",
+  "turns",
+  "group",
   "version",
   "reason",
 ] as const;
@@ -33,6 +35,9 @@ export type SessionSearch = Pick<
   | "most_reward"
   | "least_tokens"
   | "most_tokens"
+  | "least_turns"
+  | "most_turns"
+  | "group_id"
   | "model_version"
   | "reason"
   | "text"
@@ -128,6 +133,16 @@ function condition(query: SessionSearch, words: string[], prefix: Prefix, value:
       [query.least_tokens, query.most_tokens] = bounds;
       return null;
     }
+    case "turns": {
+      const bounds = boundsOf(value, (bound, direction) => bound + direction);
+      if (bounds === null || bounds.some((bound) => bound !== undefined && !Number.isInteger(bound)))
+        return `“${value}” is not a number of turns: write turns:>3 or turns:1.`;
+      [query.least_turns, query.most_turns] = bounds;
+      return null;
+    }
+    case "group":
+      query.group_id = value;
+      return null;
     case "version":
       query.model_version = value;
       return null;

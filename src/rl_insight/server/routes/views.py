@@ -1,0 +1,56 @@
+"""Views of the page that people saved, and the metrics they pinned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from rl_insight.errors import ConfigError
+from rl_insight.server.http.answers import answers, json_answer
+from rl_insight.server.saved_views import SavedViews
+
+if TYPE_CHECKING:
+    from rl_insight.server.services import Services
+
+router = APIRouter(prefix="/api/v1", tags=["views"])
+
+
+class ViewChange(BaseModel):
+    """A view to save; an empty address removes the one of that name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=1000)
+    address: str = Field(default="", max_length=100_000)
+
+
+@router.get("/views", responses=answers(SavedViews))
+def saved_views(request: Request) -> Response:
+    """Show the views that were saved on this server, and the pinned metrics."""
+    services: Services = request.app.state.services
+    return json_answer(services.views.saved)
+
+
+@router.post("/views", responses=answers(SavedViews, "What is saved now."))
+def save_view(request: Request, view: ViewChange) -> Response:
+    """Save the address of a view under a name, for everyone who uses this server."""
+    services: Services = request.app.state.services
+    try:
+        return json_answer(services.views.save(view.name, view.address))
+    except ConfigError as error:
+        return JSONResponse({"error": str(error)}, 400)
+
+
+@router.post("/views/pins", responses=answers(SavedViews, "What is saved now."))
+def pin_metric(
+    request: Request, metric: Annotated[str, Query(min_length=1, max_length=1000)], pinned: bool = True
+) -> Response:
+    """Pin a metric, or unpin it: *Metrics* begins with the pinned ones."""
+    services: Services = request.app.state.services
+    try:
+        return json_answer(services.views.pin(metric, pinned=pinned))
+    except ConfigError as error:
+        return JSONResponse({"error": str(error)}, 400)

@@ -1,0 +1,102 @@
+"""Views of the page that people saved by name, and the metrics they pinned; kept across restarts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rl_insight.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+VIEWS_FILE: Final = "views.json"
+MAX_VIEWS: Final = 200
+MAX_PINS: Final = 100
+MAX_NAME_LENGTH: Final = 100
+MAX_ADDRESS_LENGTH: Final = 8_000
+
+
+class SavedView(msgspec.Struct, frozen=True):
+    """A state of the page under a name."""
+
+    name: str
+    address: str
+    """The query of the page's address, with its question mark."""
+
+
+class SavedViews(msgspec.Struct, frozen=True):
+    """Everything that was saved."""
+
+    views: list[SavedView] = []
+    """By name."""
+    pins: list[str] = []
+    """Metrics, the one pinned first first."""
+
+
+class ViewBook:
+    """The saved views, in memory and in a file that is replaced as a whole at each change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self.saved = self._load()
+
+    def _load(self) -> SavedViews:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=SavedViews)
+        except FileNotFoundError:
+            return SavedViews()
+        except (OSError, msgspec.DecodeError) as error:
+            aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
+            logger.warning("the saved views in %s cannot be read and are set aside as %s: %s", self.path, aside, error)
+            self.path.rename(aside)
+            return SavedViews()
+
+    def save(self, name: str, address: str) -> SavedViews:
+        """Save a view under a name, in place of the one that has it; an empty address removes that one.
+
+        Raises:
+            ConfigError: the name or the address cannot be used, or there are too many.
+        """
+        name = name.strip()
+        if not name or len(name) > MAX_NAME_LENGTH:
+            raise ConfigError(f"a view needs a name of 1 to {MAX_NAME_LENGTH} characters.")
+        if address and (not address.startswith("?") or len(address) > MAX_ADDRESS_LENGTH):
+            raise ConfigError(
+                f"the address of a view begins with '?' and has at most {MAX_ADDRESS_LENGTH} characters: copy what is "
+                "behind the path of the page."
+            )
+        with self._lock:
+            kept = [view for view in self.saved.views if view.name != name]
+            if address:
+                kept.append(SavedView(name, address))
+            if len(kept) > MAX_VIEWS:
+                raise ConfigError(f"a server keeps at most {MAX_VIEWS} views: remove some first.")
+            return self._write(SavedViews(sorted(kept, key=lambda view: view.name), self.saved.pins))
+
+    def pin(self, metric: str, *, pinned: bool = True) -> SavedViews:
+        """Pin a metric, or unpin it.
+
+        Raises:
+            ConfigError: there are too many.
+        """
+        with self._lock:
+            kept = [one for one in self.saved.pins if one != metric]
+            if pinned:
+                kept.append(metric)
+            if len(kept) > MAX_PINS:
+                raise ConfigError(f"a server keeps at most {MAX_PINS} pinned metrics: unpin some first.")
+            return self._write(SavedViews(self.saved.views, kept))
+
+    def _write(self, saved: SavedViews) -> SavedViews:
+        partial = self.path.with_name(f".{self.path.name}.partial")
+        partial.write_bytes(msgspec.json.encode(saved))
+        os.replace(partial, self.path)  # noqa: PTH105  (as a whole)
+        self.saved = saved
+        return saved

@@ -1,0 +1,58 @@
+import { type RunComparison, api } from "../../api";
+import { Panel } from "../../components/Panel";
+import { useQuery } from "../../useQuery";
+import { valueText } from "./values";
+
+/** What is different in the other run: a sentence, and the configuration values that differ. */
+export function WhatDiffers({ one, other }: { one: string; other: string }) {
+  const { data, error } = useQuery(
+    `what differs ${one} ${other}`,
+    (signal) => api.compareRuns({ run: one, other }, signal),
+    { everyMs: 10_000, keep: false },
+  );
+  if (error !== undefined) return <div className="error-line">{error}</div>;
+  if (data === undefined)
+    return (
+      <div className="loading" role="status">
+        Comparing…
+      </div>
+    );
+  return (
+    <Panel
+      title="What is different in the second run"
+      value={
+        data.steps > 0 ? (
+          <span className="muted">{`over ${data.steps} finished steps that both have, ${data.first_step} to ${data.last_step}`}</span>
+        ) : undefined
+      }
+    >
+      <p className="difference-sentence">{data.sentence}</p>
+      {data.config.length > 0 && <ConfigDifferences found={data} />}
+    </Panel>
+  );
+}
+
+function ConfigDifferences({ found }: { found: RunComparison }) {
+  return (
+    <div className="scroll">
+      <table className="plain config" aria-label="Configuration differences">
+        <thead>
+          <tr>
+            <th>Configuration</th>
+            <th>{found.first}</th>
+            <th>{found.second}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {found.config.map((row) => (
+            <tr key={row.key}>
+              <td className="mono">{row.key}</td>
+              <td className="mono">{row.first === null ? "–" : valueText(row.first)}</td>
+              <td className="mono">{row.second === null ? "–" : valueText(row.second)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
