@@ -157,8 +157,7 @@ def test_what_changed_at_a_step_is_ranked_and_leads_to_the_metric(page, runs):
     assert {"lr", "reward_mean", "config_changed", "update"} <= set(names)
     page.get_by_label("Step", exact=True).fill("8")
     page.get_by_text("Nothing stands out at step 8").wait_for()
-    page.go_back()
-    page.goto(f"/?view=changes&run=changed&step={CHANGED}")
+    page.goto(f"/?view=changes&run=changed&window={CHANGED}-{CHANGED}")
     page.get_by_role("link", name="reward_mean").click()
     page.wait_for_url("**view=metrics**metric=reward_mean**")
 

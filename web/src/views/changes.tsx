@@ -8,6 +8,7 @@ import { ViewLink } from "../components/ViewLink";
 import { formatCount, formatNumber, formatSeconds, metricFormatter } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
+import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { changeText } from "./changes/words";
 import "./views.css";
@@ -16,12 +17,13 @@ const WINDOWS = ["10", "20", "40", "100", "200"].map((value) => ({ value, label:
 
 /** What changed at a step: metrics, phases, errors, log lines and events, the largest change first. */
 export default function ChangesView({ run }: ViewProps) {
+  const shared = useWindow(run);
   const [chosen, setChosen] = useUrlState("step", -1);
   const [window, setWindow] = useUrlState("around", "40");
   const [order, setOrder] = useUrlState("sort", "-score");
   const steps = useQuery(`steps ${run} latest`, (signal) => api.steps({ run, limit: 2 }, signal), { everyMs: 5000 });
   const latest = (steps.data ?? []).filter((step) => step.end_ns !== null).at(-1)?.step;
-  const step = chosen >= 0 ? chosen : latest;
+  const step = chosen >= 0 ? chosen : (shared.steps?.first ?? latest);
   const changes = useQuery(
     `changes ${run} ${step} ${window}`,
     (signal) => api.stepChanges({ run, step: step!, window: Number(window) }, signal),
