@@ -95,6 +95,7 @@ class ViewBook:
             return self._write(SavedViews(self.saved.views, kept))
 
     def _write(self, saved: SavedViews) -> SavedViews:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f".{self.path.name}.partial")
         partial.write_bytes(msgspec.json.encode(saved))
         os.replace(partial, self.path)  # noqa: PTH105  (as a whole)
