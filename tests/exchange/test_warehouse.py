@@ -10,7 +10,7 @@ from rl_insight.collector.series import SeriesTable
 from rl_insight.errors import ConfigError
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.warehouse import ParquetSink, export
-from rl_insight.exchange.warehouse.files import Target
+from rl_insight.exchange.warehouse.files import ParquetFolder
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store.runs import RunDirectory
 
@@ -136,7 +136,7 @@ def test_an_export_that_is_interrupted_anywhere_leaves_each_row_once(
         return call
 
     with monkeypatch.context() as patched:
-        patched.setattr(Target, "put", interrupt(Target.put))
+        patched.setattr(ParquetFolder, "put", interrupt(ParquetFolder.put))
         patched.setattr(export, "_note", interrupt(export._note))
         with pytest.raises(OSError, match="killed"):
             make_sink(tmp_path / "out").flush()

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from rl_insight.exchange.warehouse.export import export_run
-from rl_insight.exchange.warehouse.files import Target
+from rl_insight.exchange.warehouse.files import ParquetFolder
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store.run_store import RunStore
 
@@ -43,7 +43,7 @@ def warehouse(tmp_path_factory):
     place = tmp_path_factory.mktemp("warehouse")
     with RunStore(place / "run.duckdb", create=True) as store:
         store.commit([_batch(rank) for rank in range(2)])
-        export_run(store, "r", Target(str(place / "out")))
+        export_run(store, "r", ParquetFolder(str(place / "out")))
     connection = duckdb.connect()
     connection.execute(SQL[0].replace("/data/warehouse", str(place / "out")))
     yield connection

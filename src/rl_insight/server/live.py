@@ -14,7 +14,7 @@ _KEPT_NOTES = 600
 _KEPT_RUNS = 64
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class LiveChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one or several commits added to a run: enough for a page to know which of its views to refresh."""
 
     version: int
@@ -43,7 +43,7 @@ class LiveNotes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._version = 0
-        self._notes: dict[str, deque[Change]] = {}
+        self._notes: dict[str, deque[LiveChange]] = {}
 
     @property
     def version(self) -> int:
@@ -54,7 +54,7 @@ class LiveNotes:
         """Record a commit."""
         self._add(_describe(run_id, batches))
 
-    def _add(self, change: Change) -> None:
+    def _add(self, change: LiveChange) -> None:
         run_id = change.run_id
         with self._lock:
             self._version += 1
@@ -66,9 +66,9 @@ class LiveNotes:
 
     def note_findings(self, run_id: str, count: int) -> None:
         """Take note of findings that were written."""
-        self._add(Change(version=0, run_id=run_id, findings=count))
+        self._add(LiveChange(version=0, run_id=run_id, findings=count))
 
-    def since(self, version: int, run_id: str | None = None) -> list[Change]:
+    def since(self, version: int, run_id: str | None = None) -> list[LiveChange]:
         """Return what happened after a version: one merged change for each run, or for the one asked for.
 
         A version that is not known any more, or that a server before this one gave, asks for a `resync`.
@@ -76,7 +76,7 @@ class LiveNotes:
         with self._lock:
             runs = list(self._notes) if run_id is None else [run_id] if run_id in self._notes else []
             if version > self._version:
-                return [Change(self._version, run, resync=True) for run in runs or [run_id or ""]]
+                return [LiveChange(self._version, run, resync=True) for run in runs or [run_id or ""]]
             found = []
             for run in runs:
                 notes = self._notes[run]
@@ -87,7 +87,7 @@ class LiveNotes:
             return found
 
 
-def _describe(run_id: str, batches: Sequence[Batch]) -> Change:
+def _describe(run_id: str, batches: Sequence[Batch]) -> LiveChange:
     steps = [NO_STEP]
     for batch in batches:
         if len(batch.spans):
@@ -95,7 +95,7 @@ def _describe(run_id: str, batches: Sequence[Batch]) -> Change:
         if len(batch.samples):
             steps.append(max(batch.samples.column("step")))
     step = max(steps)
-    return Change(
+    return LiveChange(
         version=0,
         run_id=run_id,
         batches=len(batches),
@@ -110,10 +110,10 @@ def _describe(run_id: str, batches: Sequence[Batch]) -> Change:
     )
 
 
-def _merge(changes: list[Change], *, is_gap: bool) -> Change:
+def _merge(changes: list[LiveChange], *, is_gap: bool) -> LiveChange:
     last = changes[-1]
     steps = [change.step for change in changes if change.step is not None]
-    return Change(
+    return LiveChange(
         version=last.version,
         run_id=last.run_id,
         batches=sum(change.batches for change in changes),

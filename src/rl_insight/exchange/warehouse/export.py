@@ -10,8 +10,8 @@ from urllib.parse import quote
 import duckdb
 
 from rl_insight.exchange.exporting.writers.tables import QueryResult
-from rl_insight.exchange.warehouse.files import Target
-from rl_insight.exchange.warehouse.tables import NOTE_SESSIONS, Portion, tables_of
+from rl_insight.exchange.warehouse.files import ParquetFolder
+from rl_insight.exchange.warehouse.tables import NOTE_SESSIONS, RowRange, tables_of
 from rl_insight.store.run_store import RunStore
 
 _READ_POSITIONS = "SELECT name, position FROM exports WHERE target = $target"
@@ -20,7 +20,7 @@ _NOTE_POSITION = "INSERT INTO exports VALUES ($target, $name, $position)"
 _PARQUET = "FORMAT parquet, COMPRESSION zstd"
 
 
-def export_run(store: RunStore, run_id: str, target: Target) -> dict[str, int]:
+def export_run(store: RunStore, run_id: str, target: ParquetFolder) -> dict[str, int]:
     """Write everything of a run that the target does not have; returns the rows written of each table.
 
     Raises:
@@ -41,7 +41,7 @@ def export_run(store: RunStore, run_id: str, target: Target) -> dict[str, int]:
     return written
 
 
-def _write(cursor: Any, portion: Portion, target: Target, folder: str, begin: int) -> int:
+def _write(cursor: Any, portion: RowRange, target: ParquetFolder, folder: str, begin: int) -> int:
     """Write the rows as one file for each hour."""
     with tempfile.TemporaryDirectory() as place, _writer(place) as writer:
         writer.register("result", QueryResult(cursor, portion.sql, portion.given))
@@ -60,7 +60,7 @@ def _writer(place: str) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"memory_limit": "512MB", "threads": "1", "temp_directory": place})
 
 
-def _note(store: RunStore, target: Target, name: str, portion: Portion) -> None:
+def _note(store: RunStore, target: ParquetFolder, name: str, portion: RowRange) -> None:
     """Keep the position, and which sessions were written."""
     with store.writing() as connection:
         given = {"target": target.url, "name": name}

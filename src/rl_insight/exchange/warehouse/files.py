@@ -10,7 +10,7 @@ from typing import Any
 from rl_insight.exchange.errors import ExchangeError
 
 
-class Target:
+class ParquetFolder:
     """A folder or an object store.
 
     A file appears under its name with all of its content or not at all; an older one of the same name is replaced.

@@ -8,7 +8,7 @@ from rl_insight.collector import Sink, SinkContext
 from rl_insight.errors import ConfigError
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.warehouse.export import export_run
-from rl_insight.exchange.warehouse.files import Target
+from rl_insight.exchange.warehouse.files import ParquetFolder
 from rl_insight.schema import Batch
 
 
@@ -29,7 +29,7 @@ class ParquetSink(Sink):
             raise ConfigError(f"interval_s is {interval_s}: it must be more than 0.")
         self.flush_interval_s = interval_s
         try:
-            self._target = Target(url)
+            self._target = ParquetFolder(url)
         except ExchangeError as error:
             raise ConfigError(str(error)) from error
         self._context: SinkContext | None = None

@@ -18,7 +18,7 @@ MAX_ROWS: Final = 100_000
 """Rows of one file, which bounds memory."""
 
 
-class Portion(NamedTuple):
+class RowRange(NamedTuple):
     """The rows to export next."""
 
     sql: str
@@ -37,7 +37,7 @@ class RowTable(NamedTuple):
     stored: str
     time: str
 
-    def next(self, cursor: Any, position: int) -> Portion | None:
+    def next(self, cursor: Any, position: int) -> RowRange | None:
         """Return the rows after a position; None when there are none."""
         ((count,),) = cursor.execute(f"SELECT count(*) FROM {self.stored}").fetchall()  # noqa: S608  (constants)
         if count <= position:
@@ -46,7 +46,7 @@ class RowTable(NamedTuple):
         until = min(count, position + MAX_ROWS)
         rows = f"SELECT {columns} FROM {source} WHERE {self.stored}.rowid >= $first AND {self.stored}.rowid < $last"  # noqa: S608  (constants)
         sql = f"SELECT *, {_hour(self.time)} AS hour FROM ({rows})"  # noqa: S608  (constants)
-        return Portion(sql, {"first": position, "last": until}, until)
+        return RowRange(sql, {"first": position, "last": until}, until)
 
 
 class SessionTable(NamedTuple):
@@ -54,7 +54,7 @@ class SessionTable(NamedTuple):
 
     target: str
 
-    def next(self, cursor: Any, position: int) -> Portion | None:
+    def next(self, cursor: Any, position: int) -> RowRange | None:
         """Return the sessions that ended since; the position counts those that were exported."""
         ended = cursor.execute(_ENDED, {"target": self.target}).fetchall()
         if not ended:
@@ -65,13 +65,13 @@ class SessionTable(NamedTuple):
                 strftime(make_timestamp((coalesce(submit_ts, finalized_ts, 0) * 1e6)::BIGINT), '%Y-%m-%dT%H') AS hour
             FROM sessions WHERE session_id IN (SELECT unnest($ids))
         """
-        return Portion(sql, {"ids": ids}, position + len(ids), statuses)
+        return RowRange(sql, {"ids": ids}, position + len(ids), statuses)
 
 
 class FindingTable(NamedTuple):
     """The versions of findings; the position is the time of the last one."""
 
-    def next(self, cursor: Any, position: int) -> Portion | None:
+    def next(self, cursor: Any, position: int) -> RowRange | None:
         """Return the findings that were written after a moment."""
         ((last,),) = cursor.execute(
             "SELECT max(updated_ns) FROM findings WHERE updated_ns > $position", {"position": position}
@@ -79,7 +79,7 @@ class FindingTable(NamedTuple):
         if last is None:
             return None
         sql = f"SELECT *, {_hour('updated_ns')} AS hour FROM findings WHERE updated_ns > $first AND updated_ns <= $last"  # noqa: S608  (constants)
-        return Portion(sql, {"first": position, "last": last}, last)
+        return RowRange(sql, {"first": position, "last": last}, last)
 
 
 _ENDED: Final = """
