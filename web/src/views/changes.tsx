@@ -103,7 +103,7 @@ function columnsOf(): Column<Change>[] {
     {
       key: "step",
       title: "Since step",
-      width: "90px",
+      width: "110px",
       align: "right",
       value: (change) => change.step,
       render: (change) => formatCount(change.step),
