@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import rl_insight as insight
-from rl_insight.schema import frame
+from rl_insight.schema import decode, frame
+from rl_insight.store import RunStore
 from rl_insight.testing import capture
 
 ROOT = Path(__file__).parents[2]
@@ -34,13 +35,16 @@ def blocks(path, mark=()):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working directory of the blocks; the file of a small run lies there as `events.rli`."""
+    """The working directory of the blocks: a small run lies there as `events.rli` and as `grpo-7b.duckdb`."""
     with capture() as captured:
         insight.metric_gauge("reward_mean", 0.5)
         with insight.trace_span("generate"):
             pass
         captured.flush()
-    (tmp_path / "events.rli").write_bytes(b"".join(map(frame, captured._transport.payloads)))
+    payloads = captured._transport.payloads
+    (tmp_path / "events.rli").write_bytes(b"".join(map(frame, payloads)))
+    with RunStore(tmp_path / "grpo-7b.duckdb", create=True) as store:
+        store.commit(list(map(decode, payloads)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -44,7 +44,7 @@ def test_the_page_keeps_its_run_and_outlives_the_server(page, server, shown, wai
     line = page.locator(".snippet pre", has_text="insight.init")
     assert server.url in line.inner_text()
     assert line.evaluate("element => element.scrollWidth <= element.clientWidth")
-    page.get_by_text(f"python -m examples.async_grpo --server {server.url}").wait_for()
+    page.get_by_text(f"rl-insight demo --server {server.url}").wait_for()
 
     record(server, "first")
     assert shown() == "Latest run: first"
