@@ -1,13 +1,15 @@
-import { type ReactNode, useEffect, useMemo, useState, useSyncExternalStore } from "react";
+import { type ReactNode, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { type Live, LiveConnection, LiveContext } from "./live";
 
 /** Keeps the stream of one run open and gives its state to `useLive`. */
 export function LiveProvider({ run, children }: { run: string | null; children: ReactNode }) {
   const [connection, setConnection] = useState(() => new LiveConnection(run));
+  // A page that was paused stays so when its run becomes known or another one is chosen.
+  const isPaused = useRef(false);
   useEffect(() => {
     const opened = new LiveConnection(run);
     setConnection(opened);
-    opened.start();
+    opened.start(isPaused.current);
     const onOnline = () => opened.reconnect();
     const onVisibility = () => (document.hidden ? opened.rest() : opened.reconnect());
     window.addEventListener("online", onOnline);
@@ -20,7 +22,17 @@ export function LiveProvider({ run, children }: { run: string | null; children: 
   }, [run]);
   const snapshot = useSyncExternalStore(connection.subscribe, connection.getSnapshot);
   const live = useMemo<Live>(
-    () => ({ ...snapshot, pause: () => connection.pause(), resume: () => connection.resume() }),
+    () => ({
+      ...snapshot,
+      pause: () => {
+        isPaused.current = true;
+        connection.pause();
+      },
+      resume: () => {
+        isPaused.current = false;
+        connection.resume();
+      },
+    }),
     [snapshot, connection],
   );
   return <LiveContext value={live}>{children}</LiveContext>;

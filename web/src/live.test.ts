@@ -138,6 +138,16 @@ test("paused means no connection, until it is resumed", () => {
   expect(world.streams).toHaveLength(2);
 });
 
+test("a connection that starts paused opens nothing until it is resumed", () => {
+  const world = new World();
+  const connection = new LiveConnection("r1", world);
+  connection.start(true);
+  expect(world.streams).toHaveLength(0);
+  expect(connection.getSnapshot().state).toBe("paused");
+  connection.resume();
+  expect(world.streams).toHaveLength(1);
+});
+
 test("after the machine slept, the connection is opened anew", () => {
   const { world } = started();
   world.stream.send("hello");

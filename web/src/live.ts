@@ -75,8 +75,9 @@ export class LiveConnection {
     private readonly world: Surroundings = browser,
   ) {}
 
-  start(): void {
-    this.connect();
+  start(isPaused = false): void {
+    if (isPaused) this.update({ state: "paused" });
+    else this.connect();
     this.beat();
   }
 
