@@ -101,7 +101,9 @@ async def upload_run(request: Request) -> Response:
 
 def _work_directory(services: Services) -> Path:
     """Make a directory for one request, on the disk that the runs are on."""
-    return Path(tempfile.mkdtemp(prefix=".transfer-", dir=services.runs.path.parent))
+    place = services.runs.path.parent
+    place.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=".transfer-", dir=place))
 
 
 async def _receive_file(request: Request, path: Path, min_free_bytes: int) -> None:
