@@ -30,6 +30,7 @@ while not sys.stdin.closed:
     insight.metric_gauge("reward", step / 10)
     step += 1
     if step == 4:
+        insight.flush(30)
         print("recording", flush=True)
 """
 KINDS = ("live", "ended", "file", "remote")

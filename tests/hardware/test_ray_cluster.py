@@ -53,6 +53,7 @@ def run_driver(tmp_path, program):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @needs_agent
 def test_series_follow_nodes_that_die_and_join(tmp_path):
     result = run_driver(

@@ -191,8 +191,8 @@ def verl_run(cluster, server, engine, tmp_path):
 def test_verl_without_a_plug_in_has_steps_phases_and_reward_on_the_page(server, verl_run):
     run, truth = verl_run
     eventually(lambda: [one["step"] for one in server.get(f"/api/v1/steps?run={run}")], [1, 2, 3, 4, 5, 6])
-    spans = "SELECT count(*) FROM spans WHERE name = 'actor_update'"
-    eventually(lambda: server.sql(run, spans), [[12]])
+    spans = "SELECT count(*) FROM spans WHERE name IN ('actor_update', 'vllm_generate')"
+    eventually(lambda: server.sql(run, spans), [[18]])
 
     steps = server.get(f"/api/v1/steps?run={run}")
     for one, (_, began, ended) in zip(steps, truth, strict=True):

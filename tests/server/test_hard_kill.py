@@ -123,12 +123,12 @@ class Load(NamedTuple):
     acknowledged_per_s: float
 
 
-def kill_under_load(start_server, wait_until, *, seed, batches):
-    """Kill the server ten times, each time after some more batches were acknowledged; returns what the load was."""
+def kill_under_load(start_server, wait_until, *, seed, batches, kills=10):
+    """Kill the server some times, each time after some more batches were acknowledged; returns what the load was."""
     moments = random.Random(seed)
     senders = [Sender(rank) for rank in range(SENDERS)]
     seconds = 0.0
-    for _ in range(10):
+    for _ in range(kills):
         server = start_server("sql.enabled=true")
         if any(sender.acknowledged for sender in senders):
             check_everything_is_there_once(server.url, senders)
@@ -152,8 +152,9 @@ def kill_under_load(start_server, wait_until, *, seed, batches):
     return load
 
 
-def test_what_many_senders_were_told_survives_kill_9_ten_times_over(start_server, wait_until, record_property):
-    load = kill_under_load(start_server, wait_until, seed=1, batches=range(15, 40))
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_what_many_senders_were_told_survives_kill_9(start_server, wait_until, record_property, kills):
+    load = kill_under_load(start_server, wait_until, seed=1, batches=range(15, 40), kills=kills)
     record_property("spans_sent_per_s", round(load.sent_per_s))
     record_property("spans_acknowledged_per_s", round(load.acknowledged_per_s))
 

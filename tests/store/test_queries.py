@@ -727,7 +727,8 @@ def test_sessions_are_listed_and_sorted(store):
 
     _write_sessions(store, [session(1, status="accepted", finalized_ts=6.0), session(2), session(3, step=7, rank=1)])
     changed = session(
-        2, status="failed", reason="50% off", reward=math.inf, counters={"turns": 2}, phase_seconds={"my phase": 1.5},
+        2, status="failed", reason="50% off", reward=math.inf, counters={"turns": 2}, turns=2,
+        phase_seconds={"my phase": 1.5},
         phases={
             "generate": [{"start_ts": 1.0, "outcome": "open", "payload": {"a": "b"}}],
             "my phase": [{"start_ts": 2.0, "end_ts": 3.5, "outcome": "ok"}],
@@ -790,7 +791,7 @@ def test_sessions_are_found_by_reward_tokens_version_and_reason(store):
 def test_sessions_are_listed_with_as_much_detail_as_is_wanted(store):
     phases = {"generate": [{"start_ts": 1.0, "end_ts": 3.0, "outcome": "ok", "payload": {"tokens": 9}}]}
     whole = queries.Session(
-        session_id="s", generate_s=2.0, phase_seconds={"generate": 2.0}, phases=phases, counters={"turns": 2},
+        session_id="s", generate_s=2.0, phase_seconds={"generate": 2.0}, phases=phases, counters={"turns": 2}, turns=2,
         rollout_stats={"running": 1},
     )  # fmt: skip
     _write_sessions(store, [whole])
