@@ -43,6 +43,9 @@ def run(options: Options) -> Iterator[Figure]:
         say("ingest: side by side with an OpenTelemetry SDK")
         yield from _side_by_side(server, rounds=2 if options.quick else 6, seconds=2.0 if options.quick else 5.0)
     with running_server() as server:
+        say("ingest: OTLP alone")
+        yield from _otlp_alone(server, rounds=2 if options.quick else 6, seconds=2.0 if options.quick else 5.0)
+    with running_server() as server:
         say("ingest: ready-made batches, as fast as they are taken")
         yield from _ready_made(server, seconds=3.0 if options.quick else 20.0)
     with running_server() as server:
@@ -105,7 +108,15 @@ def _side_by_side(server: ServerProcess, rounds: int, seconds: float) -> Iterato
     yield Figure("spans to visible, recording as fast as it goes", our_rate, "/s")
     yield Figure("the same with OpenTelemetry SDKs (OTLP over HTTP)", sdk_rate, "/s")
     yield Figure("ours / OpenTelemetry SDK", our_rate / sdk_rate, "x")
-    per_core = [totals.spans / totals.server_processor_s for totals in sdks]
+
+
+def _otlp_alone(server: ServerProcess, rounds: int, seconds: float) -> Iterator[Figure]:
+    """Measure OTLP on a server that has nothing else to do: it diagnoses other runs long after their last span."""
+    results: list[Totals] = []
+    for _ in range(rounds):
+        before = sum(totals.spans for totals in results)
+        results.append(_record_in_processes(server, _export_with_sdk, _SDK_RUN, seconds, before))
+    per_core = [totals.spans / totals.server_processor_s for totals in results]
     name = "OTLP spans to visible, for each second of server processor time"
     yield Figure(name, statistics.median(per_core), "/s", budget=40_000, at_least=True)
 
