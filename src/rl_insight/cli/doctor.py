@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rl_insight._version import __version__
 from rl_insight.cli.console import say_json, say_table, working
 from rl_insight.cli.opening import AsJson, DataDir
-from rl_insight.cli.place import place_of
+from rl_insight.cli.place import place_of, taken_ports
 from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
@@ -166,16 +165,10 @@ def _ports() -> Check:
     from rl_insight.server.config import load_settings
 
     settings = load_settings()
-    taken = []
-    for key in ("port", "otlp_http_port", "otlp_grpc_port"):
-        port = getattr(settings, key)
-        try:
-            with socket.create_server((settings.host, port or 0)):
-                pass
-        except OSError:
-            taken.append(f"{key}={port}")
+    taken = taken_ports(settings)
     if taken:
-        return Check("ports", WARNING, f"{', '.join(taken)} in use: start the server with --auto-port")
+        ports = ", ".join(f"{key}={port}" for key, port in taken.items())
+        return Check("ports", WARNING, f"{ports} in use: start the server with --auto-port")
     return Check("ports", OK, "the ports of a server are free")
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import socket
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from rl_insight.config.paths import data_dir as default_data_dir
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.reader.places import Place, Server, find_place
+
+if TYPE_CHECKING:
+    from rl_insight.server.config import ServerSettings
 
 Result = TypeVar("Result")
 
@@ -81,3 +85,16 @@ def running_server(data_dir: str | None) -> Server:
             "--server or RL_INSIGHT_SERVER_URL."
         )
     return found
+
+
+def taken_ports(settings: ServerSettings) -> dict[str, int]:
+    """Return the ports of a server, by the names of their settings, that other programs have taken."""
+    taken: dict[str, int] = {}
+    for key in ("port", "otlp_http_port", "otlp_grpc_port"):
+        port = getattr(settings, key)
+        try:
+            with socket.create_server((settings.host, port or 0)):
+                pass
+        except OSError:
+            taken[key] = port
+    return taken

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import typer
 from rl_insight.cli import targets
 from rl_insight.cli.client import call, request
 from rl_insight.cli.console import say, say_json, say_table, warn, working
-from rl_insight.cli.place import directory_of, remote, running_record
+from rl_insight.cli.place import directory_of, remote, running_record, taken_ports
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
 from rl_insight.cli.version import log_words
 from rl_insight.errors import ConfigError, InsightError
@@ -93,15 +92,7 @@ def start(
 
 def _words_for_free_ports(settings: ServerSettings) -> list[str]:
     """Return the settings that replace ports which other programs have taken."""
-    words = []
-    for key in ("port", "otlp_http_port", "otlp_grpc_port"):
-        port = getattr(settings, key)
-        try:
-            with socket.create_server((settings.host, port or 0)):
-                pass
-        except OSError:
-            words.append(f"{key}=0")
-    return words
+    return [f"{key}=0" for key in taken_ports(settings)]
 
 
 def _announce(record: ServerRecord) -> None:
