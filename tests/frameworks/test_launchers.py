@@ -43,7 +43,8 @@ def launch(*command):
         [sys.executable, "-m", *command], capture_output=True, text=True, env=environ, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line.partition("RUN ")[2]) for line in done.stdout.splitlines() if "RUN " in line]
+    # Ranks may print onto one line: what follows each mark is read up to its own end.
+    return [json.JSONDecoder().raw_decode(text)[0] for text in done.stdout.split("RUN ")[1:]]
 
 
 TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2")
