@@ -1,6 +1,7 @@
 """Make a run file with many synthetic spans, for measuring the store and the views.
 
     python -m benchmarks.make_store big.duckdb --spans 10000000
+    python -m benchmarks.make_store wide.duckdb --spans 10000000 --processes 1000 --lanes 5
 
 The run looks like a training: one trainer and many rollout workers, steps of ten seconds, states that follow one
 another, operations inside them, now and then a long session, some errors, a few spans left open; and what comes with
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -18,8 +20,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_insight.schema import NO_STEP, VERSION, Batch, BatchBuilder, Process
 from rl_insight.schema.histogram import bucket_code
@@ -34,6 +38,22 @@ BATCH_SPANS = 10_000
 RUN_ID = "synthetic"
 CACHE_VARIABLE = "RL_INSIGHT_BENCHMARK_DIR"
 """Where made stores are kept for the next run; the folder for temporary files, if it is not set."""
+
+
+class Size(NamedTuple):
+    """How many processes record a run, and on how many lanes each."""
+
+    processes: int
+    lanes: int
+    """Of each process, its own lane among them."""
+    suffix: str = ""
+    """What the names of its figures end with."""
+
+
+FEW = Size(processes=64, lanes=1)
+MANY = Size(processes=1_000, lanes=5, suffix=", 1,000 processes")
+ROUND_SPANS = BATCH_SPANS * FEW.processes
+"""What all processes record between two batches; more processes record less each."""
 GAUGES = tuple(f"gauge_{number:02d}" for number in range(12))
 COUNTERS = ("samples", "tokens", "errors")
 DISTRIBUTIONS = ("latency_ms", "response_tokens")
@@ -62,9 +82,10 @@ def span_batch(
     start_ns: int,
     length_ns: int,
     spans: int = BATCH_SPANS,
+    lanes: int = 1,
     seed: int = 0,
 ) -> Batch:
-    """Return a batch of spans of one process, spread over a stretch of time."""
+    """Return a batch of spans of one process, spread over a stretch of time and over its lanes."""
     rng = np.random.default_rng((seed, process.pid, sequence))
     strings = [*NAMES, *_SEGMENTS, *_STATUSES]
     sessions = len(strings) + 1
@@ -73,6 +94,8 @@ def span_batch(
     strings += [
         f'{{"tokens":{i * 7 % 4096},"model":"policy-{sequence % 50}","worker":"{process.pid}"}}' for i in range(500)
     ]
+    slots = len(strings) + 1
+    strings += [f"slot_{number}" for number in range(1, lanes)]
     starts = start_ns + np.sort(rng.integers(0, length_ns, spans))
     durations = np.minimum(rng.lognormal(np.log(3e6), 1.8, spans), 60 * SECOND).astype(np.int64)
     ids = np.arange(spans, dtype=np.uint64) + np.uint64((process.pid << 40) + sequence * spans + 1)
@@ -87,7 +110,7 @@ def span_batch(
         "start_ns": starts,
         "duration_ns": durations,
         "segment": np.where(parents == 0, len(NAMES) + 2, len(NAMES) + 1).astype(np.uint32),
-        "lane": np.zeros(spans, np.uint32),
+        "lane": _lane_texts(spans, lanes, slots),
         "status": np.where(rng.random(spans) < 0.002, len(NAMES) + 4, len(NAMES) + 3).astype(np.uint32),
         "error": np.zeros(spans, np.uint32),
         "step": (starts - BEGIN_NS) // STEP_NS,
@@ -102,6 +125,12 @@ def span_batch(
         strings=strings,
         spans=Spans(**{name: column.tobytes() for name, column in columns.items()}),
     )
+
+
+def _lane_texts(spans: int, lanes: int, first: int) -> NDArray[np.uint32]:
+    """Return the text of each span's lane; 0, no text, is the process's own. A parent and its children share one."""
+    turn = np.arange(spans) // 8 % lanes
+    return np.where(turn == 0, 0, turn - 1 + first).astype(np.uint32)
 
 
 def open_batch(process: Process, sequence: int, start_ns: int, spans: int = 20) -> Batch:
@@ -126,22 +155,26 @@ def session_id(process: Process, sequence: int, number: int) -> str:
     return f"session-{process.pid}-{sequence}-{number}"
 
 
-def company_batch(process: Process, sequence: int, *, start_ns: int, length_ns: int) -> Batch:
-    """Return what a process records beside the spans of the batch before."""
+def company_batch(
+    process: Process, sequence: int, *, start_ns: int, length_ns: int, spans: int = BATCH_SPANS, every_s: int = 2
+) -> Batch:
+    """Return what a process records beside the spans of the batch before: metrics every few seconds, logs, sessions."""
     rng = np.random.default_rng((1, process.pid, sequence))
     builder = BatchBuilder()
-    moments = [start_ns + number * 2 * SECOND for number in range(max(1, length_ns // (2 * SECOND)))]
+    logs, sessions = max(1, spans // 25), max(1, spans // 100)
+    moments = [start_ns + number * every_s * SECOND for number in range(max(1, length_ns // (every_s * SECOND)))]
     _add_metrics(builder, rng, moments, sequence)
     _add_distributions(builder, rng, moments[::5], sequence)
-    for number, moment in enumerate(np.sort(rng.integers(start_ns, start_ns + length_ns, 400)).tolist()):
+    for number, moment in enumerate(np.sort(rng.integers(start_ns, start_ns + length_ns, logs)).tolist()):
         where = {"step": (moment - BEGIN_NS) // STEP_NS, "session_id": session_id(process, sequence - 1, number % 100)}
         level = 40 if number % 97 == 0 else 20
         message = f"rollout {number} of worker {process.pid} took {number % 37} turns"
         builder.add_log(time_ns=moment, level=level, message=message, logger="rollout", **where)
         if number % 2:
             builder.add_event(time_ns=moment, name="weights_arrived" if number % 5 else "preempted", **where)
-    for number in range(100):
-        _add_session(builder, rng, session_id(process, sequence - 1, number), start_ns + number * length_ns // 100)
+    for number in range(sessions):
+        begins = start_ns + number * length_ns // sessions
+        _add_session(builder, rng, session_id(process, sequence - 1, number), begins)
     return builder.build(process, sequence=sequence, sent_ns=start_ns + length_ns)
 
 
@@ -194,7 +227,7 @@ def _add_session(builder: BatchBuilder, rng: np.random.Generator, name: str, sta
     builder.add_session(session_id=name, status=status, time_ns=time_ns, record=json.dumps(record), task_id=task)
 
 
-def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000, *, spans_only: bool = False) -> Iterator[Batch]:
+def batches(spans: int, size: Size = FEW, spans_per_s: int = 5_000, *, spans_only: bool = False) -> Iterator[Batch]:
     """Yield the batches of a run in the order in which they would arrive."""
     workers = [
         Process(
@@ -207,9 +240,11 @@ def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000, *, spans_
             role="trainer" if i == 0 else "rollout",
             rank=i,
         )
-        for i in range(processes)
+        for i in range(size.processes)
     ]
-    length_ns = BATCH_SPANS * processes * SECOND // spans_per_s
+    each = max(1, min(ROUND_SPANS, spans) // size.processes)
+    length_ns = each * size.processes * SECOND // spans_per_s
+    every_s = 2 if size.processes <= FEW.processes else 20
     made = 0
     sequence = round_number = 0
     while made < spans:
@@ -218,40 +253,43 @@ def batches(spans: int, processes: int = 64, spans_per_s: int = 5_000, *, spans_
         for process in workers:
             if made >= spans:
                 break
-            count = min(BATCH_SPANS, spans - made)
-            yield span_batch(process, sequence - 1, start_ns=start_ns, length_ns=length_ns, spans=count)
+            count = min(each, spans - made)
+            when = {"start_ns": start_ns, "length_ns": length_ns}
+            yield span_batch(process, sequence - 1, **when, spans=count, lanes=size.lanes)
             if not spans_only:
-                yield company_batch(process, sequence, start_ns=start_ns, length_ns=length_ns)
+                yield company_batch(process, sequence, **when, spans=each, every_s=every_s)
             made += count
     yield open_batch(workers[-1], sequence + 1, BEGIN_NS + round_number * length_ns)
 
 
-def make_store(path: Path, spans: int, *, processes: int = 64, spans_only: bool = False) -> dict[str, float]:
+def make_store(path: Path, spans: int, size: Size = FEW, *, spans_only: bool = False) -> dict[str, float]:
     """Write a run file and return what it took: seconds in commits of spans, the longest one, bytes on disk."""
     in_commits = longest = 0.0
+    made = batches(spans, size, spans_only=spans_only)
+    together = max(1, size.processes // FEW.processes)
     with RunStore(path, create=True) as store:
-        for batch in batches(spans, processes, spans_only=spans_only):
+        while group := list(itertools.islice(made, together)):
             began = time.perf_counter()
-            store.commit([batch], live=False)
+            store.commit(group, live=False)
             took = time.perf_counter() - began
             longest = max(longest, took)
-            if len(batch.spans):
+            if any(len(batch.spans) for batch in group):
                 in_commits += took
     return {"commit_s": in_commits, "longest_commit_s": longest, "bytes": path.stat().st_size}
 
 
-def cached_data_dir(spans: int) -> Path:
+def cached_data_dir(spans: int, size: Size = FEW) -> Path:
     """Return a data directory whose only run, `RUN_ID`, has this many spans; it is made once and kept."""
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path(tempfile.gettempdir()) / "rl-insight-benchmarks")
     made_by = Path(__file__).read_bytes() + Path(tables.__file__).read_bytes()
-    place = folder / f"spans-{spans}-{hashlib.sha256(made_by).hexdigest()[:12]}"
+    place = folder / f"spans-{spans}-{size.processes}x{size.lanes}-{hashlib.sha256(made_by).hexdigest()[:12]}"
     if (place / "runs").is_dir():
         return place
     # Under another name until it is whole: a run that was broken off leaves nothing that looks finished.
     partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "runs").mkdir(parents=True)
-    make_store(partial / "runs" / f"{RUN_ID}.duckdb", spans)
+    make_store(partial / "runs" / f"{RUN_ID}.duckdb", spans, size)
     partial.rename(place)
     return place
 
@@ -260,11 +298,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
     parser.add_argument("--spans", type=int, default=10_000_000)
-    parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=FEW.processes)
+    parser.add_argument("--lanes", type=int, default=1, help="of each process")
     parser.add_argument("--spans-only", action="store_true", help="without metrics, logs, events and sessions")
     options = parser.parse_args()
-    figures = make_store(options.path, options.spans, processes=options.processes, spans_only=options.spans_only)
-    print(f"{options.spans / figures['commit_s']:,.0f} spans/s in commits of {BATCH_SPANS:,}")
+    size = Size(options.processes, options.lanes)
+    figures = make_store(options.path, options.spans, size, spans_only=options.spans_only)
+    print(f"{options.spans / figures['commit_s']:,.0f} spans/s in commits of {ROUND_SPANS // options.processes:,}")
     print(f"longest commit {figures['longest_commit_s'] * 1000:.0f} ms")
     print(f"{figures['bytes'] / options.spans * 1_000_000 / 1e6:.1f} MB per million spans")
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.harness import Figure, Options, SkipBenchmark, say
-from benchmarks.make_store import RUN_ID, cached_data_dir
+from benchmarks.make_store import FEW, MANY, RUN_ID, Size, cached_data_dir
 from benchmarks.server_process import ServerProcess, running_server
 from rl_insight.server.http.pages import STATIC
 
@@ -48,7 +48,8 @@ _COUNT_PICTURES = """() => {
   window.pictures = [];
   timeline.draw = () => { draw(); window.pictures.push(performance.now()); };
 }"""
-# Events as the browser makes them, one for each picture of the screen: the hand is never faster than that.
+# Events as the browser makes them, one for each picture of the screen: the hand is never faster than that. Over the
+# names of the lanes the wheel scrolls.
 _MOVE = """({seconds, kind}) => new Promise((resolve) => {
   const canvas = document.querySelector(".timeline-canvas");
   const box = canvas.getBoundingClientRect();
@@ -62,7 +63,7 @@ _MOVE = """({seconds, kind}) => new Promise((resolve) => {
     turn += 1;
     canvas.dispatchEvent(new WheelEvent("wheel", {
       deltaX: kind === "pan" ? 12 * forth : 0, deltaY: kind === "pan" ? 0 : 20 * forth, bubbles: true, cancelable: true,
-      clientX: box.left + box.width / 2, clientY: box.top + box.height / 2,
+      clientX: kind === "scroll" ? box.left + 20 : box.left + box.width / 2, clientY: box.top + box.height / 2,
     }));
     requestAnimationFrame(step);
   };
@@ -81,7 +82,8 @@ def run(options: Options) -> Iterator[Figure]:
         place = Path(shutil.copytree(STATIC, Path(folder) / "page"))
         words = [f"page_dir={place}"]
         yield Figure("everything the page loads, compressed", _bundle_bytes(place) / 1000, "kB", budget=400)
-        yield from _large_store(browser, words, options)
+        for size in (FEW, MANY):
+            yield from _large_store(browser, words, size, options)
         with running_server(words) as server, _training(server.url, speed=1.0):
             yield from _traffic(browser, server, seconds=5 if options.quick else 20)
         with running_server(words) as server:
@@ -129,24 +131,25 @@ def _page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
         context.close()
 
 
-def _large_store(browser: Browser, words: list[str], options: Options) -> Iterator[Figure]:
+def _large_store(browser: Browser, words: list[str], size: Size, options: Options) -> Iterator[Figure]:
     """Measure first paint, and pictures a second while the timeline moves, over a large run."""
     spans = _QUICK_SPANS if options.quick else _SPANS
-    say(f"page: a store of {spans:,} spans (made once and kept)")
-    with running_server(words, data_dir=cached_data_dir(spans)) as server:
+    say(f"page: a store of {spans:,} spans of {size.processes:,} processes (made once and kept)")
+    end = size.suffix
+    with running_server(words, data_dir=cached_data_dir(spans, size)) as server:
         server.get_json("/api/v1/summary", run=RUN_ID)  # opens the file
         paints = [_first_paint(browser, server) for _ in range(3 if options.quick else 7)]
-        yield Figure("first paint on loopback, median", statistics.median(paints), "s", budget=1.0)
+        yield Figure(f"first paint on loopback{end}, median", statistics.median(paints), "s", budget=1.0)
         with _page(browser, server) as page:
             seen = _show_many(page, server, _QUICK_IN_VIEW if options.quick else _IN_VIEW)
-            yield Figure("spans in view", seen, "spans")
+            yield Figure(f"spans in view{end}", seen, "spans")
             page.evaluate(_COUNT_PICTURES)
-            for kind in ("pan", "zoom"):
+            for kind in ("pan", "zoom", "scroll") if size.lanes > 1 else ("pan", "zoom"):
                 rates = [page.evaluate(_MOVE, {"seconds": 2, "kind": kind}) for _ in range(2 if options.quick else 5)]
                 rate = statistics.median(rates)
-                yield Figure(f"pictures a second, {kind}", rate, "/s", budget=30, at_least=True)
+                yield Figure(f"pictures a second, {kind}{end}", rate, "/s", budget=30, at_least=True)
             took = sorted(page.evaluate("[...window.rlInsightTimeline.frames]"))
-            yield Figure("drawing one picture, p95", took[int(len(took) * 0.95)], "ms")
+            yield Figure(f"drawing one picture{end}, p95", took[int(len(took) * 0.95)], "ms")
 
 
 def _first_paint(browser: Browser, server: ServerProcess) -> float:
@@ -156,16 +159,20 @@ def _first_paint(browser: Browser, server: ServerProcess) -> float:
 
 
 def _show_many(page: Page, server: ServerProcess, spans: int) -> int:
-    """Open the timeline on a window whose lanes on the screen have at least so many spans; returns how many."""
+    """Open the timeline on a window whose lanes on the screen have at least so many spans; returns how many.
+
+    Of many lanes the screen shows few, which may have less in the whole run.
+    """
     summary = server.get_json("/api/v1/summary", run=RUN_ID)
     middle = (summary["start_ns"] + summary["end_ns"]) / 2e9
-    width = (summary["end_ns"] - summary["start_ns"]) / 1e9 * spans / summary["spans"]
+    whole = (summary["end_ns"] - summary["start_ns"]) / 1e9
+    width = whole * spans / summary["spans"]
     while True:
         window = f"from={middle - width / 2:.6f}&to={middle + width / 2:.6f}"
         page.goto(f"/?view=timeline&run={RUN_ID}&density=compact&{window}")
         _wait_for_timeline(page)
         seen = int(page.evaluate(_SPANS_IN_VIEW))
-        if seen >= spans:
+        if seen >= spans or width >= whole:
             return seen
         width *= 1.5
 

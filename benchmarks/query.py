@@ -1,4 +1,7 @@
-"""How long each view takes over a store of ten million spans, asked over HTTP as the page asks."""
+"""How long each view takes over a store of ten million spans, asked over HTTP as the page asks.
+
+Once with 64 processes of one lane each, once with 1,000 processes and 5,000 lanes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.harness import Figure, Options, say
-from benchmarks.make_store import COUNTERS, DISTRIBUTIONS, GAUGES, NAMES, RUN_ID, cached_data_dir
+from benchmarks.make_store import COUNTERS, DISTRIBUTIONS, FEW, GAUGES, MANY, NAMES, RUN_ID, Size, cached_data_dir
 from benchmarks.server_process import ServerProcess, running_server
 
 NAME = "query"
@@ -26,21 +29,27 @@ View = Callable[[], tuple[str, Parameters]]
 
 def run(options: Options) -> Iterator[Figure]:
     """Ask for every view many times, each time with other parameters."""
-    spans = _QUICK_SPANS if options.quick else _SPANS
-    say(f"query: a store of {spans:,} spans (made once and kept)")
-    with running_server(data_dir=cached_data_dir(spans)) as server:
-        for name, view in Views(server).by_name().items():
-            say(f"query: {name}")
-            took = _ask(server, view, rounds=8 if options.quick else 60)
-            yield Figure(f"{name}, p95", _share(took, 0.95), "ms", budget=_BUDGET_MS)
-            yield Figure(f"{name}, median", statistics.median(took), "ms")
-        yield Figure("server memory after all views, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB")
+    for size in (FEW, MANY):
+        yield from _all_views(size, options)
     spans = _QUICK_SPANS if options.quick else _HOTSPOT_SPANS
     say(f"query: hotspots over {spans:,} spans")
     with running_server(data_dir=cached_data_dir(spans)) as server:
         took = _ask(server, lambda: ("/api/v1/hotspots", {}), rounds=3 if options.quick else 15)
         yield Figure(f"hotspots over {spans // 1000:,} thousand spans, median", statistics.median(took), "ms", 600)
         yield Figure(f"hotspots over {spans // 1000:,} thousand spans, slowest", max(took), "ms")
+
+
+def _all_views(size: Size, options: Options) -> Iterator[Figure]:
+    spans = _QUICK_SPANS if options.quick else _SPANS
+    say(f"query: a store of {spans:,} spans of {size.processes:,} processes (made once and kept)")
+    with running_server(data_dir=cached_data_dir(spans, size)) as server:
+        for name, view in Views(server).by_name().items():
+            say(f"query: {name}{size.suffix}")
+            took = _ask(server, view, rounds=8 if options.quick else 60)
+            yield Figure(f"{name}{size.suffix}, p95", _share(took, 0.95), "ms", budget=_BUDGET_MS)
+            yield Figure(f"{name}{size.suffix}, median", statistics.median(took), "ms")
+        peak = server.peak_memory_bytes() / _MEBIBYTE
+        yield Figure(f"server memory after all views{size.suffix}, peak", peak, "MiB")
 
 
 def _ask(server: ServerProcess, view: View, rounds: int) -> list[float]:
@@ -116,8 +125,20 @@ class Views:
             "steps": lambda: ("/api/v1/steps", {"limit": pick([20, 200])}),
             "step breakdown": lambda: ("/api/v1/steps/breakdown", self._steps(20)),
             "idle share by role": lambda: ("/api/v1/steps/idle", self._steps(15)),
+            "what steps waited for": lambda: ("/api/v1/steps/critical_path", {}),
+            "a step beside usual ones": lambda: ("/api/v1/steps/compare", {"step": self._step()}),
+            "what changed at a step": lambda: ("/api/v1/steps/changes", {"step": self._step()}),
+            "ranks by step": lambda: ("/api/v1/steps/ranks", {"name": pick(NAMES), **self._steps(100)}),
+            "gauge of ranks by step": lambda: ("/api/v1/steps/ranks", {"metric": pick(GAUGES), **self._steps(100)}),
+            "a name over time": lambda: ("/api/v1/spans/series", {"name": pick(NAMES), "axis": "time"}),
+            "a name by step": lambda: ("/api/v1/spans/series", {"name": pick(NAMES)}),
+            "marks": lambda: ("/api/v1/marks", {}),
             "step metrics": lambda: ("/api/v1/steps/metrics", self._steps(200)),
             "sessions": self._sessions,
+            "sessions in flight": lambda: ("/api/v1/sessions/in_flight", {}),
+            "groups of samples": lambda: ("/api/v1/sessions/groups", {}),
+            "groups by step": lambda: ("/api/v1/sessions/groups/steps", {}),
+            "staleness": lambda: ("/api/v1/sessions/staleness", {}),
             "findings": lambda: ("/api/v1/findings", {}),
             "metrics": lambda: ("/api/v1/metrics", {}),
             "metric labels": lambda: ("/api/v1/metrics/labels", {"label": pick(["role", "rank", "worker"])}),

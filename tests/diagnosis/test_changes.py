@@ -155,3 +155,16 @@ def test_a_change_elsewhere_is_none_here():
     assert change_at(values, 40) is None
     assert change_at([1.0, math.nan] * 10, 5) is None
     assert change_at([], 0) is None
+
+
+def counts(dice: random.Random, rate: float, steps: int) -> list[float]:
+    """How often something that is tried a hundred times a step happens."""
+    return [float(sum(dice.random() < rate / 100 for _ in range(100))) for _ in range(steps)]
+
+
+def test_a_rise_of_rare_errors_is_found_although_counts_vary():
+    dice = random.Random(1)
+    runs = [counts(dice, 0.5, 40) + counts(dice, 4.0, 40) for _ in range(100)]
+    assert sum(change_at(values, 40, is_count=True) is not None for values in runs) >= 80
+    quiet = [counts(dice, rate, 80) for rate in (0.5, 4.0) for _ in range(100)]
+    assert sum(change_at(values, 40, is_count=True) is not None for values in quiet) <= 2

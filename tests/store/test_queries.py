@@ -200,6 +200,22 @@ def test_too_many_blocks_make_the_pixels_coarser(store, make, begin_ns, monkeypa
     assert sum(some.count) == len(found) // 3
 
 
+def test_a_few_of_many_lanes_are_shown_as_sharply_as_in_a_small_run(store, make, begin_ns, monkeypatch):
+    """Names are merged where a view has many spans: those of lanes that were not asked for do not count."""
+    monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.timeline"), "MANY_SPANS", 100)
+    makers = [make(f"p{i}", rank=i) for i in range(40)]
+    for maker in makers:
+        for number in range(10):
+            maker.span("ab"[number % 2], start=number * SECOND, duration=SECOND // 10)
+    store.commit([maker.build() for maker in makers])
+    with store.reader() as cursor:
+        window = {"start_ns": begin_ns, "end_ns": begin_ns + 1_000 * SECOND, "pixels": 2, "now_ns": begin_ns}
+        everything = queries.timeline(cursor, **window)
+        some = queries.timeline(cursor, **window, lane_ids=[1, 2])
+    assert (len(everything.count), sum(everything.count)) == (40, 400)
+    assert sorted(zip(some.lane_id, some.name, some.count, strict=True)) == [(1, 0, 5), (1, 1, 5), (2, 0, 5), (2, 1, 5)]
+
+
 @pytest.mark.parametrize("pixels", [4, 400, 4_000])
 def test_blocks_know_the_step_of_the_span_they_show(store, make, begin_ns, monkeypatch, pixels):
     for module in ("run_store", "rollup"):

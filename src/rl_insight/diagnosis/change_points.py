@@ -60,8 +60,10 @@ def _shift(values: Sequence[float], place: int, *, is_count: bool) -> ChangePoin
     before, after = values[:split], values[split:]
     levels = median(before), median(after)
     spread = max(noise(before), noise(after))
-    least = sqrt(max(levels[0], 1.0) / min(_COUNTED, len(before), len(after))) if is_count else 0.0
-    score = _score(*levels, max(spread, least))
+    if is_count:
+        # A rise from none to four errors per step is certain after a few steps, however much the counts vary.
+        spread = max(spread, sqrt(max(levels[0], 1.0))) / sqrt(min(_COUNTED, len(before), len(after)))
+    score = _score(*levels, spread)
     return ChangePoint("shift", split, *levels, score) if score >= LEAST_SHIFT else None
 
 

@@ -27,6 +27,8 @@ export interface Blocks {
   spanId: readonly string[];
   /** The training step, NaN for none; null where it was not asked for. */
   step: Float64Array | null;
+  /** The lanes that were asked for; null for all. */
+  onlyLanes: ReadonlySet<number> | null;
   lanes: ReadonlyMap<number, LaneBlocks>;
 }
 
@@ -57,7 +59,7 @@ export interface Block {
 }
 
 /** Arranges an answer whose times count from the run's origin. */
-export function arrange(answer: Timeline, fetchedAt: number): Blocks {
+export function arrange(answer: Timeline, fetchedAt: number, onlyLanes: ReadonlySet<number> | null = null): Blocks {
   return packed({
     window: { start: answer.start_ns, end: answer.end_ns },
     pixelNs: answer.pixel_ns,
@@ -75,7 +77,13 @@ export function arrange(answer: Timeline, fetchedAt: number): Blocks {
     isOpen: Uint8Array.from(answer.open, Number),
     spanId: answer.span_id,
     step: answer.step == null ? null : Float64Array.from(answer.step, (step) => step ?? NaN),
+    onlyLanes,
   });
+}
+
+/** Whether the blocks of a lane are here, if it has any. */
+export function knowsLane({ onlyLanes }: Blocks, laneId: number): boolean {
+  return onlyLanes === null || onlyLanes.has(laneId);
 }
 
 /** Gives each block its line, and sorts them by it. */

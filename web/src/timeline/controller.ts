@@ -1,16 +1,16 @@
 // Holds the window on show and what is under the pointer, and draws when something changed.
 // Lives outside React: sixty pictures a second need no rendering of components.
 import { api } from "../api";
-import { type Block, type Blocks, blockAt, lastLines } from "./blocks";
+import { type Block, type Blocks, blockAt, knowsLane, lastLines } from "./blocks";
 import { prepared, readColours } from "./canvas";
 import { drawMap, drawTimeline } from "./draw";
 import { markAt } from "./drawOver";
 import { type Window, around, clamp, covers, panBy, width, xToTime, zoomAt } from "./geometry";
 import { Gestures, type Movable, type Pointer } from "./gestures";
 import { Horizon, growth } from "./horizon";
-import { type Layout, type LaneRow, arrangeLanes, lineAt, rowAt } from "./layout";
+import { type Layout, type LaneRow, arrangeLanes, evenLanes, lanesBetween, lineAt, rowAt, sameRowAt } from "./layout";
 import type { Callbacks, Hover, Inputs } from "./inputs";
-import { Loader } from "./loader";
+import { type LaneChoice, Loader } from "./loader";
 import { spansShown } from "./measure";
 import { AXIS_HEIGHT, GUTTER, type Highlight, type Scene, lanesTop } from "./scene";
 
@@ -19,6 +19,10 @@ const AHEAD = 0.03;
 const FOLLOW_FRAME_MS = 33;
 /** What is under the pointer changes while the picture moves; this often is enough for the eye. */
 const LOOK_MS = 150;
+/** Of a run with more lanes, only those around the view are loaded: an answer about all would be too coarse. */
+const MANY_LANES = 400;
+/** The small map is not higher than this many lanes can be told apart on. */
+const MAP_LANES = 200;
 
 export class TimelineController implements Movable {
   private inputs: Inputs;
@@ -26,6 +30,7 @@ export class TimelineController implements Movable {
   private scrollTop = 0;
   private wantedLane: number | null = null;
   private layout: Layout = { rows: [], height: 0 };
+  private mapLanes: readonly number[] = [];
   private readonly lastLines = new Map<number, number>();
   private readonly fine: Loader;
   private readonly coarse: Loader;
@@ -172,13 +177,14 @@ export class TimelineController implements Movable {
     return new Loader({
       margin,
       everyMs,
-      ask: (part, pixels, signal) =>
+      ask: (part, pixels, lanes, signal) =>
         api.timeline(
           {
             run: this.run,
             start_ns: this.absolute(part.start),
             end_ns: this.absolute(part.end),
             pixels,
+            lane: lanes === null ? undefined : [...lanes],
             origin_ns: this.origin,
             max_blocks: margin === 0 ? 4000 : 40_000,
             steps: this.inputs.colourBy === "step" ? true : undefined,
@@ -226,9 +232,35 @@ export class TimelineController implements Movable {
 
   private relayout(): void {
     const { lanes, folding, density, arrangement } = this.inputs;
+    const old = this.layout;
     this.layout = arrangeLanes(lanes, this.lastLines, folding, density, arrangement);
-    this.scrollTop = this.clampedScroll(this.scrollTop);
+    // Lanes above the view grow when their spans come: what is on the screen stays where it is.
+    this.scrollTop = this.clampedScroll(sameRowAt(old, this.layout, this.scrollTop));
     this.keepWantedLane();
+    const before = this.mapLanes;
+    this.mapLanes = evenLanes(this.layout, MAP_LANES);
+    const isSame =
+      before.length === this.mapLanes.length && before.every((lane, place) => lane === this.mapLanes[place]);
+    if (!isSame && this.hasManyLanes()) this.coarse.forget();
+  }
+
+  private hasManyLanes(): boolean {
+    return this.inputs.laneTotal > MANY_LANES;
+  }
+
+  /** The lanes on the screen, and those that a hand reaches next. */
+  private lanesInView(): LaneChoice | null {
+    if (!this.hasManyLanes()) return null;
+    const room = this.canvas.clientHeight - lanesTop(this.inputs.strips.length);
+    const [top, bottom] = [this.scrollTop, this.scrollTop + room];
+    return {
+      inView: lanesBetween(this.layout, top, bottom),
+      near: () => lanesBetween(this.layout, top - room, bottom + room),
+    };
+  }
+
+  private lanesOfMap(): LaneChoice | null {
+    return this.hasManyLanes() ? { inView: this.mapLanes, near: () => this.mapLanes } : null;
   }
 
   private clampedScroll(scrollTop: number): number {
@@ -255,8 +287,8 @@ export class TimelineController implements Movable {
       this.isDirty = true; // open spans grow
     }
     const isGrowing = this.window.end >= this.horizon.time - 10e9;
-    this.fine.want(this.window, this.lanePixels(), version, isGrowing, now);
-    this.coarse.want(this.whole(), 500, version, true, now);
+    this.fine.want(this.window, this.lanePixels(), version, isGrowing, now, this.lanesInView());
+    this.coarse.want(this.whole(), 500, version, true, now, this.lanesOfMap());
     if (!this.isDirty) return;
     this.isDirty = false;
     this.lastDrawn = now;
@@ -378,7 +410,9 @@ export class TimelineController implements Movable {
     const moment = xToTime(x - GUTTER, this.window, this.lanePixels());
     const line = lineAt(row, y - lanesTop(this.inputs.strips.length) + this.scrollTop);
     const blocks =
-      this.fine.blocks !== null && covers(this.fine.blocks.window, { start: moment, end: moment })
+      this.fine.blocks !== null &&
+      knowsLane(this.fine.blocks, row.lane.lane_id) &&
+      covers(this.fine.blocks.window, { start: moment, end: moment })
         ? this.fine.blocks
         : this.coarse.blocks;
     if (blocks === null) return null;

@@ -1,7 +1,7 @@
 // Draws a scene. Knows nothing of React, the server or the pointer.
 import { colourOfName, colourOfStatus, colourOfStep, textOn } from "../colours";
 import { formatDuration } from "../units";
-import { type Blocks, endOf, firstAfter } from "./blocks";
+import { type Blocks, endOf, firstAfter, knowsLane } from "./blocks";
 import { CHARACTER, type Context, clip, drawAxis, drawStepLines, drawStrips, fitted } from "./drawAxis";
 import { drawFlows, drawMarks } from "./drawOver";
 import { type Window, timeToX, width } from "./geometry";
@@ -49,12 +49,14 @@ function drawLanes(context: Context, scene: Scene, top: number): void {
 }
 
 function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void {
-  const { fine, coarse } = scene;
+  const known = (blocks: Blocks | null) => (blocks !== null && knowsLane(blocks, row.lane.lane_id) ? blocks : null);
+  const [fine, coarse] = [known(scene.fine), known(scene.coarse)];
   context.globalAlpha = 1;
   context.fillStyle = scene.colours.grid;
   context.fillRect(GUTTER, y + row.height - 1, scene.width - GUTTER, 1);
   if (fine === null) {
     if (coarse !== null) drawBlocks(context, scene, row, y, coarse, scene.coarseGrowth, scene.window);
+    else drawAwaited(context, scene, row, y);
     return;
   }
   if (coarse !== null) {
@@ -72,6 +74,12 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
       });
   }
   drawBlocks(context, scene, row, y, fine, scene.fineGrowth, scene.window);
+}
+
+/** A lane whose blocks are on the way does not look like one that has none. */
+function drawAwaited(context: Context, scene: Scene, row: LaneRow, y: number): void {
+  context.fillStyle = scene.colours.sunken;
+  context.fillRect(GUTTER, y, scene.width - GUTTER, row.height - 1);
 }
 
 /** Frames what a finding is about, and veils the rest. */
@@ -333,7 +341,9 @@ export function drawMap(context: Context, scene: Scene, whole: Window, height: n
   context.globalAlpha = 1;
   context.fillStyle = colours.sunken;
   context.fillRect(0, 0, pixels, height);
-  const lanes = layout.rows.filter((row): row is LaneRow => row.kind === "lane");
+  const lanes = layout.rows.filter(
+    (row): row is LaneRow => row.kind === "lane" && (coarse === null || knowsLane(coarse, row.lane.lane_id)),
+  );
   if (coarse !== null && lanes.length > 0) {
     const lineHeight = height / lanes.length;
     lanes.forEach((row, place) =>

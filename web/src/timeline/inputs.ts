@@ -8,6 +8,8 @@ import type { ColourBy, Flow, Highlight, SceneMark, StepMark, Strip } from "./sc
 /** What React knows and the pictures depend on. */
 export interface Inputs {
   lanes: readonly Lane[];
+  /** How many lanes the run has, those that the filter hides included. */
+  laneTotal: number;
   whole: Window;
   steps: readonly StepMark[];
   strips: readonly Strip[];

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Lane } from "../api";
-import { type Arrangement, arrangeLanes, isFolded, sortLanes } from "./layout";
+import { type Arrangement, arrangeLanes, evenLanes, isFolded, lanesBetween, sameRowAt, sortLanes } from "./layout";
 
 const lane = (lane_id: number, role: string, rank: number, host: string, name: string | null = null): Lane => ({
   ...{ lane_id, role, rank, host, lane: name, process_id: `${role}-${rank}` },
@@ -43,4 +43,33 @@ test("with all groups folded, those named are open", () => {
   expect(isFolded({ all: true, keys: new Set() }, "a")).toBe(true);
   expect(isFolded({ all: true, keys: new Set(["a"]) }, "a")).toBe(false);
   expect(isFolded({ all: false, keys: new Set(["a"]) }, "a")).toBe(true);
+});
+
+const tall = (count: number, lines: readonly [number, number][] = []) =>
+  arrangeLanes(
+    Array.from({ length: count }, (_, place) => lane(place, "rollout", place, "node-0")),
+    new Map(lines),
+    { all: false, keys: new Set() },
+    "normal",
+  );
+
+test("the lanes on the screen are found among many", () => {
+  const layout = tall(5000);
+  const [first] = layout.rows.filter((row) => row.kind === "lane" && row.lane.lane_id === 100);
+  expect(lanesBetween(layout, first!.y, first!.y + 100)).toEqual([100, 101, 102]);
+  expect(lanesBetween(layout, -500, 1)).toEqual([]);
+});
+
+test("a picture of many lanes takes some of them, evenly", () => {
+  expect(evenLanes(tall(3), 200)).toEqual([0, 1, 2]);
+  const some = evenLanes(tall(5000), 200);
+  expect(some).toHaveLength(200);
+  expect(some.slice(0, 3)).toEqual([0, 25, 50]);
+});
+
+test("what is on the screen stays there when a lane above it grows", () => {
+  const [before, after] = [tall(10), tall(10, [[2, 5]])];
+  const y = before.rows.find((row) => row.kind === "lane" && row.lane.lane_id === 7)!.y;
+  expect(sameRowAt(before, after, y + 3)).toBe(y + 3 + 5 * 16);
+  expect(sameRowAt(before, after, 0)).toBe(0);
 });

@@ -214,6 +214,36 @@ export function firstRowBelow(layout: Layout, y: number): number {
   return low;
 }
 
+/** The height in another layout at which what is at a height of this one can be found. */
+export function sameRowAt(old: Layout, now: Layout, y: number): number {
+  const before = y > 0 ? rowAt(old, y) : null;
+  if (before === null) return y;
+  const after = now.rows.find((row) =>
+    before.kind === "lane"
+      ? row.kind === "lane" && row.lane.lane_id === before.lane.lane_id
+      : row.kind === "group" && row.key === before.key,
+  );
+  return after === undefined ? y : after.y + Math.min(y - before.y, after.height);
+}
+
+/** The lanes between two heights. */
+export function lanesBetween(layout: Layout, top: number, bottom: number): number[] {
+  const found: number[] = [];
+  for (let index = firstRowBelow(layout, top); index < layout.rows.length; index += 1) {
+    const row = layout.rows[index]!;
+    if (row.y >= bottom) break;
+    if (row.kind === "lane") found.push(row.lane.lane_id);
+  }
+  return found;
+}
+
+/** At most so many lanes, evenly from top to bottom. */
+export function evenLanes({ rows }: Layout, most: number): number[] {
+  const lanes = rows.flatMap((row) => (row.kind === "lane" ? [row.lane.lane_id] : []));
+  const every = Math.max(1, lanes.length / most);
+  return Array.from({ length: Math.min(most, lanes.length) }, (_, place) => lanes[Math.floor(place * every)]!);
+}
+
 /** Which line of a lane is at a height. */
 export function lineAt(row: LaneRow, y: number): number {
   return Math.min(row.lines - 1, Math.max(0, Math.floor((y - row.y) / row.lineHeight)));

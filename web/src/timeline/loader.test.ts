@@ -6,6 +6,7 @@ import { Loader } from "./loader";
 interface Asked {
   window: Window;
   pixels: number;
+  lanes: number[] | null;
   signal: AbortSignal;
   answer: () => Promise<void>;
   fail: () => Promise<void>;
@@ -43,12 +44,13 @@ function made(reply: (window: Window) => Timeline = empty): {
     everyMs: 100,
     onBlocks: () => undefined,
     onError: (message) => errors.push(message),
-    ask: (window, pixels, signal) =>
+    ask: (window, pixels, lanes, signal) =>
       new Promise((resolve, reject) => {
         const settled = () => new Promise<void>((done) => setTimeout(done, 0));
         asked.push({
           window,
           pixels,
+          lanes: lanes === null ? null : [...lanes],
           signal,
           answer: () => (resolve(reply(window)), settled()),
           fail: () => (reject(new Error("the server is away")), settled()),
@@ -159,4 +161,46 @@ test("what is forgotten is asked for again in full, and stays on show until it c
   loader.want(VIEW, 100, 1, false, 1);
   expect(asked).toHaveLength(2);
   expect(asked[1]!.window).toEqual(asked[0]!.window);
+});
+
+const near = (...lanes: number[]) => ({ inView: lanes, near: () => [...lanes, 8, 9] });
+
+test("of many lanes those around the view are asked for, and others when the view reaches them", async () => {
+  const { loader, asked } = made();
+  loader.want(VIEW, 100, 1, false, later(), near(1, 2));
+  expect(asked[0]!.lanes).toEqual([1, 2, 8, 9]);
+  await asked[0]!.answer();
+  loader.want(VIEW, 100, 1, false, later() * 2, near(2, 8));
+  expect(asked).toHaveLength(1);
+  loader.want(VIEW, 100, 1, false, later() * 3, near(2, 7));
+  expect(asked[1]!.lanes).toEqual([2, 7, 8, 9]);
+  await asked[1]!.answer();
+  expect(loader.blocks!.onlyLanes).toEqual(new Set([2, 7, 8, 9]));
+});
+
+test("news of many lanes are asked for the lanes that are here", async () => {
+  const { loader, asked } = made((window) => ({
+    ...empty(window),
+    names: ["state"],
+    lane_id: [1],
+    depth: [0],
+    name: [0],
+    block_start_ns: [0],
+    block_end_ns: [5e9],
+    count: [1],
+    busy_ns: [5e9],
+    errors: [0],
+    open: [false],
+    span_id: ["1"],
+    parent: [-1],
+  }));
+  const window = { start: 0, end: 10e9 };
+  const now = performance.now() + 1000;
+  loader.want(window, 100, 1, true, now, near(1));
+  await asked[0]!.answer();
+  loader.want(window, 100, 2, true, now + 5000, near(1));
+  expect(asked[1]!.window.start).toBe(2e9);
+  expect(asked[1]!.lanes).toEqual([1, 8, 9]);
+  await asked[1]!.answer();
+  expect(loader.blocks!.onlyLanes).toEqual(new Set([1, 8, 9]));
 });

@@ -5,13 +5,21 @@ import { type Window, covers, overlaps, width, withMargins } from "./geometry";
 import { mergeBlocks } from "./mergeBlocks";
 
 export interface LoaderOptions {
-  ask: (window: Window, pixels: number, signal: AbortSignal) => Promise<Timeline>;
+  ask: (window: Window, pixels: number, lanes: ReadonlySet<number> | null, signal: AbortSignal) => Promise<Timeline>;
   onBlocks: (blocks: Blocks) => void;
   onError: (message: string | null) => void;
   /** How much is asked for beside the window on each side, as a share of it. */
   margin: number;
   /** At least this long between two requests. */
   everyMs: number;
+}
+
+/** The lanes to ask for, where a run has too many to ask for all. */
+export interface LaneChoice {
+  /** Those that must be here. */
+  inView: readonly number[];
+  /** Those and the ones around them: what is asked for. */
+  near: () => readonly number[];
 }
 
 /** Too coarse by this much: ask again; too fine by that much: ask again, as drawing it would be slow. */
@@ -34,7 +42,14 @@ export class Loader {
   constructor(private readonly options: LoaderOptions) {}
 
   /** Called on each frame: says what is on show; asks if that is not here. `isGrowing`: news may change this window. */
-  want(window: Window, pixels: number, version: number, isGrowing: boolean, now: number): void {
+  want(
+    window: Window,
+    pixels: number,
+    version: number,
+    isGrowing: boolean,
+    now: number,
+    lanes: LaneChoice | null = null,
+  ): void {
     if (now < this.notBefore) return;
     if (this.asking !== null) {
       // An answer that has nothing of the window any more only costs time.
@@ -42,11 +57,11 @@ export class Loader {
       this.asking.controller.abort();
       this.asking = null;
     }
-    const isFineEnough = this.hasResolution(window, pixels);
+    const isFineEnough = this.hasResolution(window, pixels) && this.hasLanes(lanes);
     const isNew = isGrowing && version !== this.askedVersion;
     if (isFineEnough && !isNew && this.isCovered(window)) return;
     if (isFineEnough && isGrowing && this.canExtend(window, now)) this.askTail(window, version, now);
-    else this.askAll(window, pixels, version, now);
+    else this.askAll(window, pixels, version, now, lanes);
   }
 
   /** Asks for everything again, soon: what is here shows less than is wanted now. It stays on show until then. */
@@ -72,6 +87,12 @@ export class Loader {
     return this.askedPixelNs <= wanted * COARSE && this.askedPixelNs >= wanted / FINE;
   }
 
+  private hasLanes(lanes: LaneChoice | null): boolean {
+    const here = this.blocks?.onlyLanes ?? null;
+    if (lanes === null || here === null) return lanes === null && here === null;
+    return lanes.inView.every((lane) => here.has(lane));
+  }
+
   /** Whether the newest time alone is missing: all before it is here, and was looked at not long ago. */
   private canExtend(window: Window, now: number): boolean {
     const { blocks } = this;
@@ -83,11 +104,11 @@ export class Loader {
     );
   }
 
-  private askAll(window: Window, pixels: number, version: number, now: number): void {
+  private askAll(window: Window, pixels: number, version: number, now: number, lanes: LaneChoice | null): void {
     const wide = withMargins(window, this.options.margin);
     const wanted = Math.max(1, Math.min(MAX_PIXELS, Math.round(pixels * (1 + 2 * this.options.margin))));
     this.lastFull = now;
-    this.ask(wide, wanted, version, now, (blocks) => {
+    this.ask(wide, wanted, version, now, lanes === null ? null : new Set(lanes.near()), (blocks) => {
       this.askedPixelNs = width(wide) / wanted;
       return blocks;
     });
@@ -103,6 +124,7 @@ export class Loader {
       wanted,
       version,
       now,
+      old.onlyLanes,
       (news) => mergeBlocks(old, news, { start: Math.max(old.window.start, wide.start), end: tail.end }),
       window,
     );
@@ -113,13 +135,14 @@ export class Loader {
     pixels: number,
     version: number,
     now: number,
+    lanes: ReadonlySet<number> | null,
     made: (blocks: Blocks) => Blocks,
     serves: Window = part,
   ): void {
     const controller = new AbortController();
     this.asking = { window: serves, controller };
     this.notBefore = now + this.options.everyMs;
-    this.options.ask(part, pixels, controller.signal).then(
+    this.options.ask(part, pixels, lanes, controller.signal).then(
       (answer) => {
         if (this.asking?.controller !== controller) return;
         this.asking = null;
@@ -127,7 +150,7 @@ export class Loader {
         const arrived = performance.now();
         // A slow answer is asked for less often.
         this.notBefore = Math.max(this.notBefore, arrived + (arrived - now));
-        this.blocks = made(arrange(answer, arrived));
+        this.blocks = made(arrange(answer, arrived, lanes));
         this.options.onError(null);
         this.options.onBlocks(this.blocks);
       },

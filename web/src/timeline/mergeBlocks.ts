@@ -38,6 +38,7 @@ export function mergeBlocks(old: Blocks, news: Blocks, window: Window): Blocks {
     window,
     pixelNs: Math.max(old.pixelNs, news.pixelNs),
     fetchedAt: news.fetchedAt,
+    onlyLanes: old.onlyLanes,
     names,
     laneId: lanes,
     name: Int32Array.from(chosen, ([blocks, index]) =>

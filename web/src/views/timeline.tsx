@@ -89,7 +89,11 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   const [traceMessage, setTraceMessage] = useState<string | null>(null);
   const { range } = selection;
 
-  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 2000 });
+  const [laneCount, setLaneCount] = useState(0);
+  // A long list changes little in a few seconds.
+  const everyMs = Math.max(2000, laneCount * 2);
+  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs });
+  useEffect(() => setLaneCount(lanes.data?.length ?? 0), [lanes.data]);
   const steps = useSteps(run, 1000);
   const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 5000 });
   const laneRows = lanes.data ?? NO_LANES;
@@ -104,6 +108,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
 
   const inputs: Inputs = {
     lanes: useMemo(() => sortLanes(shownLanes, arrangement), [shownLanes, arrangement]),
+    laneTotal: laneRows.length,
     whole: useMemo(() => ({ start: startNs - origin, end: endNs - origin }), [startNs, endNs, origin]),
     steps: useMemo(
       () => (steps ?? []).map((step) => ({ step: step.step, start: step.start_ns - origin })),

@@ -155,13 +155,14 @@ _MERGE = """
 """
 
 _COUNT = """
-    SELECT coalesce(sum(spans), 0)::BIGINT, count(DISTINCT (lane_id, depth)) FROM rollup_10s
+    SELECT coalesce(sum(spans), 0)::BIGINT, count(DISTINCT (lane_id, depth)) FROM rollup_10s {of_lanes}
     WHERE start_ns >= $from_ns AND start_ns < $until_ns
 """
 _COUNT_RAW = """
-    SELECT count(*) FROM span_data
+    SELECT count(*) FROM span_data {of_lanes}
     WHERE start_ns >= $from_ns AND start_ns < $until_ns AND rowid >= $from_row
 """
+_OF_LANES = "SEMI JOIN (SELECT unnest($lanes::INTEGER[]) AS lane_id) USING (lane_id)"
 
 _STEPS = """
     SELECT lane_id, span_id, step FROM {ended} SEMI JOIN shown_spans USING (lane_id, span_id)
@@ -220,10 +221,10 @@ def timeline(
         "lanes": lane_ids,
         "long": LONG_SPAN_NS,
     }
-    spans, lines = _count(cursor, window, rolled_up)
+    spans, lines = _count(cursor, window, rolled_up, lane_ids)
     many = spans > MANY_SPANS
     pixel = max(1, (end_ns - start_ns) // pixels)
-    if many and lane_ids is None:
+    if many:
         # A dense view fills every pixel of every line: start with pixels large enough, not with a query in vain.
         pixel = max(pixel, (end_ns - start_ns) * lines // max_blocks)
     while True:
@@ -257,10 +258,12 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
     return [steps.get(key) for key in zip(answer.lane_id, shown, strict=True)]
 
 
-def _count(cursor: Cursor, window: Parameters, rolled_up: int) -> tuple[int, int]:
+def _count(cursor: Cursor, window: Parameters, rolled_up: int, lane_ids: list[int] | None) -> tuple[int, int]:
     """Return about how many spans begin in the window, and on how many lines (lane and depth)."""
-    ((summed, lines),) = cursor.execute(_COUNT, window).fetchall()
-    ((single,),) = cursor.execute(_COUNT_RAW, window | {"from_row": rolled_up}).fetchall()
+    of_lanes = "" if lane_ids is None else _OF_LANES
+    given = window if lane_ids is None else window | {"lanes": lane_ids}
+    ((summed, lines),) = cursor.execute(_COUNT.format(of_lanes=of_lanes), given).fetchall()
+    ((single,),) = cursor.execute(_COUNT_RAW.format(of_lanes=of_lanes), given | {"from_row": rolled_up}).fetchall()
     return int(summed + single), int(lines)
 
 
