@@ -10,6 +10,7 @@ The training is real (the reward rises); only the waiting is simulated. Read the
 `samples`   what travels to the trainer, and the buffer with bounded staleness
 `grpo`      advantages and the clipped update
 `trainer`   the training loop                                                 (instrumented)
+`interruptions`  evaluations, checkpoints, a slow start
 `children`  starting the processes, and making sure that none is left behind
 `launcher`  the command line
 """

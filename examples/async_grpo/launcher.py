@@ -16,6 +16,7 @@ from typing import Any
 from examples.async_grpo.children import ChildFailedError, Children
 from examples.async_grpo.destination import Destination, DestinationError, open_destination
 from examples.async_grpo.faults import FAULTS, Fault
+from examples.async_grpo.interruptions import Interruptions
 from examples.async_grpo.rollout import run_rollout_worker
 from examples.async_grpo.settings import Links, Settings
 from examples.async_grpo.summary import Summary, SummaryError, summarise_api, summarise_files
@@ -56,6 +57,13 @@ def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destina
         hang=options.hang,
         errors=options.errors,
         fault=Fault(options.fault, options.fault_at),
+        interruptions=Interruptions(
+            slow_start_s=options.slow_start,
+            evaluate_every=options.evaluate_every,
+            checkpoint_every=options.checkpoint_every,
+            checkpoint=options.checkpoint,
+            resume=options.resume,
+        ),
     )
     print(f"Run {run_id}: {settings.workers} rollout workers, 1 trainer, 1 tool server. Ctrl+C ends it.")
     print(f"Live page: {destination.url}" if destination.url else f"Recording to {destination.directory}", flush=True)
@@ -127,6 +135,14 @@ def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
     place.add_argument("--server", metavar="URL", help="record to this server (default: the local one, else start one)")
     place.add_argument("--no-server", action="store_true", help="record to files")
     parser.add_argument("--directory", type=Path, help="where the files of --no-server go")
+    besides = parser.add_argument_group("besides training")
+    besides.add_argument(
+        "--slow-start", type=positive, default=0.0, metavar="SECONDS", help="the first updates compile"
+    )
+    besides.add_argument("--evaluate-every", type=whole_number, metavar="STEPS", help="evaluate every so many steps")
+    besides.add_argument("--checkpoint-every", type=whole_number, metavar="STEPS", help="save every so many steps")
+    besides.add_argument("--checkpoint", type=Path, default=Path("async_grpo-checkpoint.npz"), help="where to save")
+    besides.add_argument("--resume", action="store_true", help="continue from the checkpoint, if there is one")
     trouble = parser.add_argument_group("trouble on purpose")
     trouble.add_argument("--straggler", type=int, metavar="RANK", help="this rollout worker is 3 times slower")
     trouble.add_argument("--hang", action="store_true", help="one tool call never returns")

@@ -8,6 +8,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from examples.async_grpo.faults import NO_FAULT, Fault
+from examples.async_grpo.interruptions import Interruptions
 from examples.async_grpo.samples import Group
 from examples.async_grpo.weights import WeightStore
 
@@ -41,6 +42,8 @@ class Settings:
     """The tool fails in bursts."""
     fault: Fault = NO_FAULT
     """What goes wrong on purpose."""
+    interruptions: Interruptions = field(default_factory=Interruptions)
+    """What else the trainer does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from statistics import mean, pstdev
 
 import rl_insight as insight
 from examples.async_grpo.grpo import Optimizer, UpdateStats, make_batch
+from examples.async_grpo.interruptions import CHECKPOINT_SECONDS, EVALUATION_SECONDS, SLOW_STEPS, held_out_reward
 from examples.async_grpo.pace import Pace
 from examples.async_grpo.policy import Policy
 from examples.async_grpo.samples import Group, SampleBuffer
@@ -35,14 +36,15 @@ class Trainer:
         self._links = links
         self._pace = Pace(settings.speed)
         self._buffer = SampleBuffer(settings.max_staleness)
-        self._policy = Policy()
+        self._policy = settings.interruptions.first_policy()
+        self._first_step = self._policy.version + 1
         self._optimizer = Optimizer()
         self._dropped = 0
 
     def run(self) -> None:
         """Train until the steps are done or the run is stopped."""
         self._publish()
-        step = 1
+        step = self._first_step
         while self._settings.steps is None or step <= self._settings.steps:
             insight.set_step(step)
             if not self._train_step(step):
@@ -69,6 +71,8 @@ class Trainer:
             with timed_state("update"):
                 fault.delay("slow_update", step, 2.0)
                 fault.hang("stuck_update", step)
+                if step < self._first_step + SLOW_STEPS:
+                    time.sleep(self._settings.interruptions.slow_start_s)
                 for _ in range(EPOCHS):
                     self._pace.sleep(EPOCH_SECONDS)  # stands for forward and backward on a GPU
                     self._policy, stats = self._optimizer.update(self._policy, batch)
@@ -77,8 +81,20 @@ class Trainer:
                 fault.delay("slow_sync", step, 3.0)
                 fault.hang("stuck_sync", step)
                 self._publish()
+            self._interrupt(step)
         self._report_step(step, groups, stats, time.perf_counter() - started)
         return True
+
+    def _interrupt(self, step: int) -> None:
+        """Do what is due besides training; the workers go on meanwhile."""
+        if self._settings.interruptions.is_evaluated(step):
+            with timed_state("evaluate"):
+                self._pace.sleep(EVALUATION_SECONDS)
+                insight.metric_gauge("eval/reward_mean", held_out_reward(self._policy))
+        if self._settings.interruptions.is_saved(step):
+            with timed_state("save_checkpoint"):
+                self._pace.sleep(CHECKPOINT_SECONDS)
+                self._settings.interruptions.save(self._policy)
 
     def _wait_for_groups(self) -> list[Group] | None:
         """Return the groups of the next step; None when the run was stopped while waiting."""

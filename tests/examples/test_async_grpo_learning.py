@@ -11,6 +11,7 @@ import pytest
 from examples.async_grpo import task, tool
 from examples.async_grpo.agent import Agent, ToolError
 from examples.async_grpo.grpo import Optimizer, make_batch
+from examples.async_grpo.interruptions import Interruptions, held_out_reward
 from examples.async_grpo.pace import SECONDS_PER_TOKEN, Pace
 from examples.async_grpo.policy import CALL_TOOL, Context, Policy
 from examples.async_grpo.samples import Group, Sample, SampleBuffer
@@ -140,3 +141,15 @@ def test_examples_in_docstrings_are_true(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted
     assert outcome.failed == 0
+
+
+def test_a_policy_that_was_saved_continues_where_it_was(tmp_path):
+    policy, rewards = train(seed=0, steps=30, lag=0)
+    choices = Interruptions(checkpoint=tmp_path / "policy.npz", checkpoint_every=10, evaluate_every=15, resume=True)
+    assert choices.first_policy().version == 0  # there is no checkpoint yet
+    choices.save(policy)
+    resumed = choices.first_policy()
+    assert (resumed.version, resumed.weights.tolist()) == (30, policy.weights.tolist())
+    assert held_out_reward(resumed) > rewards[0] + 0.3
+    assert [step for step in range(1, 31) if choices.is_saved(step)] == [10, 20, 30]
+    assert [step for step in range(1, 31) if choices.is_evaluated(step)] == [15, 30]
