@@ -101,3 +101,16 @@ def test_queue_that_shrinks_is_only_information(diagnosed):
         script.write(store, 200.0, goodbye=True)
 
     assert {one.severity for one in diagnosed(plan) if one.rule == "engine_queue"} == {"info"}
+
+
+def test_gradients_of_a_solved_task_that_grow_to_what_they_were_are_no_spike(diagnosed):
+    def plan(script, store):
+        trainer = script.actor("trainer", 0, "node-0")
+        for step in range(160):
+            usual = 0.2 if step < 40 else 0.0001
+            value = 0.02 if step in (140, 141, 143) else usual * script.random.uniform(0.8, 1.2)
+            script.span(trainer, "update", 2.0 * step, 1.9, step=step)
+            script.gauge(trainer, "grad_norm", 2.0 * step + 1.9, value, step)
+        script.write(store, 320.0, goodbye=True)
+
+    assert "gradient_spike" not in {one.rule for one in diagnosed(plan)}

@@ -248,22 +248,31 @@ class GradientSpike(_Baselined):
     name = "gradient_spike"
     pathology = "The gradient norm spikes."
     threshold = (
-        "More than {factor} times the median of the last 30 good points and {typical} times that of the run, 3 of 5."
+        "More than {factor} times the median of the last 30 good points, and {typical} times that of the first 30 "
+        "and of the run, 3 of 5."
     )
     needs = "a gradient norm metric"
     remedy = "Clip gradients, lower the learning rate, and check the mismatch between trainer and engine first."
     parameters = (
         Parameter("factor", 10, "Compared with the baseline"),
-        Parameter("typical", 3, "Compared with the median of the whole run"),
+        Parameter("typical", 3, "Compared with the median of the first 30 points and of the whole run"),
     )
     metrics = ("gradient_norm",)
     rank = 54
 
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._first: dict[str, list[float]] = {}
+        """By metric: its first values, while the run still learned."""
+
     def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a gradient that is far above its baseline."""
         del model, number
-        # Once the tasks are solved gradients are tiny, and ten times tiny is nothing.
-        typical = median([one.value for one in track.points if one.count])
+        first = self._first.setdefault(track.name, [])
+        if len(first) < _BASELINE:
+            first.append(point.value)
+        # Once the tasks are solved gradients are tiny, and a thousand times tiny is what they were before.
+        typical = max(median(first), median([one.value for one in track.points if one.count]))
         if usual <= 0 or point.value <= self["factor"] * usual or point.value <= self["typical"] * typical:
             return None
         title = f"{track.name} spikes to {number_text(point.value)}, {ratio_text(point.value / usual)} the usual"
