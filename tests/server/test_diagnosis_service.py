@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rl_insight.diagnosis.feed import ReplayFeed
-from rl_insight.diagnosis.run import LiveDiagnosis
+from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.schema import BatchBuilder, Process, encode, frame
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import AlertSettings
@@ -108,6 +108,66 @@ def test_the_step_time_on_metrics_is_the_one_of_the_steps_view(make_services, cl
     assert last["step"] == 6
     # The last step of a run that has ended lasts until its last record.
     assert on_metrics("run_step_seconds") == (last["end_ns"] - last["start_ns"]) / 1e9 == 1.9
+
+
+def _solved_steps(first, last, begin_ns):
+    """Return the batch of steps in which ever more groups have one reward."""
+    builder = BatchBuilder()
+    series = builder.add_series("uniform_group_fraction", "gauge", "", "{}")
+    for step in range(first, last):
+        start = begin_ns + step * 2_000_000_000
+        builder.add_span(
+            span_id=step + 1, trace=(1, step + 1), name="update", start_ns=start, duration_ns=1_900_000_000,
+            segment="state_interval", step=step,
+        )  # fmt: skip
+        builder.add_sample(series, time_ns=start + 1_900_000_000, value=0.6 + step / 1000, step=step)
+    who = Process(process_id="trainer-0", run_id="r1", host="node", pid=1, role="trainer", rank=0)
+    return builder.build(who, sequence=1 + first // 20, sent_ns=time.time_ns(), final=False)
+
+
+def _last_step(services):
+    step = services.diagnosis.last_steps().get("r1")
+    return step and step.number
+
+
+def test_the_last_numbers_of_an_open_finding_are_stored_when_the_server_stops(make_services, client_of, wait_until):
+    services = make_services("diagnosis.interval_s=0.1")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    begin_ns = time.time_ns() - 2_000_000_000 * 60
+    for first, last in ((0, 20), (20, 40)):
+        content = frame(encode(_solved_steps(first, last, begin_ns)))
+        assert client.post("/api/v1/ingest", content=content, headers=headers).is_success
+        wait_until(lambda last=last: _last_step(services) == last - 2)
+        wait_until(lambda: "dead_groups" in {one["rule"] for one in client.get("/api/v1/findings").json()})
+    services.close()
+    with make_services("diagnosis.enabled=false").runs.open("r1") as store, store.reader() as cursor:
+        (stored,) = [one for one in queries.read_findings(cursor) if one.rule == "dead_groups"]
+        (found,) = [one for one in replay(cursor).findings if one.rule == "dead_groups"]
+    assert (stored.title, stored.last_step, stored.evidence) == (found.title, found.last_step, found.evidence)
+
+
+def test_silence_while_the_server_did_not_keep_up_is_its_own(make_services, client_of, wait_until):
+    """Of a server that was suspended, starved or overrun, no process may be called dead before it had time to speak."""
+    services = make_services("diagnosis.interval_s=3600")
+    client = client_of(services)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    begin_ns = time.time_ns() - 2_000_000_000 * 60
+    for first, last, waited_s in ((0, 20, 0), (20, 40, 9)):  # the second one waited before it was taken
+        batch = _solved_steps(first, last, begin_ns)
+        late = msgspec.structs.replace(batch, sent_ns=batch.sent_ns - waited_s * 1_000_000_000)
+        assert client.post("/api/v1/ingest", content=frame(encode(late)), headers=headers).is_success
+    wait_until(lambda: services.hearing.since_ns > services.started_ns)
+    now_ns = services.hearing.since_ns + 30_000_000_000
+    patient, hasty = LiveDiagnosis(), LiveDiagnosis()
+    patient.listening_since_ns = services.hearing.since_ns + 20_000_000_000
+    with services.runs.open("r1") as store:
+        for live in (patient, hasty):
+            while not live.is_current(now_ns):
+                with store.reader() as cursor:
+                    live.evaluate(cursor, now_ns)
+    assert "telemetry_gap" in {one.rule for one in hasty.engine.open_findings()}
+    assert "telemetry_gap" not in {one.rule for one in patient.engine.open_findings()}
 
 
 def test_coverage_is_kept_with_the_run_and_answered_without_reading_its_records(

@@ -142,9 +142,10 @@ def _has_reached(model: RunModel, step: int) -> bool:
 class LiveDiagnosis:
     """A run that is being recorded."""
 
-    def __init__(self, settings: Settings | None = None, listening_since_ns: int = 0) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
-        self._listening_since_ns = listening_since_ns
+        self.listening_since_ns = 0
+        """When the server began to keep up with what is sent: silence before that is the server's own."""
         self._diagnosis: Diagnosis | None = None
         self._feed: LiveFeed | None = None
         self._newest_ns = 0
@@ -155,6 +156,11 @@ class LiveDiagnosis:
     def engine(self) -> Engine | None:
         """The engine; None before the first evaluation."""
         return None if self._diagnosis is None else self._diagnosis.engine
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every process of the run has said goodbye."""
+        return self._diagnosis is not None and self._diagnosis.model.has_ended()
 
     @property
     def last_step(self) -> Step | None:
@@ -190,8 +196,8 @@ class LiveDiagnosis:
         if self._feed is None or self._diagnosis is None:
             self._feed = LiveFeed(cursor)
             self._diagnosis = Diagnosis(self._feed, self._settings)
-            self._diagnosis.model.listening_since_ns = self._listening_since_ns
         feed, diagnosis = self._feed, self._diagnosis
+        diagnosis.model.listening_since_ns = self.listening_since_ns
         feed.poll(cursor)
         self._first_ns = self._first_ns or feed.first_ns
         if not self._first_ns:

@@ -14,6 +14,7 @@ from rl_insight.diagnosis.settings import make_settings
 from rl_insight.diagnosis.steps import Step
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
+from rl_insight.server.hearing import Hearing
 from rl_insight.server.live import LiveNotes
 from rl_insight.server.stacks import StackRequests
 from rl_insight.store import queries
@@ -52,6 +53,11 @@ class Watched:
         self.covered_s = 0.0
         """When the coverage was last looked at, by the monotonic clock."""
 
+    def findings(self) -> list[Finding]:
+        """Return what the live diagnosis has found."""
+        engine = self.diagnosis.engine
+        return [] if engine is None else list(engine.run_findings.values())
+
 
 class DiagnosisService:
     """Evaluates every run that was written lately, every few seconds."""
@@ -63,7 +69,7 @@ class DiagnosisService:
         live: LiveNotes,
         alerts: Alerts,
         stacks: StackRequests,
-        started_ns: int,
+        hearing: Hearing,
     ) -> None:
         self._runs = runs
         self._settings = settings
@@ -71,7 +77,7 @@ class DiagnosisService:
         self._live = live
         self._alerts = alerts
         self._stacks = stacks
-        self._started_ns = started_ns
+        self._hearing = hearing
         self._watched: dict[str, Watched] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -84,7 +90,7 @@ class DiagnosisService:
         with self._lock:
             watched = self._watched.get(run_id)
             if watched is None:
-                watched = self._watched[run_id] = Watched(LiveDiagnosis(self._rules, self._started_ns))
+                watched = self._watched[run_id] = Watched(LiveDiagnosis(self._rules))
             watched.written_s = time.monotonic()
 
     def open_findings(self) -> dict[tuple[str, str, str], int]:
@@ -106,14 +112,33 @@ class DiagnosisService:
         return {run_id: step for run_id, one in watched.items() if (step := one.diagnosis.last_step) is not None}
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Stop evaluating; idempotent."""
+        """Stop evaluating, and store the last numbers of what is open; idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return  # it is in the middle of an evaluation, and writes by itself
+        with self._lock:
+            watched, self._watched = self._watched, {}
+        for run_id, one in watched.items():
+            self._keep_last(run_id, one)
+
+    def _keep_last(self, run_id: str, watched: Watched) -> None:
+        """Store the numbers that have changed since findings were last written."""
+        found = watched.findings()
+        if all(finding == watched.kept.get(finding.finding_id, (None,))[0] for finding in found):
+            return
+        try:
+            with self._runs.open(run_id) as store:
+                self._keep(run_id, watched, store, found, is_last=True)
+        except RunNotFoundError:
+            pass
+        except Exception:
+            logger.exception("the last findings of run %s could not be written", run_id)
 
     def _run(self) -> None:
         pause_s = self._settings.interval_s
-        while not self._stop.wait(pause_s):
+        while not self._hearing.wait(self._stop, pause_s):
             with self._lock:
                 watched = list(self._watched.items())
             is_behind = False
@@ -136,6 +161,7 @@ class DiagnosisService:
         """Evaluate a run; False when there is more to do."""
         age_s = time.monotonic() - watched.written_s
         if age_s > _WATCH_S:
+            self._keep_last(run_id, watched)
             self._forget(run_id)
             return True
         with self._runs.open(run_id) as store:
@@ -144,9 +170,9 @@ class DiagnosisService:
                 muted = frozenset(queries.muted_rules(cursor))
                 is_done = True
                 if live_processes:
+                    watched.diagnosis.listening_since_ns = self._hearing.since_ns
                     is_done = watched.diagnosis.evaluate(cursor, time.time_ns())
-                    engine = watched.diagnosis.engine
-                    found = [] if engine is None else list(engine.run_findings.values())
+                    found = watched.findings()
                     coverage = self._coverage(watched)
                     self._stacks.ask(watched.diagnosis.suspects())
                 elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
@@ -155,7 +181,7 @@ class DiagnosisService:
                     found, coverage = report.findings, report.coverage
                 else:
                     return True
-            self._keep(run_id, watched, store, found)
+            self._keep(run_id, watched, store, found, is_last=watched.diagnosis.has_ended)
             if coverage is not None and coverage != watched.coverage:
                 watched.coverage = coverage
                 queries.write_coverage(store, coverage)
@@ -171,9 +197,13 @@ class DiagnosisService:
         watched.covered_s = now_s
         return watched.diagnosis.coverage()
 
-    def _keep(self, run_id: str, watched: Watched, store: RunStore, found: list[Finding]) -> None:
+    def _keep(
+        self, run_id: str, watched: Watched, store: RunStore, found: list[Finding], *, is_last: bool = False
+    ) -> None:
+        """Store the findings that have changed: their numbers every now and then, and the last ones."""
         now_s = time.monotonic()
-        changed = [finding for finding in found if _is_due(watched.kept.get(finding.finding_id), finding, now_s)]
+        after_s = 0.0 if is_last else _REWRITE_S
+        changed = [one for one in found if _is_due(watched.kept.get(one.finding_id), one, now_s, after_s)]
         if changed:
             queries.write_findings(store, changed)
             watched.kept.update({finding.finding_id: (finding, now_s) for finding in changed})
@@ -195,7 +225,7 @@ def announce(alerts: Alerts, run_id: str, watched: Watched, found: list[Finding]
             alerts.send(run_id, finding, "resolved")
 
 
-def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float) -> bool:
+def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float, after_s: float) -> bool:
     if kept is None:
         return True
     known, written_s = kept
@@ -203,6 +233,6 @@ def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float) 
         return True
     if len(known.evidence) != len(finding.evidence):  # stacks have arrived
         return True
-    return now_s - written_s > _REWRITE_S and msgspec.structs.replace(known, updated_ns=0) != msgspec.structs.replace(
+    return now_s - written_s >= after_s and msgspec.structs.replace(known, updated_ns=0) != msgspec.structs.replace(
         finding, updated_ns=0
     )

@@ -18,6 +18,7 @@ from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import ServerSettings
 from rl_insight.server.counters import ByteBudget, ServerCounters
 from rl_insight.server.diagnosis import DiagnosisService
+from rl_insight.server.hearing import Hearing
 from rl_insight.server.http.bodies import UnpackLimits
 from rl_insight.server.ingest import Ingest
 from rl_insight.server.launches import Launches
@@ -67,6 +68,7 @@ class Services:
         self.settings = settings
         self.token = token
         self.started_ns = time.time_ns()
+        self.hearing = Hearing(self.started_ns)
         self.otlp_port: int | None = None
         """Where OTLP over HTTP is taken, once the server listens."""
         self.counters = ServerCounters()
@@ -106,7 +108,7 @@ class Services:
         self.alerts = Alerts(settings.alerts, f"http://{settings.host}:{settings.port}")
         self.stacks = StackRequests(enabled=settings.diagnosis.stacks)
         self.diagnosis = DiagnosisService(
-            self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.started_ns
+            self.runs, settings.diagnosis, self.live, self.alerts, self.stacks, self.hearing
         )
         self.is_ready = False
         """Set by the listener, once everything can be reached."""
@@ -117,6 +119,7 @@ class Services:
     def _publish(self, run_id: str, committed: Sequence[Committed]) -> None:
         """Show what was committed to everything that follows the runs; on the writer's thread, so nothing may wait."""
         self._written[run_id] = time.monotonic()
+        self.hearing.note(committed, time.time_ns())
         self.diagnosis.note(run_id)
         self.collector.publish(Published(one.batch, one.size, one.intake, one.new) for one in committed)
         if batches := [one.batch for one in committed if one.new]:
@@ -170,7 +173,7 @@ class Services:
     def _close_lost_sessions_of(self, run_id: str) -> None:
         try:
             with self.runs.open(run_id) as store:
-                lost = queries.close_lost_sessions(store, time.time_ns(), listening_since_ns=self.started_ns)
+                lost = queries.close_lost_sessions(store, time.time_ns(), listening_since_ns=self.hearing.since_ns)
         except RunNotFoundError:  # deleted since it was written
             self._written.pop(run_id, None)
             return
