@@ -11,7 +11,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
 from rl_insight.errors import ConfigError
@@ -101,7 +100,12 @@ def create_otlp_app(services: Services) -> FastAPI:
     return app
 
 
-def secured(app: FastAPI, services: Services) -> ASGIApp:
+def quick_ingest(app: SecurityMiddleware, services: Services) -> ingest_route.QuickIngest:
+    """Return how small requests to the ingest route of a secured application are served."""
+    return ingest_route.QuickIngest(services, app, _any_error)
+
+
+def secured(app: FastAPI, services: Services) -> SecurityMiddleware:
     """Return an application behind the checks of `SecurityMiddleware` and `BodyGuard`; ingest is served directly."""
     settings = services.settings
     guarded = BodyGuard(

@@ -102,8 +102,13 @@ class Reservation:
         self._held -= size
         self._budget._move(0, -size)
 
+    def release(self) -> None:
+        """Free all of it; idempotent."""
+        if self._held:
+            self.shrink(self._held)
+
     def __enter__(self) -> Reservation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shrink(self._held)
+        self.release()

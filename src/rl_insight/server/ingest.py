@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from io import BytesIO
-from itertools import chain
 
 import msgspec
 
@@ -46,8 +45,9 @@ class Submission:
     """The batches of one request on their way into the store."""
 
     def __init__(self) -> None:
-        self._commits: list[tuple[Future[list[Settled]], int]] = []
-        """With the number of batches that each is about."""
+        self._commit: Future[list[Settled]] | None = None
+        self._batches = 0
+        """How many the commit is about."""
         self.duplicates = 0
         """Batches that are known to be stored without asking the store."""
         self.processes: set[str] = set()
@@ -74,8 +74,8 @@ class Submission:
         self._retry_after_s = max(asked, self._retry_after_s or 0.0)
 
     def wait_for(self, commit: Future[list[Settled]], batches: int) -> None:
-        """Make so many batches, which the store's writer has, a part of the submission."""
-        self._commits.append((commit, batches))
+        """Make so many batches, which the store's writer has, the content of the submission."""
+        self._commit, self._batches = commit, batches
 
     def _note(self, problem: str) -> None:
         if problem not in self._problems and len(self._problems) < _MAX_PROBLEMS:
@@ -84,24 +84,33 @@ class Submission:
     @property
     def is_pending(self) -> bool:
         """True while a commit is awaited."""
-        return any(not commit.done() for commit, _ in self._commits)
+        return self._commit is not None and not self._commit.done()
 
     async def settled(self) -> Outcome:
-        """Wait for the commits without holding a thread."""
-        for commit, _ in self._commits:
-            await asyncio.wrap_future(commit)
-        return self._outcome()
+        """Wait for the commit without holding a thread."""
+        if self._commit is not None:
+            await asyncio.wrap_future(self._commit)
+        return self.outcome()
 
     def settle(self, timeout_s: float | None = None) -> Outcome:
-        """Wait for the commits on this thread."""
-        wait([commit for commit, _ in self._commits], timeout_s)
-        return self._outcome()
+        """Wait for the commit on this thread."""
+        if self._commit is not None:
+            wait([self._commit], timeout_s)
+        return self.outcome()
 
-    def _outcome(self) -> Outcome:
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Call a function after the commit, in whichever thread that is; `outcome` then says what became of it."""
+        if self._commit is None:
+            call()
+        else:
+            self._commit.add_done_callback(lambda _: call())
+
+    def outcome(self) -> Outcome:
+        """Return what became of the batches; those that are not committed by now have failed."""
         if self._settled is not None:
             return self._settled
         accepted, duplicates = 0, self.duplicates
-        for result in chain.from_iterable(_results(*commit) for commit in self._commits):
+        for result in [] if self._commit is None else _results(self._commit, self._batches):
             if isinstance(result, SchemaError):
                 self.refuse(str(result))
             elif isinstance(result, Exception):
@@ -109,7 +118,7 @@ class Submission:
             else:
                 accepted += result
                 duplicates += not result
-        self._commits = []
+        self._commit = None
         self._settled = Outcome(
             accepted=accepted,
             duplicates=duplicates,

@@ -22,9 +22,10 @@ from starlette.types import ASGIApp
 from rl_insight._version import __version__
 from rl_insight.collector import Sink
 from rl_insight.otlp.grpc_extra import GRPC_MISSING, has_grpc
-from rl_insight.server.app import create_app, create_otlp_app, secured
+from rl_insight.server.app import create_app, create_otlp_app, quick_ingest, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
-from rl_insight.server.http.header_guard import guarded_protocol
+from rl_insight.server.http.header_guard import HeaderGuard, guarded_protocol
+from rl_insight.server.http.quick_requests import QuickProtocol
 from rl_insight.server.services import Services
 from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, ServerStartError, new_record
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
@@ -243,9 +244,16 @@ class _Server(uvicorn.Server):
 def _run(
     services: Services, settings: ServerSettings, listeners: list[socket.socket], ready: Callable[[], None]
 ) -> int:
-    apps: list[ASGIApp] = [secured(create_app(services), services), secured(create_otlp_app(services), services)]
-    protocol = guarded_protocol(settings.header_timeout_s, lambda: services.counters.refuse("http", "slow"))
-    servers = [_Server(_uvicorn_config(app, settings, protocol)) for app, _ in zip(apps, listeners, strict=False)]
+    def on_slow() -> None:
+        services.counters.refuse("http", "slow")
+
+    main, otlp = (secured(make(services), services) for make in (create_app, create_otlp_app))
+    quick = quick_ingest(main, services)
+    apps: list[tuple[ASGIApp, type[HeaderGuard]]] = [
+        (main, guarded_protocol(QuickProtocol, settings.header_timeout_s, on_slow, route=quick)),
+        (otlp, guarded_protocol(HeaderGuard, settings.header_timeout_s, on_slow)),
+    ]
+    servers = [_Server(_uvicorn_config(*app, settings)) for app, _ in zip(apps, listeners, strict=False)]
     return _event_loop()(_main(services, servers, listeners, ready))
 
 
@@ -289,7 +297,7 @@ async def _main(
     return code
 
 
-def _uvicorn_config(app: ASGIApp, settings: ServerSettings, protocol: type[asyncio.Protocol]) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, protocol: type[asyncio.Protocol], settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol,

@@ -77,7 +77,7 @@ class BodyGuard:
                 message = await _by(until_s, receive)
             except asyncio.TimeoutError:
                 self._on_refused("slow")
-                raise _too_slow(size) from None
+                raise too_slow(size) from None
             arrived = len(message.get("body", b""))
             size += arrived
             is_complete = not message.get("more_body", False)
@@ -126,7 +126,8 @@ async def _by(until_s: float, receive: Receive) -> Message:
         timer.cancel()
 
 
-def _too_slow(size: int) -> HTTPException:
+def too_slow(size: int) -> HTTPException:
+    """Return the refusal of a body of which so many bytes came in time."""
     # What is still to come of the body would be taken for the next request: the connection ends here.
     sentence = f"the body did not arrive in time: {size} bytes came. Send it faster, or in smaller parts."
     return HTTPException(408, sentence, headers={"Connection": "close"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -79,12 +80,12 @@ class HeaderGuard(HttpToolsProtocol):
         self.transport.close()
 
 
-def guarded_protocol(timeout_s: float, on_slow: Callable[[], None]) -> type[HeaderGuard]:
+GuardType = TypeVar("GuardType", bound=HeaderGuard)
+
+
+def guarded_protocol(
+    base: type[GuardType], timeout_s: float, on_slow: Callable[[], None], **more: Any
+) -> type[GuardType]:
     """Return the protocol for a server with these settings; uvicorn makes one object of it for each connection."""
-
-    class Guarded(HeaderGuard):
-        pass
-
-    Guarded.timeout_s = timeout_s
-    Guarded.on_slow = staticmethod(on_slow)
-    return Guarded
+    settings = {"timeout_s": timeout_s, "on_slow": staticmethod(on_slow), **more}
+    return type("Guarded", (base,), settings)

@@ -27,7 +27,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
-_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -76,13 +76,13 @@ class SecurityMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 present = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in _RAW_HEADERS if one[0] not in present)]
+                message["headers"] = [*message["headers"], *(one for one in RAW_HEADERS if one[0] not in present)]
             await send(message)
 
-        answer = self._answer(scope)
+        answer = self.refusal(scope)
         await (answer or self._app)(scope, receive, send_with_headers)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    def refusal(self, scope: Scope) -> Response | None:
         """Return the answer to a request that does not reach the app; None for one that may."""
         headers = Headers(scope=scope)
         if not self._is_known_host(headers.get("host", "")):

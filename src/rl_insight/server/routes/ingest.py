@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from rl_insight.server.counters import Reservation
 from rl_insight.server.http.bodies import BodyError, decompress, read_body
 from rl_insight.server.http.body_guard import reservation_of
+from rl_insight.server.http.direct import ErrorAnswer
+from rl_insight.server.http.quick_requests import LoopCalls, QuickAnswer, Reply
+from rl_insight.server.http.security import RAW_HEADERS, SecurityMiddleware
 from rl_insight.server.ingest import RETRY_AFTER_S, Outcome, Submission
 from rl_insight.server.pacing import SHORTEST_S
-from rl_insight.transport.ingest_client import CONTENT_TYPE
+from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -54,7 +60,7 @@ async def ingest(request: Request) -> Response:
     kept, and the answer says how many.
     """
     services: Services = request.app.state.services
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = _media_type(request.headers)
     if media_type not in _ACCEPTED_TYPES:
         services.counters.refuse("native", "content_type")
         return _error(415, f"content type {media_type[:80]!r} is not taken here: send {CONTENT_TYPE}.")
@@ -70,8 +76,74 @@ async def ingest(request: Request) -> Response:
     except BodyError as error:
         services.counters.refuse("native", error.reason)
         return _error(error.status, str(error), retry_after_s=RETRY_AFTER_S if error.status == 503 else None)
-    wanted_s = services.pacing.interval_s(submission.processes)
-    return _answer(outcome, services.stacks.take(submission.processes), wanted_s)
+    return _answer(services, submission, outcome)
+
+
+def _media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class QuickIngest:
+    """The route for small bodies as a `QuickRoute`: no task is made, and one wake-up answers all of a commit.
+
+    Args:
+        services: the parts of the server.
+        security: says who may send.
+        any_error: makes the answer to an unexpected error.
+    """
+
+    path = INGEST_PATH.encode()
+    max_bytes = _READ_AT_ONCE_BYTES
+
+    def __init__(self, services: Services, security: SecurityMiddleware, any_error: ErrorAnswer) -> None:
+        self._services = services
+        self._security = security
+        self._any_error = any_error
+        self._calls: LoopCalls | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.timeout_s = services.settings.body_timeout_s
+
+    def admits(self, scope: Scope) -> bool:
+        """Return whether requests with these headers may be served the quick way."""
+        headers = Headers(scope=scope)
+        is_plain = "content-encoding" not in headers and "transfer-encoding" not in headers
+        return is_plain and _media_type(headers) in _ACCEPTED_TYPES and self._security.refusal(scope) is None
+
+    def reserve(self, size: int) -> Reservation | None:
+        """Return the memory for a body; None when there is no room now."""
+        reservation = self._services.inflight.reserve()
+        return reservation if reservation.grow(size) else None
+
+    def serve(self, scope: Scope, body: bytes, reply: Reply) -> None:
+        """Take a body, and answer when its batches are committed."""
+        services = self._services
+        if self._calls is None:
+            self._calls = LoopCalls(asyncio.get_running_loop())
+        calls = self._calls
+        services.counters.request("native", len(body))
+        try:
+            submission = services.ingest.submit_frames(body)
+        except Exception as error:  # noqa: BLE001  (as on the usual way, it is answered)
+            task = asyncio.get_running_loop().create_task(self._explain(scope, error, reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        submission.when_settled(
+            lambda: calls.call(lambda: reply(_secured(_answer(services, submission, submission.outcome()))))
+        )
+
+    async def _explain(self, scope: Scope, error: Exception, reply: Reply) -> None:
+        reply(_secured(await self._any_error(Request(scope), error)))
+
+    def on_slow(self) -> None:
+        """Count a body that did not arrive in time."""
+        self._services.counters.refuse("http", "slow")
+
+
+def _secured(answer: Response) -> Response:
+    if not isinstance(answer, QuickAnswer):
+        answer.raw_headers += RAW_HEADERS
+    return answer
 
 
 async def receive(request: Request, services: Services, route: str) -> bytes:
@@ -90,7 +162,11 @@ def _submit(services: Services, body: bytes, encoding: str, reservation: Reserva
     return services.ingest.submit_frames(decompress(body, encoding, services.unpack_limits.of(body), reservation))
 
 
-def _answer(outcome: Outcome, stacks_of: list[str], wanted_s: float) -> Response:
+def _answer(services: Services, submission: Submission, outcome: Outcome) -> Response:
+    wanted_s = services.pacing.interval_s(submission.processes)
+    stacks_of = services.stacks.take(submission.processes)
+    if not (outcome.failed or outcome.refused or stacks_of):
+        return _receipt(outcome.accepted, outcome.duplicates, wanted_s)
     counts: dict[str, Any] = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}
     if wanted_s > SHORTEST_S:
         counts["flush_s"] = wanted_s
@@ -104,6 +180,16 @@ def _answer(outcome: Outcome, stacks_of: list[str], wanted_s: float) -> Response
         sentence = f"{outcome.problem} {outcome.refused} of {outcome.refused + kept} batches were refused, {kept} kept."
         return _error(400, sentence, refused=outcome.refused, **counts)
     return Response(msgspec.json.encode(counts), media_type="application/json")
+
+
+@lru_cache(maxsize=1024)
+def _receipt(accepted: int, duplicates: int, wanted_s: float) -> QuickAnswer:
+    """Return the answer to a request all of whose batches are stored; most are the same."""
+    counts: dict[str, Any] = {"accepted": accepted, "duplicates": duplicates}
+    if wanted_s > SHORTEST_S:
+        counts["flush_s"] = wanted_s
+    answer = Response(msgspec.json.encode(counts), media_type="application/json")
+    return QuickAnswer(_secured(answer))
 
 
 def _error(status: int, sentence: str, *, retry_after_s: float | None = None, **more: Any) -> Response:
