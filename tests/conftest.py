@@ -15,6 +15,14 @@ from pathlib import Path
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Have one worker run all tests of a file: what they share, such as a server with a run, is made once."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and "/ray/" not in str(item.path):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
+
+
 def _wait_until(predicate, timeout_s=20.0):
     deadline = time.monotonic() + timeout_s
     while not (result := predicate()):
