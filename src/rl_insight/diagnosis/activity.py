@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rl_insight.diagnosis.robust import Durations, Interval
-from rl_insight.diagnosis.rows import ProcessRow
+import numpy as np
+
+from rl_insight.diagnosis.feed import Feed
+from rl_insight.diagnosis.names import state_kind
+from rl_insight.diagnosis.robust import Column, Interval, grouped
+from rl_insight.diagnosis.span_table import SpanTable, told_tokens
+
+_KEPT_INTERVALS = 2_000
+_KEPT_CALLS = 2_000
+_KEPT_GENERATIONS = 100
 
 
 @dataclass(slots=True)
 class Activity:
     """What one process did lately, in the order of the ends."""
 
-    busy: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
-    waiting: deque[Interval] = field(default_factory=lambda: deque(maxlen=2_000))
+    busy: deque[Interval] = field(default_factory=lambda: deque(maxlen=_KEPT_INTERVALS))
+    waiting: deque[Interval] = field(default_factory=lambda: deque(maxlen=_KEPT_INTERVALS))
 
 
-@dataclass(slots=True)
-class Call:
+class Call(NamedTuple):
     """One phase of a session that ended."""
 
     end_ns: int
@@ -30,11 +38,56 @@ class Call:
     session_id: str | None
 
 
-@dataclass(slots=True)
-class KnownName:
-    """A name of spans on a lane: whose it is, and where its durations and intervals are collected."""
+class CallBook:
+    """The phases of sessions that ended lately."""
 
-    process: ProcessRow
-    usual: Durations
-    intervals: deque[Interval] | None = None
-    """None for a name that was never a state or phase."""
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.by_tool: dict[tuple[str, str], deque[Call]] = {}
+        """By name and tool."""
+        self.generations: dict[str, dict[int, deque[Call]]] = {}
+        """Those that generate, by name and process: a thousand processes must not push out each other's."""
+
+    def add(self, phases: SpanTable, owners: Column) -> None:
+        """Take phases in the order of their ends, and the process of each."""
+        for number in np.unique(phases.name_id).tolist():
+            name = self._feed.names[number]
+            places = np.flatnonzero(phases.name_id == number)
+            by_tool: dict[str, list[int]] = {}
+            tools = phases.tool[places].tolist()
+            for place, tool in zip(reversed(places.tolist()), reversed(tools), strict=True):
+                kept = by_tool.setdefault(tool or "", [])
+                if len(kept) < _KEPT_CALLS:
+                    kept.append(place)
+            for tool, kept in by_tool.items():
+                calls = self.by_tool.setdefault((name, tool), deque(maxlen=_KEPT_CALLS))
+                calls.extend(_calls(phases, owners, np.array(kept[::-1])))
+            if state_kind(name) == "generate":
+                self._add_generations(self.generations.setdefault(name, {}), phases, owners, places)
+
+    @staticmethod
+    def _add_generations(by_process: dict[int, deque[Call]], phases: SpanTable, owners: Column, places: Column) -> None:
+        for process, part in grouped(owners[places]):
+            calls = by_process.setdefault(process, deque(maxlen=_KEPT_GENERATIONS))
+            calls.extend(_calls(phases, owners, places[part[-_KEPT_GENERATIONS:]]))
+
+
+def _calls(phases: SpanTable, owners: Column, places: Column) -> list[Call]:
+    some = phases.take(places)
+    columns = (some.seconds, some.failed, some.error, owners[places], some.session_id)
+    seconds, failed, errors, processes, sessions = (column.tolist() for column in columns)
+    tokens = told_tokens(some.tokens.tolist())
+    ends = some.end_ns.tolist()
+    return list(map(Call._make, zip(ends, seconds, tokens, failed, errors, processes, sessions, strict=True)))
+
+
+def note_activity(activity: dict[int, Activity], spans: SpanTable, owners: Column, is_wait: Column) -> None:
+    """Add the intervals of states and phases, in the order of their ends, to what processes did."""
+    starts, ends = spans.start_ns, spans.end_ns
+    for key, places in grouped(2 * owners + is_wait):
+        of_process = activity.get(key // 2)
+        if of_process is None:  # setdefault would make one every time
+            of_process = activity[key // 2] = Activity()
+        kept = of_process.waiting if key % 2 else of_process.busy
+        part = places[-_KEPT_INTERVALS:]
+        kept.extend(zip(starts[part].tolist(), ends[part].tolist(), strict=True))

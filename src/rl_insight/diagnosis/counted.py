@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from math import isfinite
-from typing import NamedTuple
+
+import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.names import canonical_name
+from rl_insight.diagnosis.robust import grouped
 from rl_insight.diagnosis.role_steps import RoleBook
-from rl_insight.diagnosis.rows import SECOND, ProcessRow, SampleRow, SpanRow
+from rl_insight.diagnosis.rows import SECOND, SampleRow, SpanRow
+from rl_insight.diagnosis.span_table import SpanTable, joined
 from rl_insight.diagnosis.steps import Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.store.queries.step_counters import STEP_COUNTERS, TOGETHER_NS, step_counter
@@ -23,11 +26,6 @@ _MAX_HELD = 200_000
 _KEPT_WINDOWS = 16
 _SPECIAL = {"checkpoint_time": "checkpoint", "validation_time": "validation", "held_out": "validation"}
 """Metrics that tell of which kind a step was."""
-
-
-class _Held(NamedTuple):
-    row: SpanRow
-    process: ProcessRow
 
 
 class CountedSteps:
@@ -43,7 +41,8 @@ class CountedSteps:
         self._values: dict[int, int] = {}
         self._marked_ns: dict[int, int] = {}
         """By process, when its counter last changed."""
-        self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
+        self._held: deque[SpanTable] = deque()
+        """Spans without a step, in the order of their ends."""
         self._windows: deque[StepWindow] = deque(maxlen=_KEPT_WINDOWS)
         self._seconds_of_role: dict[str, float] = {}
 
@@ -62,14 +61,38 @@ class CountedSteps:
         """Take a sample that carries no step."""
         self._samples.setdefault(process, []).append(sample)
 
-    def hold(self, row: SpanRow, process: ProcessRow) -> None:
-        """Take a span that carries no step; one that began in a step which is over belongs to that one."""
-        if self._windows and row.start_ns < (self._windows[-1].end_ns or 0):
-            step = counted_step(self._windows, row.start_ns)
-            if step is not None and row.is_state:
-                self._roles.add(row, process, step)
-            return
-        self._held.append(_Held(row, process))
+    def hold(self, spans: SpanTable) -> None:
+        """Take spans that carry no step; one that began in a step which is over belongs to that one."""
+        if self._windows:
+            is_late = spans.start_ns < (self._windows[-1].end_ns or 0)
+            self._add_late(spans.take(is_late & spans.is_state))
+            spans = spans.take(~is_late)
+        if spans.size:
+            self._held.append(spans)
+            self._forget()
+
+    def _add_late(self, states: SpanTable) -> None:
+        steps = [counted_step(self._windows, start_ns) for start_ns in states.start_ns.tolist()]
+        is_known = np.array([step is not None for step in steps], np.bool_)
+        self._roles.add(states.take(is_known), np.array([step for step in steps if step is not None], np.int64))
+
+    def _forget(self) -> None:
+        """Drop the oldest of too many spans."""
+        excess = sum(spans.size for spans in self._held) - _MAX_HELD
+        while excess > 0:
+            oldest = self._held.popleft()
+            if oldest.size > excess:
+                self._held.appendleft(oldest.take(slice(excess, None)))
+            excess -= oldest.size
+
+    def _take_held(self, start_ns: int, end_ns: int) -> SpanTable | None:
+        """Return the spans that began in a window, and keep those after it."""
+        if not self._held:
+            return None
+        held = joined(list(self._held))
+        later = held.take(held.start_ns >= end_ns)
+        self._held = deque([later] if later.size else [])
+        return held.take((start_ns <= held.start_ns) & (held.start_ns < end_ns))
 
     def advance(self, as_of_ns: int, steps: StepBook | None) -> list[Step]:
         """Take in what was recorded up to a moment; returns the steps that are over, which `steps` then has.
@@ -115,17 +138,24 @@ class CountedSteps:
         if is_known or start_ns >= end_ns:
             return None
         self._windows.append(StepWindow(number, start_ns, end_ns))
-        inside = [held for held in self._held if start_ns <= held.row.start_ns < end_ns]
-        self._held = deque((held for held in self._held if held.row.start_ns >= end_ns), _MAX_HELD)
-        for row, owner in inside:
-            if row.is_state:
-                self._seconds_of_role[owner.role] = self._seconds_of_role.get(owner.role, 0.0) + row.seconds
-                self._roles.add(row, owner, number)
-        lead = self.lead
+        rows = self._give_step(number, self._take_held(start_ns, end_ns))
         names = {canonical_name(self._feed.series[sample.series_id].name) or "" for sample in cluster}
         kinds = frozenset(_SPECIAL[name] for name in names & _SPECIAL.keys())
-        rows = [row for row, owner in inside if owner.role == lead]
         return steps.add(number, start_ns, end_ns, kinds, self._feed.processes[process].generation, rows)
+
+    def _give_step(self, number: int, spans: SpanTable | None) -> list[SpanRow]:
+        """Give spans their step; returns those of the leading role."""
+        if spans is None:
+            return []
+        states = spans.take(spans.is_state)
+        for role, places in grouped(self._feed.owners(states)[1]):
+            name = self._feed.roles[role]
+            self._seconds_of_role[name] = self._seconds_of_role.get(name, 0.0) + float(states.seconds[places].sum())
+        self._roles.add(states, np.full(states.size, number))
+        lead = self.lead
+        if lead is None:
+            return []
+        return spans.take(self._feed.owners(spans)[1] == self._feed.roles.index(lead)).rows(self._feed.names)
 
     def _first_start_ns(self, end_ns: int, cluster: list[SampleRow]) -> int:
         """Return when the first step of a process began: by what it says that it took, else with the first span."""
@@ -134,7 +164,8 @@ class CountedSteps:
             if name == "step_time" and isfinite(sample.value) and sample.value > 0:
                 return end_ns - int(sample.value * SECOND)
         after_ns = (self._windows[-1].end_ns or 0) if self._windows else 0
-        return min((held.row.start_ns for held in self._held if held.row.start_ns >= after_ns), default=end_ns)
+        starts = [spans.start_ns[spans.start_ns >= after_ns] for spans in self._held]
+        return min((int(some.min()) for some in starts if some.size), default=end_ns)
 
 
 def _clusters(samples: list[SampleRow]) -> list[list[SampleRow]]:

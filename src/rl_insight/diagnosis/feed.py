@@ -12,16 +12,14 @@ import msgspec
 import numpy as np
 
 from rl_insight.diagnosis.names import canonical_name
+from rl_insight.diagnosis.robust import Column
 from rl_insight.diagnosis.rows import (
-    END,
     NEVER,
     SECOND,
-    START,
     EventRow,
     Instants,
     LossRow,
     MarkRow,
-    Moment,
     ProcessRow,
     Running,
     SampleRow,
@@ -29,6 +27,7 @@ from rl_insight.diagnosis.rows import (
     SessionRow,
     SpanRow,
 )
+from rl_insight.diagnosis.span_table import NO_STEP, SEGMENTS, RunningSpans, SpanTable, read_spans
 from rl_insight.schema.names import CONFIG_EVENT, TARGET_PROCESS_PREFIX
 from rl_insight.schema.records import read_object
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
@@ -41,23 +40,27 @@ _OPEN_AFTER_NS: Final = SECOND
 HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
 
 _ALIGNED = "(SELECT lane_id, process, clock_offset_ns FROM lanes JOIN processes USING (process))"
+_SEGMENT_CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(SEGMENTS[:-1]))
 _SPAN_FIELDS = f"""
-    CASE WHEN duration_ns IS NULL OR duration_ns < 0 THEN {NEVER} ELSE start_ns + clock_offset_ns + duration_ns END,
-    start_ns + clock_offset_ns, span_id, lane_id, coalesce(name, ''), segment, step, status = 'error', error,
-    session_id,
+    CASE WHEN duration_ns IS NULL OR duration_ns < 0 THEN {NEVER} ELSE start_ns + clock_offset_ns + duration_ns END
+        AS end_ns,
+    start_ns + clock_offset_ns AS start_ns, span_id, lane_id, coalesce(name_id + 1, 0) AS name_id,
+    CASE segment {_SEGMENT_CODES} ELSE {len(SEGMENTS) - 1} END::TINYINT AS segment, coalesce(step, {NO_STEP}) AS step,
+    coalesce(status = 'error', FALSE) AS failed, error, session_id,
     CASE WHEN segment = 'phase' AND contains(attributes, '"tool') AND json_valid(attributes)
-        THEN coalesce(json_extract_string(attributes, '$.tool'), json_extract_string(attributes, '$.tool_name')) END,
-    CASE WHEN segment = 'phase' AND contains(attributes, '"tokens"') AND json_valid(attributes)
-        THEN try_cast(json_extract_string(attributes, '$.tokens') AS DOUBLE) END,
+        THEN coalesce(json_extract_string(attributes, '$.tool'), json_extract_string(attributes, '$.tool_name')) END
+        AS tool,
+    coalesce(CASE WHEN segment = 'phase' AND contains(attributes, '"tokens"') AND json_valid(attributes)
+        THEN try_cast(json_extract_string(attributes, '$.tokens') AS DOUBLE) END, 'nan'::DOUBLE) AS tokens,
     depth
 """
 _OF_INTEREST = "(segment IN ('state_interval', 'state_nested', 'phase') OR depth = 0)"
 _SPANS = f"""
-    SELECT {_SPAN_FIELDS} FROM span_data JOIN {_ALIGNED} USING (lane_id) LEFT JOIN names USING (name_id)
+    SELECT {_SPAN_FIELDS} FROM span_data JOIN {_ALIGNED} USING (lane_id)
     WHERE {{range}} AND {_OF_INTEREST}
 """  # noqa: S608  (constants)
 _OPEN_SPANS = f"""
-    SELECT {_SPAN_FIELDS} FROM open_span_data JOIN {_ALIGNED} USING (lane_id) LEFT JOIN names USING (name_id)
+    SELECT {_SPAN_FIELDS} FROM open_span_data JOIN {_ALIGNED} USING (lane_id)
     WHERE {_OF_INTEREST}
 """  # noqa: S608  (constants)
 _SESSIONS = """
@@ -97,6 +100,22 @@ _BY_TIME: Final = "{column} + clock_offset_ns > $first AND {column} + clock_offs
 
 
 @dataclass(slots=True)
+class Moment:
+    """Everything that happened since the moment before, and what runs now."""
+
+    as_of_ns: int
+    spans: SpanTable | None
+    """Those that ended, in the order of their ends; None before there are any."""
+    open_spans: list[SpanRow]
+    sessions: list[SessionRow]
+    open_sessions: list[SessionRow]
+    samples: list[SampleRow]
+    marks: list[MarkRow]
+    events: list[EventRow]
+    losses: list[LossRow]
+
+
+@dataclass(slots=True)
 class Frontier:
     """When the first and the last thing of a run were recorded."""
 
@@ -112,6 +131,13 @@ class Feed:
         self.processes: dict[int, ProcessRow] = {}
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
+        self.names: list[str] = [""]
+        """Of spans, by number; the first is for those without one."""
+        self.roles: list[str] = []
+        """Every role, by number."""
+        self.owner_of_lane: Column = np.empty(0, np.int64)
+        """By lane: its process."""
+        self._role_of_process: list[int] = []
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
         self._by_role: dict[str, list[ProcessRow]] = {}
         self._last_start_ns: dict[str, int] = {}
@@ -121,8 +147,8 @@ class Feed:
         """By series: whether it is recorded by training code, which hardware and scrape targets are not."""
         self._owners: list[int] = []
         """By series: its process."""
-        self._spans: Running[SpanRow] = Running()
-        self._sessions: Running[SessionRow] = Running()
+        self._spans = RunningSpans()
+        self._sessions = Running()
         self._samples: Instants[SampleRow] = Instants()
         self._marks: Instants[MarkRow] = Instants()
         self._events: Instants[EventRow] = Instants()
@@ -135,7 +161,9 @@ class Feed:
         spans = self._spans.advance(as_of_ns)
         sessions = self._sessions.advance(as_of_ns)
         oldest = as_of_ns - _OPEN_AFTER_NS
-        running = [row for row in (*self._spans.open(), *self._open_spans) if row.start_ns <= oldest]
+        begun = self._spans.open(oldest)
+        running = [] if begun is None else begun.rows(self.names)
+        running += [row for row in self._open_spans if row.start_ns <= oldest]
         pending = [row for row in (*self._sessions.open(), *self._open_sessions) if row.start_ns <= oldest]
         return Moment(
             as_of_ns,
@@ -148,6 +176,11 @@ class Feed:
             self._events.advance(as_of_ns),
             self._losses,
         )
+
+    def owners(self, spans: SpanTable) -> tuple[Column, Column]:
+        """Return the process of each span, and the number of its role."""
+        owners = self.owner_of_lane[spans.lane_id]
+        return owners, np.asarray(self._role_of_process, np.int64)[owners]
 
     def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
         """Return whether another process has taken the place of one that fell silent.
@@ -173,15 +206,22 @@ class Feed:
             known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
         for row in run(_PROCESSES, count).fetchall():
             self._note_process(row)
-        for lane_id, process, lane in run(
-            "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known", {"known": len(self.lanes)}
-        ).fetchall():
-            self.lanes[lane_id] = (process, lane)
+        self._read_lanes()
+        sql = "SELECT name FROM names WHERE name_id >= $known ORDER BY name_id"
+        self.names += [name for (name,) in run(sql, {"known": len(self.names) - 1}).fetchall()]
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
         for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
             self._note_series(SeriesRow(number, process, name, kind, read_object(labels)))
         losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
         self._losses = [LossRow(*row) for row in losses]
+
+    def _read_lanes(self) -> None:
+        sql = "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known ORDER BY lane_id"
+        found = self._cursor.execute(sql, {"known": len(self.lanes)}).fetchall()
+        if found:
+            self.lanes |= {lane_id: (process, lane) for lane_id, process, lane in found}
+            owners = np.array([process for _, process, _ in found], np.int64)
+            self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
 
     def _note_process(self, row: tuple[Any, ...]) -> None:
         number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
@@ -192,7 +232,11 @@ class Feed:
             number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
             offset, len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
         )  # fmt: skip
-        self._by_role.setdefault(made.role, []).append(made)
+        if made.role not in self._by_role:
+            self._by_role[made.role] = []
+            self.roles.append(made.role)
+        self._by_role[made.role].append(made)
+        self._role_of_process.append(self.roles.index(made.role))
         self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
 
     def _note_series(self, series: SeriesRow) -> None:
@@ -204,13 +248,13 @@ class Feed:
         self._is_plain.append(not is_hardware and series.kind != "histogram" and not is_target)
         self._owners.append(series.process)
 
-    def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
-        rows = self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()
-        self._spans.add(list(map(SpanRow._make, rows)))
-        return len(rows)
+    def _add_spans(self, condition: str, bounds: dict[str, int]) -> SpanTable:
+        spans = read_spans(self._cursor.execute(_SPANS.format(range=condition), bounds).fetchnumpy())
+        self._spans.add(spans)
+        return spans
 
     def _read_open(self) -> None:
-        self._open_spans = [SpanRow._make(row) for row in self._cursor.execute(_OPEN_SPANS).fetchall()]
+        self._open_spans = read_spans(self._cursor.execute(_OPEN_SPANS).fetchnumpy()).rows(self.names)
 
     def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
         # As arrays: most samples are of no interest to rules, and making rows of all of them takes far longer.
@@ -355,12 +399,11 @@ class LiveFeed(Feed):
         self._rows[table] = last
         return {"first": first, "last": last}
 
-    def _add_spans(self, condition: str, bounds: dict[str, int]) -> int:
-        rows = list(map(SpanRow._make, self._cursor.execute(_SPANS.format(range=condition), bounds).fetchall()))
-        self._spans.add(rows)
-        if rows:
-            self._note(min(map(START, rows)), max(map(END, rows)))
-        return len(rows)
+    def _add_spans(self, condition: str, bounds: dict[str, int]) -> SpanTable:
+        spans = super()._add_spans(condition, bounds)
+        if spans.size:
+            self._note(int(spans.start_ns.min()), int(spans.end_ns.max()))
+        return spans
 
     def _note(self, first_ns: int, last_ns: int) -> None:
         self.first_ns = min(self.first_ns or first_ns, first_ns)

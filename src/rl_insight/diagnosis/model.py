@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
-from rl_insight.diagnosis.activity import Activity, Call, KnownName
+import numpy as np
+
+from rl_insight.diagnosis.activity import Activity, Call, CallBook, note_activity
 from rl_insight.diagnosis.counted import CountedSteps
-from rl_insight.diagnosis.feed import Feed
+from rl_insight.diagnosis.feed import Feed, Moment
 from rl_insight.diagnosis.hardware import HardwareBook
 from rl_insight.diagnosis.names import canonical_name, state_kind
-from rl_insight.diagnosis.robust import Durations, Interval, quantile
+from rl_insight.diagnosis.robust import Column, Durations, grouped, quantile
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import (
     SECOND,
-    STATE_SEGMENTS,
     EventRow,
     LossRow,
     MarkRow,
-    Moment,
     ProcessRow,
     SampleRow,
     SessionRow,
     SpanRow,
 )
+from rl_insight.diagnosis.span_table import NO_STEP, PHASE, SpanTable
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness
@@ -35,8 +35,6 @@ _ENGINE_PREFIX = "engine_"
 _KEPT_SESSIONS = 20_000
 _SURELY = 2
 """No other role can fit better."""
-_KEPT_CALLS = 2_000
-_KEPT_GENERATIONS = 100
 _KEPT_GAPS = 200
 _SHORT_GAP_S = 5.0
 _PATIENCE = 6.0
@@ -68,10 +66,7 @@ class RunModel:
         self.usual: dict[tuple[str, str], Durations] = {}
         """How long a state or phase takes, by role and name."""
         self.activity: dict[int, Activity] = {}
-        self.calls: dict[tuple[str, str], deque[Call]] = {}
-        """Phases of sessions that ended, by name and tool."""
-        self.generations: dict[str, dict[int, deque[Call]]] = {}
-        """Those that generate, by name and process: a thousand processes must not push out each other's."""
+        self.call_book = CallBook(feed)
         self.sessions: deque[SessionRow] = deque(maxlen=_KEPT_SESSIONS)
         self.sessions_seen = 0
         self.open_spans: list[SpanRow] = []
@@ -91,8 +86,8 @@ class RunModel:
         self._states: dict[int, Liveness] = {}
         self._marked: list[Step] = []
         self._seconds_of_role: dict[str, float] = {}
-        self._names: dict[int, dict[str, KnownName]] = {}
-        """By lane and name."""
+        self._waits: list[bool] = []
+        """By the number of a name: whether it is a wait."""
         self._is_warm = False
         """Enough steps are over that durations are the usual ones."""
         self._forgotten_ns = 0
@@ -117,13 +112,13 @@ class RunModel:
         self.memo.clear()
         self._forget_activity()
         self._note_gap(moment)
-        self._choose_lead(moment.spans)
+        if moment.spans is not None:
+            self._choose_lead(moment.spans)
         self._holds_spans = not self.has_span_steps and (self._counted.is_used or not self.steps.total)
         self._is_warm = self.steps.total >= WARM_UP_STEPS
-        for row in moment.spans:
-            self._apply_span(row)
-        if moment.spans:
-            self.last_activity_ns = max(self.last_activity_ns, moment.spans[-1].end_ns)
+        if moment.spans is not None and moment.spans.size:
+            self._apply_spans(moment.spans)
+            self.last_activity_ns = max(self.last_activity_ns, int(moment.spans.end_ns[-1]))
         for row in moment.open_spans:
             if self.role_of_lane(row.lane_id) == self.lead and row.step is not None:
                 self.steps.note(row, self.process_of_lane(row.lane_id))
@@ -155,7 +150,9 @@ class RunModel:
 
     def _note_gap(self, moment: Moment) -> None:
         """Remember for how long nothing had finished before something did."""
-        ends = [rows[0].end_ns for rows in (moment.spans, moment.sessions) if rows]
+        ends = [moment.sessions[0].end_ns] if moment.sessions else []
+        first = None if moment.spans is None or not moment.spans.size else moment.spans
+        ends += [] if first is None else [int(first.end_ns[0])]
         ends += [moment.marks[0].time_ns] if moment.marks else []
         if not ends or not self.last_activity_ns or self.steps.total < WARM_UP_STEPS:
             return
@@ -164,19 +161,24 @@ class RunModel:
         if gap_s <= _SHORT_GAP_S:
             return
         # Validation, checkpoints and a resume are waited for with more patience, and say nothing about other gaps.
-        first = moment.spans[0] if moment.spans else None
-        is_special = first is not None and first.end_ns == ended_ns and state_kind(first.name) in PATIENT_KINDS
+        is_special = (
+            first is not None
+            and int(first.end_ns[0]) == ended_ns
+            and state_kind(self._feed.names[first.name_id[0]]) in PATIENT_KINDS
+        )
         is_resume = any(self.last_activity_ns < one.started_ns + one.clock_offset_ns for one in self._workers)
         if not is_special and not is_resume:
             self._gaps.append(gap_s)
 
-    def _choose_lead(self, spans: Iterable[SpanRow]) -> None:
+    def _choose_lead(self, spans: SpanTable) -> None:
         if self.lead is not None and self.has_span_steps and leadership(self.lead) == _SURELY:
             return
-        for row in spans:
-            if row.step is not None and (row.is_state or row.depth == 0) and row.segment != "phase":
-                role = self.role_of_lane(row.lane_id)
-                self._seconds_of_role[role] = self._seconds_of_role.get(role, 0.0) + row.seconds
+        is_counted = (spans.step != NO_STEP) & (spans.is_state | (spans.depth == 0)) & (spans.segment != PHASE)
+        counted = spans.take(is_counted)
+        for number, places in grouped(self._feed.owners(counted)[1]):
+            role = self._feed.roles[number]
+            seconds = float(counted.seconds[places].sum())
+            self._seconds_of_role[role] = self._seconds_of_role.get(role, 0.0) + seconds
         if self._seconds_of_role:
             best = max(self._seconds_of_role, key=lambda role: (leadership(role), self._seconds_of_role[role]))
             if self.lead is None or leadership(best) > leadership(self.lead):
@@ -184,62 +186,47 @@ class RunModel:
                     self.steps = StepBook()
                 self.lead, self.has_span_steps = best, True
 
-    def _apply_span(self, row: SpanRow) -> None:
-        # Ten thousand spans per moment come through here: unpacked once, and everything about a name looked up once.
-        end_ns, start_ns, _, lane_id, name, segment, step = row[:7]
-        names = self._names.get(lane_id)
-        known = None if names is None else names.get(name)
-        if known is None:
-            known = self._note_name(lane_id, name)
-        process = known.process
-        if step is None or self._is_warm or not self.has_span_steps:
-            known.usual.add((end_ns - start_ns) / SECOND)
-        is_state = segment in STATE_SEGMENTS
-        if is_state or segment == "phase":
-            if known.intervals is None:
-                known.intervals = self._intervals_of(process, name)
-            known.intervals.append((start_ns, end_ns))
-        if segment == "phase":
-            self._apply_call(row, process)
-            return
-        self._note_in_step(row, process, step, is_state=is_state)
+    def _apply_spans(self, spans: SpanTable) -> None:
+        owners, roles = self._feed.owners(spans)
+        self._note_durations(spans, roles)
+        is_phase = spans.segment == PHASE
+        is_interval = is_phase | spans.is_state
+        self._waits += [state_kind(name) == "wait" for name in self._feed.names[len(self._waits) :]]
+        waits = np.array(self._waits, np.bool_)[spans.name_id]
+        note_activity(self.activity, spans.take(is_interval), owners[is_interval], waits[is_interval])
+        self.call_book.add(spans.take(is_phase), owners[is_phase])
+        self._note_in_steps(spans.take(~is_phase), roles[~is_phase])
 
-    def _note_in_step(self, row: SpanRow, process: ProcessRow, step: int | None, *, is_state: bool) -> None:
-        if step is None and self._holds_spans:
-            self._counted.hold(row, process)
-            return
-        if process.role == self.lead:
-            self.steps.note(row, process)
-        if not is_state:
-            return
-        if step is None:
-            step = self.steps.current  # a state without a step belongs to the one that runs
-        if step is not None:
-            self.roles.add(row, process, step)
+    def _note_durations(self, spans: SpanTable, roles: Column) -> None:
+        is_usual = np.full(spans.size, self._is_warm or not self.has_span_steps) | (spans.step == NO_STEP)
+        for key, places in grouped(roles * len(self._feed.names) + spans.name_id):
+            role, name = divmod(key, len(self._feed.names))
+            durations = self.usual.setdefault((self._feed.roles[role], self._feed.names[name]), Durations())
+            seconds = spans.seconds[places[is_usual[places]]]
+            if seconds.size:
+                durations.add(seconds)
 
-    def _note_name(self, lane_id: int, name: str) -> KnownName:
-        """Look up what every span of a name on a lane needs."""
-        process = self.process_of_lane(lane_id)
-        found = KnownName(process, self.usual.setdefault((process.role, name), Durations()))
-        self._names.setdefault(lane_id, {})[name] = found
-        return found
+    def _note_in_steps(self, spans: SpanTable, roles: Column) -> None:
+        if self._holds_spans:
+            is_held = spans.step == NO_STEP
+            self._counted.hold(spans.take(is_held))
+            spans, roles = spans.take(~is_held), roles[~is_held]
+        stepless = np.flatnonzero(spans.step == NO_STEP)
+        places = np.flatnonzero(roles == self._feed.roles.index(self.lead)) if self.lead is not None else roles[:0]
+        running = [self._step_that_runs()]
+        for row in spans.take(places).rows(self._feed.names):
+            self.steps.note(row, self.process_of_lane(row.lane_id))
+            if stepless.size:
+                running.append(self._step_that_runs())
+        steps = spans.step.copy()
+        if stepless.size:  # a state without a step belongs to the one that runs
+            steps[stepless] = np.array(running)[np.searchsorted(places, stepless, side="right")]
+        is_noted = spans.is_state & (steps != NO_STEP)
+        self.roles.add(spans.take(is_noted), steps[is_noted])
 
-    def _intervals_of(self, process: ProcessRow, name: str) -> deque[Interval]:
-        activity = self.activity.setdefault(process.number, Activity())
-        return activity.waiting if state_kind(name) == "wait" else activity.busy
-
-    def _apply_call(self, row: SpanRow, process: ProcessRow) -> None:
-        key = (row.name, row.tool or "")
-        calls = self.calls.get(key)
-        if calls is None:
-            calls = self.calls[key] = deque(maxlen=_KEPT_CALLS)
-        call = Call(row.end_ns, row.seconds, row.tokens, row.failed, row.error, process.number, row.session_id)
-        calls.append(call)
-        if state_kind(row.name) == "generate":
-            by_process = self.generations.setdefault(row.name, {})
-            if process.number not in by_process:
-                by_process[process.number] = deque(maxlen=_KEPT_GENERATIONS)
-            by_process[process.number].append(call)
+    def _step_that_runs(self) -> int:
+        current = self.steps.current
+        return NO_STEP if current is None else current
 
     def _apply_samples(self, samples: list[SampleRow]) -> None:
         for sample in samples:
@@ -361,7 +348,7 @@ class RunModel:
     def calls_between(self, key: tuple[str, str], start_ns: int, end_ns: int) -> list[Call]:
         """Return the phases of one name and tool that ended in a window."""
         found = []
-        for call in reversed(self.calls.get(key, ())):
+        for call in reversed(self.call_book.by_tool.get(key, ())):
             if call.end_ns <= start_ns:
                 break
             if call.end_ns <= end_ns:

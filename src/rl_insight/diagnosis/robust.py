@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from statistics import median as median  # noqa: PLC0414  # one home for robust statistics
+from typing import Any
+
+import numpy as np
 
 Interval = tuple[int, int]
+Column = np.ndarray[Any, Any]
 _GROWTH = 1.05
 _LOG_GROWTH = math.log(_GROWTH)
 _SMALLEST_S = 1e-6
-_SMALLEST_BUCKET = int(math.log(_SMALLEST_S) / _LOG_GROWTH)
 
 
 def mad(values: Sequence[float], center: float | None = None) -> float:
@@ -113,6 +116,47 @@ def length_s(intervals: Iterable[Interval]) -> float:
     return sum(end - start for start, end in intervals) / 1e9
 
 
+def grouped(keys: Column) -> Iterator[tuple[int, Column]]:
+    """Yield each key and the places that have it, in order.
+
+    >>> [(key, places.tolist()) for key, places in grouped(np.array([5, 3, 5]))]
+    [(3, [1]), (5, [0, 2])]
+    """
+    if not keys.size:
+        return
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), keys.size]
+    for first, last in pairwise(bounds):
+        yield int(ordered[first]), order[first:last]
+
+
+def union_lengths_s(keys: tuple[Column, Column], starts: Column, ends: Column) -> dict[tuple[int, int], float]:
+    """Return the seconds that the intervals of each pair of keys cover, by pair.
+
+    >>> starts, ends = np.array([0, 2, 5, 0]) * 10**9, np.array([3, 4, 8, 1]) * 10**9
+    >>> union_lengths_s((np.array([7, 7, 7, 8]), np.array([1, 1, 1, 1])), starts, ends)
+    {(7, 1): 7.0, (8, 1): 1.0}
+    """
+    order = np.lexsort((starts, keys[1], keys[0]))
+    first, second, starts, ends = keys[0][order], keys[1][order], starts[order], ends[order]
+    changes = (np.diff(first) != 0) | (np.diff(second) != 0)
+    bounds = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    # How far the intervals before reach, by the running maximum; each pair is moved past the one before it.
+    group = np.concatenate([[0], np.cumsum(changes)])
+    floor, width = int(starts.min()), int(ends.max() - starts.min()) + 1
+    pairs = list(zip(first[bounds].tolist(), second[bounds].tolist(), strict=True))
+    if width * len(bounds) >= 2**62:  # a clock jumped by years
+        parts = zip(np.split(starts, bounds[1:]), np.split(ends, bounds[1:]), strict=True)
+        unions = (union(zip(some.tolist(), others.tolist(), strict=True)) for some, others in parts)
+        return {pair: length_s(intervals) for pair, intervals in zip(pairs, unions, strict=True)}
+    reached = np.maximum.accumulate(ends - floor + group * width)
+    reached = np.concatenate([[-1], reached[:-1]]) - group * width + floor
+    reached[bounds] = starts[bounds]
+    covered = np.add.reduceat(np.maximum(0, ends - np.maximum(starts, reached)), bounds) / 1e9
+    return dict(zip(pairs, covered.tolist(), strict=True))
+
+
 def overlap_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
     """Return the seconds that two unions share.
 
@@ -156,21 +200,19 @@ class Durations:
         self.count = 0
         self.longest_s = 0.0
 
-    def add(self, seconds: float) -> None:
-        """Count one duration."""
-        bucket = int(math.log(seconds) / _LOG_GROWTH) if seconds > _SMALLEST_S else _SMALLEST_BUCKET
-        counts = self._counts
-        counts[bucket] = counts.get(bucket, 0) + 1
-        self.count += 1
-        if seconds > self.longest_s:  # noqa: PLR1730  # max() takes longer, and this is called for every span
-            self.longest_s = seconds
+    def add(self, seconds: Column) -> None:
+        """Count durations, at least one."""
+        buckets = (np.log(np.maximum(seconds, _SMALLEST_S)) / _LOG_GROWTH).astype(np.int64)
+        for bucket, count in zip(*(found.tolist() for found in np.unique(buckets, return_counts=True)), strict=True):
+            self._counts[bucket] = self._counts.get(bucket, 0) + count
+        self.count += seconds.size
+        self.longest_s = max(self.longest_s, float(seconds.max()))
 
     def quantile(self, share: float) -> float:
         """Return a quantile in seconds, to 5 %; 0 when there is nothing.
 
         >>> durations = Durations()
-        >>> for seconds in (1.0, 1.0, 1.0, 9.0):
-        ...     durations.add(seconds)
+        >>> durations.add(np.array([1.0, 1.0, 1.0, 9.0]))
         >>> round(durations.quantile(0.5), 1)
         1.0
         """

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
-from rl_insight.diagnosis.robust import Interval, length_s, union
-from rl_insight.diagnosis.rows import SECOND, ProcessRow, SpanRow
+from rl_insight.diagnosis.robust import Column, union_lengths_s
+from rl_insight.diagnosis.rows import SECOND
+from rl_insight.diagnosis.span_table import SpanTable
 
 _LATE_NS = 30 * SECOND
 _KEPT = 40
+
+
+class _States(NamedTuple):
+    """States that ended in a step, as columns."""
+
+    name_id: Column
+    lane_id: Column
+    start_ns: Column
+    end_ns: Column
 
 
 @dataclass(slots=True)
@@ -20,8 +34,10 @@ class RoleStep:
     step: int
     start_ns: int
     end_ns: int
-    intervals: dict[str, dict[int, list[Interval]]] = field(default_factory=dict)
-    """State name to lane to its intervals."""
+    states: list[_States] = field(default_factory=list)
+    """Until the step is settled."""
+    lanes: Column = field(default_factory=lambda: np.empty(0, np.int64))
+    """Those that have a state in it."""
     by_lane: bool = False
     """Units are lanes: a single process shows all of them."""
     seconds: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -34,45 +50,56 @@ class RoleBook:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._open: dict[str, dict[int, RoleStep]] = {}
-        self._latest: dict[int, int] = {}
-        """Lane to the highest step that it has begun."""
+        self._latest: Column = np.empty(0, np.int64)
+        """By lane, the highest step that it has begun."""
         self.settled: list[RoleStep] = []
         """Those that were settled in this moment."""
         self.recent: dict[str, list[RoleStep]] = {}
         """By role, the last ones in order."""
 
-    def add(self, row: SpanRow, process: ProcessRow, step: int) -> None:
-        """Take a state that ended in a step."""
-        steps = self._open.get(process.role)
-        if steps is None:
-            steps = self._open[process.role] = {}
-        found = steps.get(step)
+    def add(self, states: SpanTable, steps: Column) -> None:
+        """Take states that ended, in the order of their ends, and the step of each."""
+        if not states.size:
+            return
+        _, roles = self._feed.owners(states)
+        order = np.lexsort((steps, roles))  # stable: the order of the ends within each step
+        roles, steps, lanes = roles[order], steps[order], states.lane_id[order]
+        changes = (np.diff(roles) != 0) | (np.diff(steps) != 0)
+        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), states.size]
+        columns = _States(states.name_id[order], lanes, states.start_ns[order], states.end_ns[order])
+        for first, last in pairwise(bounds):
+            part = _States(*(column[first:last] for column in columns))
+            self._add_to_step(self._feed.roles[int(roles[first])], int(steps[first]), part)
+
+    def _add_to_step(self, role: str, step: int, states: _States) -> None:
+        open_steps = self._open.setdefault(role, {})
+        found = open_steps.get(step)
         if found is None:
-            done = self.recent.get(process.role)
-            if done and step <= done[-1].step and row.start_ns < done[-1].end_ns + _LATE_NS:
-                return
-            found = steps[step] = RoleStep(process.role, step, row.start_ns, row.end_ns)
-        end_ns, start_ns, _, lane_id, name = row[:5]
-        if start_ns < found.start_ns:  # noqa: PLR1730  # min() takes longer, and this is called for every state
-            found.start_ns = start_ns
-        if end_ns > found.end_ns:  # noqa: PLR1730
-            found.end_ns = end_ns
-        lanes = found.intervals.get(name)
-        if lanes is None:
-            lanes = found.intervals[name] = {}
-        intervals = lanes.get(lane_id)
-        if intervals is None:
-            lanes[lane_id] = [(start_ns, end_ns)]
-        else:
-            intervals.append((start_ns, end_ns))
-        if self._latest.get(lane_id, step - 1) < step:
-            self._latest[lane_id] = step
+            done = self.recent.get(role)
+            if done and step <= done[-1].step:
+                # Late records of a step that was settled do not open it again; a resumed run does.
+                is_new = states.start_ns >= done[-1].end_ns + _LATE_NS
+                if not is_new.any():
+                    return
+                states = _States(*(column[int(is_new.argmax()) :] for column in states))
+            found = open_steps[step] = RoleStep(role, step, int(states.start_ns[0]), int(states.end_ns[0]))
+        found.start_ns = min(found.start_ns, int(states.start_ns.min()))
+        found.end_ns = max(found.end_ns, int(states.end_ns.max()))
+        found.states.append(states)
+        found.lanes = np.union1d(found.lanes, states.lane_id)
+        missing = len(self._feed.lanes) - self._latest.size
+        if missing:
+            self._latest = np.concatenate([self._latest, np.full(missing, np.iinfo(np.int64).min)])
+        np.maximum.at(self._latest, states.lane_id, step)
 
     def has_left(self, process: int, role: str, step: int | None, name: str) -> bool:
         """Return whether a process has already ended a state in a step that is not settled yet."""
         found = None if step is None else self._open.get(role, {}).get(step)
-        lanes = {} if found is None else found.intervals.get(name, {})
-        return any(self._feed.lanes[lane][0] == process for lane in lanes)
+        return found is not None and any(
+            self._feed.lanes[lane][0] == process and self._feed.names[number] == name
+            for states in found.states
+            for lane, number in zip(states.lane_id.tolist(), states.name_id.tolist(), strict=True)
+        )
 
     def settle(self, as_of_ns: int) -> None:
         """Close the steps that no process of the role works on any more."""
@@ -80,8 +107,7 @@ class RoleBook:
         for role, steps in self._open.items():
             for number in sorted(steps):
                 step = steps[number]
-                lanes = {lane for lanes in step.intervals.values() for lane in lanes}
-                has_passed = all(self._latest[lane] > number for lane in lanes)
+                has_passed = bool((self._latest[step.lanes] > number).all())
                 is_late = any(other >= number + 2 for other in steps) and as_of_ns > step.end_ns + _LATE_NS
                 if not has_passed and not is_late:
                     continue
@@ -93,12 +119,10 @@ class RoleBook:
                 del recent[:-_KEPT]
 
     def _sum_up(self, step: RoleStep) -> None:
-        lanes = self._feed.lanes
-        owners = {lanes[lane][0] for by_lane in step.intervals.values() for lane in by_lane}
-        step.by_lane = len(owners) == 1
-        for name, by_lane in step.intervals.items():
-            units: dict[int, list[Interval]] = {}
-            for lane, intervals in by_lane.items():
-                units.setdefault(lane if step.by_lane else lanes[lane][0], []).extend(intervals)
-            step.seconds[name] = {unit: length_s(union(intervals)) for unit, intervals in units.items()}
-        step.intervals = {}
+        names, lanes, starts, ends = map(np.concatenate, zip(*step.states, strict=True))
+        owners = self._feed.owner_of_lane[lanes]
+        step.by_lane = bool((owners == owners[0]).all())
+        units = lanes if step.by_lane else owners
+        for (name, unit), seconds in union_lengths_s((names, units), starts, ends).items():
+            step.seconds.setdefault(self._feed.names[name], {})[unit] = seconds
+        step.states = []

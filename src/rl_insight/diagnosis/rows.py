@@ -97,30 +97,27 @@ class EventRow(NamedTuple):
 
 NEVER = 2**63 - 1
 
-END, START = itemgetter(0), itemgetter(1)
-"""Of a span or a session; ten thousand rows a moment are sorted and searched by them."""
-
-Row = TypeVar("Row", SpanRow, SessionRow)
+_END, _START = itemgetter(0), itemgetter(1)
 
 
-class Running(Generic[Row]):
-    """Rows that have begun and not ended, at a moment that only moves forward."""
+class Running:
+    """Sessions that have begun and not ended, at a moment that only moves forward."""
 
     def __init__(self) -> None:
-        self._arrived: list[Row] = []
+        self._arrived: list[SessionRow] = []
         self._place = 0
-        self._running: list[tuple[int, int, Row]] = []
+        self._running: list[tuple[int, int, SessionRow]] = []
         self._count = 0
 
-    def add(self, rows: list[Row]) -> None:
+    def add(self, rows: list[SessionRow]) -> None:
         """Take rows in any order."""
         self._arrived = self._arrived[self._place :] + rows
         self._place = 0
-        self._arrived.sort(key=START)
+        self._arrived.sort(key=_START)
 
-    def advance(self, until_ns: int) -> list[Row]:
+    def advance(self, until_ns: int) -> list[SessionRow]:
         """Return the rows that ended up to a moment, in the order of their ends."""
-        first, self._place = self._place, bisect_right(self._arrived, until_ns, self._place, key=START)
+        first, self._place = self._place, bisect_right(self._arrived, until_ns, self._place, key=_START)
         ended = []
         while self._running and self._running[0][0] <= until_ns:
             ended.append(heappop(self._running)[2])
@@ -130,10 +127,10 @@ class Running(Generic[Row]):
             else:
                 self._count += 1
                 heappush(self._running, (row[0], self._count, row))
-        ended.sort(key=END)
+        ended.sort(key=_END)
         return ended
 
-    def open(self) -> list[Row]:
+    def open(self) -> list[SessionRow]:
         """Return the rows that run at the moment that `advance` was last called for."""
         return [row for _, _, row in self._running]
 
@@ -215,18 +212,3 @@ class LossRow(NamedTuple):
     kind: str
     reason: str
     lost: int
-
-
-@dataclass(slots=True)
-class Moment:
-    """Everything that happened since the moment before, and what runs now."""
-
-    as_of_ns: int
-    spans: list[SpanRow]
-    open_spans: list[SpanRow]
-    sessions: list[SessionRow]
-    open_sessions: list[SessionRow]
-    samples: list[SampleRow]
-    marks: list[MarkRow]
-    events: list[EventRow]
-    losses: list[LossRow]

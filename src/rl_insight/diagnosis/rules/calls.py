@@ -29,7 +29,7 @@ def recent_calls(model: RunModel, key: tuple[str, str], step: Step, steps: int =
 
 def _keys(model: RunModel, kind: str) -> list[tuple[str, str]]:
     """Return the phases of a kind; one that names its tool is a tool call, whatever it is called."""
-    return sorted(key for key in model.calls if ("tool" if key[1] else state_kind(key[0])) == kind)
+    return sorted(key for key in model.call_book.by_tool if ("tool" if key[1] else state_kind(key[0])) == kind)
 
 
 @dataclass(slots=True)

@@ -163,7 +163,7 @@ class FailingReward(StepRule):
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
-        if any(state_kind(name) == "reward" for name, _ in model.calls) or any(
+        if any(state_kind(name) == "reward" for name, _ in model.call_book.by_tool) or any(
             session.reward is not None for session in list(model.sessions)[-50:]
         ):
             return super().missing(model)

@@ -189,7 +189,7 @@ class Straggler(Rule):
         window = model.steps.closed[-_WINDOW_STEPS:]
         since = window[0].start_ns
         roles: dict[str, list[Signal]] = {}
-        for name, kept in model.generations.items():
+        for name, kept in model.call_book.generations.items():
             by_role: dict[str, dict[int, list[Call]]] = {}
             for process, calls in kept.items():
                 recent = [call for call in calls if since < call.end_ns <= step.end_ns]

@@ -1,0 +1,123 @@
+"""Spans as columns: a moment of a large run has tens of thousands of them, and rules look at few one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rl_insight.diagnosis.robust import Column
+from rl_insight.diagnosis.rows import STATE_SEGMENTS, SpanRow
+
+SEGMENTS: Final = ("duration", "state_interval", "state_nested", "phase", "other")
+"""By code; the kinds of adapters are all one."""
+PHASE: Final = SEGMENTS.index("phase")
+_IS_STATE: Final = np.array([segment in STATE_SEGMENTS for segment in SEGMENTS])
+NO_STEP: Final = -(2**62)
+
+
+class SpanTable(NamedTuple):
+    """States, phases and outermost spans; the columns are the fields of a `SpanRow`, with names as numbers."""
+
+    end_ns: Column
+    start_ns: Column
+    span_id: Column
+    lane_id: Column
+    name_id: Column
+    segment: Column
+    step: Column
+    """`NO_STEP` where there is none."""
+    failed: Column
+    error: Column
+    session_id: Column
+    tool: Column
+    tokens: Column
+    """NaN where there are none."""
+    depth: Column
+
+    @property
+    def size(self) -> int:
+        """How many spans there are."""
+        return int(self.end_ns.size)
+
+    @property
+    def is_state(self) -> Column:
+        """Whether each is a state of a lane."""
+        return np.asarray(_IS_STATE[self.segment])
+
+    @property
+    def seconds(self) -> Column:
+        """How long each took."""
+        return np.asarray((self.end_ns - self.start_ns) / 1e9)
+
+    def take(self, which: Column | slice) -> SpanTable:
+        """Return some of the spans: by a mask, by places or a slice."""
+        return SpanTable(*(column[which] for column in self))
+
+    def rows(self, names: Sequence[str]) -> list[SpanRow]:
+        """Return the spans one by one."""
+        columns: list[list[Any]] = [column.tolist() for column in self]
+        columns[4] = [names[number] for number in columns[4]]
+        columns[5] = [SEGMENTS[code] for code in columns[5]]
+        columns[6] = [None if step == NO_STEP else step for step in columns[6]]
+        columns[11] = told_tokens(columns[11])
+        return list(map(SpanRow._make, zip(*columns, strict=True)))
+
+
+def told_tokens(tokens: Sequence[float]) -> list[float | None]:
+    """Return numbers of tokens, None where there is none."""
+    return [None if count != count else count for count in tokens]  # noqa: PLR0124  # NaN alone differs from itself
+
+
+def read_spans(found: dict[str, Column]) -> SpanTable:
+    """Return the spans of a query whose columns have the names of a table's."""
+    return SpanTable(*(_plain(found[name]) for name in SpanTable._fields))
+
+
+def _plain(column: Column) -> Column:
+    """Return a column with None for the values that are missing."""
+    if not isinstance(column, np.ma.MaskedArray):
+        return column
+    values = column.data.astype(object)
+    values[np.ma.getmaskarray(column)] = None
+    return values
+
+
+def joined(tables: Sequence[SpanTable]) -> SpanTable:
+    """Return tables one after the other."""
+    if len(tables) == 1:
+        return tables[0]
+    return SpanTable(*map(np.concatenate, zip(*tables, strict=True)))
+
+
+class RunningSpans:
+    """Spans that have begun and not ended, at a moment that only moves forward."""
+
+    def __init__(self) -> None:
+        self._arrived: SpanTable | None = None
+        self._place = 0
+        self._running: SpanTable | None = None
+
+    def add(self, spans: SpanTable) -> None:
+        """Take spans in any order."""
+        waiting = spans if self._arrived is None else joined([self._arrived.take(slice(self._place, None)), spans])
+        self._arrived = waiting.take(np.argsort(waiting.start_ns, kind="stable"))
+        self._place = 0
+
+    def advance(self, until_ns: int) -> SpanTable | None:
+        """Return the spans that ended up to a moment, in the order of their ends."""
+        if self._arrived is None:
+            return None
+        first, self._place = self._place, int(np.searchsorted(self._arrived.start_ns, until_ns, side="right"))
+        begun = self._arrived.take(slice(first, self._place))
+        if self._running is not None:
+            begun = joined([self._running, begun])
+        is_over = begun.end_ns <= until_ns
+        self._running = begun.take(~is_over)
+        ended = begun.take(is_over)
+        return ended.take(np.argsort(ended.end_ns, kind="stable"))
+
+    def open(self, begun_by_ns: int) -> SpanTable | None:
+        """Return the spans that run at the moment of the last `advance` and began by another one."""
+        return None if self._running is None else self._running.take(self._running.start_ns <= begun_by_ns)
