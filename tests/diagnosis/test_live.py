@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from benchmarks.diagnosis_runs import SHAPES
@@ -44,3 +45,20 @@ def test_records_of_the_past_are_no_stall_while_they_arrive(tmp_path):
                 with store.reader() as cursor:
                     live.evaluate(cursor, int((BEGIN_S + 7200 + step) * SECOND))
     assert not live.engine.run_findings
+
+
+@pytest.mark.parametrize(("heartbeat_s", "silent"), [(5.0, ["telemetry_gap"]), (900.0, [])])
+def test_a_sender_that_never_promised_heartbeats_may_just_have_ended(tmp_path, heartbeat_s, silent):
+    with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
+        script = Script(5)
+        trainer = script.actor("trainer", 0, "node-0")
+        trainer.process = msgspec.structs.replace(trainer.process, heartbeat_s=heartbeat_s)
+        live = LiveDiagnosis()
+        for step in range(20):
+            script.span(trainer, "update", 2.0 * step, 1.9, step=step)
+        script.write(store, 40.0, goodbye=False)
+        for minutes in (1, 60, 61):
+            with store.reader() as cursor:
+                live.evaluate(cursor, int((BEGIN_S + 40 + 60 * minutes) * SECOND))
+    found = [one.rule for one in live.engine.run_findings.values() if one.rule == "telemetry_gap"]
+    assert found == silent

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from rl_insight.collector import Collector
-from rl_insight.intake import LIVENESS, Intake, liveness
+from rl_insight.intake import LIVENESS, Cadence, Intake, liveness, silence_ns
 from rl_insight.schema import BatchBuilder, Process, encode
 from rl_insight.store import queries
 from rl_insight.store.run_store import RunStore
@@ -22,7 +22,7 @@ def batch(process_id, sequence=1, *, final=False, heartbeat_s=5.0):
     return BatchBuilder().build(process, sequence=sequence, sent_ns=START, final=final)
 
 
-@pytest.mark.parametrize("name", ["admission", "clock", "ledger", "process"])
+@pytest.mark.parametrize("name", ["admission", "cadence", "clock", "ledger", "process"])
 def test_the_examples_in_the_docstrings_hold(name):
     results = doctest.testmod(importlib.import_module(f"rl_insight.intake.{name}"))
     assert results.attempted > 0
@@ -55,6 +55,33 @@ def test_metrics_and_api_use_the_same_words_for_the_same_processes(tmp_path, hea
 @pytest.mark.parametrize("heartbeat_s", [1e308, float("inf"), float("nan"), -1.0, 0.0])
 def test_absurd_heartbeats_have_a_liveness(heartbeat_s):
     assert liveness(final=False, last_seen_ns=START, heartbeat_s=heartbeat_s, now_ns=START + SECOND // 10) == "live"
+
+
+def silent_after_s(*messages_s):
+    """Return how long after its last message a sender without heartbeats is silent."""
+    cadence = Cadence()
+    heartbeats = [cadence.hear(time_s) for time_s in messages_s]
+    return silence_ns(heartbeats[-1]) / SECOND
+
+
+MINUTE = 60
+
+
+@pytest.mark.parametrize(
+    ("messages_s", "expected"),
+    [
+        ([0], 45 * MINUTE),
+        ([0, 5, 10], 45 * MINUTE),
+        (range(0, 46 * MINUTE, 5), 15 * MINUTE),
+        (range(0, 50 * MINUTE, 10 * MINUTE), 45 * MINUTE),
+        (range(0, 60 * MINUTE, 10 * MINUTE), 30 * MINUTE),
+        (range(0, 180 * MINUTE, 30 * MINUTE), 90 * MINUTE),
+        ([0, 600 * MINUTE], 180 * MINUTE),
+    ],
+    ids=["once", "three spans", "every 5 s", "young", "steps of 10 min", "steps of 30 min", "after a night"],
+)
+def test_a_sender_without_heartbeats_is_silent_after_three_of_its_longest_pauses(messages_s, expected):
+    assert silent_after_s(*messages_s) == expected
 
 
 def test_a_process_is_complete_when_its_last_batch_and_all_before_it_are_here():

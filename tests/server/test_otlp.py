@@ -179,6 +179,17 @@ def test_a_sender_that_numbers_nothing_misses_nothing(client):
     assert (process["batches"], process["missing_batches"]) == (3, 0)
 
 
+def test_a_run_whose_sender_makes_no_promises_is_silent_in_less_than_an_hour(client, monkeypatch):
+    post(client, "traces", span_request())
+    now_ns = time.time_ns
+    states = []
+    for minutes in (0, 40, 46):
+        monkeypatch.setattr(time, "time_ns", lambda minutes=minutes: now_ns() + minutes * 60 * 10**9)
+        states.append([run["state"] for run in client.get("/api/v1/runs").json()])
+        states.append([process["state"] for process in client.get("/api/v1/processes?run=r1").json()])
+    assert states == [["running"], ["live"], ["running"], ["live"], ["silent"], ["silent"]]
+
+
 def test_a_request_that_is_sent_again_is_stored_once(client, services, query):
     body = span_request().SerializeToString()
     for headers in (PROTOBUF, PROTOBUF, PROTOBUF | {"Content-Encoding": "gzip"}):

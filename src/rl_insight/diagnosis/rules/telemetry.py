@@ -6,6 +6,7 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rule import MomentRule, Parameter, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.words import counted, seconds_text
+from rl_insight.intake import has_cadence
 
 
 class TelemetryGap(MomentRule):
@@ -45,7 +46,9 @@ class TelemetryGap(MomentRule):
 
     @staticmethod
     def _silent(model: RunModel) -> list[Signal]:
-        silent = [process for process in model.workers() if model.state_of(process) == "silent"]
+        # One that never promised a heartbeat says no goodbye either: it may just have ended.
+        promised = [process for process in model.workers() if not has_cadence(process.heartbeat_s)]
+        silent = [process for process in promised if model.state_of(process) == "silent"]
         if not silent:
             return []
         if len(silent) > 3:

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.intake.cadence import FIRST_HEARTBEAT_S
 from rl_insight.otlp.decode.values import as_text, as_whole_number, plain
 from rl_insight.otlp.mapping import RUN_KEYS, label_attributes
 from rl_insight.schema import Process
 
-HEARTBEAT_S = 86_400.0
-"""An SDK that has nothing to export is silent, and healthy."""
 _MAX_TEXT = 200
 _MAX_LABELS = 32
 _MAX_CACHED = 4096
@@ -64,7 +63,7 @@ def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
         rank=as_whole_number(attributes.get("rank")),
         labels=dict(list(labels.items())[:_MAX_LABELS]),
         started_ns=time.time_ns(),
-        heartbeat_s=HEARTBEAT_S,
+        heartbeat_s=FIRST_HEARTBEAT_S,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.intake import Cadence
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode.convert import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook
@@ -96,7 +97,15 @@ class _Sender:
     def __init__(self) -> None:
         self.lock = Lock()
         self.totals = TotalsTable()
+        self._cadence = Cadence()
         self._sequence = itertools.count(first_assigned_sequence())
+
+    def heard(self, process: Process) -> Process:
+        """Note that it sends something now; returns the process with the heartbeat that its pauses suggest."""
+        heartbeat_s = self._cadence.hear(time.monotonic())
+        if heartbeat_s == process.heartbeat_s:
+            return process
+        return msgspec.structs.replace(process, heartbeat_s=heartbeat_s)
 
     def next_sequence(self) -> int:
         """Return the number of the next batch."""
@@ -174,7 +183,7 @@ class OtlpReceiver:
             sender = self._sender(process)
             # Totals are read, added to and written down in one go: requests of one process may overlap.
             with sender.lock:
-                rows = rows_of(signal, entry, process, sender.totals)
+                rows = rows_of(signal, entry, sender.heard(process), sender.totals)
             taken.append((sender, rows))
             if rows.rejected:
                 self._counters.refuse(route, "schema", rows.rejected)
