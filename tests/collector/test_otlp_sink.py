@@ -87,7 +87,7 @@ def test_states_carry_their_name_and_lane_whatever_the_user_says(otlp_receiver, 
         "state_name": "rollout",
         "state_lane_id": "rank0",
     }
-    assert attributes(second.attributes)["state_lane_id"] == "p1"
+    assert attributes(second.attributes)["state_lane_id"] == "7", "the pid"
 
 
 def test_names_that_the_caller_of_a_span_gave_win(otlp_receiver, fake_process):

@@ -69,14 +69,23 @@ def test_spans_have_the_same_names_and_attributes(runs):
     ours = runs["ours"]["spans"]
     assert [span[0] for span in ours] == [event["name"] for event in theirs]
     for (_, start, end, attributes, resource), event in zip(ours, theirs, strict=True):
-        # A process is named by its pid there; here, also by its host and start. The default lane has that name.
-        expected = {
-            key: resource["service.instance.id"] if value == runs["original"]["pid"] else value
-            for key, value in event["attributes"].items()
-        }
+        expected = dict(event["attributes"])
+        if expected.get("process_id") == runs["original"]["pid"]:  # here, also by its host and start
+            expected["process_id"] = resource["service.instance.id"]
+        if expected.get("state_lane_id") == runs["original"]["pid"]:
+            expected["state_lane_id"] = runs["ours"]["pid"]
         assert {key: attributes.get(key) for key in expected} == expected
         assert end - start >= 0
         assert resource["service.name"] == "rl_insight_monitor"
+
+
+def test_spans_are_internal(runs):
+    assert runs["ours"]["span_kinds"] == [1]
+
+
+def test_finish_forgets_open_lanes_and_may_come_from_a_destructor(programs):
+    theirs, ours = (programs.run("insight_life.py", which, original="rl-insight") for which in ("original", "ours"))
+    assert ours == theirs
 
 
 def test_the_agent_session_is_a_session_of_ours(runs):
@@ -130,6 +139,37 @@ class TestPublishedDashboards:
             names |= {span[0] for span in found}
             assert selected
         assert names == {"gateway_generation", "agent_task", "agent_session"}
+
+    def test_the_quick_start_finds_its_series_and_states(self, queries):
+        found = queries["quick_start_demo"]
+        names = {name for query in found for name in re.findall(r"rl_insight_monitor_\w+", query)}
+        assert '{span.state_lane_id!=""}' in "".join(found).replace(" ", "")
+        with capture() as captured:
+            insight.metric_count("train_step_total", amount=1, worker="trainer_0")
+            insight.metric_gauge("reward_mean", 1.23, worker="trainer_0")
+            insight.metric_histogram("step_latency_ms", 42.5, worker="trainer_0")
+            captured.flush()
+            batches = captured._pipeline.transport.batches
+        collector = Collector()
+        for batch in batches:
+            collector.ingest(encode(batch))
+        page = collector.metrics_page("text/plain")[0].decode()
+        assert len(names) == 3
+        assert {name for name in names if f"\n{name}{{worker=" not in page} == set()
+
+    def test_every_state_has_a_lane_to_select(self, runs, queries):
+        panels = {query.replace(" ", "").partition("}")[0] for found in queries.values() for query in found}
+        assert '{span.state_lane_id!=""' in panels
+        states = [attributes for *_, attributes, _ in runs["ours"]["spans"] if "state_name" in attributes]
+        assert len(states) == 4
+        assert all(attributes["state_lane_id"] for attributes in states)
+
+    def test_projects_are_values_of_a_label_of_all_our_series(self, runs, queries):
+        texts = [query for found in queries.values() for query in found]
+        assert any("label_values({__name__=~" in text and text.endswith("project)") for text in texts)
+        samples = runs["ours"]["page"]["samples"]
+        mine = [labels for name, labels, _ in samples if name.startswith("rl_insight_monitor_") and "run_id" in labels]
+        assert {labels["project"] for labels in mine} == {"math"}
 
     def test_every_metric_of_the_verl_dashboards_is_found_by_project_and_experiment(self, queries):
         names = {

@@ -56,6 +56,11 @@ _UNNAMED = "Level "
 """How `logging` begins the name of a level that has none."""
 
 
+def own_lane(process: Process) -> str:
+    """Return what the lane that is the process's own is called, as rl-insight 0.3.0 calls it: by its pid."""
+    return str(process.pid or process.process_id)
+
+
 def resource_attributes(process: Process, namespace: str) -> dict[str, Any]:
     """Return the resource of a process. Names it was not given are empty: a query for any name finds those too."""
     semantic = {SEMANTIC_LABELS[key]: value for key, value in process.labels.items() if key in SEMANTIC_LABELS}

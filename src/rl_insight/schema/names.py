@@ -6,6 +6,8 @@ import re
 from typing import Final
 
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
+TRAINER_JOB: Final = "trainer_metrics"
+"""The name under which a hub's `/metrics` is registered, unless its client says another one."""
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
 OVERFLOW_LABEL: Final = "__overflow__"
 

@@ -17,6 +17,8 @@ import rl_insight as insight  # noqa: E402
 from rl_insight.agent_loop import agent_loop_lane_id, agent_loop_session  # noqa: E402
 
 answers = {}
+span_kinds = set()
+"""The kinds of the exported spans, as OTLP numbers them."""
 RUN = {"project": "math", "experiment_name": "grpo"}
 
 
@@ -116,9 +118,12 @@ def train():
     turn = {**session.identity, "monitor.trace_source": "gateway", "chain_id": 1, "turn": 0, "type": "chat"}
     turn |= {"content": "Bearer of news", "tool_args": '{"q": 1}', "prompt_tokens": 30, "completion_tokens": 512}
     turn |= {"state_lane_id": found["lane"], "traj": "2", "tools": ["a", "b"], "finish_reason": "stop"}
+    turn |= {"reasoning": "because", "status": "success", "error": ""}
     start = session.start_ns
     insight.trace_span(name="gateway_generation", start_time_ns=start, end_time_ns=start + 10**6, attributes=turn)
     task = {**session.identity, "monitor.trace_source": "task", "task_name": "react", "reward": 1.0, "finished": True}
+    task |= {"image_ref": "repo/image:1", "prompt_hash": "9f", "status": "failure", "accuracy": 0.25}
+    task |= {"reward_posted": False, "error": "timeout"}
     insight.trace_span(name="agent_task", start_time_ns=start, end_time_ns=start + 10**6, attributes=task)
     trajectories = [SimpleNamespace(chain_id=1, reward_score=0.5, num_turns=4), SimpleNamespace(reward_score="bad")]
     session.finish(trajectories=trajectories, status="failure", runner_name="react", finished=True)
@@ -160,6 +165,7 @@ def ours():
     batches = default_monitor._pipeline.transport.batches
     answers["page"] = page(batches)
     answers["spans"] = exported_spans(batches)
+    answers["span_kinds"] = sorted(span_kinds)
     answers["sessions"] = sessions(batches)
 
 
@@ -195,6 +201,7 @@ def exported_spans(batches):
         return getattr(value, kind)
 
     found = []
+    span_kinds.clear()
     for batch in batches:
         part = request_part(batch.process, {SCOPE: map(encode_span, span_items(batch))}, DEFAULT_NAMESPACE)
         request = ExportTraceServiceRequest.FromString(tag(1, BYTES) + sized(part))
@@ -202,6 +209,7 @@ def exported_spans(batches):
             about = {pair.key: plain(pair.value) for pair in resource.resource.attributes}
             for scope in resource.scope_spans:
                 for span in scope.spans:
+                    span_kinds.add(span.kind)
                     attributes = {pair.key: plain(pair.value) for pair in span.attributes}
                     found.append([span.name, span.start_time_unix_nano, span.end_time_unix_nano, attributes, about])
     return found

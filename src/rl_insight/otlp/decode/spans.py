@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
 from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain
-from rl_insight.otlp.mapping import EVENT_SEGMENT, LANE, OTHER_LANE, SEGMENT, STATE_NAME, STATUS
+from rl_insight.otlp.mapping import EVENT_SEGMENT, LANE, OTHER_LANE, SEGMENT, STATE_NAME, STATUS, own_lane
 from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
 
@@ -37,7 +37,7 @@ class SpanRows(DecodedRows):
         text = self.builder.text
         self._plain_columns = (text("duration"), text("ok"))
         # An import adds the file's identity to the id that the spans were written with.
-        self._process_ids = (process.process_id, process.process_id.partition("@")[0])
+        self._own_lanes = (process.process_id, process.process_id.partition("@")[0], own_lane(process))
 
     def add_scope(self, scope: Any) -> None:
         """Add all spans of one instrumentation scope."""
@@ -114,7 +114,7 @@ class SpanRows(DecodedRows):
         name = take(STATE_NAME, None) or span.name
         lane = take(LANE, None) or take(OTHER_LANE, None)
         attributes.pop(OTHER_LANE, None)
-        if lane is not None and lane in (attributes.get("process_id"), *self._process_ids):
+        if lane is not None and lane in (attributes.get("process_id"), *self._own_lanes):
             lane = None  # the process's own
         self._drop_repeated(attributes)
         step = as_whole_number(take("step", take("rl.step", None)))

@@ -19,6 +19,7 @@ from rl_insight.otlp.mapping import (
     STATE_NAME,
     STATE_SEGMENTS,
     STATUS,
+    own_lane,
     severity,
 )
 from rl_insight.schema import NO_STEP, Batch
@@ -104,7 +105,7 @@ def _span(batch: Batch, row: tuple[Any, ...], events: list[EventItem]) -> SpanIt
     lane = strings(lane)
     if segment in STATE_SEGMENTS:
         found[STATE_NAME] = name
-        found[LANE] = lane or batch.process.process_id
+        found[LANE] = lane or own_lane(batch.process)
         found["process_id"] = batch.process.process_id
     elif lane is not None:
         found.setdefault(LANE, lane)

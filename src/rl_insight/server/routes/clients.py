@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from rl_insight.errors import ConfigError
+from rl_insight.schema.names import TRAINER_JOB
 from rl_insight.server.scrape.targets import Target, make_targets
 from rl_insight.stack.state import read_state
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/api/v1", tags=["clients of 0.3.0"])
 
-_DEFAULT_JOB = "trainer_metrics"
 _LEASE_S = 86_400.0
 """These clients register once: what could not be read for a day is forgotten."""
 _BAD: dict[int | str, dict[str, Any]] = {400: {"description": "`targets` or `labels` cannot be used."}}
@@ -88,7 +88,7 @@ def _targets(registration: ClientTargets, run_id: str) -> list[Target]:
         raise ConfigError("the labels of a target must be an object.")
     return make_targets(
         addresses,
-        job_name=registration.job_name or _DEFAULT_JOB,
+        job_name=registration.job_name or TRAINER_JOB,
         labels=[{**(common or {}), **own} for own in labels],
         run_id=run_id,
         project=registration.project or "",
