@@ -105,7 +105,7 @@ def _open_telemetry_counter() -> Iterator[Any]:
 
 
 def _span_calls(rounds: int) -> Iterator[Figure]:
-    with recording({"backend": "none"}) as monitor, _open_telemetry_tracer() as (tracer, drain_tracer):
+    with recording({"backend": "none"}) as monitor, open_telemetry_tracer() as (tracer, drain_tracer):
         floor = FloorTracer()
 
         def drain() -> None:
@@ -201,7 +201,7 @@ class FloorSpan:
 
 
 @contextlib.contextmanager
-def _open_telemetry_tracer() -> Iterator[tuple[Any, Callable[[], Any]]]:
+def open_telemetry_tracer() -> Iterator[tuple[Any, Callable[[], Any]]]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 

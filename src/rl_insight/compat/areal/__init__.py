@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from rl_insight.compat.areal.installing import install
-from rl_insight.compat.areal.names import PerfTraceCategory, SessionTraceEvent
-from rl_insight.compat.areal.scopes import SessionPhase
+from rl_insight.compat.areal.names import PerfTraceCategory, SessionTraceEvent, category_name
+from rl_insight.compat.areal.scopes import SessionPhase, new_scope
 from rl_insight.compat.areal.sessions import SessionTracer
 from rl_insight.compat.areal.tracer import PerfTracer
 from rl_insight.recorder import context
@@ -136,9 +136,12 @@ def trace_scope(
     args: Payload = None,
 ) -> Span | NoSpan:
     """Record a scope; `with` and `async with`. See `PerfTracer.trace_scope`."""
-    if GLOBAL_TRACER is None:
+    tracer = GLOBAL_TRACER
+    if tracer is None or not tracer.enabled:
         return NO_SPAN
-    return GLOBAL_TRACER.trace_scope(
+    if not enable_profiler:
+        return new_scope(name, category_name(category), args)
+    return tracer.trace_scope(
         name, category=category, enable_profiler=enable_profiler, profiler_args=profiler_args, args=args
     )
 
@@ -261,6 +264,10 @@ def trace_session_phase(
         start_payload: Kept with the phase.
         end_payload: Added when it ends; a mapping, or a function that returns one.
     """
+    if phase is None and len(phase_or_session) == 1:  # as all releases but one call it
+        tracer = GLOBAL_TRACER
+        sessions = None if tracer is None else tracer.session_tracer
+        return SessionPhase(sessions, _session_id.get(), str(phase_or_session[0]), start_payload, end_payload)
     given = [*phase_or_session] if phase is None else [*phase_or_session, phase]
     session_id = given.pop(0) if len(given) > 1 and not isinstance(given[0], str) else get_session_id()
     names = ("phase", "start_payload", "end_payload")

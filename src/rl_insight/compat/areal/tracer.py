@@ -11,11 +11,12 @@ from rl_insight.compat._recording import start_recording
 from rl_insight.compat.areal.config import RANKS_VARIABLE, is_rank_chosen, read_config
 from rl_insight.compat.areal.files import ArealFiles
 from rl_insight.compat.areal.names import category_name
-from rl_insight.compat.areal.scopes import new_profiled_scope, new_scope, scope_attributes
+from rl_insight.compat.areal.scopes import instant_attributes, new_profiled_scope, new_scope, scope_attributes
 from rl_insight.compat.areal.sessions import SessionTracer
 from rl_insight.integrations.torch_profiler import merge_chrome_document
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.context import current_step
+from rl_insight.recorder.recorder import EVENT
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
 
@@ -113,9 +114,9 @@ class PerfTracer:
 
     def instant(self, name: str, *, category: Any = None, args: Mapping[str, Any] | None = None) -> None:
         """Record an instant."""
-        if self._enabled:
-            attributes, _ = scope_attributes(category_name(category), args)
-            default_monitor.trace_event(name, **attributes)
+        recorder = default_monitor._recorder
+        if self._enabled and recorder is not None:
+            recorder.record_point(EVENT, 0, name, instant_attributes(category_name(category), args))
 
     def merge_profiler_trace(
         self, profiler_traces: Any, base_time_ns: int, *, args: Mapping[str, Any] | None = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from contextlib import ExitStack
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
@@ -73,6 +72,8 @@ def _scalar(value: Any) -> Any:
 class OtelSpan:
     """A span that is current inside its block; `with` and `async with`."""
 
+    __slots__ = ("_attached", "_attributes", "_enabled", "_name", "_parent_carrier", "_path", "_span", "_step")
+
     def __init__(
         self, name: str, attributes: dict[str, Any], *, parent_carrier: Mapping[str, str] | None, enabled: bool
     ) -> None:
@@ -80,32 +81,45 @@ class OtelSpan:
         self._attributes = attributes
         self._parent_carrier = parent_carrier
         self._enabled = enabled
+        self._attached: Any = None
+        self._path: Token[Any] | None = None
+        self._step: Token[Any] | None = None
         self._span: Any = None
-        self._stack = ExitStack()
 
     def __enter__(self) -> None:
         if not self._enabled:
             return
+        outer = _path.get()
         if self._parent_carrier is not None:
-            self._stack.enter_context(default_monitor.attach(self._parent_carrier))
-            self._set(_path, _read_path(self._parent_carrier) or _path.get())
-        path = (*_path.get(), self._name)
-        self._set(_path, path)
+            self._attached = default_monitor.attach(self._parent_carrier)
+            self._attached.__enter__()
+            outer = _read_path(self._parent_carrier) or outer
+        path = (*outer, self._name)
+        self._path = _path.set(path)
         step = next((self._attributes[name] for name in _STEPS if name in self._attributes), None)
         if isinstance(step, int):
-            self._set(current_step, step)
-        attributes = {SPAN_NAME_PATH: list(path), **self._attributes}
-        self._span = self._stack.enter_context(default_monitor.trace_span(self._name, attributes))
+            self._step = current_step.set(step)
+        self._span = default_monitor.trace_span(self._name, {SPAN_NAME_PATH: list(path), **self._attributes})
+        self._span.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._span is not None and kind is not None and issubclass(kind, Exception):
+        span, self._span = self._span, None
+        if span is None:
+            return
+        if kind is not None and issubclass(kind, Exception):
             for key, value in (("error.type", kind.__name__), ("error.message", str(error)), ("error", True)):
-                self._span.set_attribute(key, value)
+                span.set_attribute(key, value)
             described = {"exception.type": kind.__name__, "exception.message": str(error)}
             default_monitor.trace_event("exception", **described)
-        self._stack.__exit__(kind, error, traceback)
+        span.__exit__(kind, error, traceback)
+        if self._step is not None:
+            reset(current_step, self._step)
+        if self._path is not None:
+            reset(_path, self._path)
+        if self._attached is not None:
+            self._attached.__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> None:
         self.__enter__()
@@ -114,10 +128,6 @@ class OtelSpan:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, traceback)
-
-    def _set(self, variable: ContextVar[Any], value: Any) -> None:
-        token = variable.set(value)
-        self._stack.callback(reset, variable, token)
 
 
 def set_attributes(attributes: Mapping[str, Any]) -> None:
