@@ -1,20 +1,6 @@
 """Runs programs in processes of their own: once with an original, once with ours.
 
-Where each part of the compatibility is tested (`original` in a file's name: side by side):
-
-| part | tests |
-| --- | --- |
-| names and arguments of rl-insight 0.3.0, AReaL, XTuner | test_signatures |
-| rl-insight 0.3.0: calls, series, spans, published dashboards | test_rl_insight_original, test_init_without_ray |
-| its server: HTTP paths, YAML and discovery files, commands | test_rl_insight_server, ../server/test_client_routes |
-| its trainer against our server, verl's logger, steps of verl's runs | ../ray/test_originals |
-| hub: names, status, one run per job, whichever process is first | ../ray/test_ray_hub, ../ray/test_hub_registration |
-| target registration from training code | ../server/test_update_prometheus_config |
-| steps by a counter: queries, search, diagnosis | ../store/test_steps, ../diagnosis/test_counted_steps |
-| AReaL: every release, files, tools | test_areal_original, test_areal |
-| XTuner: both traces, files, workers | test_xtuner; `run.id`: ../server/test_otlp, ../exchange/test_importer |
-| SkyRL, NeMo-RL | test_skyrl, test_skyrl_callback |
-| adapters off, disabled, or without a server | test_without_server |
+COVERAGE.md has what is compatible and where it is tested.
 """
 
 from __future__ import annotations

@@ -179,11 +179,17 @@ class TestCommandLine:
             (["server", "start", "--detach", "--attach-logs"], 2),
             (["server", "stop", "--config", "server.yaml"], 0),
             (["server", "targets", "add", "missing.yaml"], 2),
+            (["server", "targets", "add", "no_jobs.yaml", "--config", "server.yaml"], 2),
+            (["server", "targets", "add", "bad_job.yaml", "--config", "server.yaml"], 1),
+            (["server", "targets", "add"], 2),
+            (["server"], 2),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
     )
     def test_exit_codes_are_the_same(self, words, code, tmp_path):
         (tmp_path / "server.yaml").write_text(f"server: {{data_dir: {tmp_path / 'data'}}}\n")
+        (tmp_path / "no_jobs.yaml").write_text("jobs: 3\n")
+        (tmp_path / "bad_job.yaml").write_text("jobs: [{job_name: a}]\n")
         programs = Programs(tmp_path)
         for paths in ((programs.original("rl-insight"),), ()):
             programs.python("-m", "rl_insight", *words, paths=paths, expect=code)

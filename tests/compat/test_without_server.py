@@ -8,7 +8,7 @@ import pytest
 
 from tests.compat.conftest import ORIGINALS, PROGRAMS, Programs
 
-ADAPTERS = ("rl_insight", "verl", "areal", "xtuner_first", "xtuner_otel", "skyrl")
+ADAPTERS = ("rl_insight", "verl", "areal", "xtuner_first", "xtuner_otel", "skyrl", "nemo_rl")
 AWAY = "http://127.0.0.1:9"
 STATES = {
     "on": {},

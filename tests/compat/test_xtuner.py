@@ -247,7 +247,7 @@ class TestSamples:
         assert xtuner.TRACE_EXTRA_TRAIN_STEP == "_trace_train_step"
         assert (xtuner.TRACE_JSONL_BASENAME, xtuner.TRACE_VIEWER_SCOPE_ALL) == ("producer_trace", "all")
 
-    def test_the_limits_bound_memory_and_never_the_file(self, insight_capture, tmp_path):
+    def test_the_limits_bound_memory_and_never_the_file(self, insight_capture, tmp_path, monkeypatch):
         config = TraceConfig(
             enabled=True, output_dir=tmp_path, viewer_enabled=False, max_events=3, max_events_per_trace=1
         )
@@ -260,8 +260,14 @@ class TestSamples:
         for _ in range(5):
             xtuner.get_tracer().record(sample(), "flood")
         xtuner.flush_trace()
-        assert len(read(tmp_path)) == 7
-        assert insight_capture.losses == {"trace_events/max_events": 2}
+        assert len(read(tmp_path)) == 9
+        assert insight_capture.losses == {}
+        monkeypatch.setattr("rl_insight.compat.xtuner.producer.ProducerTraceFile.MAX_WAITING", 3)
+        for _ in range(5):
+            xtuner.get_tracer().record(sample(), "more than memory holds")
+        xtuner.flush_trace()
+        assert len(read(tmp_path)) == 12
+        assert insight_capture.losses == {"trace_events/buffer_full": 2}
 
     def test_a_full_shard_is_followed_by_another(self, traced, tmp_path, monkeypatch):
         monkeypatch.setattr("rl_insight.compat.xtuner.producer._SHARD_BYTES", 400)
@@ -461,6 +467,46 @@ class TestSpans:
             "number": 1.5,
         }
 
+    def test_a_full_file_is_followed_by_another(self, spans, monkeypatch):
+        monkeypatch.setattr("rl_insight.compat.xtuner.otlp_file._MAX_BYTES", 10)
+        path = xtuner.current_trace_runtime().trace_jsonl_path
+        for name in ("first", "second", "third"):
+            with xtuner.trace_span(name):
+                pass
+            xtuner.flush_trace()
+        found = {one.name: one.read_text().count("spanId") for one in path.parent.iterdir()}
+        assert found == {"traces-1.jsonl": 1, "traces-2.jsonl": 1, "traces.jsonl": 1}
+
+    @pytest.mark.parametrize(
+        ("make", "segments"),
+        [
+            (lambda: xtuner.trace_span(sample(), "x"), ["phase"]),
+            (lambda: xtuner.trace_span(target=sample(), name="x"), ["phase"]),
+            (lambda: xtuner.trace_span("x"), ["duration"]),
+            (lambda: xtuner.trace_span("x", None), ["duration"]),
+            (lambda: xtuner.trace_span("x", {"a": 1}), ["duration"]),
+            (lambda: xtuner.trace_span("x", attributes={}), ["duration"]),
+            (lambda: xtuner.trace_span("x", parent_carrier=None), ["duration"]),
+            (lambda: xtuner.trace_span("no sample", "x"), []),
+        ],
+    )
+    def test_the_arguments_of_a_span_tell_the_spellings_apart(self, insight_capture, tmp_path, make, segments):
+        xtuner.configure_trace(TraceConfig(enabled=True, output_dir=tmp_path))
+        with make():
+            pass
+        assert [span.segment for span in insight_capture.spans] == segments
+
+    def test_the_arguments_of_an_event_tell_the_spellings_apart(self, insight_capture, tmp_path):
+        xtuner.configure_trace(TraceConfig(enabled=True, output_dir=tmp_path))
+        assert xtuner.trace_event("of the current span") is None
+        assert xtuner.trace_event("of the current span", {"n": 1}) is None
+        assert asyncio.run(xtuner_event(sample(), "of a sample")).uid == 17
+        assert [(event.name, event.session_id) for event in insight_capture.events] == [
+            ("of the current span", None),
+            ("of the current span", None),
+            ("of a sample", "gsm8k:17"),
+        ]
+
     def test_the_runtime_says_where_the_trace_goes(self, spans, tmp_path):
         found = xtuner.current_trace_runtime()
         assert (found.enabled, found.mode, found.service_name) == (True, "driver", "rollout")
@@ -527,6 +573,22 @@ class TestRollout:
         assert {key: span.attributes.get(key) for key in expected} == expected
         assert "error.message" not in span.attributes
 
+    def test_what_is_known_about_a_sample_before_and_after(self):
+        state = self.state(finish_reason="length", response_ids=[1, 2], reward={"score": 1.0})
+        before = rollout_api.rollout_state_initial_attributes(state)
+        assert (before["xtuner.rollout_id"], before["prompt.tokens"], "finish_reason" in before) == (7, 3, False)
+        after = rollout_api.rollout_state_final_attributes(state)
+        assert (after["finish_reason"], after["completion.tokens"], after["reward.score"]) == ("length", 2, 1.0)
+        assert {"reward.pass", "error.message"} & after.keys() == set()
+
+    def test_the_carrier_of_the_caller_is_taken_out_of_the_sample(self):
+        carrier = {"traceparent": "00-1-2-01"}
+        state = self.state()
+        assert rollout_api.extract_rollout_trace_parent_carrier(state) is None
+        state.extra_fields["_xtuner_trace_carrier"] = carrier
+        assert rollout_api.extract_rollout_trace_parent_carrier(state) == carrier
+        assert state.extra_fields == {"producer_future_step": 4}
+
     def test_without_the_switch_nothing_is_traced(self, spans, insight_capture):
         @rollout_api.trace_rollout_endpoint("judger.run")
         async def judge(rollout_state):
@@ -585,6 +647,57 @@ class TestWorkers:
             "OTEL_SERVICE_NAME": "rollout",
         }
         assert {key: variables[key] for key in expected} == expected
+
+    def test_a_worker_of_the_otel_trace_joins_the_run_of_its_trainer(self, tmp_path):
+        """Both have a server that is away; engines with an SDK of their own are told where it is."""
+        (tmp_path / "insight.yaml").write_text("recorder: {finish_timeout_s: 0.2}")
+        trainer = """
+import json, os, subprocess, sys
+from rl_insight.compat import xtuner
+config = xtuner.TraceConfig(enabled=True, service_name="rollout", enable_rollout_trace=True)
+runtime = xtuner.configure_trace(config.model_copy(update={"output_dir": sys.argv[1]}))
+variables = xtuner.get_trace_env_vars()
+subprocess.run([sys.executable, "-c", sys.argv[2]], env={**os.environ, **variables}, check=True)
+print(json.dumps({"run_id": runtime.run_id, "variables": variables}))
+"""
+        worker = """
+from rl_insight.compat import xtuner
+found = xtuner.current_trace_runtime()
+assert (found.mode, found.enabled, xtuner.rollout_api.is_rollout_trace_enabled()) == ("inherited", True, True)
+with xtuner.trace_span("in worker"):
+    pass
+"""
+        environment = {"PATH": "/usr/bin", "HOME": str(tmp_path), "RL_INSIGHT_DATA_DIR": str(tmp_path / "none")}
+        environment |= {"RL_INSIGHT_SERVER_URL": "http://127.0.0.1:9", "TMPDIR": str(tmp_path)}
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                trainer,
+                str(tmp_path / "otel"),
+                "import rl_insight.compat.xtuner.rollout_api\n" + worker,
+            ],
+            env={**environment, "RL_INSIGHT_CONFIG": str(tmp_path / "insight.yaml")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        answers = json.loads(done.stdout)
+        expected = {
+            "OTEL_TRACES_EXPORTER": "otlp",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:9/v1/traces",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_SERVICE_NAME": "rollout",
+            "XTUNER_TRACE_ENABLE_ROLLOUT": "1",
+        }
+        assert {key: answers["variables"].get(key) for key in expected} == expected
+        (path,) = (tmp_path / "otel" / answers["run_id"] / "traces").iterdir()
+        text = path.read_text()
+        assert f'"{answers["run_id"]}"' in text
+        assert '"in worker"' in text
 
     def test_off_there_are_none_and_a_switch_of_launch_scripts_turns_nothing_on(self, monkeypatch):
         assert xtuner.get_trace_env_vars() == {}

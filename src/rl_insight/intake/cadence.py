@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 FIRST_HEARTBEAT_S: Final = 900.0
-"""Of a sender that has not been heard for long: a first step of half an hour is no silence."""
+"""Of a sender that has not been heard for long: a first step of half an hour does not count as silence."""
 MIN_CADENCE_S: Final = 300.0
 MAX_CADENCE_S: Final = 3600.0
 _TRUSTED_S: Final = 3 * FIRST_HEARTBEAT_S

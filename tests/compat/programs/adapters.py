@@ -165,8 +165,26 @@ def skyrl():
     return plain()
 
 
+def nemo_rl():
+    """NeMo-RL's names: its own `start` refuses to run without Ray, and its trainer only makes one with Ray."""
+    from rl_insight.compat.skyrl import RayGpuMonitor
+
+    monitor = RayGpuMonitor(collection_interval=0.1, keys="nemo-rl")
+    refused = attempt(monitor.start) if is_on else "ValueError: off"
+    assert refused.startswith("ValueError: "), refused
+    assert monitor.flush() == {}
+    with stubs.restored("ray"):
+        stubs.module("ray", nodes=list, is_initialized=lambda: True)
+        if is_on:
+            monitor.start()  # a cluster without nodes to read: warns
+        assert monitor.flush() == {}
+    monitor.stop()
+    monitor.stop()
+    return plain()
+
+
 perf_tracers.stub_torch()
-adapters = [plain, rl_insight, areal, xtuner_first, xtuner_otel, skyrl]
+adapters = [plain, rl_insight, areal, xtuner_first, xtuner_otel, skyrl, nemo_rl]
 adapters += [verl] if find_spec("verl") is not None else []
 answers = {adapter.__name__: attempt(adapter) for adapter in adapters}
 files = sorted({path.relative_to(folder).parts[0] for path in Path(folder).rglob("*.jsonl") if path.stat().st_size})

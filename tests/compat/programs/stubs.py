@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from types import ModuleType
 
@@ -26,6 +28,18 @@ def module(name: str, **contents: object) -> ModuleType:
     if parent in sys.modules:
         setattr(sys.modules[parent], last, made)
     return made
+
+
+@contextmanager
+def restored(name: str) -> Iterator[None]:
+    """Have a module as it was, or not at all, after the block."""
+    before = sys.modules.get(name)
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
 
 
 def load(name: str) -> ModuleType:

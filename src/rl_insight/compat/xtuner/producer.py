@@ -34,13 +34,15 @@ class ProducerTraceFile(BatchFiles):
         flusher: Of the default monitor.
         folder: Where the shards go.
         writer: The part of their names that tells writers of one folder apart.
-        max_events: Lines that may wait in memory; further ones are dropped and counted.
     """
 
-    def __init__(self, flusher: Flusher, folder: Path, writer: str, *, max_events: int) -> None:
+    MAX_WAITING = 100_000
+    """Lines that may wait in memory between two batches; further ones are dropped and counted. `max_events` is no such
+    limit: XTuner's files are complete, whatever its viewer keeps."""
+
+    def __init__(self, flusher: Flusher, folder: Path, writer: str) -> None:
         self._folder = folder
         self._writer = writer
-        self._max_events = max_events
         self._shard = 0
         self._shard_bytes = 0
         self._waiting: list[bytes] = []
@@ -48,8 +50,8 @@ class ProducerTraceFile(BatchFiles):
 
     def add(self, event: TraceEvent) -> None:
         """Take an event; safe from any thread."""
-        if len(self._waiting) >= self._max_events:
-            self._flusher.recorder.losses.count("trace_events", "max_events")
+        if len(self._waiting) >= self.MAX_WAITING:
+            self._flusher.recorder.losses.count("trace_events", "buffer_full")
             return
         self._waiting.append(_encode(event))
 

@@ -110,7 +110,7 @@ def _begin(settings: TraceConfig, mode: str, run_id: str | None = None) -> None:
     file, otlp_file, run_dir = None, None, None
     if flusher is not None and folder is not None and settings.has_producer_trace:
         writer = f"{os.getpid()}_{_next_writer():04d}-{host_name()}"
-        file = ProducerTraceFile(flusher, folder, writer, max_events=settings.max_events)
+        file = ProducerTraceFile(flusher, folder, writer)
     if flusher is not None and otel_folder is not None and settings.has_otel_trace:
         run_dir = otel_folder / run_id
         name = "traces.jsonl" if mode == "driver" else f"traces-{host_name()}-{os.getpid()}.jsonl"
