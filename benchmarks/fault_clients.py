@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
+import json
 import os
 import random
 import socket
 import threading
 from collections import Counter
+from typing import Any
 
 from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.server.app import openapi_document
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
-_PATHS = (
-    "/api/v1/ingest", "/api/v1/runs", "/api/v1/summary", "/api/v1/timeline", "/api/v1/spans", "/api/v1/metrics",
-    "/api/v1/hotspots", "/api/v1/sessions", "/api/v1/logs", "/api/v1/findings", "/api/v1/lanes", "/api/v1/steps",
-    "/v1/traces", "/v1/logs", "/v1/metrics", "/metrics", "/healthz", "/",
+_VALUES = (
+    "faults", "", "-1", "0", "1", "7", "2.5", "1e308", "NaN", "true", "9223372036854775807", "9223372036854775808",
+    "-2**80", "%00", "%F0%9F%98%80", "a" * 200, "[]", "{}", "'; DROP", "%25", "name", "time", "step", "loss", "work",
+    "a=b", "*",
 )  # fmt: skip
-_NAMES = ("run", "from_ns", "until_ns", "limit", "step", "lane", "role", "metric", "name", "width", "offset", "q")
-_VALUES = ("faults", "", "-1", "0", "1", "1e308", "NaN", "9223372036854775808", "%00", "a" * 200, "[]", "{}", "'; DROP")
+_INGEST = ("/api/v1/ingest", "/v1/traces", "/v1/logs", "/v1/metrics")
+_OTHER_TYPES = (CONTENT_TYPE, "application/x-protobuf", "application/json", "x/y")
+_ENDLESS = "/api/v1/live"
+_SELDOM = {"/api/v1/report": 0.05, "/api/v1/runs/file": 0.1, "/api/v1/trace": 0.1}
+"""Answers of megabytes, which would take most of the time."""
+Route = tuple[str, str, tuple[str, ...]]
+"""Method, path and the names of the parameters."""
+
+
+def routes() -> list[Route]:
+    """Return everything that the server can be asked, as its own description says, but the endless stream."""
+    found = []
+    for path, methods in openapi_document()["paths"].items():
+        for method, described in methods.items():
+            names = tuple(str(one["name"]) for one in described.get("parameters", ()) if one.get("in") == "query")
+            found += [(method.upper(), path, names)] if path != _ENDLESS else []
+    return [*found, ("GET", "/", ()), ("PUT", "/api/v1/runs", ()), ("GET", "/nothing", ("run",))]
 
 
 def fuzz(port: int, count: int, seed: int) -> Counter[int]:
     """Send random requests over one connection after another; returns how often each status was the answer."""
     chance = random.Random(seed)
+    known = routes()
+    weights = [_SELDOM.get(path, 1.0) for _, path, _ in known]
     found: Counter[int] = Counter()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for _ in range(count):
-        method, path, body, headers = _request(chance)
+        method, path, body, headers = _request(chance, chance.choices(known, weights)[0])
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
@@ -42,21 +63,50 @@ def fuzz(port: int, count: int, seed: int) -> Counter[int]:
     return found
 
 
-def _request(chance: random.Random) -> tuple[str, str, bytes | None, dict[str, str]]:
-    path = chance.choice(_PATHS)
-    given = "&".join(f"{chance.choice(_NAMES)}={chance.choice(_VALUES)}" for _ in range(chance.randrange(4)))
-    headers = {"Content-Type": chance.choice((CONTENT_TYPE, "application/x-protobuf", "application/json", "x/y"))}
+def _request(chance: random.Random, route: Route) -> tuple[str, str, bytes | None, dict[str, str]]:
+    method, path, names = route
+    given = [(name, chance.choice(_VALUES)) for name in names if chance.random() < 0.3]
+    if "run" in names and method != "DELETE" and chance.random() < 0.7:
+        given.append(("run", "faults"))
+    elif method == "DELETE":  # the run that the others read stays
+        given = [(name, value) for name, value in given if value != "faults"]
+    target = f"{path}?{'&'.join(f'{name}={value}' for name, value in given)}".replace(" ", "%20")
+    headers = {"Content-Type": chance.choice(_OTHER_TYPES)}
     if chance.random() < 0.1:
         headers["Origin"] = chance.choice(("http://[", "null", "http://other"))
-    if path not in {"/api/v1/ingest", "/v1/traces", "/v1/logs", "/v1/metrics"}:
-        return "GET", f"{path}?{given}".replace(" ", "%20"), None, headers
-    body = _body(chance)
+    if method == "GET":
+        return method, target, None, headers
+    body = _batch(chance) if path in _INGEST else _document(chance)
     if chance.random() < 0.2:
         body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
-    return "POST", f"{path}?{given}".replace(" ", "%20"), body, headers
+    return method, target, body, headers
 
 
-def _body(chance: random.Random) -> bytes:
+def _document(chance: random.Random) -> bytes:
+    """Return JSON of a random shape, sometimes damaged; names no host, so that nothing is scraped."""
+    keys = (
+        "run",
+        "runs",
+        "name",
+        "notes",
+        "tags",
+        "views",
+        "sql",
+        "statement",
+        "rules",
+        "targets",
+        "address",
+        "labels",
+    )
+    values: tuple[Any, ...] = (None, True, -1, 2**63, 1e308, "", "x" * 300, [], {}, [1, None], {"a": {"b": []}})
+    document = {key: chance.choice(values) for key in chance.sample(keys, chance.randrange(5))}
+    text = bytearray(json.dumps(chance.choice((document, [document], *values))).encode())
+    if chance.random() < 0.3:
+        text[chance.randrange(len(text))] = chance.randrange(256)
+    return bytes(text)
+
+
+def _batch(chance: random.Random) -> bytes:
     """Return random bytes, or a batch with some of its bytes changed."""
     if chance.random() < 0.3:
         return chance.randbytes(chance.randrange(300))
@@ -72,22 +122,25 @@ def _body(chance: random.Random) -> bytes:
     return frame(bytes(payload))
 
 
-_HEAD = ("POST /api/v1/ingest HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {CONTENT_TYPE}", "Content-Length: 30000000")
-_UNFINISHED = ("\r\n".join(_HEAD) + "\r\n\r\n").encode() + b"x" * 999
-
-
-def hold_connections(port: int, count: int) -> list[socket.socket]:
+def hold_connections(port: int, count: int, body_bytes: int = 999) -> list[socket.socket]:
     """Open connections that begin a request and never end it; those that are refused are left out."""
+    head = (
+        "POST /api/v1/ingest HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Content-Type: {CONTENT_TYPE}",
+        "Content-Length: 32000000",
+    )
     held = []
     for _ in range(count):
         try:
             connection = socket.create_connection(("127.0.0.1", port), timeout=5)
-            connection.sendall(
-                b"POST /api/v1/ingest HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 30000000\r\n\r\n" + b"x" * 999
-            )
-            held.append(connection)
+            connection.sendall(("\r\n".join(head) + "\r\n\r\n").encode())
         except OSError:
             break
+        held.append(connection)
+        connection.settimeout(0.5)
+        with contextlib.suppress(OSError):  # a server that takes no more for now, or refuses
+            connection.sendall(bytes(body_bytes))
     return held
 
 

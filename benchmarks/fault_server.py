@@ -23,7 +23,9 @@ RUN_ID = "faults"
 _READY_S = 60.0
 
 PRODUCER = """
-import sys, time
+import signal, sys, time
+wanted = []
+signal.signal(signal.SIGUSR1, lambda *_: wanted.append("end"))
 import rl_insight as insight
 spool, rank, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 config = {"server": {"backend": "http", "url": sys.argv[4]}, "http": {"spool_dir": spool},
@@ -31,7 +33,7 @@ config = {"server": {"backend": "http", "url": sys.argv[4]}, "http": {"spool_dir
 insight.init("benchmarks", "faults", config, run_id="faults", role="worker", rank=rank)
 print("ready", flush=True)
 end, made, slowest = time.monotonic() + seconds, 0, 0.0
-while time.monotonic() < end:
+while time.monotonic() < end and not wanted:
     begun = time.perf_counter()
     for _ in range(20):
         with insight.trace_span("work", {"tokens": 3}):
@@ -143,6 +145,11 @@ class Producer:
     def wait(self, timeout_s: float = 180.0) -> None:
         """Wait for the end of the recording and of the delivery."""
         self.program.wait(timeout_s)
+
+    def end(self) -> None:
+        """Have it record no more and deliver what it has."""
+        self.program.send_signal(signal.SIGUSR1)
+        self.wait()
 
     def kill(self) -> None:
         """End the process with SIGKILL."""
