@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from math import isfinite
+from math import inf, isfinite
 
 import msgspec
 
@@ -31,7 +31,7 @@ class FlushPace:
         self._longest_s = max(config.max_flush_interval_s, config.flush_interval_s)
         self._heartbeat_s = config.heartbeat_s
         self.interval_s = self._own_s
-        self._last_failure_s = self._last_stuck_s = 0.0
+        self._last_failure_s = self._last_stuck_s = -inf  # the clock may count from the start of the machine
         self._process: Process | None = None
 
     def follow(self, wanted_s: float) -> None:
