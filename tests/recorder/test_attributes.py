@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rl_insight as insight
+from rl_insight.config.model import RedactionConfig
+from rl_insight.recorder.attributes import AttributeEncoder
+from rl_insight.recorder.losses import Losses
+from rl_insight.recorder.redaction import Redactor
 from rl_insight.testing import capture
 
 
@@ -264,3 +268,38 @@ def test_an_attribute_whose_key_alone_is_too_long_is_dropped():
             pass
         (kept,) = captured.spans[-1].attributes
         assert kept == "kept"
+
+
+def make_encoder(max_total_bytes=1_000_000):
+    return AttributeEncoder(
+        Redactor(RedactionConfig()), Losses(), max_bytes=65_536, max_total_bytes=max_total_bytes, max_attributes=64,
+        capture_text=False,
+    )  # fmt: skip
+
+
+def test_many_records_are_encoded_as_each_by_itself():
+    records = [
+        {"tokens": 512, "model": "policy"},
+        None,
+        {"tokens": 2**64, "model": "a text that is searched for secrets"},
+        {},
+        {"tokens": 1.5, "ok": True, "line": "a\nb"},
+        {"tokens": float("nan")},
+    ]
+    encoder = make_encoder()
+    for _ in range(2):  # the second time the keys are known
+        assert encoder.encode_all(records) == [encoder.encode(record) for record in records]
+    records.append({"model": "\ud800"})
+    texts = encoder.encode_all(records)
+    assert texts == [encoder.encode(record) for record in records]
+    assert texts[0] == '{"tokens":512,"model":"policy"}'
+
+
+def test_plain_records_are_bounded_together_with_others():
+    keys = [f"{number:03}-" + "k" * 100 for number in range(20)]
+    long, short = dict.fromkeys(keys, 1), {keys[0]: 1}
+    encoder = make_encoder(max_total_bytes=500)
+    for _ in range(2):
+        texts = encoder.encode_all([short, long])
+        assert len(texts[0]) < 200
+        assert len(texts[1].encode()) <= 500

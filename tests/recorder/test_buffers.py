@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,6 +156,32 @@ def test_one_strange_event_costs_only_itself_and_fails_a_captured_test(caplog):
         insight.metric_count("c")
         assert captured.value("c") == 1.0
     assert captured.losses == {"events/internal_error": 1}
+
+
+def test_one_strange_span_costs_only_itself(caplog):
+    with pytest.raises(InternalError, match="Traceback"), capture() as captured:  # noqa: PT012  # raised at the end
+        for number in range(200):
+            if number == 77:
+                captured._recorder.spans.append(SimpleNamespace(end=1))
+            with insight.trace_span("work", {"number": number}):
+                pass
+        assert [span.attributes["number"] for span in captured.spans] == list(range(200))
+    assert captured.losses == {"events/internal_error": 1}
+
+
+def test_the_watermark_rises_with_a_buffer_that_fills_and_falls_when_it_is_emptied():
+    recorder = Recorder(load_config({"recorder": {"max_metrics": 5_000}}, environ={}).recorder)
+    usual, looks = recorder.watermark, 0
+    for number in range(1, 7_001):
+        recorder.metrics.append(number)
+        if len(recorder.metrics) > recorder.watermark:
+            looks += 1
+            recorder.relieve(recorder.metrics, "metrics", recorder.max_metrics)
+    assert len(recorder.metrics) == 5_000
+    assert recorder.watermark == 5_000
+    assert looks < 2_000 + 3_000 / 50, "past the limit at each event, before it only now and then"
+    recorder.lower_watermark()
+    assert recorder.watermark == usual
 
 
 def test_warnings_come_once_a_topic_and_are_bounded(caplog):

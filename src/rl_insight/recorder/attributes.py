@@ -6,7 +6,7 @@ JSON has no NaN, no infinities and, in most readers, no integers beyond 64 bits:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -33,6 +33,7 @@ _CONTAINERS = (dict, list)
 _MAX_PLAIN_KEYS = 8192
 
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class AttributeEncoder:
@@ -60,24 +61,49 @@ class AttributeEncoder:
 
     def encode(self, attributes: Mapping[str, Any] | None) -> str | None:
         """Return attributes as the text of a JSON object; None when there are none."""
-        if not attributes:
-            return None
-        plain_keys = self._plain_keys if len(attributes) <= self._max_attributes else ()
-        # Most spans are plain throughout and need no copy.
-        for key, value in attributes.items():
-            kind = value.__class__  # as in `_is_plain`: a call takes longer than its tests
-            if (
-                key not in plain_keys
-                or not (
-                    (kind is int and -_INT64 <= value < _INT64)
-                    or (kind is str and len(value) < SHORTEST_SECRET)
-                    or kind is bool
-                    or (kind is float and isfinite(value))
-                )
-                or key.__class__ is not str
-            ):
-                return self._encode_copy(attributes, plain_keys)
-        return self._bounded_json(attributes)
+        return self.encode_all((attributes,))[0]
+
+    def encode_all(self, records: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
+        """Return the attributes of many records; all that are plain throughout are encoded at once, without a copy."""
+        known_keys, most, lowest, beyond = self._plain_keys, self._max_attributes, -_INT64, _INT64
+        texts: list[str | None] = [None] * len(records)
+        plain: list[Mapping[str, Any]] = []
+        places: list[int] = []
+        for at, attributes in enumerate(records):
+            if not attributes:
+                continue
+            keys = known_keys if len(attributes) <= most else ()
+            for key, value in attributes.items():
+                kind = value.__class__  # as in `_is_plain`: a call takes longer than its tests
+                if (
+                    key not in keys
+                    or not (
+                        (kind is int and lowest <= value < beyond)
+                        or (kind is str and len(value) < SHORTEST_SECRET)
+                        or kind is bool
+                        or (kind is float and isfinite(value))
+                    )
+                    or key.__class__ is not str
+                ):
+                    texts[at] = self._encode_copy(attributes, keys)
+                    break
+            else:
+                plain.append(attributes)
+                places.append(at)
+        for at, text in zip(places, self._plain_texts(plain), strict=True):
+            texts[at] = text
+        return texts
+
+    def _plain_texts(self, plain: list[Mapping[str, Any]]) -> list[str]:
+        """Return records that need no cleaning as JSON, from one call of the encoder: half the time of many calls."""
+        if len(plain) > 1:
+            try:
+                lines = _encode_lines(plain).decode().split("\n")
+            except UnicodeEncodeError:  # lone surrogates
+                lines = []
+            if lines and max(map(len, lines)) <= self._max_total_bytes // 4:
+                return lines[: len(plain)]  # the last line has an end, too
+        return [self._bounded_json(attributes) for attributes in plain]
 
     def _encode_copy(self, attributes: Mapping[str, Any], plain_keys: Collection[str]) -> str | None:
         clean: dict[str, Any] = {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,26 +17,25 @@ import msgspec
 from rl_insight.backoff import Backoff
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
-from rl_insight.recorder.context import step_of
+from rl_insight.recorder.encoded_spans import EncodedSpans
 from rl_insight.recorder.losses import Losses, safe_text, short_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.names import CleanNames
 from rl_insight.recorder.open_spans import OpenSpans
 from rl_insight.recorder.pace import FlushPace
-from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
+from rl_insight.recorder.recorder import LOG, MetricEvent, PointEvent, Recorder
 from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 from rl_insight.recorder.sessions import Session
-from rl_insight.recorder.spans import STILL_OPEN, Span
+from rl_insight.recorder.spans import Span
 from rl_insight.recorder.stacks import StackAnswers
-from rl_insight.recorder.step_exchange import StepExchange
-from rl_insight.schema import NO_STEP, OPEN, Batch, BatchBuilder, Process, encode
-from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
+from rl_insight.recorder.step_exchange import AddSteps, StepExchange
+from rl_insight.schema import Batch, BatchBuilder, Process, encode
 from rl_insight.sessions.model import FAILED, PENDING
 
 logger = logging.getLogger("rl_insight")
 
-_CHUNK = 32
-"""Events handled between two looks at the clock."""
+_CHUNK = 64
+"""Events handled together, between two looks at the clock."""
 _HOLD_NS = 300_000
 """How long the interpreter lock is held at a time. A training thread that never lets go of it gives it to us once in
 5 ms (the interpreter's switch interval) and waits this long."""
@@ -89,6 +90,7 @@ class Flusher:
             max_attributes=config.recorder.max_attributes,
             capture_text=config.recorder.capture_text,
         )
+        self._encoded_spans = EncodedSpans(self._names, self._attributes)
         self._metrics = MetricTable(
             self._attributes,
             losses,
@@ -216,27 +218,36 @@ class Flusher:
         steps = self.steps
         steps.exchange()
         self._metrics.wall_offset_ns = recorder.clock.offset_ns
-        self._take(recorder.metrics, steps.metrics(self._metrics.record))
-        self._take(recorder.spans, steps.spans(self._take_span))
-        self._take(recorder.points, steps.points(self._add_point))
-        self._take(recorder.sessions, steps.spans(self._add_session))
+        self._take(recorder.metrics, steps.add_to_metrics, self._record_metrics)
+        self._take(recorder.spans, steps.add_to_spans, self._take_spans)
+        self._take(recorder.points, steps.add_to_points, self._each(self._add_point))
+        self._take(recorder.sessions, steps.add_to_spans, self._each(self._add_session))
+        recorder.lower_watermark()
 
-    def _take(self, buffer: deque[Any], handle: Callable[[Any], None]) -> None:
+    def _take(self, buffer: deque[Any], add_steps: AddSteps, handle: Callable[[list[Any]], None]) -> None:
         remaining = self.steps.limit(buffer)
         hold_ns = _HOLD_NS if remaining < _BACKLOG else _BACKLOG_HOLD_NS
         self._held_since = self.recorder.now()
         while remaining > 0:
-            for _ in range(min(remaining, _CHUNK)):
-                try:
-                    event = buffer.popleft()
-                except IndexError:  # a full buffer dropped it in this moment
-                    return
-                try:
-                    handle(event)
-                except Exception:  # noqa: BLE001  # one strange event must not cost its neighbours
-                    self._survive_event()
+            events = _pop_left(buffer, min(remaining, _CHUNK))
+            handle(add_steps(events))
             remaining -= _CHUNK
             self._give_way(hold_ns)
+
+    def _each(self, handle: Callable[[Any], None]) -> Callable[[list[Any]], None]:
+        """Return a handler of many events by one of a single event."""
+
+        def handle_all(events: list[Any]) -> None:
+            for event in events:
+                try:
+                    handle(event)
+                except Exception:  # noqa: BLE001  # one strange event must not cost its neighbors
+                    self._survive_event()
+
+        return handle_all
+
+    def _record_metrics(self, events: list[MetricEvent]) -> None:
+        self._metrics.record_all(events, self._survive_event)
 
     def _give_way(self, hold_ns: int = _HOLD_NS) -> None:
         """Send what fills a batch; let other threads run when they have waited for long enough."""
@@ -248,72 +259,45 @@ class Flusher:
         time.sleep(_REST_S)
         self._held_since = self.recorder.now()
 
-    def _take_span(self, span: Span) -> None:
-        if span.end:
-            self._add_span(span)
-        elif len(self._open) < self.recorder.max_spans:
+    def _take_spans(self, spans: list[Span]) -> None:
+        ended = [span for span in spans if span.end]
+        if len(ended) < len(spans):
+            done = set(ended)  # one may end in this moment: it is looked at once
+            for span in spans:
+                if span not in done:
+                    self._keep_open(span)
+        if ended:
+            self._add_spans(ended)
+
+    def _keep_open(self, span: Span) -> None:
+        if len(self._open) < self.recorder.max_spans:
             self._open.add(span)
         else:
             self.recorder.losses.count("spans", "too_many_open")
 
     def _check_open_spans(self, *, final: bool) -> None:
         """Write those that ended since; report once those that stay open longer than a flush, or to the end."""
-        for count, span in enumerate(self._open.take(self.recorder.now() if final else self._oldest()), 1):
-            if span is not None:
-                self._add_span(span)
-            if count % _CHUNK == 0:
-                self._give_way()
+        due = self._open.take(self.recorder.now() if final else self._oldest())
+        while chunk := list(islice(due, _CHUNK)):
+            if spans := [span for span in chunk if span is not None]:
+                self._add_spans(spans)
+            self._give_way()
 
     def _oldest(self) -> int:
         """Return when a span that is still open must have begun to be reported."""
         return self.recorder.now() - int(self._config.flush_interval_s * 1e9)
 
-    def _add_span(self, span: Span) -> None:
-        builder = self._builder
-        text = builder.text
-        known = builder.positions.get  # a third of the cost of `text`, and enough for all but the first of a batch
-        end = span.end
-        step = span.step
-        attributes = span.attributes
-        if step is None and attributes and "step" in attributes:
-            step = step_of(attributes["step"])
-        name, segment, status = span.name, span.segment, span.status if end else STILL_OPEN
-        name = self._names[name] if name.__class__ is str else self._names.of(name)
-        lane, error, session_id = span.lane, span.error, span.session_id
-        if error is not None:
-            self._is_failing = True
-        if attributes and TRACE_SOURCE in attributes:
-            segment, step, session_id = self._read_agent_span(span, attributes, step)
-        builder.spans.extend(
-            (
-                span.span_id,
-                *span.trace,
-                span.parent_id,
-                known(name) or text(name),
-                span.start + self.recorder.clock.offset_ns,
-                max(end - span.start, 0) if end else OPEN,
-                known(segment) or text(segment),
-                0 if lane is None else known(lane) or text(short_text(lane)),
-                known(status) or text(status),
-                0 if error is None else text(short_text(error)),
-                NO_STEP if step is None else step,
-                0 if session_id is None else known(session_id) or text(short_text(session_id)),
-                0 if not attributes else text(self._attributes.encode(attributes)),
-            )
-        )
-
-    def _read_agent_span(
-        self, span: Span, attributes: dict[str, Any], step: int | None
-    ) -> tuple[str, int | None, str | None]:
-        """Return segment, step and session of an agent-loop span; one that describes a session adds it too."""
-        found = read_agent_span(attributes)
-        if found is None:
-            return span.segment, step, span.session_id
-        offset_ns = self.recorder.clock.offset_ns
-        row = session_row(attributes, span.start + offset_ns, span.end + offset_ns) if span.end else None
-        if row is not None:
-            self._builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
-        return found.segment or span.segment, found.step if step is None else step, found.session_id
+    def _add_spans(self, spans: list[Span]) -> None:
+        """Add spans; where one cannot be encoded, each by itself, so that it does not cost its neighbors."""
+        try:
+            failed = self._encoded_spans.add(spans, self._builder, self.recorder.clock.offset_ns)
+            self._is_failing = self._is_failing or failed
+        except Exception:  # noqa: BLE001
+            if len(spans) == 1:
+                self._survive_event()
+                return
+            for span in spans:
+                self._add_spans([span])
 
     def _add_point(self, point: PointEvent) -> None:
         kind, reading, level, name, attributes, span, step, session_id, source = point
@@ -402,6 +386,15 @@ class Flusher:
             except Exception:  # what it writes to may be full or gone; the batch is still sent
                 logger.exception("a listener to batches failed.")
         self._send(encode(batch))
+
+
+def _pop_left(buffer: deque[Any], count: int) -> list[Any]:
+    """Return the oldest events; fewer where a full buffer dropped some in this moment."""
+    events: list[Any] = []
+    with contextlib.suppress(IndexError):
+        for _ in range(count):
+            events.append(buffer.popleft())  # noqa: PERF401  # a comprehension would lose them with the error
+    return events
 
 
 def _redaction_failed(losses: Losses) -> None:

@@ -30,6 +30,8 @@ PointEvent = tuple[str, int, Any, str, "dict[str, Any]", "SpanLike | None", "int
 
 _WATERMARK = 2_000
 """Buffered events at which the flusher is woken early."""
+_WATERMARK_STEP = 64
+"""So many events pass until the next look at a buffer that is getting full: a look costs as much as recording one."""
 _YIELD_EVERY_NS = 800_000
 _YIELD_S = 0.000_05
 """Above the watermark, a thread that records without ever waiting for anything lets the flusher run this often. The
@@ -44,6 +46,7 @@ class Recorder:
     """
 
     __slots__ = (
+        "_highest_watermark",
         "_last_marked",
         "_next_yield",
         "_usual_watermark",
@@ -99,7 +102,8 @@ class Recorder:
         self.max_spans = config.max_spans
         self.max_records = config.max_records
         self.drop_oldest = config.drop == "oldest"
-        self._usual_watermark = min(_WATERMARK, config.max_metrics, config.max_spans, config.max_records)
+        self._highest_watermark = min(config.max_metrics, config.max_spans, config.max_records)
+        self._usual_watermark = min(_WATERMARK, self._highest_watermark)
         self.watermark = self._usual_watermark
 
     def expect_first_event(self) -> None:
@@ -112,6 +116,11 @@ class Recorder:
             return False
         self.watermark = self._usual_watermark
         return True
+
+    def lower_watermark(self) -> None:
+        """Have the flusher woken at the usual number of events again, now that it has emptied the buffers."""
+        if self.watermark:
+            self.watermark = self._usual_watermark
 
     @property
     def has_waiting(self) -> bool:
@@ -142,6 +151,8 @@ class Recorder:
         """Wake the flusher because a buffer is getting full; past its limit, drop one event and count it."""
         if not self.wake.is_set():
             self.wake.set()
+        if self.watermark:  # 0 until the flusher has seen the first event
+            self.watermark = min(len(buffer) + _WATERMARK_STEP, self._highest_watermark)
         if self.now() >= self._next_yield:
             time.sleep(_YIELD_S)
             self._next_yield = self.now() + _YIELD_EVERY_NS

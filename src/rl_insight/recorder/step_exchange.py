@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_insight.recorder.recorder import Recorder
-    from rl_insight.recorder.sessions import Session
-    from rl_insight.recorder.spans import Span
 
 StepMark = tuple[int, int]
 """When a step began, in nanoseconds since 1970, and its number."""
-Handler = Callable[[Any], None]
+AddSteps = Callable[[list[Any]], list[Any]]
 
 SETTLE_S = 0.2
 """What the driver's flusher needs to tell a step, and Ray to bring it to the hub."""
@@ -76,42 +74,40 @@ class StepExchange:
         """Return how many of the events in a buffer may be taken."""
         return self._limits.get(id(buffer), len(buffer)) if self._limits else len(buffer)
 
-    def metrics(self, handle: Handler) -> Handler:
-        """Return a handler of metric events that adds the step where there is none."""
-        if not self._marks or self._recorder.step is not None:
-            return handle
+    @property
+    def _is_idle(self) -> bool:
+        return not self._marks or self._recorder.step is not None
 
-        def with_step(event: Any) -> None:
-            if event[_METRIC_STEP] is None:
-                step = self._at(event[_METRIC_READING] or self._recorder.now())
-                event = (*event[:_METRIC_STEP], step, *event[_METRIC_READING:])
-            handle(event)
+    def add_to_metrics(self, events: list[Any]) -> list[Any]:
+        """Return metric events with the step where there was none."""
+        if self._is_idle:
+            return events
+        return [
+            (*event[:_METRIC_STEP], self._at(event[_METRIC_READING] or self._recorder.now()), event[_METRIC_READING])
+            if event[_METRIC_STEP] is None
+            else event
+            for event in events
+        ]
 
-        return with_step
+    def add_to_points(self, points: list[Any]) -> list[Any]:
+        """Return events and log lines with the step where there was none."""
+        if self._is_idle:
+            return points
+        return [
+            (*point[:_POINT_STEP], self._at(point[_POINT_READING]), *point[_POINT_STEP + 1 :])
+            if point[_POINT_STEP] is None
+            else point
+            for point in points
+        ]
 
-    def points(self, handle: Handler) -> Handler:
-        """Return a handler of events and log lines that adds the step where there is none."""
-        if not self._marks or self._recorder.step is not None:
-            return handle
-
-        def with_step(point: Any) -> None:
-            if point[_POINT_STEP] is None:
-                point = (*point[:_POINT_STEP], self._at(point[_POINT_READING]), *point[_POINT_STEP + 1 :])
-            handle(point)
-
-        return with_step
-
-    def spans(self, handle: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return a handler of spans or sessions that adds the step where there is none."""
-        if not self._marks or self._recorder.step is not None:
-            return handle
-
-        def with_step(span: Span | Session) -> None:
+    def add_to_spans(self, spans: list[Any]) -> list[Any]:
+        """Return spans or sessions with the step where there was none."""
+        if self._is_idle:
+            return spans
+        for span in spans:
             if span.step is None:
                 span.step = self._at(span.start)
-            handle(span)
-
-        return with_step
+        return spans
 
     def _at(self, reading: int) -> int | None:
         """Return the step that the driver was in at a reading of this process's clock; None before its first."""

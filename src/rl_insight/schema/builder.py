@@ -14,6 +14,27 @@ _RECORDS = ("spans", "events", "logs", "sessions", "samples", "histograms")
 """The tables whose rows are something that was recorded; the others describe them."""
 
 
+class TextTable(dict["str | None", int]):
+    """Where each text of a batch is, counted from 1; looking up a new one adds it. None is at 0.
+
+    A text that is known is found without a call of a Python function, so whole columns are looked up with `map`.
+    """
+
+    __slots__ = ("size", "strings")
+
+    def __init__(self) -> None:
+        super().__init__({None: 0})
+        self.strings: list[str] = []
+        self.size = 0
+        """Characters in all."""
+
+    def __missing__(self, value: str) -> int:
+        self.strings.append(_encodable(value))
+        self.size += len(value)
+        position = self[value] = len(self.strings)
+        return position
+
+
 class BatchBuilder:
     """Rows of one batch in the making.
 
@@ -28,14 +49,12 @@ class BatchBuilder:
     1
     """
 
-    __slots__ = ("positions", "strings", "text_bytes", *TABLES)
+    __slots__ = ("text", "texts", *TABLES)
 
     def __init__(self) -> None:
-        self.strings: list[str] = []
-        self.text_bytes = 0
-        """Roughly how much text the batch holds; its filler can stop in time."""
-        self.positions: dict[str, int] = {}
-        """Where each text stands, counted from 1."""
+        self.texts = TextTable()
+        self.text = self.texts.__getitem__
+        """Returns the position of a text in the batch, adding it on first use; 0 for None."""
         self.spans: list[Any] = []
         self.events: list[Any] = []
         self.logs: list[Any] = []
@@ -45,17 +64,10 @@ class BatchBuilder:
         self.histograms: list[Any] = []
         self.buckets: list[int] = []
 
-    def text(self, value: str | None) -> int:
-        """Return the position of a text in the batch, adding it on first use; 0 for None."""
-        if value is None:
-            return 0
-        position = self.positions.get(value)
-        if position is None:
-            self.strings.append(_encodable(value))
-            position = len(self.strings)
-            self.positions[value] = position
-            self.text_bytes += len(value)
-        return position
+    @property
+    def text_bytes(self) -> int:
+        """Roughly how much text the batch holds; its filler can stop in time."""
+        return self.texts.size
 
     def add_row(self, table: str, values: Iterable[Any]) -> None:
         """Add one row of any table, in the order of its columns; texts are texts, and None is absent."""
@@ -161,15 +173,8 @@ class BatchBuilder:
 
     def add_series(self, name: str, kind: str, documentation: str, labels: str) -> int:
         """Add a metric with its labels (the text of a JSON object); returns its position for samples."""
-        known, text = self.positions.get, self.text
-        self.series.extend(
-            (
-                known(name) or text(name),
-                known(kind) or text(kind),
-                known(documentation) or text(documentation),
-                text(labels),
-            )
-        )
+        text = self.text
+        self.series.extend((text(name), text(kind), text(documentation), text(labels)))
         return len(self.series) // _SERIES_WIDTH - 1
 
     def add_sample(self, series: int, *, time_ns: int, value: float, step: int | None = None) -> None:
@@ -210,7 +215,7 @@ class BatchBuilder:
             sequence=sequence,
             sent_ns=sent_ns,
             final=final,
-            strings=self.strings,
+            strings=self.texts.strings,
             losses=list(losses),
             **{name: table.from_values(getattr(self, name)) for name, table in TABLES.items()},
         )

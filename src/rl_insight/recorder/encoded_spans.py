@@ -1,0 +1,82 @@
+"""Spans as rows of a batch, many at a time: a column is made in one pass, most of it without Python code per span."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from msgspec.structs import astuple
+
+from rl_insight.recorder.attributes import AttributeEncoder
+from rl_insight.recorder.context import step_of
+from rl_insight.recorder.losses import short_text
+from rl_insight.recorder.names import CleanNames
+from rl_insight.recorder.spans import STILL_OPEN, Span
+from rl_insight.schema import NO_STEP, OPEN, BatchBuilder
+from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
+
+
+class EncodedSpans:
+    """Writes spans into batches; one per process, used by the flusher alone."""
+
+    def __init__(self, names: CleanNames, attributes: AttributeEncoder) -> None:
+        self._names = names
+        self._attributes = attributes
+
+    def add(self, spans: Sequence[Span], builder: BatchBuilder, offset_ns: int) -> bool:
+        """Add spans, all or none, at times moved by an offset; returns whether one of them failed."""
+        columns: Any = zip(*map(astuple, spans))  # noqa: B905  # a state has more fields than a span: left out
+        _, name, attributes, segment, lane, start, end, span_id, parent_id, trace, *rest = columns
+        step, session_id, status, error = rest[:4]
+        sessions: list[dict[str, Any]] = []
+        special = [at for at, given in enumerate(attributes) if given and ("step" in given or TRACE_SOURCE in given)]
+        if special:
+            segment, step, session_id = list(segment), list(step), list(session_id)
+        for at in special:
+            given = attributes[at]
+            if step[at] is None and "step" in given:
+                step[at] = step_of(given["step"])
+            if TRACE_SOURCE in given and (found := read_agent_span(given)) is not None:
+                segment[at], session_id[at] = found.segment or segment[at], found.session_id
+                step[at] = found.step if step[at] is None else step[at]
+                row = session_row(given, start[at] + offset_ns, end[at] + offset_ns) if end[at] else None
+                sessions += [row] if row is not None else []
+        if 0 in end:
+            status = [outcome if ended else STILL_OPEN for outcome, ended in zip(status, end, strict=True)]
+        trace_high, trace_low = zip(*trace, strict=True)
+        positions = builder.texts.__getitem__
+        rows = zip(
+            span_id,
+            trace_high,
+            trace_low,
+            parent_id,
+            map(positions, self._clean_names(name)),
+            [reading + offset_ns for reading in start],
+            [(e - s if e > s else 0) if e else OPEN for s, e in zip(start, end, strict=True)],
+            map(positions, segment),
+            map(positions, _short(lane)),
+            map(positions, status),
+            map(positions, _short(error)),
+            [NO_STEP if number is None else number for number in step],
+            map(positions, _short(session_id)),
+            map(positions, self._attributes.encode_all(attributes)),
+            strict=True,
+        )
+        builder.spans += list(chain.from_iterable(rows))
+        for row in sessions:
+            builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
+        return any(error)
+
+    def _clean_names(self, names: Sequence[Any]) -> Any:
+        if set(map(type, names)) == {str}:
+            return map(self._names.__getitem__, names)
+        return map(self._names.of, names)
+
+
+def _short(column: Sequence[Any]) -> Sequence[Any]:
+    """Return a column of texts, cut to the length of a name."""
+    if column.count(None) == len(column):
+        return column
+    short = {value: None if value is None else short_text(value) for value in set(column)}
+    return [short[value] for value in column]
