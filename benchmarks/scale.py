@@ -34,6 +34,7 @@ _SPANS, _GAUGES = 20, 10
 _FIRST_INTERVAL_S = 0.5
 _LONGEST_INTERVAL_S = 10.0
 _RETRY_S = 1.0
+_LOOK_EVERY_S = 60.0
 _VIEWS = ("summary", "lanes", "timeline", "hotspots", "steps", "metrics", "findings", "processes")
 
 
@@ -86,7 +87,7 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
     processor_s, begun = server.processor_s(), time.perf_counter()
     for pipe in pipes:
         pipe.send("go")
-    took = _ask_views(server, load.run_id, begun + load.seconds)
+    took, memory = _ask_views(server, load.run_id, begun + load.seconds)
     sent = [pipe.recv() for pipe in pipes]
     for child in children:
         child.join()
@@ -102,6 +103,9 @@ def _measure(server: ServerProcess, load: Load, name: str) -> Iterator[Figure]:
     yield Figure(f"{name}: requests that had to be sent again", sum(one.refused for one in sent), "requests")
     yield Figure(f"{name}: flush interval that the server asked for", max(one.interval_s for one in sent), "s")
     yield Figure(f"{name}: server memory, peak", server.peak_memory_bytes() / _MEBIBYTE, "MiB", budget=2048)
+    if len(memory) > 1:
+        yield Figure(f"{name}: server memory, halfway", memory[len(memory) // 2] / _MEBIBYTE, "MiB")
+        yield Figure(f"{name}: server memory, at the end", memory[-1] / _MEBIBYTE, "MiB")
     yield Figure(f"{name}: views, p95", _p95(took) * 1000, "ms", budget=300)
     yield from _costs(server, name, elapsed)
 
@@ -117,10 +121,12 @@ def _costs(server: ServerProcess, name: str, elapsed: float) -> Iterator[Figure]
     yield Figure(f"{name}: /metrics, size", size / _MEBIBYTE, "MiB")
 
 
-def _ask_views(server: ServerProcess, run_id: str, end: float) -> list[float]:
-    """Ask for the views of the page in turn until the end; returns the seconds that each took."""
+def _ask_views(server: ServerProcess, run_id: str, end: float) -> tuple[list[float], list[int]]:
+    """Ask for the views of the page in turn until the end; returns the seconds that each took, and memory by minute."""
     took: list[float] = []
-    while time.perf_counter() < end:
+    memory: list[int] = []
+    look_at = time.perf_counter() + _LOOK_EVERY_S
+    while (now := time.perf_counter()) < end:
         for view in _VIEWS:
             begun = time.perf_counter()
             try:
@@ -128,8 +134,15 @@ def _ask_views(server: ServerProcess, run_id: str, end: float) -> list[float]:
             except RuntimeError:  # nothing has been stored yet
                 continue
             took.append(time.perf_counter() - begun)
+        if now >= look_at:
+            look_at = now + _LOOK_EVERY_S
+            memory.append(server.memory_bytes())
+            say(
+                f"scale: minute {len(memory)}: {memory[-1] / _MEBIBYTE:.0f} MiB, "
+                f"views p95 so far {_p95(took) * 1000:.0f} ms, {server.visible_spans(run_id):,} spans"
+            )
         time.sleep(0.5)
-    return took
+    return took, memory
 
 
 def _p95(values: list[float]) -> float:

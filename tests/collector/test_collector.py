@@ -5,11 +5,14 @@ import json
 import pytest
 
 from rl_insight.collector import Collector, Published, Receipt
+from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.memory import MemorySink
 from rl_insight.errors import SchemaError
 from rl_insight.intake import Intake, Ledger
 from rl_insight.intake.ledger import MAX_GAPS
-from rl_insight.schema import BatchBuilder, Loss, Process, encode
+from rl_insight.metrics import Distribution
+from rl_insight.metrics.by_role import by_role
+from rl_insight.schema import OPEN, BatchBuilder, Loss, Process, encode
 
 SECOND = 1_000_000_000
 
@@ -194,3 +197,34 @@ def test_ended_processes_leave_the_list_before_live_ones(fake_process):
 def test_two_sinks_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two sinks are called 'memory'"):
         Collector([MemorySink(), MemorySink()])
+
+
+def test_metrics_by_role_are_those_of_the_ranks_put_together(fake_process, clock):
+    collector = Collector([DerivedMetrics(clock=clock)], clock=clock)
+    for rank in range(6):
+        process = fake_process(f"p{rank}", role=("actor", "rollout")[rank % 2], rank=rank, host=f"node{rank // 2}")
+        process.count("tokens", 10.0 + rank, rank=str(rank)).gauge("loss", rank, time_ns=5, rank=str(rank), part="a")
+        if rank == 0:
+            process.gauge("alone", 1.0, time_ns=5, rank="0")
+        process.observe("latency", 0.1 * (rank + 1), rank=str(rank))
+        for number, name in enumerate(("generate", "wait", "generate")):
+            process.span(name, span_id=number, duration_ns=(number + rank) * 10_000_000, segment="state_interval")
+        process.span("update", span_id=9, duration_ns=OPEN, segment="state_interval")
+        collector.ingest(process.payload(sent_ns=clock()))
+    assert collector.wait_idle(10.0)
+    assert _points(collector.families(by_role=True)) == _points(by_role(collector.families()))
+
+
+def _points(families):
+    """The values by metric and labels, rounded: sums depend on their order."""
+    return {
+        (family.name, tuple(sorted(point.labels))): _rounded(point.value)
+        for family in families
+        for point in family.points
+    }
+
+
+def _rounded(value):
+    if not isinstance(value, Distribution):
+        return round(value, 9)
+    return value.count, round(value.sum, 9), dict(value.buckets), value.minimum, value.maximum

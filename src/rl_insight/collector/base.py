@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rl_insight.collector.series import SeriesTable
 from rl_insight.metrics import Declaration, Family
+from rl_insight.metrics.by_role import by_role
 from rl_insight.schema import Batch
 
 
@@ -76,6 +77,10 @@ class Sink(ABC):
     def families(self) -> Iterable[Family]:
         """Return the metrics that were declared and have a series now; called from any thread."""
         return ()
+
+    def role_families(self) -> Iterable[Family]:
+        """Return the same with one series where there was one for each rank, host and GPU."""
+        return by_role(self.families())
 
     def flush(self) -> None:
         """Send what `write` buffered."""

@@ -19,6 +19,7 @@ from rl_insight.collector.status import EVENT_KINDS, CollectorStatus, ProcessSta
 from rl_insight.errors import SchemaError, UnsupportedVersionError
 from rl_insight.intake import Admission, Intake
 from rl_insight.metrics import Family, reserved_names
+from rl_insight.metrics.by_role import by_role as merged_by_role
 from rl_insight.metrics.prometheus import render
 from rl_insight.schema import Batch, Loss, Process, decode
 from rl_insight.schema.names import DEFAULT_NAMESPACE
@@ -206,10 +207,20 @@ class Collector:
             processes = list(self._processes.values())
         return sum(process.intake.liveness(now_ns) == "live" for process in processes)
 
-    def families(self) -> list[Family]:
-        """Return the recorded metrics, the collector's health and what sinks yield."""
-        recorded = sorted(self.series.families(), key=lambda family: family.name)
-        return [*recorded, *HEALTH.families(self.status()), *(one for sink in self._sources for one in sink.families())]
+    def families(self, *, by_role: bool = False) -> list[Family]:
+        """Return the recorded metrics, the collector's health and what sinks yield.
+
+        By role there is one series where there was one for each rank, host and GPU.
+        """
+        recorded = sorted(self.series.families(by_role=by_role), key=lambda family: family.name)
+        health = HEALTH.families(self.status())
+        if by_role:
+            return [
+                *recorded,
+                *merged_by_role(health),
+                *(one for sink in self._sources for one in sink.role_families()),
+            ]
+        return [*recorded, *health, *(one for sink in self._sources for one in sink.families())]
 
     def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
         """Return the page that Prometheus scrapes, and its content type for an HTTP `Accept` header.

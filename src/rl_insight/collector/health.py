@@ -41,6 +41,7 @@ HEALTH: Readings[CollectorStatus] = Readings(
         GAUGE,
         "What to add to a process's clock to get the collector's.",
         _clock_offsets,
+        across="max",
     ),
     by("sink", "collector_sink_queued", GAUGE, "Batches queued.", lambda s: [(n, k.queued) for n, k in _sinks(s)]),
     by("sink", "collector_sink_written", COUNTER, "Batches written.", lambda s: [(n, k.written) for n, k in _sinks(s)]),

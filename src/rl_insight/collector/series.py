@@ -112,14 +112,17 @@ class SeriesTable:
             for run in self._activity.drop(run_id):
                 self._drop(run)
 
-    def families(self) -> Iterator[Family]:
-        """Yield every metric with a copy of its series; the lock is held for one metric at a time."""
+    def families(self, *, by_role: bool = False) -> Iterator[Family]:
+        """Yield every metric with a copy of its series, or with one for each role.
+
+        The lock is held for one metric at a time.
+        """
         with self._lock:
             self._sweep(self._clock())
             families = list(self._families.values())
         for family in families:
             with self._lock:
-                copy = family.copy(family.series.values())
+                copy = family.copy_by_role() if by_role else family.copy(family.series.values())
             if copy.points:
                 yield copy
 

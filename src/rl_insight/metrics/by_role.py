@@ -7,10 +7,16 @@ from typing import Final
 
 import msgspec
 
-from rl_insight.metrics.families import Distribution, Exemplar, Family, LabelItems, Point
+from rl_insight.metrics.families import Across, Distribution, Exemplar, Family, LabelItems, Point
+from rl_insight.metrics.kinds import MetricKind
 
-PLACE_LABELS: Final = frozenset({"rank", "host", "gpu"})
+PLACE_LABELS: Final = frozenset({"rank", "host", "gpu", "process_id"})
 """The labels that tell one process or device from its peers."""
+
+
+def labels_of_role(labels: LabelItems) -> LabelItems:
+    """Return labels without those of single processes and devices."""
+    return tuple(pair for pair in labels if pair[0] not in PLACE_LABELS)
 
 
 def by_role(families: Iterable[Family]) -> list[Family]:
@@ -24,8 +30,7 @@ def by_role(families: Iterable[Family]) -> list[Family]:
 def _merged(family: Family) -> Family:
     groups: dict[LabelItems, list[Point]] = {}
     for point in family.points:
-        labels = tuple(pair for pair in point.labels if pair[0] not in PLACE_LABELS)
-        groups.setdefault(labels, []).append(point)
+        groups.setdefault(labels_of_role(point.labels), []).append(point)
     if len(groups) == len(family.points):
         return family
     points = [points[0] if len(points) == 1 else _sum(family, labels, points) for labels, points in groups.items()]
@@ -33,16 +38,21 @@ def _merged(family: Family) -> Family:
 
 
 def _sum(family: Family, labels: LabelItems, points: list[Point]) -> Point:
-    time_ns = max(point.time_ns for point in points)
     if family.kind.is_distribution:
-        return Point(labels, _sum_distributions([one.value for one in points if isinstance(one.value, Distribution)]))
+        return Point(labels, sum_distributions([one.value for one in points if isinstance(one.value, Distribution)]))
     values = [point.value for point in points if not isinstance(point.value, Distribution)]
-    if family.kind.is_cumulative or family.across == "sum":
-        return Point(labels, sum(values), time_ns)
-    return Point(labels, max(values) if family.across == "max" else sum(values) / len(values), time_ns)
+    return Point(labels, combined(family.kind, family.across, values), max(point.time_ns for point in points))
 
 
-def _sum_distributions(parts: list[Distribution]) -> Distribution:
+def combined(kind: MetricKind, across: Across, values: list[float]) -> float:
+    """Return the value of a role from those of its ranks."""
+    if kind.is_cumulative or across == "sum":
+        return sum(values)
+    return max(values) if across == "max" else sum(values) / len(values)
+
+
+def sum_distributions(parts: list[Distribution]) -> Distribution:
+    """Return the distribution of a role from those of its ranks."""
     buckets: dict[int, int] = {}
     exemplars: dict[int, Exemplar] = {}
     for part in parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from rl_insight.metrics.families import Declaration, Family, LabelItems
+from rl_insight.metrics.families import Across, Declaration, Family, LabelItems
 from rl_insight.metrics.kinds import MetricKind
 
 Subject = TypeVar("Subject")
@@ -38,10 +38,14 @@ class Readings(Generic[Subject]):
 
 
 def several(
-    name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], Values]
+    name: str,
+    kind: MetricKind,
+    documentation: str,
+    read: Callable[[Subject], Values],
+    across: Across = "mean",
 ) -> MetricReading[Subject]:
-    """Declare a metric with any labels."""
-    return MetricReading(Declaration(name, kind, documentation), read)
+    """Declare a metric with any labels; `across` says how the gauges of several ranks become one."""
+    return MetricReading(Declaration(name, kind, documentation, across), read)
 
 
 def single(name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], float]) -> MetricReading[Subject]:

@@ -12,7 +12,6 @@ import psutil
 from rl_insight._version import __version__
 from rl_insight.diagnosis.steps import Step
 from rl_insight.metrics import COUNTER, GAUGE
-from rl_insight.metrics.by_role import by_role
 from rl_insight.metrics.prometheus import render as render_families
 from rl_insight.metrics.readings import Readings, by, several, single
 from rl_insight.server.counters import ServerCounters
@@ -144,8 +143,6 @@ def render(services: Services, accept: str = "", *, all_ranks: bool = False) -> 
         findings=services.diagnosis.open_findings(),
         steps=services.diagnosis.last_steps(),
     )
-    recorded = services.collector.families()
-    if not all_ranks and services.collector.live_processes() > services.settings.max_rank_processes:
-        recorded = by_role(recorded)
-    families = [*recorded, *SERVER.families(state)]
+    is_by_role = not all_ranks and services.collector.live_processes() > services.settings.max_rank_processes
+    families = [*services.collector.families(by_role=is_by_role), *SERVER.families(state)]
     return render_families(families, services.collector.namespace, accept)

@@ -7,24 +7,23 @@ rank, never by lane or session, so their number stays bounded however long a run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
 from rl_insight.collector.base import Sink
 from rl_insight.collector.derived import declarations
-from rl_insight.collector.derived.processes import Gauges, OpenSpan, TrackedProcess, is_state
+from rl_insight.collector.derived.processes import Gauges, OpenSpan, SpanCounts, TrackedProcess, is_state
 from rl_insight.collector.derived.tables import (
-    SECOND,
     Distributions,
-    EndedSpan,
     ProcessGroup,
+    SeriesKey,
     SpanGroup,
     Totals,
-    labels_of,
+    labelled,
 )
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
-from rl_insight.metrics import Family, LabelItems
+from rl_insight.metrics import Family
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.names import SESSION_SEGMENT
 
@@ -95,18 +94,25 @@ class DerivedMetrics(Sink):
 
     def families(self) -> list[Family]:
         """Return every derived metric that has a series."""
+        return self._families(by_role=False)
+
+    def role_families(self) -> list[Family]:
+        """Return every derived metric with one series for each role."""
+        return self._families(by_role=True)
+
+    def _families(self, *, by_role: bool) -> list[Family]:
         now_ns = self._clock()
         with self._lock:
             self._sweep(now_ns)
             gauges = Gauges()
             for tracked in self._processes.values():
-                tracked.report(gauges, now_ns)
+                tracked.report(gauges, now_ns, by_role=by_role)
             found = [
-                declarations.STATE_SECONDS.family(self._state_seconds()),
-                declarations.SPANS.family(self._spans.items()),
-                declarations.SPAN_SECONDS.family(self._seconds.items()),
+                labelled(declarations.STATE_SECONDS, self._state_seconds(by_role=by_role)),
+                labelled(declarations.SPANS, self._spans.values(by_role=by_role)),
+                labelled(declarations.SPAN_SECONDS, self._seconds.values(by_role=by_role)),
                 self._durations.family(declarations.SPAN_DURATION_SECONDS),
-                declarations.SESSIONS.family(self._sessions.items()),
+                labelled(declarations.SESSIONS, self._sessions.values(by_role=by_role)),
                 self._session_durations.family(declarations.SESSION_DURATION_SECONDS),
                 *gauges.families(),
                 declarations.DERIVED_OVERFLOW.family([((), self._overflow())]),
@@ -141,41 +147,64 @@ class DerivedMetrics(Sink):
         return tracked
 
     def _take_spans(self, batch: Batch, tracked: TrackedProcess) -> None:
-        if not len(batch.spans):
+        spans = batch.spans
+        if not len(spans):
             return
+        names = ("name", "segment", "status", "duration_ns", "start_ns", "trace_high", "trace_low")
+        name, segment, status, durations, starts, *trace = (spans.column(column).tolist() for column in names)
+        keys, traces = list(zip(name, segment, status, strict=True)), list(zip(*trace, strict=True))
+        if not tracked.open and min(durations) >= 0 and keys.count(keys[0]) == len(keys):
+            self._file(batch, tracked, keys[0], SpanGroup(durations, starts, traces))
+            return
+        groups: dict[tuple[int, int, int], list[int]] = {}
+        for row in self._ended(batch, tracked, durations):
+            groups.setdefault(keys[row], []).append(row)
+        for key, rows in groups.items():
+            group = SpanGroup(
+                [durations[row] for row in rows], [starts[row] for row in rows], [traces[row] for row in rows]
+            )
+            self._file(batch, tracked, key, group)
+
+    def _ended(self, batch: Batch, tracked: TrackedProcess, durations: list[int]) -> Iterable[int]:
+        """Return the rows of spans that ended; takes note of those that are open."""
         still_open = tracked.open
+        if not still_open and min(durations) >= 0:
+            return range(len(durations))
         # An open span that arrives after its completion, because batches overtook each other, stays closed.
         in_order = batch.sequence > tracked.sequence
-        groups: dict[tuple[int, int, int], list[EndedSpan]] = {}
-        keys = zip(*(batch.spans.column(name).tolist() for name in ("name", "segment", "status")), strict=True)
-        columns = ("duration_ns", "trace_high", "trace_low", "start_ns")
-        rows = zip(*(batch.spans.column(name).tolist() for name in columns), strict=True)
-        for span_id, key, row in zip(batch.spans.column("span_id").tolist(), keys, rows, strict=True):
-            if row[0] < 0:
-                if in_order and len(still_open) < self._max_open:
-                    name, segment, _ = key
-                    still_open[span_id] = OpenSpan(batch.text(name) or "", batch.text(segment) or "", row[3])
-                continue
-            if still_open:
+        names = ("span_id", "name", "segment", "start_ns")
+        ended = []
+        for row, span in enumerate(zip(*(batch.spans.column(name).tolist() for name in names), strict=True)):
+            span_id, name, segment, start_ns = span
+            if durations[row] >= 0:
                 still_open.pop(span_id, None)
-            group = groups.get(key)
-            if group is None:
-                groups[key] = [row]
-            else:
-                group.append(row)
-        for (name, segment, status), group in groups.items():
-            texts = (batch.text(name) or "", batch.text(segment) or "", batch.text(status) or "ok")
-            self._file(tracked.source, *texts, SpanGroup(group))
+                ended.append(row)
+            elif in_order and len(still_open) < self._max_open:
+                still_open[span_id] = OpenSpan(batch.text(name) or "", batch.text(segment) or "", start_ns)
+        return ended
 
-    def _file(self, source: ProcessGroup, name: str, segment: str, status: str, group: SpanGroup) -> None:
-        seconds = group.total_ns / SECOND
+    def _file(self, batch: Batch, tracked: TrackedProcess, key: tuple[int, int, int], group: SpanGroup) -> None:
+        name, segment, status = map(batch.text, key)
+        texts = (name or "", segment or "", status or "ok")
+        series = tracked.series.get(texts)
+        if series is None:
+            overflow = self._overflow()
+            series = self._series_of(tracked.source, *texts, group.count)
+            if overflow == self._overflow():  # else there may be room the next time
+                tracked.series[texts] = series
+        series.add(group)
+
+    def _series_of(self, source: ProcessGroup, name: str, segment: str, status: str, count: int) -> SpanCounts:
+        # Histograms without the rank: they have many lines, and `span_seconds` has the ranks.
+        of_role = source.of_role
+        seconds = [self._seconds.entry(source, (("span_name", name),), count)]
+        distributions = [self._durations.entry(of_role, (("segment", segment), ("span_name", name)), count)]
         if is_state(segment, name):
-            self._states.add(source, (("state", name),), seconds, group.count)
+            seconds.append(self._states.entry(source, (("state", name),), count))
         if segment == SESSION_SEGMENT:
-            self._session_durations.add(source, (), group)
-        self._spans.add(source, (("span_name", name), ("status", status)), group.count, group.count)
-        self._seconds.add(source, (("span_name", name),), seconds, group.count)
-        self._durations.add(source, (("segment", segment), ("span_name", name)), group)
+            distributions.append(self._session_durations.entry(of_role, (), count))
+        spans = self._spans.entry(source, (("span_name", name), ("status", status)), count)
+        return SpanCounts(spans, tuple(seconds), tuple(distributions))
 
     def _forget(self, process_id: str) -> None:
         """Forget a process; the states it left open count up to its last batch."""
@@ -197,11 +226,13 @@ class DerivedMetrics(Sink):
         for table in self._tables:
             table.drop_run(run)
 
-    def _state_seconds(self) -> Iterator[tuple[LabelItems, float]]:
+    def _state_seconds(self, *, by_role: bool) -> dict[SeriesKey, float]:
         """Return the time in every state, open intervals included."""
-        states = dict(self._states.entries)
+        states = self._states.values(by_role=by_role)
         for tracked in self._processes.values():
             for state, seconds in tracked.open_states().items():
                 key = self._states.key(tracked.source, (("state", state),), 0)
+                if by_role:
+                    key = (key[0].of_role, key[1])
                 states[key] = states.get(key, 0.0) + seconds
-        return ((labels_of(*key), value) for key, value in states.items())
+        return states

@@ -7,9 +7,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rl_insight.collector.derived import declarations
-from rl_insight.collector.derived.tables import OVERFLOW_KEY, SECOND, ProcessGroup, labels_of
+from rl_insight.collector.derived.tables import (
+    OVERFLOW_KEY,
+    SECOND,
+    GrowingDistribution,
+    ProcessGroup,
+    SeriesKey,
+    SpanGroup,
+    Total,
+    labelled,
+)
 from rl_insight.collector.run_activity import run_of
-from rl_insight.metrics import Declaration, Family, LabelItems
+from rl_insight.metrics import Declaration, Family
 from rl_insight.schema import NO_STEP, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.sessions.model import EXECUTION, PENDING
@@ -28,14 +37,36 @@ class OpenSpan(NamedTuple):
     start_ns: int
 
 
+class SpanCounts(NamedTuple):
+    """The series that the spans of a process with one name, segment and status are counted in."""
+
+    spans: Total
+    seconds: tuple[Total, ...]
+    distributions: tuple[GrowingDistribution, ...]
+
+    def add(self, group: SpanGroup) -> None:
+        """Count spans."""
+        self.spans.value += group.count
+        for total in self.seconds:
+            total.value += group.total_ns / SECOND
+        for distribution in self.distributions:
+            distribution.merge(group)
+
+
 class TrackedProcess:
     """What is kept about one process."""
 
-    __slots__ = ("ended", "host", "open", "pending", "received_ns", "sent_ns", "sequence", "source", "step", "step_ns")
+    __slots__ = (
+        *("ended", "host", "of_role", "open", "pending", "received_ns"),
+        *("sent_ns", "sequence", "series", "source", "step", "step_ns"),
+    )
 
     def __init__(self, process: Process) -> None:
         self.source = ProcessGroup(run_of(process), process.role, "" if process.rank is None else str(process.rank))
+        self.of_role = self.source.of_role
         self.host = process.host
+        self.series: dict[tuple[str, str, str], SpanCounts] = {}
+        """Where its spans are counted, by name, segment and status."""
         self.sequence = 0
         self.sent_ns = self.received_ns = 0
         self.step: int | None = None
@@ -80,10 +111,11 @@ class TrackedProcess:
                 found[span.name] = found.get(span.name, 0.0) + max(self.sent_ns - span.start_ns, 0) / SECOND
         return found
 
-    def report(self, gauges: Gauges, now_ns: int) -> None:
-        """Add what the process shows now to the gauges."""
-        labels = labels_of(self.source, ())
-        seen = labels_of(self.source, (("host", self.host),))
+    def report(self, gauges: Gauges, now_ns: int, *, by_role: bool = False) -> None:
+        """Add what the process shows now to the gauges, or to those of its role."""
+        source = self.of_role if by_role else self.source
+        labels = source, ()
+        seen = labels if by_role else (source, (("host", self.host),))
         gauges.highest(declarations.PROCESS_LAST_SEEN_TIMESTAMP_SECONDS, seen, self.received_ns / SECOND)
         if self.step is not None:
             gauges.highest(declarations.CURRENT_STEP, labels, self.step)
@@ -93,37 +125,37 @@ class TrackedProcess:
         silence_ns = max(now_ns - self.received_ns, 0)
         for span in self.open.values():
             age_s = (max(self.sent_ns - span.start_ns, 0) + silence_ns) / SECOND
-            gauges.open_span(self.source, span, age_s)
+            gauges.open_span(source, span, age_s)
 
 
 class Gauges:
     """What is gathered from all processes at one moment."""
 
     def __init__(self) -> None:
-        self._values: dict[Declaration, dict[LabelItems, float]] = {}
+        self._values: dict[Declaration, dict[SeriesKey, float]] = {}
 
-    def highest(self, declared: Declaration, labels: LabelItems, value: float) -> None:
+    def highest(self, declared: Declaration, key: SeriesKey, value: float) -> None:
         """Set a series to a value, unless it has a higher one."""
         series = self._values.setdefault(declared, {})
-        series[labels] = max(series.get(labels, value), value)
+        series[key] = max(series.get(key, value), value)
 
-    def add(self, declared: Declaration, labels: LabelItems, amount: float) -> None:
+    def add(self, declared: Declaration, key: SeriesKey, amount: float) -> None:
         """Add to a series."""
         series = self._values.setdefault(declared, {})
-        series[labels] = series.get(labels, 0) + amount
+        series[key] = series.get(key, 0) + amount
 
     def open_span(self, source: ProcessGroup, span: OpenSpan, age_s: float) -> None:
         """Count a span that has been open for this long."""
         counts = self._values.setdefault(declarations.OPEN_SPANS, {})
-        labels = labels_of(source, (("span_name", span.name),))
-        if labels not in counts and len(counts) >= _MAX_OPEN_SERIES:
-            labels = labels_of(*OVERFLOW_KEY)
-        self.add(declarations.OPEN_SPANS, labels, 1)
-        self.highest(declarations.OPEN_SPAN_OLDEST_SECONDS, labels, age_s)
+        key: SeriesKey = (source, (("span_name", span.name),))
+        if key not in counts and len(counts) >= _MAX_OPEN_SERIES:
+            key = OVERFLOW_KEY
+        self.add(declarations.OPEN_SPANS, key, 1)
+        self.highest(declarations.OPEN_SPAN_OLDEST_SECONDS, key, age_s)
 
     def families(self) -> list[Family]:
         """Return what was gathered."""
-        return [declared.family(series.items()) for declared, series in self._values.items()]
+        return [labelled(declared, series) for declared, series in self._values.items()]
 
 
 def is_state(segment: str, name: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from operator import add
 from typing import Generic, NamedTuple, TypeVar
 
 from rl_insight.collector.derived.declarations import DURATION_BOUNDS
@@ -24,21 +25,38 @@ class ProcessGroup(NamedTuple):
     role: str
     rank: str
 
+    @property
+    def of_role(self) -> ProcessGroup:
+        """All processes of the role."""
+        return ProcessGroup(self.run, self.role, "")
+
 
 _Entry = TypeVar("_Entry")
-_Key = tuple[ProcessGroup, LabelItems]
-OVERFLOW_KEY: _Key = (ProcessGroup(RunKey("", "", ""), OVERFLOW_LABEL, ""), ())
+SeriesKey = tuple[ProcessGroup, LabelItems]
+OVERFLOW_KEY: SeriesKey = (ProcessGroup(RunKey("", "", ""), OVERFLOW_LABEL, ""), ())
 
 
-class BoundedSeries(Generic[_Entry]):
+class BoundedSeries(ABC, Generic[_Entry]):
     """The series of one metric; past `limit` everything new shares one series."""
 
     def __init__(self, limit: int) -> None:
-        self.entries: dict[_Key, _Entry] = {}
+        self.entries: dict[SeriesKey, _Entry] = {}
         self.overflow = 0
         self._limit = limit
 
-    def key(self, source: ProcessGroup, labels: LabelItems, count: int) -> _Key:
+    @abstractmethod
+    def new_entry(self) -> _Entry:
+        """Return what a new series begins with."""
+
+    def entry(self, source: ProcessGroup, labels: LabelItems, count: int) -> _Entry:
+        """Return the series to file `count` spans under; all of them are in the overflow where there is no room."""
+        key = self.key(source, labels, count)
+        found = self.entries.get(key)
+        if found is None:
+            found = self.entries[key] = self.new_entry()
+        return found
+
+    def key(self, source: ProcessGroup, labels: LabelItems, count: int) -> SeriesKey:
         """Return the key to file `count` spans under."""
         key = (source, labels)
         if key in self.entries or len(self.entries) < self._limit:
@@ -46,47 +64,68 @@ class BoundedSeries(Generic[_Entry]):
         self.overflow += count
         return OVERFLOW_KEY
 
-    def items(self) -> Iterator[tuple[LabelItems, _Entry]]:
-        """Yield every series with its labels."""
-        return ((labels_of(*key), entry) for key, entry in self.entries.items())
-
     def drop_run(self, run: RunKey) -> None:
         """Remove every series of a run."""
         for key in [key for key in self.entries if key[0].run == run]:
             del self.entries[key]
 
 
-class Totals(BoundedSeries[float]):
+class Total:
+    """The value of a counter's series."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+
+class Totals(BoundedSeries[Total]):
     """The series of a counter."""
 
-    def add(self, source: ProcessGroup, labels: LabelItems, amount: float, count: int = 1) -> None:
-        """Add an amount that `count` spans make up."""
-        key = self.key(source, labels, count)
-        self.entries[key] = self.entries.get(key, 0.0) + amount
+    def new_entry(self) -> Total:
+        """Begin at zero."""
+        return Total()
 
+    def add(self, source: ProcessGroup, labels: LabelItems, amount: float) -> None:
+        """Add an amount."""
+        self.entry(source, labels, 1).value += amount
 
-EndedSpan = tuple[int, int, int, int]
-"""What counts of a completed span: its duration, the high and the low half of its trace id, and its start."""
-
-
-def _end_ns(span: EndedSpan) -> int:
-    return span[0] + span[3]
+    def values(self, *, by_role: bool) -> dict[SeriesKey, float]:
+        """Return the value of every series, or of each role's series together."""
+        if not by_role:
+            return {key: total.value for key, total in self.entries.items()}
+        found: dict[SeriesKey, float] = {}
+        for (source, labels), total in self.entries.items():
+            key = (source.of_role, labels)
+            found[key] = found.get(key, 0.0) + total.value
+        return found
 
 
 class SpanGroup:
-    """Completed spans of one name, segment and status in one batch."""
+    """Completed spans of one name, segment and status in one batch, in columns of equal length."""
 
     __slots__ = ("buckets", "count", "latest", "total_ns")
 
-    def __init__(self, spans: Sequence[EndedSpan]) -> None:
-        spans = sorted(spans, key=_end_ns)
-        durations = [span[0] for span in spans]
-        places = list(map(bisect_left, repeat(_BOUNDS_NS), durations))
-        self.count = len(spans)
+    def __init__(self, durations: Sequence[int], starts: Sequence[int], traces: Sequence[tuple[int, int]]) -> None:
+        self.count = len(durations)
         self.total_ns = sum(durations)
-        self.buckets: Mapping[int, int] = Counter(places)
-        self.latest = dict(zip(places, spans, strict=True))
-        """The span of each bucket that ended last, its exemplar."""
+        ends = list(map(add, durations, starts))
+        lowest, highest = bisect_left(_BOUNDS_NS, min(durations)), bisect_left(_BOUNDS_NS, max(durations))
+        places: dict[int, int] = {}
+        """The row of each bucket that ended last, its exemplar."""
+        if lowest == highest:  # as most short spans: no need to look at each
+            self.buckets: Mapping[int, int] = {lowest: self.count}
+            last = max(ends)
+            places[lowest] = self.count - 1 - ends[::-1].index(last)
+        else:
+            rows = [bisect_left(_BOUNDS_NS, duration) for duration in durations]
+            self.buckets = Counter(rows)
+            for row, bucket in enumerate(rows):
+                known = places.get(bucket)
+                if known is None or ends[known] <= ends[row]:
+                    places[bucket] = row
+        self.latest = {bucket: (durations[row], *traces[row], ends[row]) for bucket, row in places.items()}
+        """By bucket: the duration, the high and the low half of the trace id, and the end."""
 
 
 class GrowingDistribution:
@@ -106,8 +145,8 @@ class GrowingDistribution:
         self.seconds += group.total_ns / SECOND
         for bucket, count in group.buckets.items():
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
-        for bucket, (duration_ns, high, low, start_ns) in group.latest.items():
-            known, end_ns = self.exemplars.get(bucket), start_ns + duration_ns
+        for bucket, (duration_ns, high, low, end_ns) in group.latest.items():
+            known = self.exemplars.get(bucket)
             # Batches of several processes arrive in any order, and receivers refuse an exemplar that goes back in time.
             if (high or low) and (known is None or known.time_ns <= end_ns):
                 self.exemplars[bucket] = Exemplar(f"{high:016x}{low:016x}", duration_ns / SECOND, end_ns)
@@ -120,16 +159,19 @@ class GrowingDistribution:
 class Distributions(BoundedSeries[GrowingDistribution]):
     """The series of a histogram."""
 
-    def add(self, source: ProcessGroup, labels: LabelItems, group: SpanGroup) -> None:
-        """Add the spans of a group."""
-        # Without the rank: a histogram has many lines, and `span_seconds` has the ranks.
-        key = self.key(source._replace(rank=""), labels, group.count)
-        self.entries.setdefault(key, GrowingDistribution()).merge(group)
+    def new_entry(self) -> GrowingDistribution:
+        """Begin without spans."""
+        return GrowingDistribution()
 
     def family(self, declared: Declaration) -> Family:
         """Return the metric with a copy of every series."""
-        points = [Point(labels, entry.copy()) for labels, entry in self.items()]
+        points = [Point(labels_of(*key), entry.copy()) for key, entry in self.entries.items()]
         return Family(declared.name, declared.kind, declared.documentation, points, bounds=DURATION_BOUNDS)
+
+
+def labelled(declared: Declaration, series: Mapping[SeriesKey, float]) -> Family:
+    """Return a metric with its series."""
+    return declared.family((labels_of(*key), value) for key, value in series.items())
 
 
 def labels_of(source: ProcessGroup, labels: LabelItems) -> LabelItems:
