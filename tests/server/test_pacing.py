@@ -60,6 +60,19 @@ def test_a_store_that_falls_behind_asks_for_less_and_then_for_more_again(problem
     assert asked == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5]
 
 
+def test_a_thread_that_is_busy_with_requests_asks_for_less_until_it_has_time_for_the_page():
+    clock, processor = Clock(), Clock()
+    advice = FlushAdvice(Writer(), clock, processor)
+    asked = []
+    for second in range(1, 12):
+        # What requests cost goes down as the interval goes up: 0.9 of a core at first.
+        cost = 0.9 if second < 8 else 0.1
+        processor.now += cost * 0.5 / (asked[-1] if asked else 0.5)
+        clock.now = float(second)
+        asked.append(advice.interval_s(["p1"]))
+    assert asked == [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5]
+
+
 def test_the_acknowledgment_carries_the_interval(client, services, make_batch, frames):
     services.pacing.interval_s(f"p{number}" for number in range(3_000))
     answer = client.post("/api/v1/ingest", content=frames(make_batch(1)), headers={"Content-Type": CONTENT_TYPE})

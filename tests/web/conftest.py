@@ -61,7 +61,8 @@ def built_page(tmp_path_factory):
 class Server:
     """A server that can be killed and started again on the same port with the same data."""
 
-    def __init__(self, data_dir, page_dir, wait_until):
+    def __init__(self, data_dir, page_dir, wait_until, *settings):
+        self._settings = settings
         self.data_dir = data_dir
         self._page_dir = page_dir
         self._wait_until = wait_until
@@ -80,6 +81,7 @@ class Server:
             f"page_dir={self._page_dir}",
             "otlp_http_port=null",
             "otlp_grpc_port=null",
+            *self._settings,
         ]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rl_insight.cli", "server", "start", *words], stdout=subprocess.DEVNULL

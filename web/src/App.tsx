@@ -3,6 +3,7 @@ import { api } from "./api";
 import { EmptyState } from "./components/EmptyState";
 import { ErrorBoundary } from "./components/ErrorBoundary";
 import { Help } from "./components/Help";
+import { Loading } from "./components/Loading";
 import { Navigation } from "./components/Navigation";
 import { Snippet } from "./components/Snippet";
 import { TopBar } from "./components/TopBar";
@@ -69,13 +70,7 @@ function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
         <main id="main" tabIndex={-1}>
           {view !== undefined && run !== undefined ? (
             <ErrorBoundary key={`${view.name} ${run}`}>
-              <Suspense
-                fallback={
-                  <div className="loading" role="status">
-                    Loading…
-                  </div>
-                }
-              >
+              <Suspense fallback={<Loading />}>
                 <view.component run={run} key={run} />
               </Suspense>
             </ErrorBoundary>
@@ -91,12 +86,7 @@ function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
 
 function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: boolean }) {
   if (error !== undefined) return <EmptyState title="No answer from the server" text={error} />;
-  if (isLoading)
-    return (
-      <div className="loading" role="status">
-        Loading…
-      </div>
-    );
+  if (isLoading) return <Loading />;
   return (
     <EmptyState
       title="No runs yet"

@@ -1,5 +1,14 @@
-import { expect, test } from "vitest";
-import { PALETTE, colourOfName, colourOfStatus, colourOfStep, isWaiting, textOn } from "./colours";
+import { describe, expect, test } from "vitest";
+import {
+  PALETTE,
+  SURFACES,
+  colourOfName,
+  colourOfStatus,
+  colourOfStep,
+  isWaiting,
+  lineColour,
+  textOn,
+} from "./colours";
 
 test("a name has the same colour whenever it is asked for", () => {
   const names = Array.from({ length: 200 }, (_, index) => `span ${index}`);
@@ -52,4 +61,25 @@ function luminance(colour: string): number {
 test.each(PALETTE)("text on %s can be read", (colour) => {
   const [light, dark] = [luminance(colour), luminance(textOn(colour))].sort((one, other) => other - one);
   expect((light! + 0.05) / (dark! + 0.05)).toBeGreaterThanOrEqual(4.3);
+});
+
+describe.each(["light", "dark"] as const)("lines in the %s theme", (theme) => {
+  const colours = PALETTE.map((colour) => lineColour(colour, theme));
+
+  test("can be seen: 3 to 1 against what they are drawn on", () => {
+    for (const colour of colours) {
+      const [light, dark] = [luminance(colour), luminance(SURFACES[theme])].sort((one, other) => other - one);
+      expect((light! + 0.05) / (dark! + 0.05)).toBeGreaterThanOrEqual(3);
+    }
+  });
+
+  test("neighbours can be told apart", () => {
+    const channels = (colour: string) => [1, 3, 5].map((from) => Number.parseInt(colour.slice(from, from + 2), 16));
+    expect(new Set(colours).size).toBe(colours.length);
+    colours.forEach((colour, place) => {
+      const next = channels(colours[(place + 1) % colours.length]!);
+      const distance = Math.hypot(...channels(colour).map((value, index) => value - next[index]!));
+      expect(distance, `${colour} and its neighbour`).toBeGreaterThan(60);
+    });
+  });
 });

@@ -1,6 +1,8 @@
 // Colours: one name has one colour in every view and every run. The palette stays distinguishable with the common kinds of
 // colour blindness (after Okabe-Ito and Tol, with lightness varied too); waiting is always grey, so bubbles look empty.
 
+import type { Theme } from "./theme";
+
 /** For names without a known meaning. */
 export const PALETTE: readonly string[] = [
   "#0072b2",
@@ -96,9 +98,43 @@ export function colourOfStatus(status: string): string {
   return (STATUS_COLOURS as Readonly<Record<string, string>>)[status] ?? STATUS_COLOURS.ok;
 }
 
+/** The red, green and blue of a colour `#rrggbb`, from 0 to 255. */
+function channels(colour: string): number[] {
+  return [1, 3, 5].map((from) => Number.parseInt(colour.slice(from, from + 2), 16));
+}
+
+/** How light a colour is, from 0 to 1, as WCAG computes it. */
+function luminance(colour: string): number {
+  const [red, green, blue] = channels(colour).map((value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue!;
+}
+
+/** How well two colours can be told apart, from 1 to 21. */
+export function contrast(one: string, other: string): number {
+  const [dark, light] = [luminance(one), luminance(other)].sort((first, second) => first - second);
+  return (light! + 0.05) / (dark! + 0.05);
+}
+
 /** Black or white, whichever reads better on a colour `#rrggbb`. */
 export function textOn(colour: string): string {
-  const channel = (from: number) => (Number.parseInt(colour.slice(from, from + 2), 16) / 255) ** 2.2;
-  const luminance = 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5);
-  return luminance > 0.18 ? "#101418" : "#ffffff";
+  return luminance(colour) > 0.18 ? "#101418" : "#ffffff";
+}
+
+/** What charts are drawn on: `--surface` of each theme. */
+export const SURFACES: Readonly<Record<Theme, string>> = { light: "#ffffff", dark: "#151a22" };
+const LINE_CONTRAST = 3;
+
+/** A colour for a thin line: darker or lighter where it would hardly be seen on the theme's surface. */
+export function lineColour(colour: string, theme: Theme): string {
+  if (!/^#[0-9a-f]{6}$/i.test(colour)) return colour;
+  const towards = theme === "light" ? 0 : 255;
+  let shown = colour;
+  for (let share = 0.04; contrast(shown, SURFACES[theme]) < LINE_CONTRAST; share += 0.04) {
+    const mixed = channels(colour).map((value) => Math.round(value + (towards - value) * share));
+    shown = `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
+  }
+  return shown;
 }

@@ -4,11 +4,13 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
+  formatMoment,
   formatNumber,
   formatSeconds,
   formatShare,
   metricFormatter,
   shorten,
+  tickTexts,
 } from "./units";
 
 describe("durations are written in the unit that people would choose", () => {
@@ -83,4 +85,23 @@ test("ages are counted from now", () => {
 test("long text is cut, short text is not", () => {
   expect(shorten("x".repeat(10_000), 10)).toHaveLength(10);
   expect(shorten("</script>", 10)).toBe("</script>");
+});
+
+describe("moments of another day say the day", () => {
+  const at = (text: string) => new Date(text).getTime() * 1e6;
+  const today = at("2026-03-05T12:00:00");
+
+  test("in a text", () => {
+    expect(formatMoment(at("2026-03-05T09:30:00"), today)).toBe("09:30:00");
+    expect(formatMoment(at("2026-03-04T09:30:00"), today)).toBe("03-04 09:30:00");
+    expect(formatMoment(at("2025-03-05T09:30:00"), today)).toBe("03-05 09:30:00");
+  });
+
+  test("along an axis, once for each day", () => {
+    const moments = ["2026-03-03T22:00:00", "2026-03-03T23:00:00", "2026-03-04T00:00:00", "2026-03-04T01:00:00"].map(
+      at,
+    );
+    expect(tickTexts(moments, today)).toEqual(["03-03 22:00", "23:00:00", "03-04 00:00", "01:00:00"]);
+    expect(tickTexts([at("2026-03-05T09:30:00")], today)).toEqual(["09:30:00"]);
+  });
 });

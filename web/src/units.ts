@@ -109,6 +109,30 @@ export function formatDate(ns: number | null | undefined): string {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${formatClock(ns)}`;
 }
 
+/** The day of a moment: `10-09`. */
+function dayOf(ns: number): string {
+  return formatDate(ns).slice(5, 10);
+}
+
+/** A clock time; of another day than today, with the day: `10-09 14:03:22`. */
+export function formatMoment(ns: number | null | undefined, todayNs: number = nowMs() * NS.ms): string {
+  if (ns === null || ns === undefined) return UNKNOWN;
+  return formatDate(ns).slice(0, 10) === formatDate(todayNs).slice(0, 10)
+    ? formatClock(ns)
+    : `${dayOf(ns)} ${formatClock(ns)}`;
+}
+
+/** Clock times along an axis; where a day begins, and at the first of another day than today, the day is said. */
+export function tickTexts(moments: readonly number[], todayNs: number = nowMs() * NS.ms): string[] {
+  let day = formatDate(todayNs).slice(0, 10);
+  return moments.map((ns) => {
+    const own = formatDate(ns).slice(0, 10);
+    const text = own === day ? formatClock(ns) : `${dayOf(ns)} ${formatClock(ns).slice(0, 5)}`;
+    day = own;
+    return text;
+  });
+}
+
 /** How long ago: `12 s ago`. */
 export function formatAgo(ns: number | null | undefined, nowNs: number = nowMs() * NS.ms): string {
   if (ns === null || ns === undefined) return UNKNOWN;

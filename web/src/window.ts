@@ -2,7 +2,7 @@
 // (steps) or `window=1794807048.166-1794807103.489` (seconds since 1970), and goes along from view to view.
 import { useCallback, useMemo } from "react";
 import { type Step, api } from "./api";
-import { formatClock, formatCount, formatDuration } from "./units";
+import { formatCount, formatDuration, formatMoment } from "./units";
 import { type UrlMode, useUrlState } from "./url";
 import { useQuery } from "./useQuery";
 
@@ -33,7 +33,7 @@ export function windowText(window: RunWindow | null): string {
 /** A window in words. */
 export function windowTitle(window: RunWindow): string {
   if (window.kind === "time")
-    return `${formatClock(window.from * 1e9)}, ${formatDuration((window.to - window.from) * 1e9)}`;
+    return `${formatMoment(window.from * 1e9)}, ${formatDuration((window.to - window.from) * 1e9)}`;
   const { first, last } = window;
   return first === last ? `step ${formatCount(first)}` : `steps ${formatCount(first)} – ${formatCount(last)}`;
 }

@@ -1,4 +1,4 @@
-"""How often processes should send: seldom where there are many of them, or where the store falls behind."""
+"""How often processes should send: seldom where there are many of them, or where the server falls behind."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _WINDOW_S: Final = 15.0
 _LOOK_EVERY_S: Final = 1.0
 _LAG_S: Final = 2.0
 _MAX_PRESSURE: Final = 16.0
+_BUSY_SHARE, _IDLE_SHARE = 0.5, 0.2
+"""The thread that takes requests also answers the page: past the first share of its time, views wait for their turn."""
 
 
 class FlushAdvice:
@@ -29,11 +31,19 @@ class FlushAdvice:
     Args:
         status: how the store's writer is doing.
         clock: seconds that never go back.
+        processor: the processor seconds of the thread that takes requests, which is the one that uses this.
     """
 
-    def __init__(self, status: Callable[[], WriterStatus], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        status: Callable[[], WriterStatus],
+        clock: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._status = status
         self._clock = clock
+        self._processor = processor
+        self._used_s: float | None = None
         self._window: set[str] = set()
         self._last_window = 0
         """How many processes were heard of in the window before."""
@@ -47,14 +57,24 @@ class FlushAdvice:
             self._last_window, self._window, self._window_began = len(self._window), set(), now
         self._window.update(senders)
         if now - self._looked >= _LOOK_EVERY_S:
+            self._pressure = self._next_pressure(self._busy_share(now - self._looked))
             self._looked = now
-            self._pressure = self._next_pressure()
         processes = max(len(self._window), self._last_window)
         wanted = max(SHORTEST_S, processes / BATCHES_PER_S) * self._pressure
         return min(round(wanted, 1), LONGEST_S)
 
-    def _next_pressure(self) -> float:
+    def _busy_share(self, elapsed_s: float) -> float:
+        """Return how much of the time since the last look this thread was busy."""
+        used_s = self._processor()
+        before_s = used_s if self._used_s is None else self._used_s
+        self._used_s = used_s
+        return (used_s - before_s) / elapsed_s
+
+    def _next_pressure(self, busy_share: float) -> float:
         status = self._status()
-        if status.lag_s > _LAG_S or status.pending_bytes > status.max_pending_bytes / 4:
+        is_behind = status.lag_s > _LAG_S or status.pending_bytes > status.max_pending_bytes / 4
+        if is_behind or busy_share > _BUSY_SHARE:
             return min(self._pressure * 2, _MAX_PRESSURE)
+        if busy_share > _IDLE_SHARE:
+            return self._pressure
         return max(self._pressure / 2, 1.0)

@@ -2,10 +2,11 @@ import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Mark } from "../api";
+import { lineColour } from "../colours";
 import { wrongPlaces } from "../lines";
 import { markText, useMarks } from "../marks";
 import { token, useTheme } from "../theme";
-import { type Formatter, formatClock, formatCount, formatNumber } from "../units";
+import { type Formatter, formatCount, formatMoment, formatNumber, tickTexts } from "../units";
 import { type Overlay, drawOverlay, marksNear } from "./chartOverlay";
 
 export interface ChartSeries {
@@ -55,22 +56,20 @@ const BINARY_STEPS = Array.from({ length: 54 }, (_, power) => 2 ** power);
 
 /** A chart over time or steps. The drawing is uPlot's; this keeps it in step with React, the theme and the size. */
 export function Chart(props: Props) {
-  const {
-    x,
-    series,
-    kind = "line",
-    format = formatNumber,
-    xKind = "time",
-    height = 160,
-    label,
-    hasLegend = true,
-  } = props;
+  const { x, kind = "line", format = formatNumber, xKind = "time", height = 160, label, hasLegend = true } = props;
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const [theme] = useTheme();
+  const series = useMemo(
+    () =>
+      kind === "stacked"
+        ? props.series
+        : props.series.map((one) => ({ ...one, colour: lineColour(one.colour, theme) })),
+    [props.series, kind, theme],
+  );
   const [hovered, setHovered] = useState<number | null>(null);
   const callbacks = useRef(props);
-  callbacks.current = props;
+  callbacks.current = { ...props, series };
   const data = useMemo(() => plotData(x, series, kind), [x, series, kind]);
   const marks = useMarks();
   const wrong = useMemo(
@@ -144,7 +143,7 @@ export function Chart(props: Props) {
           ))}
           {index !== null && (
             <span className="muted">
-              {xKind === "step" ? `step ${formatCount(x[index])}` : formatClock((x[index] ?? 0) * 1e9)}
+              {xKind === "step" ? `step ${formatCount(x[index])}` : formatMoment((x[index] ?? 0) * 1e9)}
             </span>
           )}
           {near.slice(0, 3).map((mark) => (
@@ -266,11 +265,11 @@ function options(
         ...axis,
         grid: { show: false },
         size: 26,
-        space: 60,
+        space: xKind === "time" ? 76 : 60,
         values: (_plot, ticks) =>
-          ticks.map((tick) =>
-            xKind === "time" ? formatClock(tick * 1e9) : Number.isInteger(tick) ? formatCount(tick) : "",
-          ),
+          xKind === "time"
+            ? tickTexts(ticks.map((tick) => tick * 1e9))
+            : ticks.map((tick) => (Number.isInteger(tick) ? formatCount(tick) : "")),
       },
       {
         ...axis,

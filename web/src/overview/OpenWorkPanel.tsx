@@ -5,6 +5,7 @@ import { colourOfName } from "../colours";
 import { formatCount, formatSeconds, shorten } from "../units";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useQuery } from "../useQuery";
+import { Loading } from "../components/Loading";
 
 /** What is running now, and for how long the oldest of each kind. */
 export function OpenWorkPanel({ run }: { run: string }) {
@@ -19,7 +20,8 @@ export function OpenWorkPanel({ run }: { run: string }) {
       value={total === 0 ? undefined : formatCount(total)}
       actions={<span>oldest</span>}
     >
-      {rows.length === 0 && <p className="muted">Nothing has been open for longer than a moment.</p>}
+      {data === undefined && <Loading />}
+      {data?.length === 0 && <p className="muted">Nothing has been open for longer than a moment.</p>}
       {rows.slice(0, 8).map((row) => (
         <div key={row.name} className="bar-line">
           <i

@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { type Step, api } from "../api";
 import { Chart } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
+import { Loading } from "../components/Loading";
 import { NumberField } from "../components/NumberField";
 import { Panel } from "../components/Panel";
 import { Choice } from "../components/Select";
@@ -14,6 +15,8 @@ import { type Inside, barsOf, insideOf, stepSeconds, wholeSteps } from "./stepTi
 interface Props {
   run: string;
   steps: readonly Step[];
+  /** The steps are on the way. */
+  isAwaited: boolean;
   /** The window that all views share, on the axis of steps; null for none. */
   band: readonly [number, number] | null;
   /** Told the steps that were chosen. */
@@ -21,7 +24,7 @@ interface Props {
 }
 
 /** The time of each finished step by phase, on an average lane of a role, and what ran inside the phases. */
-export function StepPanel({ run, steps, band, onSteps }: Props) {
+export function StepPanel({ run, steps, isAwaited, band, onSteps }: Props) {
   const [role, setRole] = useUrlState("role", "");
   const first = steps[0]?.step;
   const last = steps.at(-1)?.step;
@@ -87,9 +90,11 @@ export function StepPanel({ run, steps, band, onSteps }: Props) {
         </>
       ) : seconds.length > 0 && !isLoading ? (
         <StepTimes seconds={seconds} onPick={(step) => onSteps(step, step)} />
+      ) : isAwaited || (isLoading && first !== undefined) ? (
+        <Loading />
       ) : (
         <EmptyState
-          title={isLoading && first !== undefined ? "Loading…" : "No finished step yet"}
+          title="No finished step yet"
           text="Name the step and the states, and each step's time is split here."
           code={'with insight.step(7):\n    with insight.trace_state("rollout"):\n        ...'}
         />

@@ -6,6 +6,7 @@ import { groupLines } from "./groupLines";
 import { formatAgo, formatCount, formatLevel, shorten } from "../units";
 import { useQuery } from "../useQuery";
 import { timelineFinding } from "../views/links";
+import { Loading } from "../components/Loading";
 
 const WARNING = 30;
 const MOST_LINES = 500;
@@ -28,6 +29,7 @@ export function Troubles({ run }: { run: string }) {
         value={formatCount(findings.data?.length ?? 0)}
         actions={<ViewLink view="findings">all</ViewLink>}
       >
+        {findings.data === undefined && <Loading />}
         {findings.data?.length === 0 && <p className="muted">No findings were recorded for this run.</p>}
         {[...(findings.data ?? [])]
           .sort(byGravity)
@@ -45,6 +47,7 @@ export function Troubles({ run }: { run: string }) {
           </ViewLink>
         }
       >
+        {logs.data === undefined && <Loading />}
         {logs.data?.length === 0 && <p className="muted">None were logged.</p>}
         {groupLines(logs.data ?? [])
           .slice(0, 7)

@@ -1,5 +1,6 @@
 import { useMemo } from "react";
 import { type Lane, type Step, api } from "../api";
+import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { formatDuration, formatNumber, formatShare, shorten } from "../units";
@@ -11,15 +12,19 @@ const RECENT_STEPS = 15;
 interface Props {
   run: string;
   lanes: readonly Lane[];
-  steps: readonly Step[];
+  /** Undefined while they are on the way. */
+  steps: readonly Step[] | undefined;
 }
+
+const NO_STEPS: readonly Step[] = [];
 
 /** Steps that took longer than usual, and how idle the lanes of each role were. */
 export function WhoIsSlow({ run, lanes, steps }: Props) {
-  const recent = steps.filter((step) => step.end_ns !== null).slice(-RECENT_STEPS);
+  const known = steps ?? NO_STEPS;
+  const recent = known.filter((step) => step.end_ns !== null).slice(-RECENT_STEPS);
   const first = recent[0]?.step;
   const last = recent.at(-1)?.step;
-  const slow = useMemo(() => slowSteps(steps), [steps]);
+  const slow = useMemo(() => slowSteps(known), [known]);
   const idle = useQuery(
     `idle ${run} ${first} ${last}`,
     (signal) => api.stepIdle({ run, first: first!, last: last! }, signal),
@@ -28,7 +33,8 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
   const laneOf = useMemo(() => new Map(lanes.map((lane) => [lane.lane_id, lane])), [lanes]);
   return (
     <Panel className="span-4" title="Slow steps and idle lanes" actions={<span>last {recent.length} steps</span>}>
-      {slow.length === 0 && <p className="muted">No step took much longer than the others.</p>}
+      {steps === undefined && <Loading />}
+      {steps !== undefined && slow.length === 0 && <p className="muted">No step took much longer than the others.</p>}
       {slow.map((one) => (
         <div key={one.step} className="bar-line">
           <span>

@@ -1,6 +1,7 @@
 import { Suspense, useEffect, useState } from "react";
 import { ErrorBoundary } from "../components/ErrorBoundary";
 import { Help } from "../components/Help";
+import { Loading } from "../components/Loading";
 import { Navigation } from "../components/Navigation";
 import { RunLine, ThemeAndHelp, WindowChip } from "../components/TopBar";
 import { type Live, LiveContext } from "../live";
@@ -59,13 +60,7 @@ export function ReportApp({ report }: { report: ReportDocument }) {
           </header>
           <main id="main" tabIndex={-1}>
             <ErrorBoundary key={view.name}>
-              <Suspense
-                fallback={
-                  <div className="loading" role="status">
-                    Loading…
-                  </div>
-                }
-              >
+              <Suspense fallback={<Loading />}>
                 <view.component run={run} />
               </Suspense>
             </ErrorBoundary>

@@ -4,7 +4,7 @@ import { ViewLink } from "../components/ViewLink";
 import { colourOfName, colourOfStatus } from "../colours";
 import { nowMs } from "../reportFacts";
 import { AGE_CLASSES, toneOfWork } from "../tones";
-import { formatClock, formatDuration, formatLevel, formatSeconds, shorten } from "../units";
+import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
 import { useQuery } from "../useQuery";
 
 interface Props {
@@ -65,7 +65,7 @@ function Details({
           {span.status}
         </span>
         <strong>
-          {span.duration_ns === null ? `open since ${formatClock(span.start_ns)}` : formatDuration(span.duration_ns)}
+          {span.duration_ns === null ? `open since ${formatMoment(span.start_ns)}` : formatDuration(span.duration_ns)}
         </strong>
         {span.duration_ns === null && <OpenAge run={run} span={span} />}
         <span className="spacer" />
@@ -122,7 +122,7 @@ function OpenAge({ run, span }: { run: string; span: Span }) {
 
 function Facts({ span }: { span: Span }) {
   const facts: readonly (readonly [string, ReactNode])[] = [
-    ["Start", formatClock(span.start_ns, true)],
+    ["Start", `${formatDate(span.start_ns).slice(0, 10)} ${formatClock(span.start_ns, true)}`],
     ["Step", span.step],
     ["Lane", span.lane ?? "process"],
     ["Role", span.rank === null ? span.role : `${span.role} ${span.rank}`],

@@ -1,5 +1,5 @@
 // Draws what stands above the lanes and across them: clock, steps, metrics.
-import { formatClock, formatDuration } from "../units";
+import { formatClock, formatDate, formatDuration, tickTexts } from "../units";
 import { firstAfter } from "./blocks";
 import { ticks, timeToX, width, xToTime } from "./geometry";
 import { AXIS_HEIGHT, GUTTER, STRIP_HEIGHT, type Scene, type StepMark, type Strip } from "./scene";
@@ -51,15 +51,21 @@ export function drawAxis(context: Context, scene: Scene): void {
   context.font = `11px ${colours.font}`;
   context.fillStyle = colours.muted;
   context.fillText(`${formatDuration(width(window))} in view`, 8, 10);
+  context.fillText(formatDate(origin + window.start).slice(0, 10), 8, 28.5);
   clip(context, GUTTER, 0, lanes, AXIS_HEIGHT, () => {
     const { distance, moments } = ticks(window, lanes);
-    for (const moment of moments) {
+    // The day at the left is that of the first moment: only those that begin another one say it.
+    const clocks = tickTexts(
+      moments.map((moment) => origin + moment),
+      origin + window.start,
+    );
+    moments.forEach((moment, place) => {
       const x = GUTTER + timeToX(moment, window, lanes);
       context.fillStyle = colours.border;
       context.fillRect(Math.round(x), 4, 1, 14);
       context.fillStyle = colours.muted;
-      context.fillText(distance >= 1e9 ? formatClock(origin + moment) : tickText(origin, moment, distance), x + 4, 10);
-    }
+      context.fillText(distance >= 1e9 ? clocks[place]! : tickText(origin, moment, distance), x + 4, 10);
+    });
     drawStepBand(context, scene, lanes);
   });
   context.fillStyle = colours.border;

@@ -1,7 +1,8 @@
 import { useMemo } from "react";
 import { type Line, type Metric, api, lineValue } from "../api";
-import { colourOfIndex } from "../colours";
+import { colourOfIndex, lineColour } from "../colours";
 import { kindOf } from "../metricKinds";
+import { type Theme, useTheme } from "../theme";
 import { metricFormatter } from "../units";
 import { useQuery } from "../useQuery";
 import { type Window, width, withMargins } from "./geometry";
@@ -28,6 +29,7 @@ export function useStrips(
 ): Strip[] {
   const part = useMemo(() => (window === null ? null : rounded(window)), [window]);
   const kinds = useMemo(() => new Map(metrics.map((metric) => [metric.name, metric.kind])), [metrics]);
+  const [theme] = useTheme();
   const known = names.filter((name) => kinds.has(name));
   const { data } = useQuery<Asked[]>(
     `strips ${run} ${JSON.stringify(known)} ${part?.start} ${part?.end}`,
@@ -45,9 +47,9 @@ export function useStrips(
     () =>
       known.flatMap((name) => {
         const found = data?.find((one) => one.metric === name);
-        return found === undefined ? [] : [strip(found, origin)];
+        return found === undefined ? [] : [strip(found, origin, theme)];
       }),
-    [data, origin, JSON.stringify(known)],
+    [data, origin, theme, JSON.stringify(known)],
   );
 }
 
@@ -80,7 +82,7 @@ function load(
   return api.metricRange({ ...query, aggregation: isRate ? "rate" : "avg" }, signal);
 }
 
-function strip({ metric, kind, lines }: Asked, origin: number): Strip {
+function strip({ metric, kind, lines }: Asked, origin: number, theme: Theme): Strip {
   let low = Infinity;
   let high = -Infinity;
   const shown = lines.slice(0, MAX_LINES).map((line, place) => {
@@ -93,7 +95,7 @@ function strip({ metric, kind, lines }: Asked, origin: number): Strip {
     }
     return {
       label: Object.values(line.labels).join(" "),
-      colour: colourOfIndex(place),
+      colour: lineColour(colourOfIndex(place), theme),
       x: Float64Array.from(points, ([x]) => x),
       y: Float64Array.from(points, ([, y]) => y),
     };

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import { type Change, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
+import { Loading } from "../components/Loading";
 import { NumberField } from "../components/NumberField";
 import { Select } from "../components/Select";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
@@ -68,7 +69,11 @@ export default function ChangesView({ run }: ViewProps) {
           onSort={(sort) => setOrder(sortText(sort))}
           height="100%"
           empty={
-            found === undefined ? null : (
+            found === undefined ? (
+              changes.error === undefined ? (
+                <Loading />
+              ) : null
+            ) : (
               <EmptyState
                 title={`Nothing stands out at step ${found.step}`}
                 text="No metric, phase, error or log line has another level from this step on, or a value that stands out."

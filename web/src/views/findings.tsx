@@ -2,11 +2,12 @@ import { useState } from "react";
 import { type Finding, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Facts, factsOf } from "../components/Facts";
+import { Loading } from "../components/Loading";
 import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
-import { formatAgo, formatClock, formatCount, formatDuration } from "../units";
+import { formatAgo, formatCount, formatDuration, formatMoment } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
 import { useWindow } from "../window";
@@ -30,7 +31,7 @@ export default function Findings({ run }: ViewProps) {
   });
   const muted = new Set(mutes.data?.rules ?? []);
   if (error !== undefined && data === undefined) return <EmptyState title="No findings" text={error} />;
-  if (data === undefined) return null;
+  if (data === undefined) return <Loading />;
   if (data.length === 0) {
     return (
       <EmptyState
@@ -171,7 +172,7 @@ function FindingPanel({ run, finding, titles, isMuted }: FindingProps) {
             finding.rule.replaceAll("_", " "),
             finding.status === "resolved" ? "resolved" : null,
             finding.status === "open" ? `open, began ${formatAgo(finding.start_ns)}` : null,
-            `${formatClock(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
+            `${formatMoment(finding.start_ns)} for ${formatDuration(finding.end_ns - finding.start_ns)}`,
             finding.first_step == null ? null : `step ${formatCount(finding.first_step)}`,
             (finding.lanes ?? []).length > 0 ? `${finding.lanes!.length} lanes` : null,
           ]

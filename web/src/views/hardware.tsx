@@ -3,6 +3,7 @@ import { type Line, type Metric, type MetricQuery, api } from "../api";
 import { Chart, type ChartSeries } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
+import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { Select } from "../components/Select";
 import { ViewLink } from "../components/ViewLink";
@@ -80,7 +81,7 @@ export default function Hardware({ run }: ViewProps) {
 
   if (metrics.error !== undefined && metrics.data === undefined)
     return <EmptyState title="No hardware" text={metrics.error} />;
-  if (metrics.data === undefined || range === null) return null;
+  if (metrics.data === undefined || range === null) return <Loading />;
   if (quantity === undefined && charts.length === 0) {
     return (
       <EmptyState

@@ -3,13 +3,14 @@ import type { LogLine } from "../api";
 import { Drawer } from "../components/Drawer";
 import { EmptyState } from "../components/EmptyState";
 import { type Fact, Facts, factsOf } from "../components/Facts";
+import { Loading } from "../components/Loading";
 import { levelClass } from "../components/LogLines";
 import { SearchBox } from "../components/SearchBox";
 import { Select } from "../components/Select";
 import { type Column, Table } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { useLive } from "../live";
-import { formatClock, formatCount, formatDate, formatLevel, shorten } from "../units";
+import { formatClock, formatCount, formatDate, formatLevel, formatMoment, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
@@ -64,7 +65,7 @@ export default function Logs({ run }: ViewProps) {
     ["step", step, () => setStep("")],
     [
       "time",
-      hasWindow ? `${formatClock(from * 1e9)} – ${formatClock(to * 1e9)}` : "",
+      hasWindow ? `${formatMoment(from * 1e9)} – ${formatClock(to * 1e9)}` : "",
       () => {
         setFrom(0);
         setTo(0);
@@ -117,7 +118,9 @@ export default function Logs({ run }: ViewProps) {
             onOpen={(line) => setSelected(keyInAddress(line))}
             rowClass={(line) => (line.level >= 40 ? "is-error-line" : undefined)}
             empty={
-              tail.isLoading ? null : (
+              tail.isLoading ? (
+                <Loading />
+              ) : (
                 <Nothing
                   hasFilter={
                     time !== null || search !== "" || level !== "0" || filters.some(([, value]) => value !== "")

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import { type Metric, type MetricQuery, type RangeQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
+import { Loading } from "../components/Loading";
 import { Choice, Select } from "../components/Select";
 import { kindOf } from "../metricKinds";
 import { reportFacts } from "../reportFacts";
@@ -85,6 +86,7 @@ export default function Metrics({ run }: ViewProps) {
       <div className="metric-charts">
         {settings.controls}
         {reportFacts() === null && <Overlay run={run} also={also} onChange={(runs) => setAlso(runs, "push")} />}
+        {metrics.data === undefined && <Loading />}
         {missing.length > 0 && <p className="muted">{`Not in this run: ${missing.join(", ")}.`}</p>}
         {settings.query !== null &&
           found.map((metric) => (

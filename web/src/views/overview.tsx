@@ -17,6 +17,7 @@ import { StepPanel } from "../overview/StepPanel";
 import { StepStrip } from "../overview/StepStrip";
 import { lastShown, wholeSteps } from "../overview/stepTimes";
 import { colourOfIndex } from "../colours";
+import { useSavedViews } from "../savedViews";
 import { metricFormatter, shorten } from "../units";
 import { useQuery } from "../useQuery";
 import { useStepMetrics, useSteps } from "../useSteps";
@@ -50,7 +51,9 @@ export default function Overview({ run }: ViewProps) {
     staleness: chooseMetric(names, "staleness"),
   };
   const shown = [chosen.reward, chosen.throughput, chosen.staleness].filter((name) => name !== undefined);
-  const charts = [...shown, ...otherMetrics(names, shown, Math.max(0, 3 - shown.length))];
+  const pinned = useSavedViews().pins.filter((name) => byStep.has(name) && !shown.includes(name));
+  const wanted = [...shown, ...pinned];
+  const charts = [...wanted, ...otherMetrics(names, wanted, Math.max(0, 3 - wanted.length))];
   if (lanes.error !== undefined && lanes.data === undefined) return <EmptyState title="No answer" text={lanes.error} />;
 
   return (
@@ -62,8 +65,8 @@ export default function Overview({ run }: ViewProps) {
         {chosenSteps !== null && chosenSteps.first === chosenSteps.last && (
           <ComparisonPanel run={run} step={chosenSteps.first} onSteps={onSteps} />
         )}
-        <StepPanel run={run} steps={steps ?? NO_STEPS} band={band} onSteps={onSteps} />
-        <WhoIsSlow run={run} steps={steps ?? NO_STEPS} lanes={lanes.data ?? []} />
+        <StepPanel run={run} steps={steps ?? NO_STEPS} isAwaited={steps === undefined} band={band} onSteps={onSteps} />
+        <WhoIsSlow run={run} steps={steps} lanes={lanes.data ?? []} />
         {charts.map((name, place) => (
           <MetricPanel
             key={name}

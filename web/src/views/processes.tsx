@@ -1,6 +1,7 @@
 import { useMemo, useState } from "react";
 import { type LossCount, type ProcessHealth, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
+import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
@@ -45,7 +46,7 @@ export default function Processes({ run }: ViewProps) {
           sort={parseSort(order)}
           onSort={(sort) => setOrder(sortText(sort))}
           height="100%"
-          empty={processes.data === undefined ? null : <EmptyState title="No process has reported yet" />}
+          empty={processes.data === undefined ? <Loading /> : <EmptyState title="No process has reported yet" />}
         />
       </section>
     </div>

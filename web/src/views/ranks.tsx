@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { type RankGrid, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
+import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { Select } from "../components/Select";
 import { naturally } from "../natural";
@@ -90,6 +91,7 @@ export default function Ranks({ run }: ViewProps) {
         >{`${formatCount(rows.length)} rows, ${formatCount(data?.steps.length)} steps`}</span>
       </div>
       {error !== undefined && <div className="error-line">{error}</div>}
+      {data === undefined && error === undefined && <Loading />}
       {data !== undefined && <Grid grid={data} rows={rows} chosenStep={isOne ? shared.steps!.first : null} />}
     </div>
   );

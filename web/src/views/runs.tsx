@@ -2,6 +2,7 @@ import { useMemo, useState } from "react";
 import { type RunInfo, api } from "../api";
 import { ConfirmDialog } from "../components/ConfirmDialog";
 import { EmptyState } from "../components/EmptyState";
+import { Loading } from "../components/Loading";
 import { SearchBox } from "../components/SearchBox";
 import { Select } from "../components/Select";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
@@ -112,7 +113,7 @@ export default function Runs({ run }: ViewProps) {
             onSort={(sort) => setOrder(sortText(sort))}
             selected={run}
             height={one !== "" && other !== "" ? Math.min(200, 38 + shown.length * 28) : "100%"}
-            empty={data === undefined ? null : <EmptyState title="No run fits" />}
+            empty={data === undefined ? <Loading /> : <EmptyState title="No run fits" />}
           />
         </section>
         {about !== undefined && (

@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { type Lane, type Mark, type Span, type SpanDetail, type TraceQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
+import { Loading } from "../components/Loading";
 import { TraceButtons } from "../components/TraceButtons";
 import { useLive } from "../live";
 import { reportFacts } from "../reportFacts";
@@ -33,7 +34,7 @@ export default function TimelineView({ run }: ViewProps) {
   const start = summary.data?.start_ns;
   if (summary.error !== undefined && summary.data === undefined)
     return <EmptyState title="No timeline" text={summary.error} />;
-  if (summary.data === undefined) return null;
+  if (summary.data === undefined) return <Loading />;
   if (start === null || start === undefined) {
     return (
       <EmptyState

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { Hotspot, Lane } from "../../api";
 import { EmptyState } from "../../components/EmptyState";
+import { Loading } from "../../components/Loading";
 import { MeterCell } from "../../components/MeterCell";
 import { type Column, type Sort, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
@@ -42,7 +43,9 @@ export function HotspotTable({ spots, lanes, sort, onSort, window, isLoading }: 
       sort={sort}
       onSort={onSort}
       empty={
-        isLoading ? null : (
+        isLoading ? (
+          <Loading />
+        ) : (
           <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope, or empty the search." />
         )
       }

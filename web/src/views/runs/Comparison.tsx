@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { api } from "../../api";
 import { Chart } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
+import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { colourOfName } from "../../colours";
@@ -40,12 +41,7 @@ export function Comparison({ one, other }: { one: string; other: string }) {
   const [chosen, setChosen] = useUrlState("show", []);
   const problem = first.error ?? second.error;
   if (problem !== undefined) return <div className="error-line">{problem}</div>;
-  if (first.data === undefined || second.data === undefined)
-    return (
-      <div className="loading" role="status">
-        Loading…
-      </div>
-    );
+  if (first.data === undefined || second.data === undefined) return <Loading />;
   const [a, b] = [first.data, second.data];
   const offered = commonQuantities(a, b);
   const shown = (chosen.length > 0 ? chosen : offered.filter((name) => !isHardware(name)).slice(0, FIRST_SHOWN)).filter(

@@ -2,6 +2,7 @@ import { type RunComparison, api } from "../../api";
 import { Panel } from "../../components/Panel";
 import { useQuery } from "../../useQuery";
 import { valueText } from "./values";
+import { Loading } from "../../components/Loading";
 
 /** What is different in the other run: a sentence, and the configuration values that differ. */
 export function WhatDiffers({ one, other }: { one: string; other: string }) {
@@ -11,12 +12,7 @@ export function WhatDiffers({ one, other }: { one: string; other: string }) {
     { everyMs: 10_000, keep: false },
   );
   if (error !== undefined) return <div className="error-line">{error}</div>;
-  if (data === undefined)
-    return (
-      <div className="loading" role="status">
-        Comparing…
-      </div>
-    );
+  if (data === undefined) return <Loading text="Comparing…" />;
   return (
     <Panel
       title="What is different in the second run"

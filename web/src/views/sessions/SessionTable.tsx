@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { Session } from "../../api";
 import { EmptyState } from "../../components/EmptyState";
+import { Loading } from "../../components/Loading";
 import type { Option } from "../../components/Select";
 import { StatusBadge } from "../../components/StatusBadge";
 import { type Column, type Sort, VirtualTable } from "../../components/Table";
@@ -46,7 +47,7 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
       selected={selected}
       onOpen={onOpen}
       onVisible={sessions.onVisible}
-      empty={sessions.isLoading ? null : <Nothing hasSearch={hasSearch} />}
+      empty={sessions.isLoading ? <Loading /> : <Nothing hasSearch={hasSearch} />}
     />
   );
 }
