@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import Figure, Options, say
 from benchmarks.server_process import ServerProcess, connect, running_server
 from rl_insight.schema import Batch, Process, encode, frame
+from rl_insight.schema.bundle import encode_bundle
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
 
 NAME = "ingest"
@@ -289,16 +290,17 @@ def _many_processes(server: ServerProcess, processes: int, rounds: int) -> Itera
 
 
 def _small_requests(processes: int, sequences: range, batches: int) -> list[list[bytes]]:
-    """Return what each connection sends: requests of so many batches."""
+    """Return what each connection sends: requests of so many batches, put together as hubs do."""
     found = []
     for first in range(_CONNECTIONS):
         ranks = range(first, processes, _CONNECTIONS)
-        frames = [_small_batch(rank, sequence) for sequence in sequences for rank in ranks]
-        found.append([b"".join(frames[number : number + batches]) for number in range(0, len(frames), batches)])
+        small = [_small_batch(rank, sequence) for sequence in sequences for rank in ranks]
+        groups = [small[number : number + batches] for number in range(0, len(small), batches)]
+        found.append([frame(encode_bundle(group)) for group in groups])
     return found
 
 
-def _small_batch(rank: int, sequence: int) -> bytes:
+def _small_batch(rank: int, sequence: int) -> Batch:
     """Return a batch of 20 spans and 10 gauges, as of a process that records little."""
     from rl_insight.schema import BatchBuilder
 
@@ -310,7 +312,7 @@ def _small_batch(rank: int, sequence: int) -> bytes:
         )
     for number in range(10):
         builder.add_sample(builder.add_series(f"gauge_{number}", "gauge", "", "{}"), time_ns=now, value=0.5)
-    return _frame(builder.build(_process(rank), sequence=sequence, sent_ns=now))
+    return builder.build(_process(rank), sequence=sequence, sent_ns=now)
 
 
 def _many_series(server: ServerProcess, series: int) -> Iterator[Figure]:

@@ -22,7 +22,8 @@ import msgspec
 
 from benchmarks.harness import Figure, Options, say
 from benchmarks.server_process import ServerProcess, running_server
-from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.schema import Batch, BatchBuilder, Process, frame
+from rl_insight.schema.bundle import encode_bundle
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
 
 NAME = "scale"
@@ -183,8 +184,8 @@ class _Simulated:
         )  # fmt: skip
         self._sequence = 0
 
-    def batch(self, interval_s: float) -> bytes:
-        """Return what the process recorded since its last batch, as a frame."""
+    def batch(self, interval_s: float) -> Batch:
+        """Return what the process recorded since its last batch."""
         self._sequence += 1
         builder = BatchBuilder()
         now = time.time_ns()
@@ -202,7 +203,7 @@ class _Simulated:
         for number in range(_GAUGES):
             series = builder.add_series(f"gauge_{number}", "gauge", "", f'{{"rank":"{self._process.rank}"}}')
             builder.add_sample(series, time_ns=now, value=0.5, step=self._sequence)
-        return frame(encode(builder.build(self._process, sequence=self._sequence, sent_ns=now)))
+        return builder.build(self._process, sequence=self._sequence, sent_ns=now)
 
 
 class _Connection:
@@ -223,7 +224,7 @@ class _Connection:
         try:
             while time.perf_counter() < end:
                 begun = time.perf_counter()
-                body = b"".join(process.batch(self.interval_s) for process in self._processes)
+                body = frame(encode_bundle([process.batch(self.interval_s) for process in self._processes]))
                 await self._deliver(reader, writer, body)
                 self.batches += len(self._processes)
                 await asyncio.sleep(max(0.0, begun + self.interval_s - time.perf_counter()))

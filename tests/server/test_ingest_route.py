@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from array import array
 
 import pytest
 import zstandard
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_insight.schema import BatchBuilder, frame
+from rl_insight.schema.bundle import encode_bundle
 from rl_insight.store import columns
 from rl_insight.store.errors import StoreFullError
 from rl_insight.transport.ingest_client import CONTENT_TYPE
@@ -32,6 +34,36 @@ def test_a_repeated_batch_is_stored_once(client, services, make_batch, frames, q
     assert post(client, body).json() == {"accepted": 1, "duplicates": 0}
     assert post(client, body).json() == {"accepted": 0, "duplicates": 1}
     assert query(services, "r1", COUNT) == [(3,)]
+
+
+def test_each_batch_of_a_bundle_is_taken_once_in_whatever_company_it_comes(client, services, make_batch, frames, query):
+    batches = [make_batch(sequence, process_id=f"p{process}") for process in range(3) for sequence in (1, 2)]
+    assert post(client, frames(batches[3])).json() == {"accepted": 1, "duplicates": 0}
+    bundle = frame(encode_bundle(batches))
+    assert post(client, bundle).json() == {"accepted": 5, "duplicates": 1}
+    assert post(client, bundle + frames(batches[0])).json() == {"accepted": 0, "duplicates": 7}
+    spans = "SELECT process_id, count(*), count(DISTINCT span_id) FROM spans GROUP BY ALL ORDER BY ALL"
+    assert query(services, "r1", spans) == [("p0", 6, 6), ("p1", 6, 6), ("p2", 6, 6)]
+
+
+def test_rows_out_of_range_are_left_out_of_their_batch_in_a_bundle(client, services, make_batch, frames, query):
+    bad = make_batch(1, process_id="p2")
+    times = array("q", [2**63 - 1, *bad.spans.column("start_ns")[1:]])
+    bad.spans.start_ns = times.tobytes()
+    bundle = frame(encode_bundle([make_batch(1), bad]))
+    assert post(client, bundle).json() == {"accepted": 2, "duplicates": 0}
+    assert query(services, "r1", "SELECT process_id, count(*) FROM spans GROUP BY ALL ORDER BY ALL") == [
+        ("p1", 3),
+        ("p2", 2),
+    ]
+    assert query(services, "r1", "SELECT kind, reason, count FROM losses") == [("spans", "range", 1)]
+
+
+def test_a_bundle_with_a_batch_that_cannot_be_stored_is_refused_whole(client, services, make_batch):
+    answer = post(client, frame(encode_bundle([make_batch(1), make_batch(0)])))
+    assert answer.status_code == 400
+    assert "sequence 0 is not valid" in answer.json()["error"]
+    assert services.runs.list_runs() == []
 
 
 def test_a_long_body_is_taken_as_a_short_one(client, services, make_batch, frames, query):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import zstandard
 
 from rl_insight.schema import Batch, BatchBuilder, Process, decode, encode, read_frames
+from rl_insight.schema.bundle import decode_bundle, is_bundle
 
 
 def make_batch(sequence: int, process_id: str = "node7-1-aa", text: str = "hello") -> bytes:
@@ -57,6 +58,8 @@ class Receiver:
         self.answers: list[Refusal | str] = []
         self.standing: Refusal | None = None
         self.poison: set[int] = set()
+        self.knows_bundles = True
+        self.bundles = 0
         self.hanging = threading.Event()
         self.resume = threading.Event()
         self._lock = threading.Lock()
@@ -149,7 +152,16 @@ class _Handler(BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         elif encoding == "zstd":
             body = zstandard.decompress(body)
-        batches = [decode(payload) for payload in read_frames(io.BytesIO(body))]
+        batches = []
+        for payload in read_frames(io.BytesIO(body)):
+            if is_bundle(payload):
+                receiver.bundles += 1
+                if not receiver.knows_bundles:
+                    self._answer(400, '{"error": "not a batch: missing process."}')
+                    return
+                batches += decode_bundle(payload).batches()
+            else:
+                batches.append(decode(payload))
         receiver.requests.append(
             Request(
                 self.path,

@@ -185,6 +185,44 @@ def test_poison_batch_is_dropped_alone_and_counted(make_transport, receiver, hel
     assert caplog.text.count("column spans.name holds 3 bytes") == 1
 
 
+def test_a_relay_sends_what_waits_together_as_one_bundle(make_transport, receiver, helpers):
+    receiver.stop()
+    relay = make_transport(bundles=True)
+    for process_id in ("p1", "p2"):
+        send(relay, helpers, range(1, 4), process_id=process_id)
+    receiver.start()
+    assert relay.flush(20)
+    assert sorted(receiver.batches) == [(process_id, number) for process_id in ("p1", "p2") for number in (1, 2, 3)]
+    assert {batch.text(batch.logs.column("message")[0]) for batch in receiver.batches.values()} == {"hello"}
+    assert (receiver.bundles, receiver.duplicates, relay.losses) == (1, 0, [])
+
+
+def test_a_server_that_does_not_know_bundles_gets_batches(make_transport, receiver, helpers):
+    receiver.knows_bundles = False
+    receiver.stop()
+    relay = make_transport(bundles=True)
+    send(relay, helpers, range(1, 4))
+    receiver.start()
+    assert relay.flush(20)
+    receiver.stop()
+    send(relay, helpers, range(4, 7))
+    receiver.start()
+    assert relay.flush(20)
+    assert receiver.sequences == [1, 2, 3, 4, 5, 6]
+    assert (receiver.bundles, relay.losses) == (1, [])
+
+
+def test_a_poison_batch_in_a_bundle_is_dropped_alone(make_transport, receiver, helpers):
+    receiver.poison = {2}
+    receiver.stop()
+    relay = make_transport(bundles=True)
+    send(relay, helpers, range(1, 4))
+    receiver.start()
+    assert relay.flush(20)
+    assert receiver.sequences == [1, 3]
+    assert relay.losses == [("batches", "refused", 1)]
+
+
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_refusal_of_a_single_batch_is_final(make_transport, receiver, helpers, status):
     receiver.answers = [helpers.Refusal(status)]

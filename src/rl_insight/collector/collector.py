@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from rl_insight.metrics import Family, reserved_names
 from rl_insight.metrics.by_role import by_role as merged_by_role
 from rl_insight.metrics.prometheus import render
 from rl_insight.schema import Batch, Loss, Process, decode
+from rl_insight.schema.bundle import decode_bundle, is_bundle
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 
@@ -122,8 +124,24 @@ class Collector:
         Raises:
             SchemaError: it is not a batch that this version can read.
         """
-        try:
+        with self._counting_refusals():
             return self.admit(decode(payload))
+
+    def decode_all(self, payload: bytes) -> list[Batch]:
+        """Read and check a payload that may be a bundle of batches.
+
+        Raises:
+            SchemaError: it is not a batch that this version can read, or one of the bundle is not.
+        """
+        if not is_bundle(payload):
+            return [self.decode(payload)]
+        with self._counting_refusals():
+            return self._admission.admit_bundle(decode_bundle(payload))
+
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
         except SchemaError as error:
             reason = "version" if isinstance(error, UnsupportedVersionError) else "schema"
             with self._lock:

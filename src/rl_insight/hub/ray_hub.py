@@ -26,8 +26,9 @@ from rl_insight.hub.forwarding import ForwardingTransport
 from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.recorder.step_exchange import SETTLE_S
 from rl_insight.schema import BatchBuilder, Process, decode, encode
-from rl_insight.transport import Transport, create_transport
+from rl_insight.transport import Transport
 from rl_insight.transport.ray import RayTransport
+from rl_insight.transport.registry import make_http
 from rl_insight.urls import host_and_port, is_loopback
 
 logger = logging.getLogger("rl_insight")
@@ -60,7 +61,7 @@ class MonitorHub:
         self._joined = 0
         settings = self._config
         process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
-        relay = create_transport("http", settings, process) if settings.server.url else None
+        relay = make_http(settings, process, bundles=True) if settings.server.url else None
         sinks = [DerivedMetrics(), *_sinks(settings)]
         self._collector = Collector(sinks, namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)

@@ -17,6 +17,7 @@ import msgspec
 from rl_insight.errors import SchemaError
 from rl_insight.intake.process import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from rl_insight.schema import Batch, Loss, Process
+from rl_insight.schema.bundle import BatchBundle
 from rl_insight.schema.records import UNREADABLE
 from rl_insight.schema.tables import TABLES, Buckets, Table
 
@@ -98,6 +99,24 @@ class Admission:
             changes["losses"] = losses
         return msgspec.structs.replace(batch, **changes) if changes else batch
 
+    def admit_bundle(self, bundle: BatchBundle) -> list[Batch]:
+        """Return the batches of a bundle as `admit` returns them; all columns are looked at once.
+
+        Raises:
+            SchemaError: one of them cannot be stored. Sent one by one, the others can be.
+        """
+        batches = bundle.batches()
+        is_clean = _readable_strings(bundle) is None and not any(
+            _rows_out_of_range(getattr(bundle, name), columns) for name, columns in _CHECKED.items() if columns
+        )
+        if not is_clean:
+            return [self.admit(batch) for batch in batches]
+        for batch in batches:
+            _check_identity(batch)
+            if _bounded(batch.process) is not batch.process or batch.losses:
+                return [self.admit(one) for one in batches]
+        return batches
+
     def _losses(self, batch: Batch, left_out: Counter[str]) -> list[Loss] | None:
         if not left_out and all(0 <= loss.count <= MAX_LOSS_COUNT for loss in batch.losses):
             return None
@@ -172,7 +191,7 @@ def _buckets_without(batch: Batch, bad: set[int]) -> Buckets:
     return _without(batch.buckets, bad_buckets)
 
 
-def _readable_strings(batch: Batch) -> list[str] | None:
+def _readable_strings(batch: Batch | BatchBundle) -> list[str] | None:
     """Return the strings with JSON that is nested too deeply replaced; None when nothing is."""
     # Each level takes two characters at least, so most batches need no closer look: 25 ns per text.
     if max(map(len, batch.strings), default=0) <= 2 * MAX_JSON_DEPTH:
@@ -195,7 +214,7 @@ def _brackets(text: str) -> int:
     return text.count("[") + text.count("{")
 
 
-def _json_positions(batch: Batch) -> Iterable[int]:
+def _json_positions(batch: Batch | BatchBundle) -> Iterable[int]:
     for table_name, column_name in _JSON_COLUMNS:
         table = getattr(batch, table_name)
         if len(table):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -128,37 +128,46 @@ def decode(payload: bytes) -> Batch:
     """
     try:
         header = _header_decoder.decode(payload)
-        major = header.version[0]
-        if major != VERSION[0]:
-            raise UnsupportedVersionError(
-                f"schema version {major}.x is not supported: this end reads version {VERSION[0]}.x. "
-                "Use the same major version of rl-insight on both ends."
-            )
-        _check_count("strings", header.strings, MAX_STRINGS)
-        _check_count("losses", header.losses, MAX_ENTRIES)
-        _check_count("labels", _process_decoder.decode(header.process).labels, MAX_ENTRIES)
+        check_version(header.version)
+        check_count("strings", header.strings, MAX_STRINGS)
+        check_count("losses", header.losses, MAX_ENTRIES)
+        check_count("labels", _process_decoder.decode(header.process).labels, MAX_ENTRIES)
         batch = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(f"not a batch: {str(error).rstrip('.')}.") from error
-    _check(batch)
+    check_columns(batch, last_series=len(batch.series) - 1)
+    check_buckets(batch)
     return batch
 
 
-def _check_count(name: str, raw: msgspec.Raw, limit: int) -> None:
+def check_version(version: tuple[int, int]) -> None:
+    """Refuse what has another major version."""
+    if version[0] != VERSION[0]:
+        raise UnsupportedVersionError(
+            f"schema version {version[0]}.x is not supported: this end reads version {VERSION[0]}.x. "
+            "Use the same major version of rl-insight on both ends."
+        )
+
+
+def check_count(name: str, raw: msgspec.Raw, limit: int) -> None:
     """Refuse a msgpack array or map whose head claims too many entries."""
-    head = bytes(memoryview(raw)[:5])
-    if not head:
-        return
-    width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(head[0], 0)  # shorter ones have at most 15 entries
-    count = int.from_bytes(head[1 : 1 + width], "big")
+    count = count_of(raw)
     if count > limit:
         raise TooLargeError(f"the batch holds {count} {name}: at most {limit} are taken. Send smaller batches.")
 
 
-def _check(batch: Batch) -> None:
-    strings, series = len(batch.strings), len(batch.series) - 1
+def count_of(raw: msgspec.Raw) -> int:
+    """Return how many entries the head of a msgpack array or map claims; 0 for up to 15."""
+    head = bytes(memoryview(raw)[:5])
+    width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(head[0], 0) if head else 0
+    return int.from_bytes(head[1 : 1 + width], "big")
+
+
+def check_columns(owner: Any, *, last_series: int) -> None:
+    """Refuse columns that contradict each other, in all tables of a batch or a bundle."""
+    strings = len(owner.strings)
     for shape in _SHAPES:
-        table = getattr(batch, shape.name)
+        table = getattr(owner, shape.name)
         if table == shape.empty:
             continue
         columns = msgspec.structs.astuple(table)
@@ -166,7 +175,11 @@ def _check(batch: Batch) -> None:
         if list(map(len, columns)) != [rows * size for size in shape.sizes]:
             _refuse_lengths(shape, columns, rows)
         _check_positions(shape, columns, shape.texts, strings)
-        _check_positions(shape, columns, shape.indices, series)
+        _check_positions(shape, columns, shape.indices, last_series)
+
+
+def check_buckets(batch: Batch) -> None:
+    """Refuse histograms that have other buckets than they claim."""
     buckets = sum(batch.histograms.column("buckets")) if len(batch.histograms) else 0
     if buckets != len(batch.buckets):
         raise SchemaError(f"histograms claim {buckets} buckets, the batch holds {len(batch.buckets)}.")

