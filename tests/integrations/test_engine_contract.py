@@ -64,6 +64,7 @@ def iteration(**fields):
         "num_generation_tokens": 12,
         "num_preempted_reqs": 0,
         "time_to_first_tokens_iter": [0.5],
+        "inter_token_latencies_iter": [0.02, 0.03],
         "finished_requests": [finished],
     }
     return SimpleNamespace(**known | fields)
@@ -102,12 +103,14 @@ def test_an_engine_without_plug_ins_is_recorded_too(insight_capture, module, sta
     assert values(insight_capture) == {
         "vllm:num_requests_running": 3,
         "vllm:num_requests_waiting": 1,
+        "vllm:num_requests_waiting_by_reason": 0,
         "vllm:kv_cache_usage_perc": 0.25,
         "vllm:prefix_cache_queries": 10,
         "vllm:prefix_cache_hits": 4,
         "vllm:prompt_tokens": 30,
         "vllm:generation_tokens": 12,
         "vllm:time_to_first_token_seconds": 0.5,
+        "vllm:inter_token_latency_seconds": 0.05,
         "vllm:request_success": 1,
         "vllm:e2e_request_latency_seconds": 2.0,
     }
