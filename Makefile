@@ -73,6 +73,10 @@ $(STAMPS)/frameworks: pyproject.toml
 		apache-tvm-ffi llguidance openai-harmony triton xgrammar
 	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check blake3 cbor2 cloudpickle diskcache einops gguf \
 		ipython openai partial-json-parser py-cpuinfo pybase64 pyzmq regex sentencepiece uvloop
+	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps compressed-tensors loguru
+	@# SGLang imports torchvision, whose compiled part does not fit a torch without CUDA: kept out of the other libraries' way.
+	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(STAMPS)/torchvision \
+		torchvision==0.28.0
 	@touch $@
 
 integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning, verl, vLLM

@@ -18,6 +18,7 @@ LANE = "engine"
 GAUGES = (
     "num_running_reqs", "num_queue_reqs", "gen_throughput", "cache_hit_rate", "token_usage", "full_token_usage",
     "num_used_tokens", "num_retracted_reqs", "num_paused_reqs", "spec_accept_length", "spec_accept_rate", "utilization",
+    "fwd_occupancy", "is_cuda_graph", "lora_pool_utilization",
 )  # fmt: skip
 """Statistics of a scheduler that are recorded, as `sglang:<name>`."""
 UPDATES = (
