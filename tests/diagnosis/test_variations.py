@@ -114,3 +114,40 @@ def test_gradients_of_a_solved_task_that_grow_to_what_they_were_are_no_spike(dia
         script.write(store, 320.0, goodbye=True)
 
     assert "gradient_spike" not in {one.rule for one in diagnosed(plan)}
+
+
+ENGINES = {
+    "vllm": ("vllm:num_requests_running", "vllm:generation_tokens_total", "engine", ""),
+    "ray": (
+        "ray_vllm_num_requests_running",
+        "ray_vllm_generation_tokens_total",
+        "engine",
+        "ray_vllm_generation_tokens",
+    ),
+    "sglang": ("sglang:num_running_reqs", "sglang:generation_tokens_total", "dp_rank", ""),
+}
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_one_of_the_engines_behind_an_address_is_stuck(diagnosed, kind):
+    """Each data-parallel engine has its own numbers; those of single priorities are parts of the whole."""
+    running, tokens, label, copy = ENGINES[kind]
+
+    def plan(script, store):
+        target, trainer = script.actor("scrape", 0, ""), script.actor("trainer", 0, "head")
+        for tick in range(40):
+            for engine in ("0", "1"):
+                labels = {"instance": "10.0.0.1:8000", label: engine}
+                generated = 1000.0 * (tick if engine == "0" else min(tick, 10))
+                script.gauge(target, tokens, 5.0 * tick, generated, None, **labels)
+                script.gauge(target, running, 5.0 * tick, 30.0, None, **labels)
+                if kind == "sglang":
+                    script.gauge(target, running, 5.0 * tick + 0.01, 30.0, None, priority="0", **labels)
+                    script.gauge(target, running, 5.0 * tick + 0.02, 0.0, None, priority="1", **labels)
+                if copy:
+                    script.gauge(target, copy, 5.0 * tick + 0.01, float(tick), None, **labels)
+            script.span(trainer, "gen", 5.0 * tick, 4.9, step=tick)
+        script.write(store, 200.0, goodbye=True)
+
+    culprits = {json.dumps(one.culprit) for one in diagnosed(plan) if one.rule == "stuck_engine"}
+    assert culprits == {json.dumps({"engine": "10.0.0.1:8000 engine 1"})}

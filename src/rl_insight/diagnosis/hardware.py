@@ -97,9 +97,16 @@ class HardwareBook:
         return True
 
     def add_engine(self, series: SeriesRow, sample: SampleRow, canonical: str) -> None:
-        """Take a sample that the server read from an engine."""
+        """Take a sample of an engine; with data parallelism, one instance has several of them.
+
+        SGLang shows a queue once as a whole, without a priority, and once more for each priority.
+        """
         labels = series.labels
+        if labels.get("priority"):
+            return
         instance = labels.get("instance") or f"process {series.process}"
+        if part := labels.get("engine") or labels.get("dp_rank"):
+            instance = f"{instance} engine {part}"
         device = self.engines.setdefault(instance, Device(instance, None, series.process))
         quantity = canonical.removeprefix("engine_")
         if quantity == "awake" and labels.get("sleep_state", "awake") != "awake":

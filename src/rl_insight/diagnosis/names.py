@@ -149,7 +149,18 @@ CANONICAL: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Canonical name to the names that frameworks and engines use for it."""
 
-_BY_NAME: Final = {normalized(name): canonical for canonical, names in CANONICAL.items() for name in names}
+
+def _with_ray_names(names: tuple[str, ...]) -> list[str]:
+    """Add what Ray's statistics loggers make of vLLM's names; they show a counter twice, so only with `_total`."""
+    ray = [
+        f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:") and f"{name}_total" not in names
+    ]
+    return [*names, *ray]
+
+
+_BY_NAME: Final = {
+    normalized(name): canonical for canonical, names in CANONICAL.items() for name in _with_ray_names(names)
+}
 
 
 @lru_cache(maxsize=65_536)
@@ -158,6 +169,8 @@ def canonical_name(name: str) -> str | None:
 
     >>> canonical_name("actor_entropy"), canonical_name("train/kl"), canonical_name("my_metric")
     ('entropy', 'kl', None)
+    >>> canonical_name("ray_vllm_generation_tokens_total"), canonical_name("ray_vllm_generation_tokens")
+    ('engine_tokens', None)
     """
     text = normalized(name)
     found = _BY_NAME.get(text)
