@@ -1,4 +1,4 @@
-"""Files of other programs: TensorBoard's and W&B's by their own writers, prime-rl's rows and verl's console."""
+"""Files of other programs: TensorBoard's and W&B's by their own writers, prime-rl's rows and traces, verl's console."""
 
 import json
 import struct
@@ -245,6 +245,63 @@ def test_rows_of_prime_rl_are_followed(tmp_path, samples, new_importer, import_p
     assert len(fetch("r", SAMPLES)) == 6
 
 
+def prime_episode(number, **fields):
+    start = 1_767_225_600.0 + number
+
+    def part(begin, end):
+        return {"start": start + begin, "end": start + end}
+
+    trace = {
+        "id": f"t{number}",
+        "timing": {"start": start, "setup": part(0, 1), "agent": part(1, 4), "scoring": part(4, 4.5), "finalize": {}},
+        "rewards": {"correct": {"score": 1.0, "weight": 0.5}, "format": {"score": 0.25, "weight": None}},
+        "info": {"kind": "train", "dispatch": {"step": 6, "time": start}, "arrival": {"step": 7, "time": start + 5}},
+        "nodes": [{"message": {"role": "assistant", "content": "4"}}],
+    }
+    known = {"id": f"e{number}", "group": {"id": "g1"}, "traces": [trace], "errors": [], "ok": True}
+    return known | {"num_output_tokens": 64} | fields
+
+
+PRIME_SESSIONS = (
+    "SELECT session_id, group_id, status, reason, step, reward, tokens, generate_s, total_s FROM sessions ORDER BY 1"
+)
+
+
+def test_traces_of_prime_rl_are_sessions(tmp_path, samples, import_path, fetch):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    broken = prime_episode(1, ok=False, errors=[{"type": "SandboxError"}], num_output_tokens=None)
+    dispatched = {"id": "e9", "traces": [], "errors": [{"type": "Cancelled"}]}
+    (folder / "00000.jsonl").write_bytes(samples.lines([prime_episode(0), broken, dispatched]))
+    (folder / "index.jsonl").write_bytes(samples.lines([{"line": 1, "id": "e0", "kind": "train", "chunk": 0}]))
+    summary = import_path(folder, run_id="r")
+    assert (summary.records, summary.bad, summary.formats) == (2, 1, {"prime-rl-traces": 1})
+    assert fetch("r", PRIME_SESSIONS) == [
+        ("t0", "g1", "accepted", None, 7, 0.75, 64, 3.0, 4.5),
+        ("t1", "g1", "failed", "SandboxError", 7, 0.75, None, 3.0, 4.5),
+    ]
+    spans = fetch("r", "SELECT name, duration_ns FROM spans WHERE session_id = 't0' ORDER BY start_ns, name")
+    assert spans == [("session", 4_500_000_000), ("setup", 10**9), ("generate", 3 * 10**9), ("reward", 5 * 10**8)]
+
+
+def test_a_sealed_trace_of_prime_rl_is_the_one_that_was_followed(tmp_path, samples, import_path, fetch):
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
+    plain, sealed = tmp_path / "traces" / "00000.jsonl", tmp_path / "traces" / "00000.jsonl.zst"
+    plain.parent.mkdir()
+    lines = [samples.lines([prime_episode(number)]) for number in range(4)]
+    plain.write_bytes(b"".join(lines[:2]))
+    assert import_path(plain.parent, run_id="r").new_batches == 1
+    frames = [zstandard.ZstdCompressor().compress(b"".join(part)) for part in (lines[:3], lines[3:])]
+    seek_table = b"\x5e\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"seek"
+    sealed.write_bytes(b"".join([*frames, seek_table]))
+    plain.unlink()
+    import_path(sealed.parent, run_id="r")
+    assert [row[0] for row in fetch("r", PRIME_SESSIONS)] == ["t0", "t1", "t2", "t3"]
+    assert fetch("r", "SELECT count(*) FROM spans WHERE session_id = 't0'") == [(4,)]
+    sealed.write_bytes(sealed.read_bytes()[:50])
+    assert import_path(sealed.parent, run_id="r").new_batches == 0
+
+
 VERL_LOG = (
     b"ray init kwargs: {'num_cpus': None}\n"
     b"\x1b[36m(TaskRunner pid=811)\x1b[0m 2026-01-01 00:00:00,250 INFO worker: ready\n"
@@ -306,6 +363,8 @@ def test_steps_of_torch_s_profiler_are_steps(tmp_path, import_path, fetch):
         (b":W&B\xe1\xbe\x00", "wandb"),
         (b'{"step":1,"time":1767225600.5,"loss":0.5}\n', "prime-rl"),
         (b'{"step":1,"time":"noon"}\n', None),
+        (b'{"id":"e1","traces":[],"errors":[],"ok":true}\n', "prime-rl-traces"),
+        (b'{"version":1,"trace_id":"t1","info":{},"branches":[]}\n', None),
         (b"(TaskRunner pid=7) config:\n", "verl-log"),
         (b"a training step:1 - not at the beginning\n", None),
     ],

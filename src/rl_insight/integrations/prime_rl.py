@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import on_import, report_once
-from rl_insight.integrations.samples import SamplePhase, number, record_sample
+from rl_insight.integrations.hooks import around, on_import, report_once
+from rl_insight.integrations.mirrors import paused
+from rl_insight.integrations.prime_rl_episodes import samples_of
+from rl_insight.integrations.samples import record_sample
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 _LISTS = ("MONITORS", "_monitors")
 """Where prime-rl keeps the monitors that are set up, in current and in earlier releases."""
-_PHASES = {"agent": "generate", "generation": "generate", "scoring": "reward"}
-"""prime-rl's names of phases to those that are known everywhere; others keep theirs."""
 
 
 class _Done:
@@ -89,7 +89,8 @@ class InsightMonitor:
         if subset == "effective" and kind is not None:
             return
         for episode in listed:
-            _record_episode(episode, whole_step, str(kind or "train"))
+            for sample in samples_of(episode, time.time(), whole_step, str(kind or "train")):
+                record_sample(sample)
 
     def _guarded(self, record: Any, *args: Any, **kwargs: Any) -> _Done:
         try:
@@ -97,59 +98,6 @@ class InsightMonitor:
         except Exception as error:  # noqa: BLE001  # training must continue as if we were not here
             report_once("the prime-rl monitor", error)
         return _Done()
-
-
-def _record_episode(episode: Any, step: int | None, kind: str) -> None:
-    """Record each trace of an episode, or the episode where it has none, which is one that failed."""
-    group = _of(_of(episode, "group"), "id")
-    task = _of(_of(episode, "task"), "id") or _of(episode, "example_id") or group
-    errors = _of(episode, "errors") or ()
-    traces = _of(episode, "traces") or ()
-    failed = "failed" if _of(episode, "ok") is False or errors else None
-    for trace in traces or (episode,):
-        now = time.time()
-        phases = list(_phases(_of(trace, "timing")))
-        start_s = min((phase.start_s for phase in phases), default=now)
-        end_s = max((phase.end_s for phase in phases), default=now)
-        record_sample(
-            task,
-            failed or "accepted",
-            start_s=start_s,
-            end_s=end_s,
-            step=step,
-            group_id=group,
-            session_id=_of(trace, "id"),
-            reason=str(_of(trace, "stop_condition") or type(errors[0]).__name__ if errors else "") or None,
-            reward=_reward(trace),
-            tokens=_of(trace, "num_output_tokens") or _of(episode, "num_output_tokens"),
-            phases=phases,
-            kind=kind,
-        )
-
-
-def _reward(trace: Any) -> float | None:
-    """Return a trace's reward: what it says, else the weighted sum of its parts."""
-    said = number(_of(trace, "reward"))
-    parts = _of(trace, "rewards")
-    if said is not None or not isinstance(parts, Mapping) or not parts:
-        return said
-    total = 0.0
-    for part in parts.values():
-        weight = number(_of(part, "weight"))
-        total += (number(_of(part, "score")) or number(part) or 0.0) * (1.0 if weight is None else weight)
-    return total
-
-
-def _phases(timing: Any) -> Iterator[SamplePhase]:
-    for name in ("setup", "generation", "agent", "finalize", "scoring"):
-        part = _of(timing, name)
-        start_s, end_s = number(_of(part, "start")), number(_of(part, "end"))
-        if start_s and end_s and end_s >= start_s:
-            yield SamplePhase(_PHASES.get(name, name), start_s, end_s)
-
-
-def _of(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def register() -> None:
@@ -184,12 +132,21 @@ async def _append_after(result: Any, module: ModuleType) -> Any:
     return value
 
 
+def _leave_unmirrored(other: type) -> None:
+    """Keep what our monitor records from coming back through the mirrors of prime-rl's other monitors."""
+    for name in ("log", "log_metrics"):
+        if name in vars(other):
+            around(other, name, paused)
+
+
 def _append(module: ModuleType) -> None:
     """Add one monitor in the process of rank 0: prime-rl has none in the others."""
     try:
         monitors = next(getattr(module, name) for name in _LISTS if hasattr(module, name))
         is_first = os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0"
         if is_first and not any(isinstance(one, InsightMonitor) for one in monitors):
+            for other in monitors:
+                _leave_unmirrored(type(other))
             ours = InsightMonitor()
             ours.init()
             monitors.append(ours)

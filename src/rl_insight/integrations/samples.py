@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,56 +18,50 @@ class SamplePhase(msgspec.Struct, frozen=True):
     name: str
     start_s: float
     end_s: float
+    payload: Mapping[str, Any] = {}
 
 
-def record_sample(
-    task_id: Any,
-    status: str,
-    *,
-    start_s: float,
-    end_s: float,
-    step: int | None = None,
-    group_id: Any = None,
-    session_id: Any = None,
-    reason: str | None = None,
-    reward: Any = None,
-    tokens: Any = None,
-    counters: Mapping[str, Any] | None = None,
-    phases: Iterable[SamplePhase] = (),
-    **attributes: Any,
-) -> None:
-    """Record a session that is over already; does nothing while nothing is recorded.
+class FinishedSample(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that is over, as a framework tells about it; times are seconds since 1970."""
 
-    Args:
-        task_id: The dataset item.
-        status: How it ended, as in `Session.finalize`.
-        start_s: When it began, in seconds since 1970.
-        end_s: When it ended.
-        step: The training step.
-        group_id: The group that its reward is compared in.
-        session_id: An id that is unique in the run; one is made when it is left out.
-        reason: Why it ended so.
-        reward: Its reward; what is not a number is left out.
-        tokens: Its length.
-        counters: Numbers to keep with it.
-        phases: Its parts.
-        attributes: Anything else to keep with the session's span.
-    """
-    session = monitor.session(task_id, session_id=session_id, step=step, group_id=group_id, **attributes)
+    task_id: Any
+    """The dataset item."""
+    status: str
+    """How it ended, as in `Session.finalize`."""
+    start_s: float
+    end_s: float
+    step: int | None = None
+    group_id: Any = None
+    """The group that its reward is compared in."""
+    session_id: Any = None
+    """An id that is unique in the run; one is made when it is left out."""
+    reason: str | None = None
+    """Why it ended so."""
+    reward: float | None = None
+    tokens: int | None = None
+    """Its length."""
+    phases: tuple[SamplePhase, ...] = ()
+    kind: str | None = None
+    """`train`, `eval`, or whatever else the framework tells apart."""
+
+
+def record_sample(sample: FinishedSample) -> None:
+    """Record a session that is over already; does nothing while nothing is recorded."""
+    attributes: dict[str, Any] = {} if sample.kind is None else {"kind": sample.kind}
+    session = monitor.session(
+        sample.task_id, session_id=sample.session_id, step=sample.step, group_id=sample.group_id, **attributes
+    )
     if not isinstance(session, Session):
         return
     session.submit()
     offset_ns = session._recorder.clock.offset_ns
-    session.start = round(start_s * 1e9) - offset_ns
-    for phase in phases:
-        opened = session.open_phase(phase.name)
+    session.start = round(sample.start_s * 1e9) - offset_ns
+    for phase in sample.phases:
+        opened = session.open_phase(phase.name, phase.payload)
         opened.start = round(phase.start_s * 1e9) - offset_ns
         opened.end = max(round(phase.end_s * 1e9) - offset_ns, opened.start) or 1
-    for name, amount in (counters or {}).items():
-        if number(amount) is not None:
-            session.count(name, amount)
-    session.finalize(status, reason, reward=number(reward), tokens=whole(tokens))
-    session.end = session.marks["finalized_ts"] = max(round(end_s * 1e9) - offset_ns, session.start) or 1
+    session.finalize(sample.status, sample.reason, reward=sample.reward, tokens=sample.tokens)
+    session.end = session.marks["finalized_ts"] = max(round(sample.end_s * 1e9) - offset_ns, session.start) or 1
 
 
 def number(value: Any) -> float | None:

@@ -3,29 +3,35 @@
 --custom-rollout-log-function-path rl_insight.integrations.slime.log_rollout
 --custom-eval-rollout-log-function-path rl_insight.integrations.slime.log_eval_rollout
 
-Each records and returns False, so that slime logs as before. Samples become sessions; with either flag slime's timers
-become states.
+Each records and returns False, so that slime logs as before. Samples become sessions, with the spans of slime's trace
+as phases; with either flag slime's timers become states.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import between, on_import, report_once
-from rl_insight.integrations.samples import number, record_sample
+from rl_insight.integrations.hooks import on_import, report_once
+from rl_insight.integrations.samples import FinishedSample, SamplePhase, number, record_sample, whole
 from rl_insight.integrations.starting import ensure_started, is_wanted
-from rl_insight.integrations.timers import timed
+from rl_insight.integrations.timers import record_starts
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 _logger = InsightLogger()
+_TIMERS = ("slime.observability.timer", "slime.utils.timer")
+"""Where slime keeps its timer, in current and in earlier releases."""
 _STATUSES = {"completed": "accepted", "truncated": "accepted", "aborted": "cancelled", "failed": "failed",
              "pending": "dropped"}  # fmt: skip
 """How a sample of slime ended, to how a session did."""
+_WHOLE_SAMPLES = frozenset({"generate_and_rm", "generate_and_rm_group"})
+"""Spans of slime that contain the others."""
+_PHASES = {"sglang_generate": "generate", "reward_model": "reward", "group_reward_model": "reward"}
+"""slime's names of spans to those phases that are known everywhere; others keep theirs."""
 
 
 def log_rollout(
@@ -66,7 +72,14 @@ def log_eval_rollout(
 def _start(args: Any) -> None:
     project = getattr(args, "wandb_project", None) or "slime"
     ensure_started(str(project), str(getattr(args, "wandb_group", None) or "training"), role="rollout")
-    on_import("slime.observability.timer", _patch_timer)
+    instrument()
+
+
+def instrument() -> None:
+    """Record what slime's timers measure, where a server is configured or running; calling it again changes nothing."""
+    if is_wanted():
+        for name in _TIMERS:
+            on_import(name, _patch_timer)
 
 
 def _flat(samples: Iterable[Any]) -> list[Any]:
@@ -78,22 +91,42 @@ def _flat(samples: Iterable[Any]) -> list[Any]:
 
 
 def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
-    """Record each sample as a session; slime tells how long the rollout took, not when each sample was made."""
+    """Record each sample as a session, over the time of its trace; one without a trace over that of the rollout."""
     now = time.time()
     for sample in samples:
         said = _status_of(sample)
         group = getattr(sample, "group_index", None)
+        spans = list(_spans_of(sample))
         record_sample(
-            getattr(sample, "group_index", None),
-            _STATUSES.get(said, "accepted"),
-            start_s=now - seconds,
-            end_s=now,
-            step=step,
-            group_id=None if group is None else f"{step}/{group}",
-            reason=None if said == "completed" else said,
-            reward=_reward_of(sample),
-            tokens=sample.response_length,
+            FinishedSample(
+                task_id=group,
+                status=_STATUSES.get(said, "accepted"),
+                start_s=min((span.start_s for span in spans), default=now - seconds),
+                end_s=max((span.end_s for span in spans), default=now),
+                step=step,
+                group_id=None if group is None else f"{step}/{group}",
+                reason=None if said == "completed" else said,
+                reward=_reward_of(sample),
+                tokens=whole(sample.response_length),
+                phases=tuple(span for span in spans if span.name not in _WHOLE_SAMPLES),
+            )
         )
+
+
+def _spans_of(sample: Any) -> Iterator[SamplePhase]:
+    """Yield the spans of a sample's trace that have ended, with what slime and SGLang say about them."""
+    trace = getattr(sample, "trace", None)
+    begun: dict[Any, tuple[float, Mapping[str, Any]]] = {}
+    for event in (trace or {}).get("events") or ():
+        moment, attributes = number(event.get("ts")), event.get("attrs") or {}
+        if moment is None:
+            continue
+        if event.get("type") == "span_start":
+            begun[event.get("span_id")] = moment, attributes
+        elif event.get("type") == "span_end" and event.get("span_id") in begun:
+            start_s, known = begun.pop(event.get("span_id"))
+            name = str(event.get("name"))
+            yield SamplePhase(_PHASES.get(name, name), start_s, moment, {**known, **attributes})
 
 
 def _status_of(sample: Any) -> str:
@@ -122,9 +155,4 @@ def _of_samples(flat: Sequence[Any]) -> dict[str, float]:
 
 
 def _patch_timer(module: ModuleType) -> None:
-    between(
-        module.Timer,
-        ("start", "end"),
-        lambda call: timed(str(call["name"])),
-        lambda call: (id(call["self"]), call["name"]),
-    )
+    record_starts(module.Timer, stop="end", label="name")

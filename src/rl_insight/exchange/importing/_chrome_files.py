@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from rl_insight.exchange.importing._files import DAMAGED_GZIP, open_file
+from rl_insight.exchange.importing._files import DAMAGED_FILE, open_file
 from rl_insight.exchange.importing.readers.base import Counts, FileContext
 from rl_insight.exchange.importing.readers.chrome import ChromeEvent, ChromeReader, Names
 from rl_insight.schema import Batch
@@ -121,7 +121,7 @@ class _Document:
     def _read(self) -> bytes:
         try:
             block = self._stream.read(_BLOCK_BYTES)
-        except DAMAGED_GZIP:
+        except DAMAGED_FILE:
             return b""
         self.consumed += len(block)
         return block

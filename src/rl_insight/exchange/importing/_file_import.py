@@ -13,7 +13,7 @@ import msgspec
 from rl_insight.exchange.importing import formats
 from rl_insight.exchange.importing._chrome_files import read_chrome_file
 from rl_insight.exchange.importing._cuts import CutBook
-from rl_insight.exchange.importing._files import DAMAGED_GZIP, is_compressed, open_file, portions
+from rl_insight.exchange.importing._files import DAMAGED_FILE, is_compressed, open_file, portions
 from rl_insight.exchange.importing._frames import read_frame_file
 from rl_insight.exchange.importing._record_files import read_record_file
 from rl_insight.exchange.importing.formats import BINARY_READERS, LINE_READERS
@@ -148,7 +148,7 @@ class FileImport:
                     self._on_progress(self.path, portion.end - self._offset)
                     self._offset = portion.end
                     del portion  # its memory serves the next one, which halves the cost of reading
-        except DAMAGED_GZIP:
+        except DAMAGED_FILE:
             self.context.counts.partial += 1
 
     def _converted(self, data: bytes) -> list[Batch]:
@@ -196,6 +196,6 @@ def is_document(file: Path) -> bool:
         try:
             first = stream.readline(_MAX_DOCUMENT_BYTES)
             msgspec.json.decode(first)
-        except (msgspec.DecodeError, UnicodeDecodeError, *DAMAGED_GZIP):
+        except (msgspec.DecodeError, UnicodeDecodeError, *DAMAGED_FILE):
             return True
     return False

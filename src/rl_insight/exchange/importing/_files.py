@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import re
 import zlib
 from bisect import bisect_right
@@ -17,14 +18,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import cramjam
 import msgspec
 
 PORTION_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _HEAD_BYTES = 64 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
-DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a damaged or unfinished gzip file raises."""
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+DAMAGED_FILE = (EOFError, zlib.error, gzip.BadGzipFile, cramjam.DecompressionError)
+"""What reading a damaged or unfinished compressed file raises."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -42,23 +45,31 @@ class Portion(msgspec.Struct, frozen=True):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading, through gzip where its content is."""
-    return cast("BinaryIO", gzip.open(path, "rb")) if is_compressed(path) else path.open("rb")
+    """Open a file for reading, uncompressed; what is in a Zstandard file is held in memory."""
+    magic = _magic(path)
+    if magic == _ZSTD_MAGIC:
+        return io.BytesIO(cramjam.zstd.decompress(path.read_bytes()))
+    return cast("BinaryIO", gzip.open(path, "rb")) if magic.startswith(_GZIP_MAGIC) else path.open("rb")
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether a file's content is gzip."""
+    """Return whether a file's content is gzip or Zstandard."""
+    magic = _magic(path)
+    return magic == _ZSTD_MAGIC or magic.startswith(_GZIP_MAGIC)
+
+
+def _magic(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return stream.read(2) == _GZIP_MAGIC
+        return stream.read(len(_ZSTD_MAGIC))
 
 
 def read_head(path: Path, size: int = _HEAD_BYTES) -> bytes:
-    """Return the first bytes of a file, uncompressed; what a damaged gzip file does not give is missing."""
-    with open_file(path) as stream:
-        try:
+    """Return the first bytes of a file, uncompressed; what a damaged compressed file does not give is missing."""
+    try:
+        with open_file(path) as stream:
             return stream.read(size)
-        except DAMAGED_GZIP:
-            return b""
+    except DAMAGED_FILE:
+        return b""
 
 
 _ROTATION = re.compile(r"\.\d+$")
@@ -83,7 +94,7 @@ def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
             kept = rest
     if kept is None:
         return None
-    plain = _ROTATION.sub("", name.removesuffix(".gz"))
+    plain = _ROTATION.sub("", name.removesuffix(".gz").removesuffix(".zst"))
     return hashlib.blake2b(plain.encode("utf-8", "surrogateescape") + b"\n" + kept, digest_size=6).hexdigest()
 
 

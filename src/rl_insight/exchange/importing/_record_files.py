@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rl_insight.exchange.importing._files import DAMAGED_GZIP, PORTION_BYTES, open_file
+from rl_insight.exchange.importing._files import DAMAGED_FILE, PORTION_BYTES, open_file
 from rl_insight.exchange.importing._framings import Framing
 from rl_insight.exchange.importing.readers.base import BinaryReader
 from rl_insight.schema import Batch
@@ -43,7 +43,7 @@ def read_record_file(
                 if size >= PORTION_BYTES or end in ends:
                     yield list(reader.convert_records(records)), end
                     records, size = [], 0
-        except DAMAGED_GZIP:
+        except DAMAGED_FILE:
             counts.partial += 1
     if records:
         add_cut(offset)

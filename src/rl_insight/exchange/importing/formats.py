@@ -24,6 +24,7 @@ from rl_insight.exchange.importing.readers.chrome import ChromeReader
 from rl_insight.exchange.importing.readers.native import RecordReader
 from rl_insight.exchange.importing.readers.otlp import OtlpReader
 from rl_insight.exchange.importing.readers.prime_rl import PrimeRlReader
+from rl_insight.exchange.importing.readers.prime_rl_traces import PrimeRlTraceReader
 from rl_insight.exchange.importing.readers.tensorboard import TensorboardReader
 from rl_insight.exchange.importing.readers.verl_log import VerlLogReader, is_verl_log
 from rl_insight.exchange.importing.readers.wandb import WandbReader
@@ -40,9 +41,11 @@ CHROME: Final = "chrome"
 TENSORBOARD: Final = "tensorboard"
 WANDB: Final = "wandb"
 PRIME_RL: Final = "prime-rl"
+PRIME_RL_TRACES: Final = "prime-rl-traces"
 VERL_LOG: Final = "verl-log"
 FORMATS: Final = (
-    FRAMES, RECORDS, AREAL_SESSIONS, AREAL_TRACE, XTUNER, OTLP, CHROME, TENSORBOARD, WANDB, PRIME_RL, VERL_LOG,
+    FRAMES, RECORDS, AREAL_SESSIONS, AREAL_TRACE, XTUNER, OTLP, CHROME, TENSORBOARD, WANDB, PRIME_RL, PRIME_RL_TRACES,
+    VERL_LOG,
 )  # fmt: skip
 
 ReaderFactory = Callable[[FileContext], Reader]
@@ -53,6 +56,7 @@ LINE_READERS: Final[dict[str, ReaderFactory]] = {
     XTUNER: XtunerReader,
     OTLP: OtlpReader,
     PRIME_RL: PrimeRlReader,
+    PRIME_RL_TRACES: PrimeRlTraceReader,
     VERL_LOG: VerlLogReader,
 }
 """The formats of one record per line."""
@@ -64,7 +68,8 @@ BINARY_READERS: Final[dict[str, tuple[Framing, Callable[[FileContext], BinaryRea
 """The formats of binary records: what takes a file apart, and what reads the records."""
 
 SUFFIXES: Final = (
-    ".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".trace", ".wandb", ".log",
+    ".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".jsonl.zst", ".trace", ".wandb",
+    ".log",
 )  # fmt: skip
 """What is looked at below a directory, beside TensorBoard's event files; a single file may have any name."""
 _ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
@@ -167,4 +172,6 @@ def _of_line(line: bytes) -> str | None:
         return AREAL_SESSIONS
     if {"step", "time"} <= keys and isinstance(record["time"], (int, float)):
         return PRIME_RL
+    if {"id", "traces", "errors"} <= keys and isinstance(record["traces"], list):
+        return PRIME_RL_TRACES
     return None
