@@ -6,9 +6,11 @@ pytest.importorskip("transformers", reason="transformers is not installed: `make
 
 from datasets import Dataset
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
+from transformers import trainer as trainer_module
 from transformers.integrations import integration_utils
 
-from rl_insight.integrations.transformers import InsightCallback, register
+from rl_insight.integrations.mirrors import mirror_trackers
+from rl_insight.integrations.transformers import InsightCallback, record_every_trainer, register
 from tests.frameworks import tiny
 
 
@@ -55,6 +57,19 @@ def test_callback_does_the_same_as_report_to(insight_capture, tmp_path):
     trainer.add_callback(InsightCallback())
     trainer.train()
     assert {sample.step for sample in insight_capture.metrics if sample.metric == "loss"} == {1, 2, 3, 4}
+
+
+def test_every_trainer_records_under_the_run_command(insight_capture, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer_module.Trainer, "train", trainer_module.Trainer.train)
+    record_every_trainer(trainer_module)
+    mirror_trackers()
+    make_trainer(tmp_path, report_to="tensorboard", logging_dir=str(tmp_path / "logs")).train()
+    assert [span.step for span in insight_capture.spans if span.name == "train_step"] == [1, 2, 3, 4]
+    losses = [sample.step for sample in insight_capture.metrics if sample.metric == "loss"]
+    assert losses == [1, 2, 3, 4]
+    assert not [sample for sample in insight_capture.metrics if sample.metric == "train_loss" and sample.step < 4]
+    make_trainer(tmp_path, report_to="rl_insight").train()
+    assert len([sample for sample in insight_capture.metrics if sample.metric == "loss"]) == 8
 
 
 def test_an_exception_of_the_training_passes_and_closes_nothing_wrongly(insight_capture, tmp_path):

@@ -120,6 +120,30 @@ def test_openrlhf_logs(insight_capture, module):
     }
 
 
+OPENRLHF_WITH_TENSORBOARD = """
+from tensorboardX import SummaryWriter
+
+class WandbLogger:
+    def log_train(self, global_step, logs_dict):
+        for name, value in logs_dict.items():
+            SummaryWriter(write_to_disk=False).add_scalar(name, value, global_step)
+    def log_eval(self, global_step, logs_dict): pass
+class TensorboardLogger(WandbLogger):
+    pass
+"""
+
+
+def test_what_a_framework_gives_its_tracker_is_recorded_once(insight_capture, module):
+    tensorboard = pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    mirrors.mirror_trackers()
+    made = module("openrlhf.utils.logging_utils", OPENRLHF_WITH_TENSORBOARD)
+    openrlhf.instrument()
+    made.WandbLogger().log_train(4, {"reward": 0.25})
+    assert values(insight_capture) == {("train_reward", 4): 0.25}
+    tensorboard.SummaryWriter(write_to_disk=False).add_scalar("own", 1.0, 5)
+    assert values(insight_capture)["own", 5] == 1.0
+
+
 class Sample:
     def __init__(self, reward, response_length, status):
         self.reward = reward
@@ -158,6 +182,35 @@ def test_slime_s_flags(insight_capture, module):
     assert {one["total_s"] for one in sessions} == {12.5}
 
 
+def test_spans_of_slime_s_trace_are_phases_of_the_sample(insight_capture):
+    def span(name, start, end, number, **attributes):
+        events = [{"type": "span_start", "name": name, "ts": start, "span_id": str(number), "attrs": {"first": 1}}]
+        if end is not None:
+            events.append({"type": "span_end", "name": name, "ts": end, "span_id": str(number), "attrs": attributes})
+        return events
+
+    begin = 1_767_225_600.0
+    sample = Sample(1.0, 12, "completed")
+    sample.trace = {
+        "version": 1,
+        "trace_id": "a",
+        "events": [
+            *span("generate_and_rm", begin, begin + 4.0, 1),
+            *span("sglang_generate", begin + 0.5, begin + 3.0, 2, queue_time=0.25, cached_tokens=7),
+            {"type": "event", "name": "attempt_start", "ts": begin + 1.0},
+            *span("reward_model", begin + 3.0, begin + 4.0, 3),
+            *span("search", begin + 3.5, None, 4),
+        ],
+    }
+    assert slime.log_rollout(5, types.SimpleNamespace(), [sample], None, 60.0) is False
+    [session] = insight_capture.sessions
+    assert (session["total_s"], session["generate_s"], session["reward_calc_s"]) == (4.0, 2.5, 1.0)
+    assert session["submit_ts"] == begin
+    [generate] = session["phases"]["generate"]
+    assert generate["payload"] == {"first": 1, "queue_time": 0.25, "cached_tokens": 7}
+    assert set(session["phases"]) == {"generate", "reward"}
+
+
 def test_samples_of_another_shape_never_stop_slime(insight_capture, caplog):
     hooks._reported.clear()
     with caplog.at_level(logging.WARNING):
@@ -167,10 +220,21 @@ def test_samples_of_another_shape_never_stop_slime(insight_capture, caplog):
 
 
 PRIME_RL = """
+from tensorboardX import SummaryWriter
+
 MONITORS = []
+
+class WandbMonitor:
+    def __init__(self): self.logged = 0
+    async def log(self, data, step=None, kind="train", subset="effective"):
+        self.logged += 1
+        SummaryWriter(write_to_disk=False).add_scalar("mirrored", 1.0, 99)
+    async def log_annotations(self, updates): pass
+    async def finalize(self): pass
 
 async def setup(**settings):
     assert not MONITORS, "Monitors already set up"
+    MONITORS.append(WandbMonitor())
 
 async def log(data, step, kind="train", subset="effective"):
     for monitor in MONITORS:
@@ -205,6 +269,8 @@ def episode(number, reward=1.0):
 
 
 def test_prime_rl_s_monitor(insight_capture, module):
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    mirrors.mirror_trackers()
     monitors = module("prime_rl.monitors", PRIME_RL)
     prime_rl.register()
     prime_rl.register()
@@ -219,9 +285,11 @@ def test_prime_rl_s_monitor(insight_capture, module):
         await monitors.finalize()
 
     asyncio.run(train())
-    [ours] = monitors.MONITORS
+    [tracker, ours] = monitors.MONITORS
     assert isinstance(ours, prime_rl.InsightMonitor)
+    assert tracker.logged == 4
     found = values(insight_capture)
+    assert ("mirrored", 99) not in found
     assert (found["time_step", 2], found["inference_running", 3]) == (4.0, 3.0)
     sessions = {session["session_id"]: session for session in insight_capture.sessions}
     assert {name: session["reward"] for name, session in sessions.items()} == {"t0": 2.5, "t1": 0.5}

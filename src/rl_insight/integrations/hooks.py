@@ -81,7 +81,8 @@ def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], Abstrac
     """Run every call of a function or method of `owner` inside a context manager made from the call's arguments.
 
     What goes wrong while the manager is made, entered or left is reported once; the function's own result and
-    exceptions pass unchanged. Functions, methods, class methods and static methods can be wrapped, each once.
+    exceptions pass unchanged. Functions, methods, class methods and static methods can be wrapped, each once; a
+    coroutine function is surrounded while it is awaited.
 
     Raises:
         AttributeError: there is no such function.
@@ -93,17 +94,30 @@ def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], Abstrac
         return
     signature = inspect.signature(original)
 
-    @functools.wraps(original)
-    def surrounded(*args: Any, **kwargs: Any) -> Any:
+    def watching(args: Any, kwargs: Any) -> QuietContext:
         def make() -> AbstractContextManager[Any]:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             return manager(bound.arguments)
 
-        with QuietContext(f"the observer of {name}", make):
-            return original(*args, **kwargs)
+        return QuietContext(f"the observer of {name}", make)
 
-    surrounded._rl_insight_manager = manager  # type: ignore[attr-defined]
+    surrounded: Any
+    if inspect.iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def surrounded(*args: Any, **kwargs: Any) -> Any:
+            with watching(args, kwargs):
+                return await original(*args, **kwargs)
+
+    else:
+
+        @functools.wraps(original)
+        def surrounded(*args: Any, **kwargs: Any) -> Any:
+            with watching(args, kwargs):
+                return original(*args, **kwargs)
+
+    surrounded._rl_insight_manager = manager
     setattr(owner, name, surrounded if binding is None else binding(surrounded))
 
 

@@ -10,7 +10,9 @@ are not.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,7 @@ from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 _logger = InsightLogger()
+_is_paused: ContextVar[bool] = ContextVar("rl_insight_mirrors_are_paused", default=False)
 _LEVELS = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
 """W&B's levels of alerts to ours."""
 
@@ -32,9 +35,19 @@ def mirror_trackers() -> None:
     on_import("trackio.run", _patch_trackio)
 
 
+@contextmanager
+def paused(_call: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Mirror nothing inside this block: a framework hands its trackers values that were recorded from itself."""
+    before = _is_paused.set(True)
+    try:
+        yield
+    finally:
+        _is_paused.reset(before)
+
+
 def _record(data: Mapping[str, Any], step: int | None) -> None:
     # What our own trackers write came from the run: it must not come back as a second copy.
-    if not threading.current_thread().name.startswith("rl-insight"):
+    if not _is_paused.get() and not threading.current_thread().name.startswith("rl-insight"):
         _logger.log(data, step)
 
 

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, between, never_raises, on_import
+from rl_insight.integrations.hooks import around, never_raises, on_import
+from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
-from rl_insight.integrations.timers import timed
+from rl_insight.integrations.timers import record_starts
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
@@ -62,12 +63,8 @@ def _patch_logger(module: ModuleType) -> None:
         call["self"].loggers.append(InsightNemoLogger())
 
     around(module.Logger, "__init__", constructed)
+    around(module.Logger, "log_metrics", paused)
 
 
 def _patch_timer(module: ModuleType) -> None:
-    between(
-        module.Timer,
-        ("start", "stop"),
-        lambda call: timed(str(call["label"])),
-        lambda call: (id(call["self"]), call["label"]),
-    )
+    record_starts(module.Timer, stop="stop", label="label")

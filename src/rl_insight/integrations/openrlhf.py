@@ -9,11 +9,13 @@ its phases, which it knows at the end of a step (`timing/generation`, `timing/pp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import before, on_import
+from rl_insight.integrations.hooks import around, on_import
+from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -29,13 +31,17 @@ def instrument() -> None:
 
 def _patch_loggers(module: ModuleType) -> None:
     for owner in (module.WandbLogger, module.TensorboardLogger):
-        before(owner, "log_train", lambda call: _record("train/", call))
-        before(owner, "log_eval", lambda call: _record("eval/", call))
+        around(owner, "log_train", lambda call: _recorded("train/", call))
+        around(owner, "log_eval", lambda call: _recorded("eval/", call))
 
 
-def _record(prefix: str, call: Mapping[str, Any]) -> None:
+@contextmanager
+def _recorded(prefix: str, call: Mapping[str, Any]) -> Iterator[None]:
+    """Record what a logger was given; its tracker's copy is not mirrored."""
     ensure_started("openrlhf", "training", role="trainer")
     step = int(call["global_step"])
     _logger.log({f"{prefix}{key}": value for key, value in call["logs_dict"].items()}, step)
     if prefix == "train/":  # OpenRLHF logs a step when it is over
         monitor.set_step(step + 1)
+    with paused():
+        yield

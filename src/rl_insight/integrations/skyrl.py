@@ -11,9 +11,10 @@ from typing import Any
 
 from skyrl.train.utils.callbacks import TrainingCallback
 
-from rl_insight.integrations.hooks import between, never_raises, on_import
+from rl_insight.integrations.hooks import around, never_raises, on_import
+from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started
-from rl_insight.integrations.timers import timed
+from rl_insight.integrations.timers import record_blocks
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
@@ -31,6 +32,7 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
         self._logger = InsightLogger()
         self._evaluation: Any = None
         on_import("skyrl.train.utils.utils", _patch_timer)
+        on_import("skyrl.train.utils.tracking", _patch_tracking)
 
     def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """Start recording, under SkyRL's own project and run name."""
@@ -73,5 +75,8 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
 
 
 def _patch_timer(module: ModuleType) -> None:
-    for names in (("__enter__", "__exit__"), ("__aenter__", "__aexit__")):
-        between(module.Timer, names, lambda call: timed(str(call["self"].message)))
+    record_blocks(module.Timer)
+
+
+def _patch_tracking(module: ModuleType) -> None:
+    around(module.Tracking, "log", paused)

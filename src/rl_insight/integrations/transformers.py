@@ -17,7 +17,8 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from rl_insight.integrations.hooks import around, never_raises, on_import, report_once
+from rl_insight.integrations.hooks import around, before, never_raises, on_import, report_once
+from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -109,6 +110,7 @@ def instrument() -> None:
     """Turn the parts of a step that have no callback into states: backward, evaluation, checkpoints."""
     on_import("accelerate.accelerator", _patch_accelerator)
     on_import("transformers.trainer", _patch_trainer)
+    on_import("transformers.integrations.integration_utils", _patch_reporting)
     with contextlib.suppress(ImportError):
         from rl_insight.integrations.trl import instrument as instrument_trl
 
@@ -122,6 +124,28 @@ def _patch_accelerator(module: ModuleType) -> None:
 def _patch_trainer(module: ModuleType) -> None:
     around(module.Trainer, "evaluate", lambda _call: monitor.trace_state("evaluate"))
     around(module.Trainer, "_save_checkpoint", lambda _call: monitor.trace_state("save_checkpoint"))
+
+
+def _patch_reporting(module: ModuleType) -> None:
+    """Keep what our callback records from coming back through the mirrors of the trackers of other callbacks."""
+    for callback in module.INTEGRATION_TO_CALLBACK.values():
+        if "on_log" in vars(callback) and not issubclass(callback, InsightCallback):
+            around(callback, "on_log", paused)
+
+
+def record_every_trainer(module: ModuleType) -> None:
+    """Add our callback to every `Trainer` that trains without it, whatever its `report_to` says.
+
+    Args:
+        module: `transformers.trainer`.
+    """
+
+    def add(call: Mapping[str, Any]) -> None:
+        trainer: Any = call["self"]
+        if not any(isinstance(one, InsightCallback) for one in trainer.callback_handler.callbacks):
+            trainer.add_callback(InsightCallback())
+
+    before(module.Trainer, "train", add)
 
 
 def _register_when_loaded() -> None:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from rl_insight.integrations.hooks import QuietContext, around, before, on_import, report_once
+from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
@@ -61,15 +62,18 @@ def _patch_tracking(module: ModuleType) -> None:
         if "rl_insight" not in ([backends] if isinstance(backends, str) else list(backends)):
             ensure_started(str(call["project_name"]), str(call["experiment_name"]), role="trainer")
 
-    def log(call: Any) -> None:
+    @contextmanager
+    def logged(call: Any) -> Iterator[None]:
         step = int(call["step"])
         if "rl_insight" not in call["self"].logger:
             _logger.log(call["data"], step)
         # What follows belongs to the next step: verl logs a step when it is over.
         monitor.set_step(step + 1)
+        with paused():
+            yield
 
     before(module.Tracking, "__init__", start)
-    before(module.Tracking, "log", log)
+    around(module.Tracking, "log", logged)
     if hasattr(module, "RLInsightLogger"):
         # verl drops the step there.
         around(module.RLInsightLogger, "log", lambda call: monitor.step(int(call["step"])))

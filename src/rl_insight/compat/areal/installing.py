@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import before, on_import, report_once
+from rl_insight.integrations.hooks import around, on_import, report_once
+from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -37,12 +39,15 @@ def _name_tracer(module: Any) -> None:
 
 
 def _patch_stats_logger(module: ModuleType) -> None:
-    def commit(call: Mapping[str, Any]) -> None:
+    @contextmanager
+    def committed(call: Mapping[str, Any]) -> Iterator[None]:
         ensure_started("areal", "training", role="trainer")
         step = int(call["global_step"])
         data = call["data"]
         for values in data if isinstance(data, list) else [data]:
             _logger.log(values, step)
         monitor.set_step(step + 1)  # AReaL logs a step when it is over
+        with paused():
+            yield
 
-    before(module.StatsLogger, "commit", commit)
+    around(module.StatsLogger, "commit", committed)

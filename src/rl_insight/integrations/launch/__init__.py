@@ -27,18 +27,37 @@ def prepare_environment(environ: MutableMapping[str, str]) -> None:
 
 def activate() -> None:
     """Activate the integrations in this process; imports none of the libraries that they wait for."""
-    from rl_insight.integrations import trl, verl
+    from rl_insight.integrations import nemo_rl, openrlhf, prime_rl, slime, trl, verl
     from rl_insight.integrations.hooks import on_import
     from rl_insight.integrations.mirrors import mirror_trackers
 
     mirror_trackers()
     trl.instrument()
     verl.instrument()
+    nemo_rl.instrument()
+    openrlhf.instrument()
+    prime_rl.register()
+    slime.instrument()
+    on_import("skyrl.train.utils.utils", _time_skyrl)
     on_import("transformers.integrations.integration_utils", _register_with_transformers)
+    on_import("transformers.trainer", _record_trainers)
+
+
+def _time_skyrl(module: ModuleType) -> None:
+    """Record what SkyRL times; what it logs comes through the mirrors, unless it has our callback."""
+    from rl_insight.integrations.timers import record_blocks
+
+    record_blocks(module.Timer)
 
 
 def _register_with_transformers(module: ModuleType) -> None:
-    """Have every `Trainer` record, whatever its `report_to` says."""
+    """Have `report_to="rl_insight"` work without an import of ours."""
     from rl_insight.integrations.transformers import register
 
     register(module)
+
+
+def _record_trainers(module: ModuleType) -> None:
+    from rl_insight.integrations.transformers import record_every_trainer
+
+    record_every_trainer(module)
