@@ -149,7 +149,19 @@ def vllm() -> dashboard.Dashboard:
         "request_decode_time_seconds": "decode",
         "request_inference_time_seconds": "inference",
     }
-    lengths = {"request_prompt_tokens": "prompt", "request_generation_tokens": "generated"}
+    lengths = {
+        "request_prompt_tokens": "prompt",
+        "request_prefill_kv_computed_tokens": "prompt computed",
+        "request_generation_tokens": "generated",
+    }
+    blocks = {
+        "kv_block_lifetime_seconds": "lifetime",
+        "kv_block_idle_before_evict_seconds": "idle before eviction",
+        "kv_block_reuse_gap_seconds": "until used again",
+    }
+    flops = rate(f"{_VLLM}estimated_flops_per_gpu_total")
+    config = f"max by ({BY_ENGINE}, num_gpu_blocks, block_size) ({named(_VLLM + 'cache_config_info')})"
+    per_token = quantiles(named(f"{_VLLM}request_time_per_output_token_seconds_bucket"))
     sleep = f"max by ({BY_ENGINE}, sleep_state) ({named(_VLLM + 'engine_sleep_state')})"
     reasons = f"sum by (reason) ({named(_VLLM + 'num_requests_waiting_by_reason')})"
     return engine_dashboard(
@@ -157,10 +169,11 @@ def vllm() -> dashboard.Dashboard:
         ENGINE,
         [
             ("Time in the parts of a request", p95_of(times, _VLLM), "s"),
+            ("Time per output token of a request", per_token, "s"),
             ("Waiting by reason", [(reasons, "{{reason}}")], "short"),
             ("Prefix cache hits", [(hits, ENGINE)], "percentunit"),
-            ("Prompt tokens by source", [(rate(f"{_VLLM}prompt_tokens_by_source_total", "source"), "{{source}}")],
-             "tokens/s"),
+            ("Prompt tokens by source", [(rate(f"{_VLLM}prompt_tokens_by_source_total", "source"), "{{source}}"),
+                                         (rate(f"{_VLLM}prompt_tokens_cached_total"), f"{ENGINE} cached")], "tokens/s"),
             ("Preemptions", [(rate(f"{_VLLM}num_preemptions_total"), ENGINE)], "ops"),
             ("Requests that ended", [(rate(f"{_VLLM}request_success_total", "finished_reason"), "{{finished_reason}}")],
              "ops"),
@@ -169,6 +182,9 @@ def vllm() -> dashboard.Dashboard:
             ("Asleep or awake", [(sleep, f"{ENGINE} {{{{sleep_state}}}}")], "short"),
             ("Speculated tokens that are accepted", [(accepted, ENGINE)], "percentunit"),
             ("Requests with NaN in their logits", [(rate(f"{_VLLM}corrupted_requests_total"), ENGINE)], "ops"),
+            ("Blocks of the KV cache", p95_of(blocks, _VLLM), "s"),
+            ("Cache configuration", [(config, f"{ENGINE}: {{{{num_gpu_blocks}}}} x {{{{block_size}}}} tokens")], "short"),
+            ("Estimated FLOPS per GPU", [(flops, ENGINE)], "flops"),
         ],
     )  # fmt: skip
 
@@ -204,11 +220,20 @@ def sglang() -> dashboard.Dashboard:
             ("Requests retracted and aborted", lost, "ops"),
             ("Requests paused", [(sglang_gauge("num_paused_reqs"), rank)], "short"),
             ("Utilization", [(sglang_gauge("utilization"), rank)], "percentunit"),
+            ("Occupancy of forward passes", [(sglang_gauge("fwd_occupancy"), rank)], "percent"),
+            ("CUDA graphs in use", [(sglang_gauge("is_cuda_graph"), rank)], "short"),
+            ("Time in forward passes", [(rate("sglang:forward_execution_seconds_total", f"{server}, category"),
+                                         "{{instance}} {{category}}")], "s"),
+            ("Tokens by mode", [(rate("sglang:realtime_tokens_total", f"{server}, mode"), "{{instance}} {{mode}}")],
+             "tokens/s"),
+            ("LoRA slots in use", [(sglang_gauge("lora_pool_utilization"), rank)], "percentunit"),
+            ("Time per output token of a request",
+             quantiles(named("sglang:request_time_per_output_token_seconds_bucket")), "s"),
             ("Weight updates", [(weights, "{{instance}} {{source}}")], "s"),
             ("Tokens cached and evicted", cached, "tokens/s"),
             ("Speculation", speculation, "short"),
         ],
-    )
+    )  # fmt: skip
 
 
 def transfer_queue() -> dashboard.Dashboard:

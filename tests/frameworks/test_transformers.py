@@ -63,7 +63,8 @@ def test_every_trainer_records_under_the_run_command(insight_capture, tmp_path, 
     monkeypatch.setattr(trainer_module.Trainer, "train", trainer_module.Trainer.train)
     record_every_trainer(trainer_module)
     mirror_trackers()
-    make_trainer(tmp_path, report_to="tensorboard", logging_dir=str(tmp_path / "logs")).train()
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
+    make_trainer(tmp_path, report_to="tensorboard").train()
     assert [span.step for span in insight_capture.spans if span.name == "train_step"] == [1, 2, 3, 4]
     losses = [sample.step for sample in insight_capture.metrics if sample.metric == "loss"]
     assert losses == [1, 2, 3, 4]

@@ -63,6 +63,9 @@ def test_dcgm_says_what_the_chip_really_does(page_server):
         "DCGM_FI_DEV_MEM_CLOCK": 2619,
         "DCGM_FI_DEV_MEMORY_TEMP": 71,
         "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": 3,
+        "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": 2,
+        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": 1,
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE": 0,
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.98,
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.31,
     }
@@ -71,6 +74,9 @@ def test_dcgm_says_what_the_chip_really_does(page_server):
         "memory_clock_hertz": 2.619e9,
         "memory_temperature_celsius": 71,
         "pcie_replays": 3,
+        "correctable_remapped_rows": 2,
+        "uncorrectable_remapped_rows": 1,
+        "row_remap_failure": 0,
         "engine_active_ratio": 0.98,
         "tensor_active_ratio": 0.31,
     }

@@ -155,7 +155,11 @@ def test_sglang_s_schedulers(insight_capture, module):
     insight_capture.clock.advance(2.0)
     manager.resume_memory_occupation("request")
     one = collector.SchedulerMetricsCollector({"model_name": "qwen", "tp_rank": "0"})
-    one.log_stats(SimpleNamespace(num_running_reqs=SimpleNamespace(total=5), token_usage=0.5, unknown=1))
+    one.log_stats(
+        SimpleNamespace(
+            num_running_reqs=SimpleNamespace(total=5), token_usage=0.5, fwd_occupancy=float("nan"), unknown=1
+        )
+    )
     assert values(insight_capture) == {"sglang:num_running_reqs": 5, "sglang:token_usage": 0.5}
     assert insight_capture.span("update_weights").lane == "engine"
     assert insight_capture.span("sleep").duration_ns == 2_000_000_000

@@ -127,3 +127,75 @@ def test_the_namespace_of_the_server_reaches_the_dashboards():
     assert "rl_insight_monitor_" not in text
     assert "mine_state_seconds_total" in text
     assert '"expr": "max(current_step{' in dashboard_files("")["rl-insight-overview.json"]
+
+
+ENGINE_NAMES = {
+    "vllm": """
+        num_requests_running num_requests_waiting num_requests_waiting_by_reason kv_cache_usage_perc engine_sleep_state
+        generation_tokens_total prompt_tokens_total prompt_tokens_by_source_total prompt_tokens_cached_total
+        time_to_first_token_seconds_bucket inter_token_latency_seconds_bucket e2e_request_latency_seconds_bucket
+        request_time_per_output_token_seconds_bucket request_queue_time_seconds_bucket
+        request_prefill_time_seconds_bucket request_decode_time_seconds_bucket request_inference_time_seconds_bucket
+        request_prompt_tokens_bucket request_generation_tokens_bucket request_prefill_kv_computed_tokens_bucket
+        prefix_cache_hits_total prefix_cache_queries_total num_preemptions_total request_success_total
+        iteration_tokens_total_bucket spec_decode_num_accepted_tokens_total spec_decode_num_draft_tokens_total
+        corrupted_requests_total cache_config_info kv_block_lifetime_seconds_bucket
+        kv_block_idle_before_evict_seconds_bucket kv_block_reuse_gap_seconds_bucket estimated_flops_per_gpu_total
+    """,
+    "sglang": """
+        num_running_reqs num_queue_reqs token_usage full_token_usage generation_tokens_total prompt_tokens_total
+        time_to_first_token_seconds_bucket inter_token_latency_seconds_bucket e2e_request_latency_seconds_bucket
+        cache_hit_rate gen_throughput num_used_tokens num_requests_total num_retracted_requests_total num_paused_reqs
+        queue_time_seconds_bucket per_stage_req_latency_seconds_bucket num_aborted_requests_total utilization
+        weight_load_duration_seconds forward_execution_seconds_total realtime_tokens_total spec_accept_rate
+        spec_accept_length cached_tokens_total evicted_tokens_total lora_pool_utilization is_cuda_graph fwd_occupancy
+        request_time_per_output_token_seconds_bucket
+    """,
+}
+PREFIXES = {"vllm": ("vllm:", "ray_vllm_"), "sglang": ("sglang:",)}
+REMOVED = ("vllm:gpu_cache_usage_perc", "vllm:time_per_output_token_seconds_bucket",
+           "sglang:time_per_output_token_seconds_bucket")  # fmt: skip
+
+
+def engine_expressions(engine):
+    return [target["expr"] for name, _, target in TARGETS if name == f"rl-insight-{engine}.json"]
+
+
+def shows(expression, name):
+    return any(re.fullmatch(pattern, name) for pattern in re.findall(r'__name__=~"([^"]+)"', expression))
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        (engine, f"{prefix}{name}")
+        for engine, names in ENGINE_NAMES.items()
+        for name in names.split()
+        for prefix in PREFIXES[engine]
+    ],
+)
+def test_every_metric_of_an_engine_is_shown(engine, name):
+    assert any(shows(expression, name) for expression in engine_expressions(engine))
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_removed_names_are_fallbacks_only(name):
+    found = [expression for expression in engine_expressions(name.partition(":")[0]) if shows(expression, name)]
+    assert found
+    for expression in found:
+        newer, _, older = expression.partition(" or ")
+        assert shows(older, name)
+        assert not shows(newer, name)
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+def test_lines_of_engines_behind_one_address_have_different_names(engine):
+    by_engine = [
+        target["legendFormat"]
+        for name, _, target in TARGETS
+        if name == f"rl-insight-{engine}.json" and "by (instance, engine" in target["expr"]
+        and not target["expr"].startswith(("sum(sum", "sum(max", "avg("))
+    ]  # fmt: skip
+    assert by_engine
+    if engine == "vllm":
+        assert all("{{engine}}" in legend for legend in by_engine)

@@ -6,6 +6,7 @@ patches the classes when SGLang imports them, so no process imports anything bec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -79,7 +80,7 @@ def _record(call: Mapping[str, Any]) -> None:
     for name in GAUGES:
         value = getattr(stats, name, None)
         value = getattr(value, "total", value)  # the queues also know their parts by priority
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float)) and not math.isnan(value):  # SGLang's word for "not known yet"
             monitor.metric_gauge(f"sglang:{name}", value, **labels)
 
 
