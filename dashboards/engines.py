@@ -183,7 +183,7 @@ def vllm() -> dashboard.Dashboard:
             ("Speculated tokens that are accepted", [(accepted, ENGINE)], "percentunit"),
             ("Requests with NaN in their logits", [(rate(f"{_VLLM}corrupted_requests_total"), ENGINE)], "ops"),
             ("Blocks of the KV cache", p95_of(blocks, _VLLM), "s"),
-            ("Cache configuration", [(config, f"{ENGINE}: {{{{num_gpu_blocks}}}} x {{{{block_size}}}} tokens")], "short"),
+            ("Cache configuration", [(config, f"{ENGINE}: {{{{num_gpu_blocks}}}} x {{{{block_size}}}}")], "short"),
             ("Estimated FLOPS per GPU", [(flops, ENGINE)], "flops"),
         ],
     )  # fmt: skip

@@ -1,4 +1,7 @@
-"""The real torchrun and accelerate: the ranks of a launch share a run, and two launches never do."""
+"""The real torchrun and accelerate: the ranks of a launch share a run, and two launches never do.
+
+Under `rl-insight run` too, where the program names nothing of ours.
+"""
 
 import importlib.util
 import json
@@ -6,8 +9,11 @@ import os
 import socket
 import subprocess
 import sys
+import urllib.request
 
 import pytest
+
+from rl_insight.cli import main
 
 if importlib.util.find_spec("accelerate") is None:
     pytest.skip("accelerate is not installed: `make integrations` runs this", allow_module_level=True)
@@ -78,3 +84,45 @@ def test_two_launches_of_a_single_process_are_two_runs(processes, script):
     first, second = launch(*command), launch(*command)
     assert (len(first), len(second)) == (1, 1)
     assert first[0][0] != second[0][0]
+
+
+MIRRORED = """
+import os
+from torch.utils.tensorboard import SummaryWriter
+
+rank = int(os.environ["RANK"])
+with SummaryWriter(f"logs/{rank}") as writer:
+    for step in range(3):
+        writer.add_scalar(f"loss/{rank}", step / 2, step)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("server")
+    ports = ("port=0", "otlp_http_port=0", "otlp_grpc_port=0")
+    assert main(["server", "start", "--detach", "--data-dir", str(directory), *ports]) == 0
+    yield json.loads((directory / "server.json").read_text())["url"]
+    main(["server", "stop", "--data-dir", str(directory)])
+
+
+@pytest.mark.parametrize("launcher", [(*TORCHRUN, "--standalone"), (*ACCELERATE, "--multi_gpu", "--main_process_port")])
+def test_a_launcher_under_the_run_command(launcher, server, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: `make integrations` runs this")
+    monkeypatch.setenv("RL_INSIGHT_SERVER_URL", server)
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "train.py"
+    program.write_text(MIRRORED)
+    words = [*launcher, free_port()] if launcher[-1].endswith("port") else [*launcher]
+    launch("rl_insight.cli", "run", "--no-hardware", "--run-id", launcher[0], "--", sys.executable, "-m", *words,
+           str(program))  # fmt: skip
+
+    def ask(path):
+        with urllib.request.urlopen(f"{server}/api/v1/{path}run={launcher[0]}", timeout=10) as answer:
+            return json.load(answer)
+
+    ranks = [one["rank"] for one in ask("processes?") if one["role"] != "launcher" and one["rank"] is not None]
+    assert {0, 1} <= set(ranks)
+    for rank in (0, 1):
+        [line] = ask(f"metrics/range?metric=loss_{rank}&axis=step&start_ns=0&end_ns={2**61}&width=1&")
+        assert (line["x"], line["y"]) == ([0, 1, 2], [0.0, 0.5, 1.0])

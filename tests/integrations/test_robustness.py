@@ -32,6 +32,9 @@ MODULES = {
     "nemo_rl": (nemo_rl.instrument, ["nemo_rl.utils.logger", "nemo_rl.utils.timer"]),
     "openrlhf": (openrlhf.instrument, ["openrlhf.utils.logging_utils"]),
     "prime_rl": (prime_rl.register, ["prime_rl.monitors"]),
+    "slime": (slime.instrument, ["slime.observability.timer", "slime.utils.timer"]),
+    "skyrl": (launch.activate, ["skyrl.train.utils.utils"]),
+    "transformers": (launch.activate, ["transformers.integrations.integration_utils", "transformers.trainer"]),
     "areal": (activate_areal, ["areal.utils.stats_logger"]),
     "vllm": (vllm.plugin, ["vllm.v1.engine.async_llm", "vllm.v1.engine.llm_engine", "vllm.v1.metrics.loggers"]),
     "sglang": (sglang.plugin, ["sglang.srt.managers.scheduler_components.weight_updater",
@@ -211,6 +214,72 @@ def use_skyrl(module):
     return True
 
 
+def use_skyrl_timer(module):
+    source = """
+class Timer:
+    message = "generate"
+    def __enter__(self): return "inside"
+    def __exit__(self, *outcome): return None
+    async def __aenter__(self): return "inside"
+    async def __aexit__(self, *outcome): return None
+"""
+    timer = module("skyrl.train.utils.utils", source).Timer
+    launch.activate()
+
+    async def measure():
+        async with timer() as value:
+            return value
+
+    with timer() as value:
+        return value == asyncio.run(measure()) == "inside"
+
+
+def use_slime_timer(module):
+    source = "class Timer:\n    def start(self, name): return 1\n    def end(self, name): return 2\n"
+    clock = module("slime.observability.timer", source).Timer()
+    slime.instrument()
+    return (clock.start("train"), clock.end("train")) == (1, 2)
+
+
+def use_transformers(module):
+    callback = "class TrainerCallback: pass\n"
+    module("transformers.trainer_callback", callback)
+    source = """
+class Trainer:
+    def __init__(self):
+        self.callback_handler = type("Handler", (), {"callbacks": []})()
+    def add_callback(self, callback): self.callback_handler.callbacks.append(callback)
+    def train(self): return 11
+    def evaluate(self): return 12
+    def _save_checkpoint(self): return 13
+"""
+    made = module("transformers.trainer", source).Trainer()
+    launch.activate()
+    return (made.train(), made.evaluate(), made._save_checkpoint()) == (11, 12, 13)
+
+
+TRACKERS = {
+    "wandb.sdk.wandb_run": "class Run:\n    step = 1\n    def log(self, data, step=None, commit=None): return 5\n",
+    "mlflow.tracking.client": (
+        "class MlflowClient:\n"
+        "    def log_metric(self, run_id, key, value, timestamp=None, step=None): return 5\n"
+        "    def log_batch(self, run_id, metrics=(), params=(), tags=()): return 5\n"
+    ),
+    "trackio.run": "class Run:\n    def log(self, metrics, step=None): return 5\n",
+}
+
+
+def use_trackers(module):
+    made = {name.partition(".")[0]: module(name, source) for name, source in TRACKERS.items()}
+    mirrors.mirror_trackers()
+    return [
+        made["wandb"].Run().log({"loss": 1.0}, step=3),
+        made["mlflow"].MlflowClient().log_metric("r", "loss", 1.0, step=3),
+        made["mlflow"].MlflowClient().log_batch("r", [types.SimpleNamespace(key="a", value=1.0, step=3)]),
+        made["trackio"].Run().log({"loss": 1.0}, step=3),
+    ] == [5] * 4
+
+
 def use_tensorboard(_module):
     writers = pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
     mirrors.mirror_trackers()
@@ -223,7 +292,8 @@ USES = {name.removeprefix("use_"): use for name, use in list(globals().items()) 
 
 @pytest.mark.parametrize("name", USES)
 def test_what_fails_inside_never_reaches_the_training(name, insight_capture, module, broken, warnings, monkeypatch):
-    monkeypatch.delitem(sys.modules, "rl_insight.integrations.skyrl", raising=False)
+    for one in ("skyrl", "transformers"):
+        monkeypatch.delitem(sys.modules, f"rl_insight.integrations.{one}", raising=False)
     broken()
     assert USES[name](module)
     assert warnings()

@@ -28,7 +28,8 @@ def server(tmp_path_factory):
 @pytest.fixture
 def launch(tmp_path, server):
     def start(*command, run_id="mirrored", options=(), **environment):
-        words = [sys.executable, "-m", "rl_insight.cli", "run", "--no-hardware", "--run-id", run_id, *options, "--"]
+        named = () if run_id is None else ("--run-id", run_id)
+        words = [sys.executable, "-m", "rl_insight.cli", "run", "--no-hardware", *named, *options, "--"]
         return subprocess.Popen(
             [*words, *command],
             cwd=tmp_path,
@@ -166,6 +167,54 @@ def test_processes_of_the_command_join_its_run(tmp_path, launch, ask):
     roles = [process["role"] for process in ask("processes?run=family")]
     assert roles.count("launcher") == 1
     assert len(roles) == 3
+
+
+def test_tasks_of_one_slurm_step_are_one_run(tmp_path, launch, ask):
+    """`srun rl-insight run -- python train.py`: every task has its own command, and all record into one run."""
+    program = script(tmp_path, LIBRARIES["tensorboardX"])
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2"}
+    tasks = [
+        launch(sys.executable, program, run_id=None, **step, SLURM_PROCID=rank, SLURM_LOCALID=rank) for rank in "01"
+    ]
+    for task in tasks:
+        _, errors = task.communicate(timeout=120)
+        assert task.returncode == 0, errors
+    [run_id] = [run["run_id"] for run in ask("runs") if "slurm-4711-3" in run["run_id"]]
+    processes = ask(f"processes?run={run_id}")
+    assert sorted((one["role"], one["rank"]) for one in processes) == [
+        ("", 0),
+        ("", 1),
+        ("launcher", 0),
+        ("launcher", 1),
+    ]
+    assert values_by_step(ask, run_id, "train_loss") == pytest.approx({0: 1.0, 1: 0.5, 2: 1 / 3})
+
+
+@pytest.mark.slow
+def test_workers_of_a_ray_job_join_the_run_of_the_command(tmp_path, launch, ask):
+    text = """
+        import ray
+        ray.init(num_cpus=1, _node_ip_address="127.0.0.1", include_dashboard=False, logging_level="ERROR")
+
+        @ray.remote
+        def work():
+            from tensorboardX import SummaryWriter
+            with SummaryWriter("worker") as writer:
+                writer.add_scalar("worker/loss", 2.0, 7)
+            import rl_insight as insight
+            with insight.session(task_id="a"):
+                pass
+            insight.flush()
+
+        ray.get(work.remote())
+        ray.shutdown()
+    """
+    pytest.importorskip("ray", reason="Ray is not installed")
+    program = launch(sys.executable, script(tmp_path, text), run_id="ray-job")
+    _, errors = program.communicate(timeout=300)
+    assert program.returncode == 0, errors
+    assert values_by_step(ask, "ray-job", "worker_loss") == {7: 2.0}
+    assert [one["task_id"] for one in ask("sessions?run=ray-job")["rows"]] == ["a"]
 
 
 def test_an_unknown_command_is_one_sentence(launch):

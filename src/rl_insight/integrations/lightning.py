@@ -9,15 +9,18 @@ Where a server is configured or running, Lightning adds the callback without a l
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
-try:
-    from lightning.pytorch.callbacks import Callback
-    from lightning.pytorch.loggers import Logger
-except ImportError:  # the package of that name alone
+# Both packages have the same classes; importing the one that the program does not use would cost it seconds.
+if find_spec("lightning") is None or ("pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules):
     from pytorch_lightning.callbacks import Callback
     from pytorch_lightning.loggers import Logger
+else:
+    from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.loggers import Logger
 
 from rl_insight.integrations.hooks import never_raises, report_once
 from rl_insight.integrations.starting import ensure_started, is_wanted
