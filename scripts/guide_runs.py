@@ -37,6 +37,11 @@ def use_tests() -> None:
     sys.modules["tests"] = package
 
 
+def quickstart() -> None:
+    words = ["--steps", "16", "--exit", "--server", os.environ["RL_INSIGHT_SERVER_URL"]]
+    subprocess.run([sys.executable, "-m", "examples.async_grpo", *words], check=True)  # noqa: S603  (our own)
+
+
 def trl() -> None:
     use_tests()
     from tests.frameworks.test_trl import make_trainer
@@ -216,15 +221,24 @@ def slime() -> None:
     for rollout in range(STEPS):
         begun = time.time()
         time.sleep(dice.uniform(0.3, 0.8))
-        samples = [
-            types.SimpleNamespace(
-                reward=float(dice.random() < 0.1 * (rollout + 1)),
-                response_length=dice.randint(100, 900),
-                status="completed" if dice.random() < 0.9 else "truncated",
-                group_index=number // 4,
+        samples = []
+        for number in range(16):
+            generated = begun + dice.uniform(0.1, 0.25)
+            spans = [("sglang_generate", begun, generated), ("reward_model", generated, generated + 0.04)]
+            events = [
+                {"type": f"span_{edge}", "name": name, "ts": moment, "span_id": name}
+                for name, *moments in spans
+                for edge, moment in zip(("start", "end"), moments, strict=True)
+            ]
+            samples.append(
+                types.SimpleNamespace(
+                    reward=float(dice.random() < 0.1 * (rollout + 1)),
+                    response_length=dice.randint(100, 900),
+                    status="completed" if dice.random() < 0.9 else "truncated",
+                    group_index=number // 4,
+                    trace={"events": events},
+                )
             )
-            for number in range(16)
-        ]
         log_rollout(rollout, types.SimpleNamespace(), samples, None, time.time() - begun)
 
 

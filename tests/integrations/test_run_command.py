@@ -1,5 +1,6 @@
 """`rl-insight run` and the mirrors of real tracker libraries: nothing in the program names RL-Insight."""
 
+import ast
 import json
 import os
 import signal
@@ -8,10 +9,12 @@ import sys
 import textwrap
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from rl_insight.cli import main
+from rl_insight.integrations import launch as integrations_launch
 
 FREE_PORTS = ("port=0", "otlp_http_port=0", "otlp_grpc_port=0")
 
@@ -272,6 +275,35 @@ def test_switched_off_nothing_is_patched(tmp_path, launch):
         program = launch(sys.executable, script(tmp_path, text), RL_INSIGHT_AUTO=switch)
         output, errors = program.communicate(timeout=60)
         assert output.splitlines()[-1] == expected, errors
+
+
+def test_only_a_process_that_imports_a_library_pays_for_the_integrations(tmp_path, launch):
+    text = """
+        import sys
+        print("rl_insight" in sys.modules)
+        import tensorboardX
+        print("rl_insight.integrations.mirrors" in sys.modules)
+    """
+    program = launch(sys.executable, script(tmp_path, text))
+    output, errors = program.communicate(timeout=60)
+    assert output.splitlines()[-2:] == ["False", "True"], errors
+
+
+def test_every_library_of_an_integration_is_waited_for():
+    path = f"{integrations_launch.PATH}/sitecustomize.py"
+    libraries = next(
+        node.value.args[0]
+        for node in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(node, ast.Assign) and node.targets[0].id == "LIBRARIES"
+    )
+    code = (
+        "from rl_insight.integrations import hooks, launch\n"
+        "launch.activate()\n"
+        "print(*sorted({name.partition('.')[0] for name in hooks._finder.patches}))"
+    )
+    environ = os.environ | {"RL_INSIGHT_SERVER_URL": "http://127.0.0.1:9"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == sorted(ast.literal_eval(libraries))
 
 
 def test_error_output_stays_a_terminal_where_it_was_one(tmp_path, server):

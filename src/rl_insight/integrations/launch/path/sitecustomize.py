@@ -1,16 +1,30 @@
 # ruff: noqa: INP001  # a folder of the module path, not a package
-"""Activates RL-Insight's integrations when an interpreter starts, then runs the `sitecustomize` that this one hides.
+"""Activates RL-Insight's integrations when an interpreter imports one of their libraries.
 
-Nothing here may raise: it runs in every Python process of the user's command.
+Also runs the `sitecustomize` that this one hides. Nothing here may raise: it runs in every Python process of the user's
+command. Interpreters that need none of the libraries pay for this file alone, not for the import of RL-Insight.
 """
 
 import os
 import sys
 
+LIBRARIES = frozenset({
+    "mlflow", "nemo_rl", "openrlhf", "prime_rl", "skyrl", "slime", "tensorboardX", "torch", "trackio", "transformers",
+    "trl", "verl", "wandb",
+})  # fmt: skip
+
+
+class _Activation:
+    """Looks at the imports of this interpreter until one of the libraries comes; finds nothing itself."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        """Activate the integrations right before a library is imported."""
+        if fullname in LIBRARIES and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _activate()
+
 
 def _activate() -> None:
-    if os.environ.get("RL_INSIGHT_AUTO") != "1":
-        return
     try:
         from rl_insight.integrations.launch import activate
 
@@ -21,15 +35,17 @@ def _activate() -> None:
 
 def _run_hidden() -> None:
     """Run the `sitecustomize` that would have been found without ours."""
-    import importlib.util
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib would cost each start 5 ms
     others = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]  # noqa: PTH100
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        from importlib.util import module_from_spec
+
+        spec.loader.exec_module(module_from_spec(spec))
 
 
-_activate()
+if os.environ.get("RL_INSIGHT_AUTO") == "1":
+    sys.meta_path.insert(0, _Activation())
 _run_hidden()
