@@ -217,7 +217,7 @@ def test_workers_of_a_ray_job_join_the_run_of_the_command(tmp_path, launch, ask)
     _, errors = program.communicate(timeout=300)
     assert program.returncode == 0, errors
     assert values_by_step(ask, "ray-job", "worker_loss") == {7: 2.0}
-    assert [one["task_id"] for one in ask("sessions?run=ray-job")["rows"]] == ["a"]
+    assert [one["task_id"] for one in ask("sessions?run=ray-job")["sessions"]] == ["a"]
 
 
 def test_an_unknown_command_is_one_sentence(launch):
