@@ -19,6 +19,8 @@ from pathlib import Path
 import duckdb
 import psutil
 
+from rl_insight.transport._disk import SUFFIX
+
 RUN_ID = "faults"
 _READY_S = 60.0
 
@@ -42,6 +44,7 @@ while time.monotonic() < end and not wanted:
     made += 20
     print(made, slowest, flush=True)
     time.sleep(0.02)
+print("lost", sum(insight.get_status()["losses"].values()), flush=True)
 insight.finish()
 """
 
@@ -105,6 +108,14 @@ class Place:
         assert self.server is not None
         return psutil.Process(self.server.pid).num_fds()
 
+    def waiting_batches(self) -> int:
+        """Return how many batches wait in the spools of all producers, those that were killed too."""
+        return sum(1 for _ in self.spool.rglob(f"*{SUFFIX}"))
+
+    def counted_losses(self) -> int:
+        """Return how many events the producers that ended in order say they dropped."""
+        return sum(producer.losses for producer in self._producers)
+
     def start_producer(self, rank: int, seconds: float) -> Producer:
         """Start a process that records 1,000 spans per second."""
         producer = Producer(self, rank, seconds)
@@ -156,6 +167,13 @@ class Producer:
         if self.program.poll() is None:
             self.program.kill()
             self.program.wait()
+
+    @property
+    def losses(self) -> int:
+        """The events that the process dropped and counted; known at its end."""
+        self._output.seek(0)
+        lines = [line.split() for line in self._output.read().decode().splitlines()]
+        return sum(int(line[1]) for line in lines if line[0] == "lost")
 
     @property
     def report(self) -> tuple[int, float]:

@@ -27,6 +27,9 @@ _MEBIBYTE = 1024 * 1024
 _PRODUCERS = 2
 _AGES_S = 86_400.0
 """Of a producer that records until it is told to end."""
+_DRAIN_S = 120.0
+_BATCHES_IN_FLIGHT = 5
+"""Of a producer that delivers as it records: nothing is left behind."""
 _FULL_MINUTES = 150.0
 """The length at which the figures of a full run are reached: 100 kills, 1,000,000 requests, 500 streams, two hours."""
 
@@ -51,6 +54,8 @@ def _figures(here: Place, what: str, made: int, *, at_most: bool = False) -> Ite
     here.stop()
     rows, distinct = here.stored()
     yield Figure(f"{what}: spans made", made, "spans")
+    yield Figure(f"{what}: batches that still wait in spools", here.waiting_batches(), "batches", budget=0)
+    yield Figure(f"{what}: spans that producers dropped and counted", here.counted_losses(), "spans", budget=0)
     if not at_most:
         yield Figure(f"{what}: spans lost", max(0, made - distinct), "spans", budget=0)
     yield Figure(f"{what}: spans stored twice", rows - distinct, "spans", budget=0)
@@ -61,10 +66,18 @@ def _alive(here: Place, what: str) -> Figure:
 
 
 def _drain(here: Place) -> int:
-    """Let one more process send what the others left in their spools; returns the spans that it made itself."""
-    last = here.start_producer(99, 40.0)
-    last.wait()
-    return last.report[0]
+    """Let further processes send what the others left in their spools; returns the spans that they made themselves."""
+    made = 0
+    for rank in range(90, 100):
+        last = here.start_producer(rank, _AGES_S)
+        until = time.monotonic() + _DRAIN_S
+        while here.waiting_batches() > _BATCHES_IN_FLIGHT and time.monotonic() < until:
+            time.sleep(0.5)
+        last.end()
+        made += last.report[0]
+        if not here.waiting_batches():
+            break
+    return made
 
 
 def _start(here: Place, seconds: float) -> list[Producer]:
@@ -101,11 +114,9 @@ def _kill_producers(share: float) -> Iterator[Figure]:
             pause(chance, 0.2, 1.0)
             producer.kill()
             made += producer.report[0]
-        last = here.start_producer(kills, 35.0)  # long enough to adopt what the others left
-        last.wait()
+        made += _drain(here)
         yield Figure("kill -9 of producers: kills", kills, "kills")
         # What a killed process had not flushed died with it: only double ones would be wrong.
-        made += last.report[0]
         yield from _figures(here, "kill -9 of producers", made, at_most=True)
         yield Figure("kill -9 of producers: spans that died unsent", made - here.stored()[1], "spans")
 
