@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rl_insight")
 
 _HUB_WAIT_S = 30.0
+_INCOMPLETE = (
+    "run %s is incomplete: not everything could be delivered in time. %d batches that are kept on disk are sent by the "
+    "next process that records to this server from this machine, or taken by a server that starts here."
+)
 
 
 class Monitor(Producer):
@@ -262,7 +266,8 @@ class Monitor(Producer):
             os.environ.pop(INHERIT_VARIABLE, None)
         try:
             if not pipeline.finish(min(longest_s, pipeline.config.recorder.finish_timeout_s)):
-                logger.warning("not everything could be delivered in time: what was kept on disk is sent later.")
+                waiting = pipeline.transport.get_status().get("waiting_batches", 0)
+                logger.warning(_INCOMPLETE, pipeline.process.run_id, waiting)
         except Exception:
             logger.exception("RL-Insight did not end in order.")
 

@@ -133,7 +133,7 @@ def test_training_goes_on_when_the_server_is_away(monitor, tmp_path, caplog):
         "http": {"spool_dir": str(tmp_path)},
         "recorder": {"finish_timeout_s": 0.2},
     }
-    monitor.init("p", "e", config)
+    monitor.init("p", "e", config, run_id="away")
     for number in range(100):
         monitor.metric_gauge("reward", number)
         with monitor.trace_state("rollout"), monitor.trace_span("generate"):
@@ -141,7 +141,9 @@ def test_training_goes_on_when_the_server_is_away(monitor, tmp_path, caplog):
             monitor.log("info", "x")
     assert monitor.flush(0.2) is False
     monitor.finish()
-    assert list(tmp_path.rglob("*.rli")), "what was not delivered waits on disk"
+    waiting = list(tmp_path.rglob("*.rli"))
+    assert waiting, "what was not delivered waits on disk"
+    assert f"run away is incomplete: not everything could be delivered in time. {len(waiting)} batches" in caplog.text
 
 
 def test_transport_that_does_not_start_disables_and_says_why(monitor, monkeypatch, caplog):

@@ -402,6 +402,22 @@ def test_following_a_live_directory(tmp_path, samples, follow, fetch, wait_until
     assert fetch("r", "SELECT count(*) FROM spans") == [(20,)]
 
 
+def test_a_file_written_anew_to_the_same_length_is_read_again(tmp_path, samples, follow, fetch, wait_until, runs):
+    file = tmp_path / "sessions-r0.jsonl"
+    before, after = (samples.lines([samples.session(number)]) for number in (7, 8))
+    assert len(before) == len(after)
+    file.write_bytes(before)
+    follow(tmp_path, run_id="r")
+
+    def sessions():
+        return fetch("r", "SELECT count(*) FROM sessions")[0][0] if runs.file_of("r").exists() else 0
+
+    wait_until(lambda: sessions() == 1)
+    with file.open("r+b", buffering=0) as stream:  # never shorter
+        stream.write(after)
+    wait_until(lambda: sessions() == 2)
+
+
 def test_following_again_goes_on_where_it_ended(tmp_path, samples, follow, fetch, wait_until, runs):
     file = tmp_path / "x.jsonl"
     for number in range(3):

@@ -11,6 +11,7 @@ import pytest
 
 from rl_insight.schema import decode
 from rl_insight.server.app import openapi_document
+from rl_insight.store import queries
 from rl_insight.testing import CaptureMonitor
 
 SECOND = 1_000_000_000
@@ -316,3 +317,15 @@ def test_the_live_stream_tells_changes_and_resumes(start_server, frames, make_ba
     assert sum(change["spans"] for _, change in missed) == 2
     again = _read_stream(f"{url}?after=999999", bool)
     assert again[0][1]["resync"] is True
+
+
+def test_a_view_without_enough_memory_is_answered_503_and_the_next_one_works(run, client, monkeypatch):
+    def no_memory(_cursor):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "summary", no_memory)
+        answer = client.get("/api/v1/summary")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert "not enough memory" in answer.json()["error"]
+    assert client.get("/api/v1/summary").status_code == 200

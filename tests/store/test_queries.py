@@ -260,6 +260,23 @@ def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin
     assert spot.wall_ns == SECOND
 
 
+@pytest.mark.parametrize("years", [-55, 70])
+def test_a_clock_that_is_decades_off_does_not_stretch_the_time_axis(store, make, begin_ns, years):
+    """As that of a machine without a battery, which begins in 1970."""
+    right, wrong = make("right"), make("wrong")
+    for maker, off in ((right, 0), (wrong, years * 365 * 86_400 * SECOND)):
+        for second in range(3):  # a clock that is behind is believed when it was seen three times
+            if not second:
+                maker.span("work", start=off, duration=SECOND)
+            arrived = begin_ns + (2 + second) * SECOND
+            store.commit([maker.build(sent_ns=arrived + off)], received_ns=[arrived])
+    with store.reader() as cursor:
+        summary = queries.summary(cursor)
+        view = queries.timeline(cursor, start_ns=begin_ns, end_ns=begin_ns + SECOND, pixels=10, now_ns=begin_ns)
+    assert (summary.start_ns, summary.end_ns) == (begin_ns, begin_ns + SECOND)
+    assert view.block_start_ns == [begin_ns, begin_ns]
+
+
 @pytest.mark.parametrize(
     ("window", "pixels"), [((5, 5), 10), ((9, 5), 10), ((-1, 5), 10), ((0, 2**63), 10), ((0, 5), 0), ((0, 5), 10**6)]
 )

@@ -10,8 +10,8 @@ _SMALL_NS: Final = 10_000_000
 _LARGE_NS: Final = 200_000_000
 _STEADY_NS: Final = 100_000_000
 _STEADY_HITS: Final = 3
-_LONGEST_NS = 2**60
-"""36 years: an offset beyond this would make sums of times overflow."""
+_LONGEST_NS = 2**61
+"""73 years, enough for a clock that begins in 1970; an offset beyond this would make sums of times overflow."""
 
 
 class ClockOffset:

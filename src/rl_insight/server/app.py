@@ -133,6 +133,7 @@ def _new_app(services: Services | None, title: str, direct_endpoints: dict[str, 
     app.add_exception_handler(RequestValidationError, _validation_error)
     for kind, _ in _STATUS_OF:
         app.add_exception_handler(kind, _own_error)
+    app.add_exception_handler(MemoryError, _out_of_memory)
     app.add_exception_handler(Exception, _unexpected_error)
     return app
 
@@ -163,7 +164,15 @@ async def _own_error(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
 
 
+async def _out_of_memory(request: Request, _error: Exception) -> JSONResponse:
+    logger.warning("%s %s was refused: there was not enough memory for it", request.method, request.url.path)
+    sentence = "there is not enough memory for this now. Try again when fewer requests are in flight."
+    return JSONResponse({"error": sentence}, 503, headers={"Retry-After": "2"})
+
+
 async def _any_error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, MemoryError):
+        return await _out_of_memory(request, error)
     is_own = any(isinstance(error, kind) for kind, _ in _STATUS_OF)
     return await (_own_error if is_own else _unexpected_error)(request, error)
 
