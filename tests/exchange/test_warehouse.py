@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from rl_insight.collector import SinkContext
+from rl_insight.collector import Collector, SinkContext
 from rl_insight.collector.series import SeriesTable
 from rl_insight.errors import ConfigError
 from rl_insight.exchange.errors import ExchangeError
@@ -164,6 +164,14 @@ def test_what_a_server_before_left_behind_is_exported(tmp_path, commit, make_sin
     sink.write(_batch(1, run_id="new"))
     sink.flush()
     assert [run for (run,) in read(tmp_path / "out", "spans", "DISTINCT run")] == ["new", "old"]
+
+
+def test_what_was_left_behind_is_exported_at_the_start(tmp_path, runs, commit):
+    commit(_batch(1, run_id="old"))
+    collector = Collector([ParquetSink(str(tmp_path / "out"), interval_s=3600.0)], runs=Runs(runs))
+    assert collector.wait_idle(60.0)
+    collector.close()
+    assert [run for (run,) in read(tmp_path / "out", "spans", "DISTINCT run")] == ["old"]
 
 
 def test_two_targets_are_exported_independently(tmp_path, commit, make_sink):

@@ -64,6 +64,9 @@ class Sink(ABC):
     flush_interval_s: float = 1.0
     """The longest time between a write and a flush."""
 
+    flushes_at_start: bool = False
+    """Whether `flush` is also called before the first write: there may be something left from an earlier process."""
+
     declarations: Sequence[Declaration] = ()
     """The metrics that the sink yields; recorded metrics cannot use their names."""
 

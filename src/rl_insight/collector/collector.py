@@ -295,7 +295,8 @@ class Collector:
 
     def _note(self, batch: Batch, size: int, intake: Intake) -> list[str]:
         """Count a batch; returns the processes whose metrics need no more merging."""
-        self._totals.note(batch, size, self._see(intake).note(batch))
+        rows = {kind: count for kind in EVENT_KINDS if (count := len(getattr(batch, kind)))}
+        self._totals.note(rows, size, self._see(intake).note(batch, rows))
         finished = [batch.process.process_id] if intake.is_complete else []
         while len(self._processes) > self._max_processes:
             finished.append(self._evict())
@@ -327,10 +328,11 @@ class _Totals:
         self.events: Counter[str] = Counter(dict.fromkeys(EVENT_KINDS, 0))
         self.losses: Counter[tuple[str, str]] = Counter()
 
-    def note(self, batch: Batch, size: int, new_losses: Counter[tuple[str, str]]) -> None:
+    def note(self, rows: dict[str, int], size: int, new_losses: Counter[tuple[str, str]]) -> None:
         self.batches += 1
         self.bytes += size
-        _count_rows(self.events, batch)
+        for kind, count in rows.items():
+            self.events[kind] += count
         if new_losses:
             self.losses.update(new_losses)
 
@@ -369,10 +371,11 @@ class _PublishedProcess:
         self.abandoned = intake.ledger.abandoned
         return more
 
-    def note(self, batch: Batch) -> Counter[tuple[str, str]]:
+    def note(self, batch: Batch, rows: dict[str, int]) -> Counter[tuple[str, str]]:
         """Count a batch; returns by how much the process's losses, which it reports as totals, have grown."""
         self.batches += 1
-        _count_rows(self.events, batch)
+        for kind, count in rows.items():
+            self.events[kind] += count
         if not batch.losses:
             return _NO_LOSSES
         new: Counter[tuple[str, str]] = Counter()
@@ -402,12 +405,6 @@ class _PublishedProcess:
             clock_offset_ns=intake.clock.offset_ns,
             state=intake.liveness(now_ns),
         )
-
-
-def _count_rows(events: Counter[str], batch: Batch) -> None:
-    for kind in EVENT_KINDS:
-        if rows := len(getattr(batch, kind)):
-            events[kind] += rows
 
 
 _NO_LOSSES: Counter[tuple[str, str]] = Counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from threading import Condition, Thread, current_thread
 from time import monotonic
 from typing import Any
@@ -51,7 +52,7 @@ class SinkRunner:
         self._queue: deque[tuple[Any, int]] = deque()
         self._bytes = 0
         self._writing = False
-        self._unflushed = False
+        self._unflushed = sink.flushes_at_start
         self._flush_wanted = False
         self._closing = False
         self._changed = Condition()
@@ -139,7 +140,7 @@ class SinkRunner:
         self._dropped += 1
 
     def _run(self) -> None:
-        flushed_at = monotonic()
+        flushed_at = -inf if self._unflushed else monotonic()
         while True:
             item = self._next(flushed_at + self.sink.flush_interval_s)
             if item is not None:

@@ -58,6 +58,8 @@ class Gathered:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.batches = [batch for batch, _ in parts]
         self.states = [state for _, state in parts]
+        self._counts = {name: [len(getattr(batch, name)) for batch in self.batches] for name in TABLES}
+        """The rows of each batch in each table."""
         self.strings = self.batches[0].strings
         """Each text once; positions count from 1."""
         self._positions: Numbers | None = None
@@ -83,13 +85,13 @@ class Gathered:
 
     def has(self, name: str) -> bool:
         """Return whether any of the batches has rows in a table."""
-        return any(len(getattr(batch, name)) for batch in self.batches)
+        return any(self._counts[name])
 
     def rows(self, name: str) -> tuple[dict[str, Numbers], Numbers]:
         """Return a table of all batches, column by column, and the place of the batch of each row."""
         tables: list[Table] = [getattr(batch, name) for batch in self.batches]
         kind = TABLES[name]
-        owners = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        owners = np.repeat(np.arange(len(tables)), self._counts[name])
         moved = self._first[owners] if self._positions is not None else None
         columns: dict[str, Numbers] = {}
         for column_name, column in kind.COLUMNS.items():

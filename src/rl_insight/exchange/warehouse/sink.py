@@ -23,6 +23,7 @@ class ParquetSink(Sink):
     """
 
     name = "parquet"
+    flushes_at_start = True
 
     def __init__(self, url: str, interval_s: float = 60.0) -> None:
         if interval_s <= 0:
@@ -46,7 +47,7 @@ class ParquetSink(Sink):
         self._changed.add(batch.process.run_id)
 
     def flush(self) -> None:
-        """Export the runs that have changed; the first time also those that a server before this one left behind.
+        """Export the runs that have changed; the first time, at the start, those that an earlier server left behind.
 
         Raises:
             ExchangeError: this collector has no store.
