@@ -39,15 +39,23 @@ class ServerProcess:
         Raises:
             RuntimeError: it answered with an error.
         """
-        if self._connection is None:
-            self._connection = connect(self.url)
         given = {key: value for key, value in parameters.items() if value is not None}
-        self._connection.request("GET", f"{path}?{urllib.parse.urlencode(given, doseq=True)}")
-        answer = self._connection.getresponse()
-        body = answer.read()
+        target = f"{path}?{urllib.parse.urlencode(given, doseq=True)}"
+        try:
+            answer, body = self._ask(target)
+        except ConnectionError:  # the server closes a connection that is idle for 30 s
+            self._connection = None
+            answer, body = self._ask(target)
         if answer.status != 200:
             raise RuntimeError(f"GET {path} {given} was answered {answer.status}: {body[:300]!r}")
         return body
+
+    def _ask(self, target: str) -> tuple[http.client.HTTPResponse, bytes]:
+        if self._connection is None:
+            self._connection = connect(self.url)
+        self._connection.request("GET", target)
+        answer = self._connection.getresponse()
+        return answer, answer.read()
 
     def get_json(self, path: str, **parameters: Any) -> Any:
         """Return the JSON that the server answers to a GET."""
