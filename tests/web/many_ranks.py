@@ -8,6 +8,7 @@ import time
 from urllib.request import Request, urlopen
 
 from rl_insight.schema import BatchBuilder, Process, encode
+from rl_insight.schema.batch import Loss
 from rl_insight.schema.framing import frame
 
 SECOND = 10**9
@@ -15,14 +16,16 @@ STEPS = 60
 STEP_S = 10.0
 ROLLOUTS = 24
 SLOW_STEP, SLOW_TOOL_FROM, SLOW_RANK, CHANGED_STEP = 37, 40, 17, 45
-RUN = "many-ranks"
+RUN, EARLIER_RUN = "many-ranks", "many-ranks-before"
+LOSING_RANK, LOST = 3, 1234
 
 
 class Ranks:
     """The processes of the run, each with what it recorded."""
 
-    def __init__(self) -> None:
-        self.begin = time.time() - STEPS * STEP_S - 60
+    def __init__(self, run: str = RUN, ago_s: float = 60) -> None:
+        self.run = run
+        self.begin = time.time() - STEPS * STEP_S - ago_s
         self._next_id = 1
         self.builders = {("trainer", 0): BatchBuilder()} | {
             ("rollout", rank): BatchBuilder() for rank in range(ROLLOUTS)
@@ -46,14 +49,24 @@ class Ranks:
         series = builder.add_series(name, "gauge", "", json.dumps(labels))
         builder.add_sample(series, time_ns=int((self.begin + start) * SECOND), value=value, step=step)
 
+    def session(self, who, name, start, length, **fields):
+        at = self.begin + start
+        record = {"submit_ts": at, "enqueue_ts": at, "finalized_ts": at + length, **fields}
+        self.builders[who].add_session(
+            session_id=name, status="accepted", time_ns=int((at + length) * SECOND), record=json.dumps(record),
+            task_id=f"gsm8k-{fields['step']}-{who[1] // 4}",
+        )  # fmt: skip
+
     def send(self, server):
         body = b""
         for (role, rank), builder in self.builders.items():
             process = Process(
-                process_id=f"{role}-{rank}", run_id=RUN, host=f"node-{rank // 4}", pid=rank + 1, project="math",
+                process_id=f"{role}-{rank}", run_id=self.run, host=f"node-{rank // 4}", pid=rank + 1, project="math",
                 experiment_name="ranks", role=role, rank=rank, started_ns=int(self.begin * SECOND), heartbeat_s=30.0,
             )  # fmt: skip
-            body += frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns())))
+            is_losing = self.run == RUN and (role, rank) == ("rollout", LOSING_RANK)
+            losses = [Loss(kind="spans", reason="buffer_full", count=LOST)] if is_losing else []
+            body += frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns(), losses=losses)))
         kind = {"Content-Type": "application/vnd.rl-insight.frames"}
         with urlopen(Request(f"{server}/api/v1/ingest", data=body, headers=kind)) as answer:
             answer.read()
@@ -76,9 +89,17 @@ def record(server: str) -> None:
             ranks.builders[trainer].add_event(time_ns=at, name="config_changed", step=step, attributes='{"lr": 1e-05}')
         ranks.gauge(trainer, "grad_norm", float("nan") if step == CHANGED_STEP else 1.0, start + 9, step)
         ranks.gauge(trainer, "reward_mean", step / STEPS, start + 9, step)
+        for gpu in range(8):
+            labels = {"source": "nvml", "host": f"node-{gpu // 4}", "node": f"node-{gpu // 4}", "gpu": str(gpu % 4)}
+            ranks.gauge(trainer, "gpu_utilization_ratio", 0.1, start + 1, step, **labels)
+            ranks.gauge(trainer, "gpu_utilization_ratio", 0.9, start + 6, step, **labels)
         for rank in range(ROLLOUTS):
             who = ("rollout", rank)
             ranks.span(who, "generate", start, 9 if rank == SLOW_RANK else 5, step=step)
+            ranks.session(
+                who, f"s{step:03d}-{rank}", start, 30 if (step, rank) == (SLOW_STEP, 7) else 6, step=step,
+                reward=float(rank % 3 == 0), model_version=str(max(0, step - 2)),
+            )  # fmt: skip
             tool = 1.8 if step >= SLOW_TOOL_FROM else 0.3
             bad = step >= SLOW_TOOL_FROM and rank == 3
             ranks.span(
@@ -94,6 +115,15 @@ def record(server: str) -> None:
                 )  # fmt: skip
         start += length
     ranks.span(("rollout", 21), "toolcall", start, -1, segment="phase", lane="rollout_21/slot_0", step=STEPS)
+    ranks.send(server)
+
+
+def record_earlier(server: str) -> None:
+    """Record a shorter run of the day before, whose steps are faster."""
+    ranks = Ranks(EARLIER_RUN, ago_s=86_400)
+    for step in range(STEPS):
+        ranks.span(("trainer", 0), "update", step * 8, 7.5, step=step)
+        ranks.gauge(("trainer", 0), "reward_mean", step / STEPS, step * 8 + 7, step)
     ranks.send(server)
 
 

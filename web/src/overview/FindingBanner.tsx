@@ -25,8 +25,8 @@ export function FindingBanner({ run }: { run: string }) {
         {worst.title}
       </ViewLink>
       <span className="muted">began {formatAgo(worst.start_ns)}</span>
-      {worst.remedy && <span className="remedy">{worst.remedy}</span>}
       <ViewLink view="findings">{open.length === 1 ? "evidence" : `and ${formatCount(open.length - 1)} more`}</ViewLink>
+      {worst.remedy && <span className="remedy">{worst.remedy}</span>}
     </div>
   );
 }

@@ -71,12 +71,12 @@ function RunningTile({ steps, seconds }: { steps: readonly Step[]; seconds: read
   if (running === undefined || running.end_ns !== null) return null;
   const age = Math.max(0, nowMs() / 1000 - running.start_ns / 1e9);
   const usual = median(seconds);
-  const times = usual > 0 && age > usual ? `, ${formatCount(Math.round(age / usual))} × the usual` : "";
+  const times = usual > 0 && age > usual ? `${formatCount(Math.round(age / usual))} × the usual` : "usually";
   return (
     <Tile
       title="Running step"
       value={formatSeconds(age)}
-      detail={seconds.length === 0 ? "none has finished yet" : `usually ${formatSeconds(usual)}${times}`}
+      detail={seconds.length === 0 ? "none has finished yet" : `${times} ${formatSeconds(usual)}`}
       tone={toneOfAge(age, usual)}
     />
   );
@@ -146,7 +146,7 @@ function Tile({ title, value, detail, tone = "plain", view }: TileProps) {
   const content = (
     <>
       <span className="tile-title">{title}</span>
-      <span className="tile-value">{value}</span>
+      <span className={value.length > 9 ? "tile-value is-long" : "tile-value"}>{value}</span>
       <span className="tile-detail">{detail}</span>
     </>
   );

@@ -80,6 +80,10 @@ function drawLane(context: Context, scene: Scene, row: LaneRow, y: number): void
 function drawAwaited(context: Context, scene: Scene, row: LaneRow, y: number): void {
   context.fillStyle = scene.colours.sunken;
   context.fillRect(GUTTER, y, scene.width - GUTTER, row.height - 1);
+  if (row.height < 11) return;
+  context.fillStyle = scene.colours.muted;
+  context.font = `11px ${scene.colours.font}`;
+  context.fillText("loading…", GUTTER + 8, y + Math.min(row.height / 2, row.lineHeight / 2 + 1));
 }
 
 /** Frames what a finding is about, and veils the rest. */

@@ -1,5 +1,6 @@
 import { type ReactNode, memo, useCallback, useMemo } from "react";
 import { OpenWorkTable } from "../components/OpenWorkTable";
+import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, Select } from "../components/Select";
@@ -154,11 +155,11 @@ interface ChartsProps {
 const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick, onStep }: ChartsProps) {
   const [by, setBy] = useUrlState("by", "submission", ["submission", "step"]);
   const { steps } = useWindow(run);
-  const { samples, slowest } = useSessionSample(run, withinSteps(parseSearch(search).query, steps));
+  const sample = useSessionSample(run, withinSteps(parseSearch(search).query, steps));
   return (
     <div className="grid session-charts">
       <div>
-        <Distributions samples={samples} />
+        <Distributions samples={sample?.samples} />
       </div>
       <Panel
         title="Total time"
@@ -176,10 +177,12 @@ const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithm
           </>
         }
       >
-        {by === "submission" ? (
-          <LatencyScatter samples={samples} slowest={slowest} isLogarithmic={isLogarithmic} onPick={onPick} />
+        {sample === undefined ? (
+          <Loading />
+        ) : by === "submission" ? (
+          <LatencyScatter {...sample} isLogarithmic={isLogarithmic} onPick={onPick} />
         ) : (
-          <StepDurations samples={samples} isLogarithmic={isLogarithmic} onStep={onStep} />
+          <StepDurations samples={sample.samples} isLogarithmic={isLogarithmic} onStep={onStep} />
         )}
       </Panel>
       <Panel title="Suspect open work">

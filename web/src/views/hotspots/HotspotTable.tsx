@@ -125,7 +125,7 @@ function columnsOf(
     columns.push({
       key: "series",
       title: "",
-      width: "74px",
+      width: "92px",
       render: (spot) => (
         <ViewLink
           view="hotspots"

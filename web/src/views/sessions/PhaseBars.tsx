@@ -43,7 +43,7 @@ export function PhaseAxis({ axis, range }: { axis: GanttAxis; range: readonly [n
   const span = range[1] - range[0] || 1;
   return (
     <div className="phase-axis" aria-hidden="true">
-      {ticks(range[0], range[1], axis === "clock" ? 3 : 4).map((tick) => (
+      {ticks(range[0], range[1], 2).map((tick) => (
         <span key={tick} style={{ left: `${((tick - range[0]) / span) * 100}%` }}>
           {axis === "submit" ? formatSeconds(tick) : formatClock(tick * 1e9, span < 5)}
         </span>

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import { Chart, type ChartSeries } from "../../components/Chart";
 import { Distribution } from "../../components/Distribution";
+import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
 import { colourOfName } from "../../colours";
 import { quantileLines, spreadOf } from "../../statistics";
@@ -11,16 +12,18 @@ import type { Sample } from "./data";
 const MOST_PHASES = 8;
 
 /** How long sessions and their parts take: distributions with p50, p95, p99. */
-export function Distributions({ samples }: { samples: readonly Sample[] }) {
-  const rows = useMemo(() => quantities(samples), [samples]);
+export function Distributions({ samples }: { samples: readonly Sample[] | undefined }) {
+  const rows = useMemo(() => quantities(samples ?? []), [samples]);
   return (
     <Panel
       title="Durations"
       actions={
-        <span>{`${formatCount(samples.length)} ${reportFacts() === null ? "of the latest finished" : "finished"}`}</span>
+        <span>{`${formatCount(samples?.length)} ${reportFacts() === null ? "of the latest finished" : "finished"}`}</span>
       }
     >
-      {rows.length === 0 ? (
+      {samples === undefined ? (
+        <Loading />
+      ) : rows.length === 0 ? (
         <p className="muted">No finished sessions yet.</p>
       ) : (
         <div className="scroll">

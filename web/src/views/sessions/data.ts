@@ -79,8 +79,8 @@ export interface SessionSample {
   slowest: readonly Sample[];
 }
 
-/** Finished sessions that fit a search, for statistics. */
-export function useSessionSample(run: string, search: SessionSearch): SessionSample {
+/** Finished sessions that fit a search, for statistics; undefined while they are on the way. */
+export function useSessionSample(run: string, search: SessionSearch): SessionSample | undefined {
   const key = `sample ${run} ${JSON.stringify(search)}`;
   const { data } = useQuery(
     key,
@@ -94,11 +94,10 @@ export function useSessionSample(run: string, search: SessionSearch): SessionSam
     },
     { everyMs: 10_000, keep: false },
   );
-  return data ?? EMPTY;
+  return data;
 }
 
 const NONE: readonly Sample[] = [];
-const EMPTY: SessionSample = { samples: NONE, slowest: NONE };
 
 /** What the statistics need of those that have ended, in order of their submission. */
 export function finished(sessions: readonly Session[]): Sample[] {
