@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that `rl-insight --help` answ
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,6 +42,10 @@ OK, FAILURE, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 _EXTRAS = frozenset({"mcp", "ray"})
 """Packages that an extra of the same name brings."""
 _SERVER = 'the whole server with `pip install "rl-insight[server]"`'
+_NEWER_PYTHON = (
+    "the server and commands that read run files need Python 3.11 or newer: this is Python "
+    f"{platform.python_version()}. Recording works here, also with `rl-insight run`."
+)
 
 GROUPS = {"server": server.app, "runs": runs.app}
 """Name to a `typer.Typer` with subcommands."""
@@ -106,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(error), BAD_CONFIG)
     except ImportError as error:
         name = error.name or str(error)
+        if name == "duckdb" and sys.version_info < (3, 11):
+            return fail(_NEWER_PYTHON, BAD_CONFIG)
         extra = name.partition(".")[0]
         part = f'what it needs with `pip install "rl-insight[{extra}]"`' if extra in _EXTRAS else _SERVER
         return fail(f"the package {name} is not installed: install it, or {part}.", BAD_CONFIG)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from rl_insight.metrics.families import Across, Declaration, Family, LabelItems
 from rl_insight.metrics.kinds import MetricKind
@@ -12,7 +13,8 @@ Subject = TypeVar("Subject")
 Values = Iterable[tuple[LabelItems, float]]
 
 
-class MetricReading(NamedTuple, Generic[Subject]):
+@dataclass(frozen=True, slots=True)
+class MetricReading(Generic[Subject]):
     """A declared metric, and how to read its series."""
 
     declaration: Declaration
@@ -34,7 +36,7 @@ class Readings(Generic[Subject]):
 
     def families(self, subject: Subject) -> list[Family]:
         """Return the metrics as they are now."""
-        return [declaration.family(read(subject)) for declaration, read in self._readings]
+        return [reading.declaration.family(reading.read(subject)) for reading in self._readings]
 
 
 def several(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from rl_insight.errors import InsightError
 from rl_insight.reader.client import ServerClient
 from rl_insight.reader.names import NoSuchRunError, find_run
 from rl_insight.reader.places import Place, Server, describe, find_place
@@ -35,7 +38,8 @@ def runs(*, server: str | None = None, token: str | None = None, data_dir: str |
     Raises:
         InsightError: the server cannot be reached, or refused.
     """
-    return list_runs(find_place(server, token, data_dir))
+    with _run_files():
+        return list_runs(find_place(server, token, data_dir))
 
 
 def open_run(
@@ -64,7 +68,20 @@ def open_run(
     text = None if name is None else str(name)
     if text is not None and split_http_url(text) is not None:
         return _open_address(text, token)
-    return Run(open_source(find_place(server, token, data_dir), text))
+    with _run_files():
+        return Run(open_source(find_place(server, token, data_dir), text))
+
+
+@contextmanager
+def _run_files() -> Iterator[None]:
+    """Say what to do where only the training side is installed, which reads runs through a server alone."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InsightError(
+            f"cannot read run files: the package {error.name} is not installed. Start a server or name one with "
+            'server=URL, or install what reads files: pip install "rl-insight[server]" (Python 3.11 or newer).'
+        ) from error
 
 
 def _open_address(address: str, token: str | None) -> Run:
