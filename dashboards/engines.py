@@ -192,16 +192,16 @@ def vllm() -> dashboard.Dashboard:
 def sglang() -> dashboard.Dashboard:
     """Return the dashboard of SGLang."""
     rank = "{{instance}} {{engine}} {{dp_rank}}"
-    server = "instance, engine"
+    server, by_server = "{{instance}} {{engine}}", "instance, engine"
     stages = f"histogram_quantile(0.95, {rate('sglang:per_stage_req_latency_seconds_bucket', 'le, stage')})"
-    weights = f"max by ({server}, source) ({named('sglang:weight_load_duration_seconds')})"
+    weights = f"max by ({by_server}, source) ({named('sglang:weight_load_duration_seconds')})"
     lost = [
-        (rate("sglang:num_retracted_requests_total", server), "{{instance}} retracted"),
-        (rate("sglang:num_aborted_requests_total", server), "{{instance}} aborted"),
+        (rate("sglang:num_retracted_requests_total", by_server), f"{server} retracted"),
+        (rate("sglang:num_aborted_requests_total", by_server), f"{server} aborted"),
     ]
     cached = [
-        (rate("sglang:cached_tokens_total", server), "{{instance}} cached"),
-        (rate("sglang:evicted_tokens_total", server), "{{instance}} evicted"),
+        (rate("sglang:cached_tokens_total", by_server), f"{server} cached"),
+        (rate("sglang:evicted_tokens_total", by_server), f"{server} evicted"),
     ]
     speculation = [
         (sglang_gauge("spec_accept_length"), f"{rank} length"),
@@ -216,20 +216,20 @@ def sglang() -> dashboard.Dashboard:
             ("Prefix cache hits", [(sglang_gauge("cache_hit_rate"), rank)], "percentunit"),
             ("Throughput", [(sglang_gauge("gen_throughput"), rank)], "tokens/s"),
             ("Tokens in use", [(sglang_gauge("num_used_tokens"), rank)], "short"),
-            ("Requests that arrive", [(rate("sglang:num_requests_total", server), "{{instance}}")], "reqps"),
+            ("Requests that arrive", [(rate("sglang:num_requests_total", by_server), server)], "reqps"),
             ("Requests retracted and aborted", lost, "ops"),
             ("Requests paused", [(sglang_gauge("num_paused_reqs"), rank)], "short"),
             ("Utilization", [(sglang_gauge("utilization"), rank)], "percentunit"),
             ("Occupancy of forward passes", [(sglang_gauge("fwd_occupancy"), rank)], "percent"),
             ("CUDA graphs in use", [(sglang_gauge("is_cuda_graph"), rank)], "short"),
-            ("Time in forward passes", [(rate("sglang:forward_execution_seconds_total", f"{server}, category"),
-                                         "{{instance}} {{category}}")], "s"),
-            ("Tokens by mode", [(rate("sglang:realtime_tokens_total", f"{server}, mode"), "{{instance}} {{mode}}")],
+            ("Time in forward passes", [(rate("sglang:forward_execution_seconds_total", f"{by_server}, category"),
+                                         f"{server} {{{{category}}}}")], "s"),
+            ("Tokens by mode", [(rate("sglang:realtime_tokens_total", f"{by_server}, mode"), f"{server} {{{{mode}}}}")],
              "tokens/s"),
             ("LoRA slots in use", [(sglang_gauge("lora_pool_utilization"), rank)], "percentunit"),
             ("Time per output token of a request",
              quantiles(named("sglang:request_time_per_output_token_seconds_bucket")), "s"),
-            ("Weight updates", [(weights, "{{instance}} {{source}}")], "s"),
+            ("Weight updates", [(weights, f"{server} {{{{source}}}}")], "s"),
             ("Tokens cached and evicted", cached, "tokens/s"),
             ("Speculation", speculation, "short"),
         ],

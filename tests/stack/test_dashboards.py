@@ -86,6 +86,15 @@ def test_every_variable_that_is_used_exists():
         assert used <= known, f"{name} {title}"
 
 
+def test_no_two_series_of_a_graph_have_one_legend():
+    """A legend names every label that the expression keeps: an instance may have several engines."""
+    for name, panel in PANELS:
+        for target in panel["targets"] if panel["type"] == "timeseries" else ():
+            kept = re.match(r"(?:\w+ by|histogram_quantile\([\d.]+, \w+ by) \(([^)]*)\)", target["expr"])
+            labels = set(kept[1].split(", ")) - {"le"} if kept else set()
+            assert labels <= set(re.findall(r"{{(\w+)}}", target["legendFormat"])), f"{name} {panel['title']}"
+
+
 def test_metrics_about_the_server_are_those_that_it_shows():
     used = {match for text in PROMQL for match in re.findall(r"rl_insight_monitor_(server_\w+)", text)}
     assert used
