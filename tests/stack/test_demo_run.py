@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -19,6 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from rl_insight.collector.derived import DECLARATIONS
 from rl_insight.server.metrics import SERVER
+from rl_insight.stack import stack_status
 from rl_insight.stack.render import dashboard_files, fill, package_files
 
 # All share one training, so they run in one place, one after another.
@@ -32,10 +34,11 @@ RULES = package_files("rules") / "rl-insight.yml"
 
 
 class TraceReceiver:
-    """Takes OTLP traces over HTTP, and keeps the names of the attributes that came."""
+    """Takes OTLP traces over HTTP, and keeps the names of the attributes that came, and the types of spans' own."""
 
     def __init__(self):
         self.names = set()
+        self.types = set()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -46,6 +49,9 @@ class TraceReceiver:
                     receiver.names |= {f"resource.{one.key}" for one in resource.resource.attributes}
                     spans = [span for scope in resource.scope_spans for span in scope.spans]
                     receiver.names |= {f"span.{one.key}" for span in spans for one in span.attributes}
+                    receiver.types |= {
+                        (one.key, one.value.WhichOneof("value")) for span in spans for one in span.attributes
+                    }
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -161,6 +167,13 @@ def test_histograms_lead_to_traces_through_exemplars(prometheus, api, wait_until
     assert re.fullmatch(r"[0-9a-f]{32}", first["labels"]["trace_id"])
 
 
+def test_prometheus_refuses_no_exemplar(demo, prometheus, api, wait_until):
+    """One that went back in time would be refused, with a warning, at each scrape from then on."""
+    test_histograms_lead_to_traces_through_exemplars(prometheus, api, wait_until)
+    (log,) = [service.log for service in stack_status(demo.data).services if service.name == "prometheus"]
+    assert [line for line in Path(log).read_text().splitlines() if "out-of-order exemplars" in line] == []
+
+
 def test_promtool_finds_nothing_to_say_about_the_metrics(demo, wait_until):
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -207,3 +220,9 @@ def test_searches_name_attributes_that_are_exported(demo, receiver, wait_until):
     used = {name for text in TRACEQL for name in re.findall(r"\b((?:span|resource)\.[A-Za-z_.]+)", text)}
     assert used
     wait_until(lambda: used - by_the_user <= receiver.names, 60.0)
+
+
+def test_a_reward_has_one_type_in_all_spans(demo, receiver, wait_until):
+    """Grafana takes the type of a column from one value; the run has a reward that is the integer 1."""
+    wait_until(lambda: "span.reward" in receiver.names, 60.0)
+    assert {kind for key, kind in receiver.types if key == "reward"} == {"double_value"}

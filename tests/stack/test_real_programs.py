@@ -2,6 +2,29 @@
 
 `RL_INSIGHT_TEST_TEMPO` and `RL_INSIGHT_TEST_GRAFANA` hold the paths of the programs. Prometheus is the one on PATH,
 or the one that `RL_INSIGHT_TEST_PROMETHEUS` names.
+
+What once was wrong with the real programs, each with the tests that would see it again, here or in a file beside:
+
+- A span was found after 10 s, one of a trace that continues after 34 s: test_a_span_is_found_within_seconds
+- Tempo 3 took 30 s to end, and was killed: test_tempo_ends_by_itself_within_seconds
+- A search from now until now was refused: test_a_new_span_is_found_soon
+- A Tempo too old for the searches was accepted: test_a_program_that_will_not_do_is_refused_with_a_reason
+- A Tempo that hangs was not restarted: test_a_service_that_is_alive_and_not_ready_is_restarted
+- `server status` kept quiet about what a killed server left: test_status_names_what_a_killed_server_left
+- An exemplar went back in time, one warning per scrape: test_prometheus_refuses_no_exemplar
+- Phases had no names: test_timelines_of_real_answers_have_names_and_true_ends
+- States were drawn until the next began, in one color: test_lanes_show_names_true_ends_and_one_color_per_state
+- The newest traces were any: test_the_newest_traces_are_found_first, test_every_search_asks_for_the_newest
+- A visitor could not open a trace: test_a_visitor_may_open_explore_where_links_to_traces_lead
+- A span's link to its states was empty: test_links_lead_from_metrics_to_traces_and_back,
+  test_every_link_from_a_trace_to_metrics_finds_data
+- A reward was an integer in one span and a float in the next: test_a_reward_has_one_type_in_all_spans
+- SGLang's requests counted twice: test_engines_count_each_request_once
+- Two panels had one name, two series one legend: test_dashboard_can_be_provisioned,
+  test_no_two_series_of_a_graph_have_one_legend
+- Grafanas of packages found no data source: test_the_data_sources_are_healthy,
+  test_bundled_plugins_of_packaged_grafanas_are_found
+- Containers of root could not reach their files: test_containers_find_their_files_at_a_path_that_any_user_can_reach
 """
 
 from __future__ import annotations
@@ -303,8 +326,9 @@ def test_links_lead_from_metrics_to_traces_and_back(grafana):
     assert prometheus["exemplarTraceIdDestinations"][0]["datasourceUid"] == "tempo"
     tempo = grafana.ask("/api/datasources/uid/tempo")["jsonData"]
     assert tempo["tracesToMetrics"]["datasourceUid"] == "prometheus"
-    query = tempo["tracesToMetrics"]["queries"][0]["query"]
-    assert "{$__tags}" in query
+    durations, states = (one["query"] for one in tempo["tracesToMetrics"]["queries"])
+    assert '{span_name="${__span.name}",$__tags}' in durations
+    assert "{$__tags}" in states
 
 
 @needs_grafana

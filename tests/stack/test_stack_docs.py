@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -57,3 +58,14 @@ def test_minimum_versions_are_documented():
     for program in PROGRAMS.values():
         major, minor, _ = program.minimum
         assert re.search(rf"\| {program.title} \| {major}(\.{minor})? or newer", text)
+
+
+def test_each_defect_seen_with_real_programs_names_tests_that_exist():
+    here = Path(__file__).parent
+    defects = ast.get_docstring(ast.parse((here / "test_real_programs.py").read_text()))
+    existing = set(
+        re.findall(r"^def (test_\w+)", "".join(file.read_text() for file in here.glob("*.py")), re.MULTILINE)
+    )
+    named = re.findall(r"\btest_\w+", defects)
+    assert len(named) > 15
+    assert set(named) <= existing
