@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMPS := .make
 FRAMEWORKS := $(STAMPS)/frameworks-venv
 ARGS ?=
+PROJECT_URL ?=
 MINUTES ?= 150
 
 .DEFAULT_GOAL := help
@@ -102,8 +103,8 @@ docs: $(STAMPS)/venv ## Render docs/ as a site into build/site
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-docs.txt
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-release: $(STAMPS)/venv $(STAMPS)/web ## Build wheel and sdist reproducibly, check them, and print what to upload
-	@$(BIN)/python scripts/release $(ARGS)
+release: $(STAMPS)/venv $(STAMPS)/web ## Build wheel and sdist reproducibly and check them (PROJECT_URL= of the repository)
+	@RL_INSIGHT_PROJECT_URL="$(PROJECT_URL)" $(BIN)/python scripts/release $(ARGS)
 
 dashboards: $(STAMPS)/venv ## Generate the Grafana dashboards from their code
 	$(BIN)/python -m dashboards

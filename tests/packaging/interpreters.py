@@ -1,10 +1,14 @@
-"""The Python interpreters of this machine."""
+"""The Python interpreters of this machine, and environments of them."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 
 def interpreters():
@@ -20,3 +24,27 @@ def interpreters():
                 found[f"3.{minor}"] = str(candidate)
                 break
     return sorted(found.items())
+
+
+def run_program(*words, **environment):
+    """Run a program that must succeed; returns what it prints."""
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def uv_program():
+    """The path of uv, which makes environments in a second where pip takes half a minute."""
+    found = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return found or pytest.skip("uv is not installed: `make setup` installs it")
+
+
+def new_environment(directory, python, *packages):
+    """Make an environment with packages, compiled as pip does; returns the folder of its programs."""
+    uv = uv_program()
+    run_program(uv, "venv", "-q", "--python", python, directory)
+    programs = directory / "bin"
+    run_program(uv, "pip", "install", "-q", "--compile-bytecode", "--python", programs / "python", *packages)
+    return programs

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 import urllib.request
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.interpreters import interpreters
+from tests.packaging.interpreters import interpreters, run_program
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
@@ -25,14 +23,6 @@ with insight.step(1), insight.trace_state("rollout"):
     pass
 insight.finish()
 """
-
-
-def _run(*words, **environment):
-    done = subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def _installed_bytes(environment):
@@ -48,17 +38,19 @@ def _installed_bytes(environment):
 @pytest.mark.parametrize(("version", "program"), [one for one in interpreters() if one[0] != "3.10"])
 def test_three_commands_lead_from_a_fresh_environment_to_the_first_span(tmp_path, version, program):
     environment, data = tmp_path / "environment", tmp_path / "data"
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    run_program(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
-    _run(program, "-m", "venv", environment)
+    run_program(program, "-m", "venv", environment)
     programs = environment / "bin"
-    _run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[server]")
+    run_program(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[server]")
     assert _installed_bytes(environment) <= 200 * MEGABYTE
-    _run(programs / "rl-insight", "server", "start", "--detach", f"--data-dir={data}", "port=0", "otlp_http_port=0")
+    run_program(
+        programs / "rl-insight", "server", "start", "--detach", f"--data-dir={data}", "port=0", "otlp_http_port=0"
+    )
     try:
         script = tmp_path / "train.py"
         script.write_text(_TRAIN)
-        _run(programs / "python", script, RL_INSIGHT_DATA_DIR=str(data))
+        run_program(programs / "python", script, RL_INSIGHT_DATA_DIR=str(data))
         url = json.loads((data / "server.json").read_text())["url"]
         deadline = time.monotonic() + 60
         while '"rollout"' not in _get(f"{url}/api/v1/spans") and time.monotonic() < deadline:
@@ -66,7 +58,7 @@ def test_three_commands_lead_from_a_fresh_environment_to_the_first_span(tmp_path
         assert '"rollout"' in _get(f"{url}/api/v1/spans")
         assert '<div id="root">' in _get(url)
     finally:
-        _run(programs / "rl-insight", "server", "stop", f"--data-dir={data}")
+        run_program(programs / "rl-insight", "server", "stop", f"--data-dir={data}")
 
 
 def _get(url):
