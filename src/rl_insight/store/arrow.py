@@ -2,7 +2,9 @@
 
 The interface is three C structures (https://arrow.apache.org/docs/format/CDataInterface.html). They are filled here
 with the addresses of NumPy arrays, so that the server does without an Arrow library, which would be as large as all
-its other dependencies together. A structure that was handed out keeps its arrays alive until its reader calls
+its other dependencies together. The small ones make no dictionaries from arrays: nanoarrow 0.9 (3 MB) needs each text
+written out, 12 ms of processor time instead of 4 for 10,000 spans, and arro3-core 0.9 (11 MB) has no nulls for arrays
+of NumPy either. A structure that was handed out keeps its arrays alive until its reader calls
 `release`, in whichever thread.
 
 Readers are written in C++ or Rust and have no Python exception pending when they release something: `release` is a
