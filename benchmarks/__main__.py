@@ -20,7 +20,9 @@ def main(arguments: Sequence[str] | None = None, package: str = "benchmarks") ->
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; everything when left out")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; the values are rough")
-    parser.add_argument("--minutes", type=float, default=0.0, help="page, scale: how long to follow or to send")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="page, scale, faults: how long to follow, to send or to try"
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the JSON lines to this file too")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in known]

@@ -7,18 +7,21 @@ Each figure is a promise with its budget. Without `--minutes` every fault is tri
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.fault_clients import HostileServer, fuzz, hold_connections, open_streams
-from benchmarks.fault_server import Place, Producer, pause, place
+from benchmarks.fault_server import RUN_ID, Place, Producer, pause, place
 from benchmarks.harness import Figure, Options, SkipBenchmark, say
 
 NAME = "faults"
@@ -28,6 +31,7 @@ _PRODUCERS = 2
 _AGES_S = 86_400.0
 """Of a producer that records until it is told to end."""
 _DRAIN_S = 120.0
+_VIEW_EVERY_S = 5.0
 _BATCHES_IN_FLIGHT = 5
 """Of a producer that delivers as it records: nothing is left behind."""
 _FULL_MINUTES = 150.0
@@ -331,15 +335,18 @@ def _streams(share: float) -> Iterator[Figure]:
 
 
 def _soak(share: float) -> Iterator[Figure]:
-    """Record for a long time, and see that memory stays flat."""
+    """Record for a long time while views are read, and see that memory stays flat."""
     seconds = max(20.0, 7200 * share)
     with place() as here:
         producers = _start(here, seconds)
         samples: list[int] = []
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(seconds / 40)
-            samples.append(here.memory_bytes())
+        while here.status(_SUMMARY) != 200:
+            time.sleep(0.2)
+        with _reading(here) as failed:
+            while time.monotonic() < end:
+                time.sleep(seconds / 40)
+                samples.append(here.memory_bytes())
         for producer in producers:
             producer.wait()
         middle, last = samples[len(samples) // 2 : -5], samples[-5:]
@@ -347,4 +354,30 @@ def _soak(share: float) -> Iterator[Figure]:
         yield Figure("soak", seconds / 60, "minutes")
         yield Figure("soak: memory at the end", max(last) / _MEBIBYTE, "MiB", budget=1024)
         yield Figure("soak: growth in the second half", growth, "MiB", budget=64)
+        yield Figure("soak: views that failed", len(failed), "views", budget=0)
         yield from _figures(here, "soak", sum(producer.report[0] for producer in producers))
+
+
+_SUMMARY = f"/api/v1/summary?run={RUN_ID}"
+_VIEWS = ("summary", "steps", "lanes", "hotspots", "findings", "logs")
+
+
+@contextlib.contextmanager
+def _reading(here: Place) -> Iterator[list[int]]:
+    """Read one view after another during a `with` block; yields the statuses of those that were not answered."""
+    stop = threading.Event()
+    failed: list[int] = []
+
+    def read() -> None:
+        views = itertools.cycle(_VIEWS)
+        while not stop.wait(_VIEW_EVERY_S):
+            status = here.status(f"/api/v1/{next(views)}?run={RUN_ID}", timeout_s=60)
+            failed.extend([status] if status != 200 else [])
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield failed
+    finally:
+        stop.set()
+        reader.join()
