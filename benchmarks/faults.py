@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from benchmarks.fault_clients import HostileServer, fuzz, hold_connections, open_streams
 from benchmarks.fault_server import RUN_ID, Place, Producer, pause, place
@@ -42,8 +43,8 @@ def run(options: Options) -> Iterator[Figure]:
     """Try every fault; the length scales how often and how long."""
     share = min(1.0, options.minutes / _FULL_MINUTES) if options.minutes else (0.01 if options.quick else 0.03)
     scenarios: list[Callable[[float], Iterator[Figure]]] = [
-        _kill_server, _kill_producers, _kill_both, _stop_server, _full_disk, _deleted_run, _descriptors, _memory,
-        _clock_jumps, _hostile_server, _slow_clients, _fuzzed, _streams, _soak,
+        _kill_server, _kill_producers, _kill_both, _stop_server, _full_disk, _read_only_disk, _deleted_run,
+        _descriptors, _memory, _clock_jumps, _hostile_server, _slow_clients, _fuzzed, _streams, _soak,
     ]  # fmt: skip
     for scenario in scenarios:
         say(f"faults: {(scenario.__doc__ or '').rstrip('.').lower()}")
@@ -158,30 +159,41 @@ def _stop_server(share: float) -> Iterator[Figure]:
         yield from _figures(here, f"SIGSTOP for {seconds:.0f} s", sum(producer.report[0] for producer in producers))
 
 
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """Mount a disk of 160 MB at a folder for a `with` block."""
+    folder.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], check=False).returncode:
+        raise SkipBenchmark("mounting a small disk needs the rights of root.")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
 def _full_disk(share: float) -> Iterator[Figure]:
-    """Fill the server's disk, make it read-only, then give it back."""
-    with place() as here:
-        here.data.mkdir(parents=True)
-        options = "size=160m"
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(here.data)], check=False).returncode:
-            raise SkipBenchmark("mounting a small disk needs the rights of root.")
-        try:
-            producers = _start(here, seconds=16.0 + 60 * share)
-            time.sleep(3.0)
-            filler = here.data / "filler"
-            filler.write_bytes(b"x" * max(0, shutil.disk_usage(here.data).free - _MEBIBYTE))
-            time.sleep(4.0)
-            yield _alive(here, "full disk")
-            filler.unlink()
-            subprocess.run(["mount", "-o", "remount,ro", str(here.data)], check=False)
-            time.sleep(3.0)
-            subprocess.run(["mount", "-o", "remount,rw", str(here.data)], check=False)
-            for producer in producers:
-                producer.wait()
-            yield from _figures(here, "full disk", sum(producer.report[0] for producer in producers))
-        finally:
-            here.stop()
-            subprocess.run(["umount", "-l", str(here.data)], check=False)
+    """Fill the server's disk, then give it back."""
+    with place() as here, _small_disk(here.data):
+        producers = _start(here, seconds=16.0 + 60 * share)
+        time.sleep(3.0)
+        filler = here.data / "filler"
+        filler.write_bytes(b"x" * max(0, shutil.disk_usage(here.data).free - _MEBIBYTE))
+        time.sleep(4.0)
+        yield _alive(here, "full disk")
+        filler.unlink()
+        for producer in producers:
+            producer.wait()
+        yield from _figures(here, "full disk", sum(producer.report[0] for producer in producers))
+
+
+def _read_only_disk(share: float) -> Iterator[Figure]:
+    """Record with spools on a read-only disk."""
+    with place() as here, _small_disk(here.spool):
+        subprocess.run(["mount", "-o", "remount,ro", str(here.spool)], check=True)
+        producers = _start(here, seconds=8.0 + 60 * share)
+        for producer in producers:
+            producer.wait()
+        yield from _figures(here, "spools on a read-only disk", sum(producer.report[0] for producer in producers))
 
 
 def _deleted_run(_share: float) -> Iterator[Figure]:

@@ -249,7 +249,7 @@ def _nothing() -> None:
 
 
 def _total_processor_time(sink: Sink, *, seconds: float, rounds: int) -> Iterator[Figure]:
-    for what, budget_us in (("metric event", 3.0), ("span", 8.0)):
+    for what, budget_us in (("metric event", 1.8), ("span", 5.0)):
         costs = [_processor_time_per_event(sink, what, seconds) for _ in range(rounds)]
         yield Figure(f"processor time a {what}, all threads, to the socket", statistics.median(costs), "us", budget_us)
 
