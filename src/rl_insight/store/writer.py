@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _MANY_BATCHES = 16
 _LINGER_COMMITS = 4
 """With many batches in a commit, the next one waits so many times as long as this one took."""
+_LINGER_LOOKS = 4
+"""How often it looks meanwhile whether batches still arrive; on a busy machine there are gaps between them."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -296,7 +298,8 @@ class StoreWriter:
             if len(self._queue) == waiting or time.monotonic() >= since_s + self._linger_s:
                 return
             waiting = len(self._queue)
-            until = min(time.monotonic() + self._shortest_linger_s, since_s + self._linger_s)
+            step_s = max(self._shortest_linger_s, self._linger_s / _LINGER_LOOKS)
+            until = min(time.monotonic() + step_s, since_s + self._linger_s)
 
     def _commit(self, run_id: str, group: list[_Waiting], *, is_second: bool = False) -> None:
         began = time.monotonic()
