@@ -17,6 +17,7 @@ from rl_insight.config import InsightConfig, config_from_dict, load_config
 from rl_insight.config.paths import find_local_server
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.launchers import launch_name, launcher_rank, may_be_repeated, restarts
+from rl_insight.recorder.dumps import open_dump
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import host_name, new_process_id
 from rl_insight.recorder.recorder import Recorder
@@ -60,6 +61,7 @@ class Pipeline:
         if unheard := self.transport.hear_others(timeout_s):
             self.recorder.losses.count("processes", "not_heard", unheard)
         stopped = self.flusher.stop(max(0.0, deadline - time.monotonic()))
+        self.flusher.stacks.close()
         delivered = self.transport.flush(max(0.0, deadline - time.monotonic()))
         self.transport.close()
         for companion in self.companions:
@@ -124,6 +126,8 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
     transport.on_loss = flusher.note_loss
     transport.on_receiver_restarted = flusher.resend_metrics
     transport.on_stacks_wanted = flusher.stacks.request
+    transport.on_stacks_of_others = flusher.stacks.request_others
+    flusher.stacks.dump = open_dump(process.process_id)
     transport.on_flush_interval = flusher.pace.follow
     if transport.leads_steps:
         recorder.step_marks = deque(maxlen=_STEP_MARKS)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 
+from rl_insight.recorder import dumps
 from rl_insight.recorder.context import current_session_id
 from rl_insight.recorder.stacks import EVERY_S, StackAnswers, read_stacks
 
@@ -82,3 +87,53 @@ def test_requests_are_answered_at_most_once_a_minute():
     now[0] += EVERY_S
     answers.request()
     assert answers.take() is not None
+
+
+LEFT_ALONE = """
+import faulthandler, os, signal, sys
+from rl_insight.recorder import dumps
+faulthandler.register(dumps.SIGNAL, file=sys.stderr)  # something else uses the signal
+dump = dumps.open_dump("trainer-0")
+dump.close()
+os.kill(os.getpid(), dumps.SIGNAL)  # would end the process, had its handler been taken away
+print("alive")
+"""
+
+
+def test_a_signal_that_something_else_handles_is_left_to_it(tmp_path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_ALONE], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "alive\n"
+    assert "most recent call first" in done.stderr
+
+
+def test_a_process_that_does_not_expect_the_signal_is_not_sent_it(tmp_path, monkeypatch):
+    """Its default action is to end the process: a number that was given to another one must not be fatal to that."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = dumps.open_dump("trainer-0")
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
+    try:
+        path = next(tmp_path.rglob("*.stacks"))
+        path.write_text(f"{bystander.pid} 0\n")  # as after the process of the file was killed
+        monkeypatch.setattr(dumps.shutil, "which", lambda _program: None)
+        assert dumps.dump_of("trainer-0") is None
+        assert bystander.poll() is None
+    finally:
+        bystander.communicate("\n")
+        own.close()
+    assert bystander.returncode == 0
+
+
+def test_files_of_processes_that_were_killed_are_cleared_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    own = dumps.open_dump("trainer-0")
+    folder = next(tmp_path.rglob("*.stacks")).parent
+    (folder / "killed.stacks").write_text(f"{int(killed.stdout)} 0\n")
+    own.close()
+    again = dumps.open_dump("trainer-1")
+    assert [path.name for path in folder.iterdir()] == ["trainer-1.stacks"]
+    again.close()
+    assert list(folder.iterdir()) == []

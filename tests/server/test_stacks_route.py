@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -29,6 +31,17 @@ def wait_for_a_line():
 wait_for_a_line()
 insight.finish()
 """
+STUCK_IN_C = """
+import re
+import rl_insight as insight
+insight.init("math", "grpo", {"recorder": {"heartbeat_s": 0.5}}, run_id="r1", role="rollout", rank=1)
+def normalize_answer():
+    with insight.trace_state("reward"):
+        insight.flush(20)
+        print("ready", flush=True)
+        re.match("(a+)+$", "a" * 60 + "b")  # for years, and it never lets another thread run
+normalize_answer()
+"""
 HEADERS = {"content-type": "application/vnd.rl-insight.frames"}
 
 
@@ -49,6 +62,35 @@ def test_a_training_process_is_asked_and_shown_where_it_is(start_server, tmp_pat
             training.communicate("go\n", timeout=20)
     assert "1 process: trainer 0" in said
     assert "wait_for_a_line" in said
+
+
+def test_a_process_that_is_stuck_in_c_code_is_shown_by_another_one_of_its_host(
+    start_server, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server = start_server()
+    environment = os.environ | {"RL_INSIGHT_DATA_DIR": str(server.data_dir), "TMPDIR": str(tmp_path)}
+    pipes = {"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-W", "ignore", "-c"]
+    with (
+        subprocess.Popen([*command, STUCK], **pipes) as neighbor,
+        subprocess.Popen([*command, STUCK_IN_C], **pipes) as stuck,
+    ):
+        try:
+            assert [one.stdout.readline() for one in (neighbor, stuck)] == ["ready\n", "ready\n"]
+            said, deadline = "", time.monotonic() + 60
+            while "normalize_answer" not in said and time.monotonic() < deadline:  # until it counts as silent
+                main(["stacks", "r1", "--data-dir", str(server.data_dir), "--wait", "5"])
+                said = capsys.readouterr().out
+            assert stuck.poll() is None
+            main(["stacks", "--pid", str(stuck.pid)])
+            by_number = capsys.readouterr().out
+        finally:
+            stuck.kill()
+            neighbor.communicate("go\n", timeout=20)
+    assert "1 process: rollout 1" in said
+    assert re.search(r"match \(.*re/__init__.py:\d+\)\n    normalize_answer \(<string>:9\)", said)
+    assert "normalize_answer" in by_number
 
 
 def test_each_process_is_asked_once_a_minute_with_its_own_batch(make_services, client_of, make_batch, frames):

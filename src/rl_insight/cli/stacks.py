@@ -26,11 +26,18 @@ def stacks(
         str | None, typer.Argument(help="The run; default the run that began last.", autocompletion=complete_run)
     ] = None,
     wait: Annotated[float, typer.Option(help="How long to wait for answers, in seconds.", min=0, max=600)] = 10.0,
+    pid: Annotated[
+        int | None, typer.Option(help="A process of this machine instead, also one that cannot answer.", min=1)
+    ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the live processes of a run for their stacks and show them; without a server, show those in the run."""
     from rl_insight.store import queries
+
+    if pid is not None:
+        _say_process(pid, as_json=as_json)
+        return
 
     server = server_with(data_dir, run)
     if server is None:
@@ -45,6 +52,26 @@ def stacks(
         say("No process has sent its stacks. A process answers with its next batch, at most once a minute.")
     else:
         _say(found)
+
+
+def _say_process(pid: int, *, as_json: bool) -> None:
+    """Show the stacks of one process of this machine."""
+    from rl_insight.recorder.dumps import dump_of_pid
+
+    found = dump_of_pid(pid)
+    if found is None:
+        raise typer.BadParameter(
+            f"process {pid} cannot be asked: it records nothing with RL-Insight, is another user's, or is gone. "
+            "Install py-spy to look into any process.",
+            param_hint="--pid",
+        )
+    if as_json:
+        say_json(found)
+        return
+    for stack in found.stacks:
+        say(stack.name)
+        for frame in stack.frames:
+            say(f"    {frame}")
 
 
 def _ask(server: Server, run_id: str, wait_s: float) -> list[StackGroup]:

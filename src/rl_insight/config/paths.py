@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,18 @@ class ServerState(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str | None = None
     tls_cert: str | None = None
     """Its certificate, which processes of this machine trust."""
+
+
+def user_folder() -> Path | None:
+    """Return this user's folder in the temporary directory; None where that belongs to another user."""
+    home = Path(tempfile.gettempdir()) / f"rl-insight-{os.geteuid()}"
+    try:
+        home.mkdir(mode=0o700, exist_ok=True)
+        is_private = not home.is_symlink() and home.stat().st_uid == os.geteuid()
+    except OSError:
+        # The disk refuses for now; what is written there later goes into folders that only this user can read.
+        is_private = True
+    return home if is_private else None
 
 
 def data_dir() -> Path:

@@ -28,7 +28,7 @@ from rl_insight.diagnosis.span_table import NO_STEP, PHASE, SpanTable
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
 from rl_insight.intake import Liveness, liveness
-from rl_insight.schema.stacks import STACKS_EVENT
+from rl_insight.schema.stacks import STACKS_EVENT, read_told
 from rl_insight.store.queries.steps import leadership
 
 _ENGINE_PREFIX = "engine_"
@@ -130,12 +130,19 @@ class RunModel:
             if event.name == "error":
                 self.last_error[event.process] = event
             elif event.name == STACKS_EVENT:
-                self.stacks[event.process] = event
+                self.stacks[self._subject(event)] = event
             else:
                 self.events.append(event)
         self._apply_samples(moment.samples)
         self.new_steps = self._close_steps(moment.marks)
         self.roles.settle(self.as_of_ns)
+
+    def _subject(self, event: EventRow) -> int:
+        """Return whose stacks an event has: its process's, or those of one that could not answer."""
+        process_id = read_told(event.text).process_id
+        if process_id is None:
+            return event.process
+        return next((one.number for one in self.processes.values() if one.process_id == process_id), event.process)
 
     def _forget_activity(self) -> None:
         """Forget what processes did before the last step that rules have looked at."""

@@ -151,6 +151,8 @@ class LiveDiagnosis:
         self._newest_ns = 0
         self._first_ns = 0
         self._asked_about: set[tuple[str, str]] = set()
+        self._missed: set[tuple[str, int]] = set()
+        """Processes that are silent, and when they were last heard."""
 
     @property
     def engine(self) -> Engine | None:
@@ -190,6 +192,16 @@ class LiveDiagnosis:
                 model = self._diagnosis.model
                 found = [one.process_id for one in model.workers() if model.state_of(one) == "live"]
         return found
+
+    def newly_silent(self) -> dict[str, str]:
+        """Return the processes that fell silent since the last time, with their hosts: they may be stuck in C code."""
+        if self._diagnosis is None:
+            return {}
+        model = self._diagnosis.model
+        silent = {(one.process_id, one.last_seen_ns): one for one in model.workers() if model.state_of(one) == "silent"}
+        new = [one for key, one in silent.items() if key not in self._missed]
+        self._missed = set(silent)
+        return {one.process_id: one.host for one in new if one.host}
 
     def evaluate(self, cursor: Cursor, now_ns: int, budget_s: float = 0.2) -> bool:
         """Read what arrived and evaluate what is due; False when there is more to do than the budget allows."""

@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.schema.stacks import Stack, Stacks
+from rl_insight.schema.stacks import Stack, read_told
 from rl_insight.store.queries.stacks import function_of
 
 _SHOWN_FRAMES: Final = 4
@@ -19,7 +17,9 @@ _PAUSED: Final = re.compile(r"[/(](pdb|bdb|debugpy|pydevd\w*|code|cmd|ipdb|IPyth
 
 def stack_evidence(model: RunModel, culprit: Mapping[str, Any], since_ns: int) -> list[dict[str, Any]]:
     """Return where the culprit is, where its task is, and where the largest group of processes is."""
-    known = {number: _read(event.text).stacks for number, event in model.stacks.items() if event.time_ns >= since_ns}
+    known = {
+        number: read_told(event.text).stacks for number, event in model.stacks.items() if event.time_ns >= since_ns
+    }
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, stacks in known.items():
         if stacks:
@@ -47,7 +47,9 @@ def is_paused(model: RunModel, since_ns: int) -> bool | None:
     told = [event for event in model.stacks.values() if event.time_ns >= since_ns]
     if not told:
         return None
-    return any(_PAUSED.search(frame) for event in told for stack in _read(event.text).stacks for frame in stack.frames)
+    return any(
+        _PAUSED.search(frame) for event in told for stack in read_told(event.text).stacks for frame in stack.frames
+    )
 
 
 def _is_about(stack: Stack, culprit: Mapping[str, Any]) -> bool:
@@ -56,10 +58,3 @@ def _is_about(stack: Stack, culprit: Mapping[str, Any]) -> bool:
 
 def _text(stack: Stack) -> str:
     return " ← ".join(stack.frames[:_SHOWN_FRAMES])
-
-
-def _read(text: str) -> Stacks:
-    try:
-        return msgspec.json.decode(text, type=Stacks)
-    except msgspec.MsgspecError:
-        return Stacks()

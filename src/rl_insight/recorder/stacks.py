@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from contextvars import Context
-from pathlib import PurePath
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from rl_insight.recorder.context import current_session_id, current_span
+from rl_insight.recorder.dumps import MAX_FRAMES, MAX_THREADS, DumpFile, dump_of, shown_frame
 from rl_insight.recorder.losses import short_text
 from rl_insight.schema import BatchBuilder
 from rl_insight.schema.stacks import STACKS_EVENT, Stack, Stacks
@@ -22,12 +24,11 @@ from rl_insight.schema.stacks import STACKS_EVENT, Stack, Stacks
 if TYPE_CHECKING:
     import asyncio
 
+logger = logging.getLogger("rl_insight")
+
 EVERY_S: Final = 60.0
-MAX_FRAMES: Final = 40
-MAX_THREADS: Final = 64
 MAX_TASKS: Final = 256
 _OWN_THREADS: Final = "rl-insight-"
-_SHOWN_PARTS: Final = 3
 _AWAITED: Final = (("cr_frame", "cr_await"), ("ag_frame", "ag_await"), ("gi_frame", "gi_yieldfrom"))
 
 
@@ -38,16 +39,46 @@ class StackAnswers:
         self._clock = clock
         self._is_wanted = False
         self._answered: float | None = None
+        self._of_others: deque[Stacks] = deque()
+        self.dump: DumpFile | None = None
+        """Where the stacks go when this process cannot answer."""
 
     def request(self) -> None:
         """Have the stacks sent with the next flush."""
         self._is_wanted = True
 
+    def request_others(self, process_ids: Collection[str]) -> None:
+        """Read the stacks of other processes of this host that cannot answer; they are sent with a later flush."""
+        # A thread, because it waits for the other process; a second request for the same one would only come later.
+        threading.Thread(
+            target=self._read_others, args=(process_ids,), name=f"{_OWN_THREADS}dumps", daemon=True
+        ).start()
+
+    def _read_others(self, process_ids: Collection[str]) -> None:
+        for process_id in process_ids:
+            try:
+                stacks = dump_of(process_id)
+            except Exception:
+                logger.exception("RL-Insight cannot read the stacks of %s.", process_id)
+                continue
+            if stacks is not None:
+                self._of_others.append(msgspec.structs.replace(stacks, process_id=process_id))
+
     def add_to(self, builder: BatchBuilder, time_ns: int) -> None:
         """Add the stacks to a batch if they are wanted."""
-        if (stacks := self.take()) is not None:
+        own = self.take()
+        found = [] if own is None else [own]
+        while self._of_others:
+            found.append(self._of_others.popleft())
+        for stacks in found:
             text = msgspec.json.encode(stacks).decode()
             builder.add_event(time_ns=time_ns, name=STACKS_EVENT, attributes=text)
+
+    def close(self) -> None:
+        """Take this process's file away; idempotent."""
+        if self.dump is not None:
+            self.dump.close()
+            self.dump = None
 
     def take(self) -> Stacks | None:
         """Return the stacks if they are wanted, at most once a minute."""
@@ -89,8 +120,7 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _shown(frame: FrameType) -> str:
     code = frame.f_code
-    place = "/".join(PurePath(code.co_filename).parts[-_SHOWN_PARTS:])
-    return f"{code.co_name} ({place}:{frame.f_lineno})"
+    return shown_frame(code.co_name, code.co_filename, frame.f_lineno)
 
 
 def _loop_of(frames: list[FrameType]) -> asyncio.AbstractEventLoop | None:

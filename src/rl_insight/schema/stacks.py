@@ -30,3 +30,13 @@ class Stacks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stacks: list[Stack] = []
     dropped: int = 0
     """Threads and tasks that were left out."""
+    process_id: str | None = None
+    """Whose they are, where another process of its host has sent them: it could not answer itself."""
+
+
+def read_told(attributes: str | None) -> Stacks:
+    """Return the stacks of an event; none for an event of the same name that training code recorded."""
+    try:
+        return msgspec.json.decode(attributes or "{}", type=Stacks)
+    except msgspec.MsgspecError:
+        return Stacks()

@@ -175,6 +175,7 @@ class DiagnosisService:
                     found = watched.findings()
                     coverage = self._coverage(watched)
                     self._stacks.ask(watched.diagnosis.suspects())
+                    self._stacks.ask_neighbors(watched.diagnosis.newly_silent())
                 elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
                     watched.imported_s = watched.written_s
                     report = replay(cursor, self._rules)

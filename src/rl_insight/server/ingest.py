@@ -52,6 +52,7 @@ class Submission:
         """Batches that are known to be stored without asking the store."""
         self.processes: set[str] = set()
         """Whose batches they are."""
+        self.hosts: set[str] = set()
         self._problems: list[str] = []
         self._refused = self._failed = 0
         self._retry_after_s: float | None = None
@@ -169,6 +170,7 @@ class Ingest:
             self._counters.refuse("native", "frame")
             submission.refuse(str(error))
         submission.processes.update(batch.process.process_id for batch, _ in found)
+        submission.hosts.update(batch.process.host for batch, _ in found)
         # Stored before, as after a request that was taken in part: it must not fill the queue again, or a request
         # larger than the queue would never be taken completely.
         known = self._collector.are_published([batch for batch, _ in found])

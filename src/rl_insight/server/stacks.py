@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 AGAIN_S: Final = 60.0
@@ -21,6 +21,8 @@ class StackRequests:
         self._lock = threading.Lock()
         self._waiting: dict[str, float] = {}
         self._asked: dict[str, float] = {}
+        self._of_hosts: dict[str, dict[str, float]] = {}
+        """By host, the silent processes that any other one of that host is asked about."""
 
     def ask(self, process_ids: Iterable[str]) -> int:
         """Ask processes for their stacks; returns how many of them were not asked within the last minute."""
@@ -35,9 +37,27 @@ class StackRequests:
             self._asked |= dict.fromkeys(new, now)
         return len(new)
 
-    def take(self, process_ids: Iterable[str]) -> list[str]:
-        """Return those of the processes that are to be asked now, each once."""
-        if not self._waiting:  # nearly always, and every request comes through here
-            return []
+    def ask_neighbors(self, silent: Mapping[str, str]) -> int:
+        """Ask other processes of their hosts for the stacks of silent ones; returns how many are new."""
+        if not self._enabled:
+            return 0
+        now = self._clock()
         with self._lock:
-            return [one for one in process_ids if self._waiting.pop(one, None) is not None]
+            self._asked = {one: since for one, since in self._asked.items() if now - since < AGAIN_S}
+            new = {one: host for one, host in silent.items() if one not in self._asked}
+            for process_id, host in new.items():
+                self._of_hosts.setdefault(host, {})[process_id] = now
+            self._asked |= dict.fromkeys(new, now)
+        return len(new)
+
+    def take(self, process_ids: Iterable[str], hosts: Iterable[str] = ()) -> list[str]:
+        """Return the processes whose stacks are asked of those that have sent something, each once."""
+        if not self._waiting and not self._of_hosts:  # nearly always, and every request comes through here
+            return []
+        now = self._clock()
+        with self._lock:
+            found = [one for one in process_ids if self._waiting.pop(one, None) is not None]
+            for host in hosts:
+                silent = self._of_hosts.pop(host, {})
+                found += [one for one, since in silent.items() if now - since < _WAIT_S]
+            return found

@@ -17,7 +17,7 @@ import msgspec
 
 from rl_insight.backoff import Backoff
 from rl_insight.config.paths import data_dir as default_data_dir
-from rl_insight.config.paths import find_local_server
+from rl_insight.config.paths import find_local_server, user_folder
 from rl_insight.errors import InsightError
 from rl_insight.schema import decode, frame, read_frames
 from rl_insight.schema.bundle import encode_bundle
@@ -395,18 +395,12 @@ def _spool_root(receiver: str, spool_dir: str | os.PathLike[str] | None) -> Path
     name = hashlib.sha256(receiver.rstrip("/").encode()).hexdigest()[:16]
     if spool_dir is not None:
         return Path(spool_dir) / name
-    home = Path(tempfile.gettempdir()) / f"rl-insight-{os.geteuid()}"
-    try:
-        home.mkdir(mode=0o700, exist_ok=True)
-        private = not home.is_symlink() and home.stat().st_uid == os.geteuid()
-    except OSError:
-        # The disk refuses for now; the spool tries again later, in folders that only this user can read.
-        private = True
-    if private:
+    home = user_folder()
+    if home is not None:
         return home / "spool" / name
     logger.warning(
-        "RL-Insight keeps undelivered batches in memory: %s belongs to another user. Set http.spool_dir to a folder "
-        "of your own.",
-        home,
+        "RL-Insight keeps undelivered batches in memory: its folder in %s belongs to another user. Set http.spool_dir "
+        "to a folder of your own.",
+        tempfile.gettempdir(),
     )
     return None

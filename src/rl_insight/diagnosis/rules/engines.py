@@ -40,6 +40,7 @@ class DeadEngine(MomentRule):
         Parameter("waiting_s", 10, "How long another role must have waited, in seconds"),
     )
     rank = 10
+    asks_stacks = True
     explains = frozenset({
         "stalled_run", "stuck_session", "rollout_bound", "step_regression", "stuck_engine", "telemetry_gap",
         "replica_imbalance", "collective_hang", "blocked_reward", "gpu_idle_in_rollout", "straggler", "long_tail",

@@ -164,7 +164,7 @@ def _submit(services: Services, body: bytes, encoding: str, reservation: Reserva
 
 def _answer(services: Services, submission: Submission, outcome: Outcome) -> Response:
     wanted_s = services.pacing.interval_s(submission.processes)
-    stacks_of = services.stacks.take(submission.processes)
+    stacks_of = services.stacks.take(submission.processes, submission.hosts)
     if not (outcome.failed or outcome.refused or stacks_of):
         return _receipt(outcome.accepted, outcome.duplicates, wanted_s)
     counts: dict[str, Any] = {"accepted": outcome.accepted, "duplicates": outcome.duplicates}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,7 +34,11 @@ def stacks(request: Request, run: RunParameter = None) -> Response:
 
 @router.post("", responses=answers(Asked))
 def ask_for_stacks(request: Request, run: RunParameter = None) -> Response:
-    """Ask every live process of a run for its stacks; each answers within a heartbeat, at most once a minute."""
+    """Ask every process of a run for its stacks; each answers within a heartbeat, at most once a minute.
+
+    Another process of its host is asked about one that is silent.
+    """
     services: Services = request.app.state.services
     with reading(request, run) as cursor:
-        return json_answer(Asked(services.stacks.ask(queries.live_processes(cursor))))
+        live, silent = queries.running_processes(cursor, time.time_ns())
+    return json_answer(Asked(services.stacks.ask(live) + services.stacks.ask_neighbors(silent)))

@@ -65,7 +65,7 @@ from rl_insight.store.queries.spans import (
     span_detail,
 )
 from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql, run_sql_on_file
-from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, group_stacks, live_processes, read_stacks
+from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, group_stacks, read_stacks, running_processes
 from rl_insight.store.queries.step_comparison import PhaseComparison, StepComparison, compare_step
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
@@ -135,7 +135,6 @@ __all__ = [
     "label_values",
     "lanes",
     "latest_reward",
-    "live_processes",
     "losses",
     "marks",
     "metrics",
@@ -157,6 +156,7 @@ __all__ = [
     "run_config",
     "run_sql",
     "run_sql_on_file",
+    "running_processes",
     "search_events",
     "search_logs",
     "search_spans",

@@ -7,17 +7,28 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.schema.stacks import STACKS_EVENT, Stack, Stacks
+from rl_insight.intake import liveness
+from rl_insight.schema.stacks import STACKS_EVENT, Stack, read_told
 from rl_insight.store.queries.base import Cursor
 
 _LATEST = """
-    SELECT process_id, role, rank, host, time_ns + clock_offset_ns AS moment, attributes
-    FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
-    WHERE name = $name
-    QUALIFY row_number() OVER (PARTITION BY process ORDER BY time_ns DESC) = 1
+    WITH told AS (
+        SELECT
+            coalesce(CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, '$.process_id') END,
+                process_id) AS process_id,
+            time_ns + clock_offset_ns AS moment, attributes
+        FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
+        WHERE name = $name
+    )
+    SELECT process_id, role, rank, host, moment, attributes
+    FROM told JOIN processes USING (process_id)
+    QUALIFY row_number() OVER (PARTITION BY process_id ORDER BY moment DESC) = 1
     ORDER BY role, rank, process_id
 """
-_LIVE = "SELECT process_id FROM processes WHERE NOT final AND delay_ns IS NOT NULL ORDER BY process"
+_RUNNING = """
+    SELECT process_id, coalesce(host, ''), last_seen_ns, heartbeat_s FROM processes
+    WHERE NOT final AND delay_ns IS NOT NULL ORDER BY process
+"""
 
 
 class ProcessStacks(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +55,16 @@ def read_stacks(cursor: Cursor) -> list[ProcessStacks]:
     return [_process_stacks(row) for row in cursor.execute(_LATEST, {"name": STACKS_EVENT}).fetchall()]
 
 
-def live_processes(cursor: Cursor) -> list[str]:
-    """Return the processes of a run that have not said goodbye."""
-    return [process_id for (process_id,) in cursor.execute(_LIVE).fetchall()]
+def running_processes(cursor: Cursor, now_ns: int) -> tuple[list[str], dict[str, str]]:
+    """Return the live processes of a run, and the silent ones with their hosts; without those that said goodbye."""
+    live, silent = [], {}
+    for process_id, host, last_seen_ns, heartbeat_s in cursor.execute(_RUNNING).fetchall():
+        state = liveness(final=False, last_seen_ns=last_seen_ns, heartbeat_s=heartbeat_s or 5.0, now_ns=now_ns)
+        if state == "live":
+            live.append(process_id)
+        else:
+            silent[process_id] = host
+    return live, silent
 
 
 def group_stacks(processes: Iterable[ProcessStacks]) -> list[StackGroup]:
@@ -73,10 +91,7 @@ def function_of(frame: str) -> str:
 
 def _process_stacks(row: tuple[Any, ...]) -> ProcessStacks:
     process_id, role, rank, host, moment, attributes = row
-    try:
-        stacks = msgspec.json.decode(attributes or "{}", type=Stacks).stacks
-    except msgspec.MsgspecError:  # an event of the same name that training code recorded
-        stacks = []
+    stacks = read_told(attributes).stacks
     return ProcessStacks(
         process_id=process_id, role=role or "", rank=rank, host=host or "", time_ns=moment, stacks=stacks
     )

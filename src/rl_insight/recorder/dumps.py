@@ -1,0 +1,231 @@
+"""Stacks of a process that cannot answer, because C code holds its interpreter lock.
+
+Such a process runs no Python, its flusher included. `faulthandler` needs neither the lock nor a thread of the process:
+on a signal it writes the stacks of all threads into a file that was opened before. Another process of the same host
+sends the signal and reads the file; py-spy, where it is installed, serves for processes without such a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+import msgspec
+
+from rl_insight.config.paths import user_folder
+from rl_insight.schema.stacks import Stack, Stacks
+
+SIGNAL: Final = signal.SIGRTMIN + 12 if sys.platform == "linux" else None
+"""One that nothing else uses; a process that handles it already is left alone."""
+_FOLDER: Final = "stacks"
+_SUFFIX: Final = ".stacks"
+_WAIT_S: Final = 2.0
+_LOOK_AGAIN_S: Final = 0.02
+_PY_SPY_S: Final = 10.0
+_SHOWN_PARTS: Final = 3
+MAX_FRAMES: Final = 40
+MAX_THREADS: Final = 64
+_THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)")
+_FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+_OWN: Final = (str(PurePath(__file__).parents[1]), str(PurePath(threading.__file__)))
+
+
+class DumpFile:
+    """Where the stacks of this process are written on a signal; it costs nothing until then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self._file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+        os.write(self._file, f"{self._pid} {threading.main_thread().ident or 0:x}\n".encode())
+        self._is_registered = _take_signal(self._file)
+
+    def close(self) -> None:
+        """Remove the file; a forked child leaves its parent's alone."""
+        if self._file < 0 or self._pid != os.getpid():
+            return
+        if self._is_registered:
+            _release_signal()
+        os.close(self._file)
+        self._file = -1
+        self._path.unlink(missing_ok=True)
+
+
+_is_ours = False
+"""Whether this process, or the one that it was forked from, handles the signal for us."""
+
+
+def _take_signal(file: int) -> bool:
+    """Have stacks written to a file on the signal, unless something else in this process handles it."""
+    global _is_ours  # noqa: PLW0603  # the handler is the process's, too
+    if SIGNAL is None or (_catches_signal(os.getpid()) and not _is_ours):
+        return False
+    faulthandler.register(SIGNAL, file=file, all_threads=True)
+    _is_ours = True
+    return True
+
+
+def _release_signal() -> None:
+    global _is_ours  # noqa: PLW0603
+    if SIGNAL is not None:
+        faulthandler.unregister(SIGNAL)
+    _is_ours = False
+
+
+def open_dump(process_id: str) -> DumpFile | None:
+    """Prepare the file of this process; None where there is no place for it."""
+    folder = _folder()
+    if folder is None or SIGNAL is None:
+        return None
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _forget_dead(folder)
+        return DumpFile(_path(folder, process_id))
+    except OSError:  # a process without a file is not asked; its training continues
+        return None
+
+
+def dump_of(process_id: str) -> Stacks | None:
+    """Return the stacks of another process of this host and user; None when it cannot be asked."""
+    folder = _folder()
+    return None if folder is None else _ask(_path(folder, process_id))
+
+
+def dump_of_pid(pid: int) -> Stacks | None:
+    """Return the stacks of a process by its number, whether it records anything or not."""
+    folder = _folder()
+    for path in [] if folder is None else folder.glob(f"*{_SUFFIX}"):
+        header = _header(path)
+        if header is not None and header[0] == pid:
+            return _ask(path)
+    return _py_spy(pid)
+
+
+def _folder() -> Path | None:
+    home = user_folder()
+    return None if home is None else home / _FOLDER
+
+
+def _path(folder: Path, process_id: str) -> Path:
+    return folder / (re.sub(r"[^\w.-]", "_", process_id)[:200] + _SUFFIX)
+
+
+def _header(path: Path) -> tuple[int, str] | None:
+    try:
+        with path.open() as file:
+            pid, main = file.readline().split()
+            return int(pid), main
+    except (OSError, ValueError):
+        return None
+
+
+def _forget_dead(folder: Path) -> None:
+    """Remove the files of processes that were killed."""
+    for path in folder.glob(f"*{_SUFFIX}"):
+        header = _header(path)
+        if header is None or not Path(f"/proc/{header[0]}").exists():
+            path.unlink(missing_ok=True)
+
+
+def _ask(path: Path) -> Stacks | None:
+    header = _header(path)
+    if header is None:
+        return None
+    pid, main = header
+    before = path.stat().st_size
+    if not _send_signal(pid):
+        return _py_spy(pid)
+    deadline = time.monotonic() + _WAIT_S
+    size = before
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
+        last, size = size, path.stat().st_size
+        if size == last > before:
+            break
+    with path.open("rb") as file:
+        file.seek(before)
+        return read_dump(file.read(size - before).decode(errors="replace"), main)
+
+
+def _send_signal(pid: int) -> bool:
+    """Signal a process that handles the signal; any other one would be ended by it."""
+    if SIGNAL is None:
+        return False
+    try:
+        handle = os.pidfd_open(pid)  # from here on the number cannot become another process's
+    except OSError:
+        return False
+    try:
+        if not _catches_signal(pid):
+            return False
+        signal.pidfd_send_signal(handle, SIGNAL)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _catches_signal(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and SIGNAL is not None and bool(int(caught[1], 16) >> (SIGNAL - 1) & 1)
+
+
+def read_dump(text: str, main: str = "") -> Stacks | None:
+    r"""Return the stacks that `faulthandler` wrote, the main thread first; None when there are none.
+
+    >>> read_dump('Thread 0x1f (most recent call first):\n  File "/a/b/c/d.py", line 7 in f\n', "1f").stacks
+    [Stack(name='MainThread', kind='thread', frames=['f (b/c/d.py:7)'], span=None, session_id=None)]
+    """
+    threads: dict[str, list[tuple[str, str]]] = {}
+    frames: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        if thread := _THREAD.match(line):
+            frames = threads.setdefault(thread[1].lstrip("0"), [])
+        elif frame := _FRAME.match(line):
+            frames.append((frame[1], shown_frame(frame[3], frame[1], int(frame[2]))))
+    ordered = sorted(threads.items(), key=lambda item: item[0] != main)
+    stacks = [
+        Stack(name="MainThread" if ident == main else f"0x{ident}", frames=[shown for _, shown in some[:MAX_FRAMES]])
+        for ident, some in ordered
+        if not _is_own([path for path, _ in some])
+    ]
+    return Stacks(stacks=stacks[:MAX_THREADS], dropped=max(0, len(stacks) - MAX_THREADS)) if stacks else None
+
+
+def shown_frame(function: str, path: str, line: int) -> str:
+    """Return a frame as people read it, with the end of its path."""
+    return f"{function} ({'/'.join(PurePath(path).parts[-_SHOWN_PARTS:])}:{line})"
+
+
+def _is_own(paths: list[str]) -> bool:
+    """Return whether a thread is RL-Insight's."""
+    return all(path.startswith(_OWN) for path in paths) and any(path.startswith(_OWN[0]) for path in paths)
+
+
+def _py_spy(pid: int) -> Stacks | None:
+    """Read the stacks of a process without its help, where py-spy is installed and may look."""
+    program = shutil.which("py-spy")
+    if program is None:
+        return None
+    command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        done = subprocess.run(command, capture_output=True, timeout=_PY_SPY_S, check=True)  # noqa: S603
+        return Stacks(stacks=[_py_spy_stack(one) for one in msgspec.json.decode(done.stdout, type=list[Any])])
+    return None
+
+
+def _py_spy_stack(thread: dict[str, Any]) -> Stack:
+    frames = [shown_frame(one["name"], one["filename"], one["line"]) for one in thread["frames"][:MAX_FRAMES]]
+    return Stack(name=thread.get("thread_name") or f"0x{thread['thread_id']:x}", frames=frames)
