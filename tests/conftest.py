@@ -16,8 +16,10 @@ import pytest
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Have one worker run all tests of a file: what they share, such as a server with a run, is made once."""
+    if not config.pluginmanager.hasplugin("xdist"):  # as in the environment of the frameworks
+        return
     for item in items:
         if item.get_closest_marker("xdist_group") is None and "/ray/" not in str(item.path):
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
