@@ -284,6 +284,16 @@ def test_traces_of_prime_rl_are_sessions(tmp_path, samples, import_path, fetch):
     assert spans == [("session", 4_500_000_000), ("setup", 10**9), ("generate", 3 * 10**9), ("reward", 5 * 10**8)]
 
 
+def test_an_episode_longer_than_what_tells_the_format_is_read(tmp_path, samples, import_path, fetch):
+    episode = prime_episode(0)
+    episode["traces"][0]["nodes"][0]["token_ids"] = list(range(50_000))
+    file = tmp_path / "00000.jsonl"
+    file.write_bytes(samples.lines([episode, prime_episode(1)]))
+    assert file.read_bytes().index(b"\n") > 2**16
+    assert import_path(file, run_id="r").formats == {"prime-rl-traces": 1}
+    assert [row[0] for row in fetch("r", PRIME_SESSIONS)] == ["t0", "t1"]
+
+
 def test_a_sealed_trace_of_prime_rl_is_the_one_that_was_followed(tmp_path, samples, import_path, fetch):
     zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
     plain, sealed = tmp_path / "traces" / "00000.jsonl", tmp_path / "traces" / "00000.jsonl.zst"

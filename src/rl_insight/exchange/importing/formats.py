@@ -75,6 +75,8 @@ SUFFIXES: Final = (
 _ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
 _OTLP_KEYS = frozenset({"resourceSpans", "resourceMetrics", "resourceLogs"})
 _OTLP_START = re.compile(rb'^\s*\{\s*"resource(Spans|Metrics|Logs)"')
+_LONG_EPISODE = re.compile(rb'^\s*\{\s*"[^\n]*"traces"\s*:\s*\[\s*\{')
+"""An episode whose line, with its messages and tokens, is longer than what is looked at of a file."""
 _RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
 
 
@@ -149,7 +151,7 @@ def detect(head: bytes) -> str | None:
         return OTLP
     if b'"traceEvents"' in text or b'"baseTimeNanoseconds"' in text or b'"schemaVersion"' in text:
         return CHROME
-    return None
+    return PRIME_RL_TRACES if _LONG_EPISODE.match(text) else None
 
 
 def _of_line(line: bytes) -> str | None:
