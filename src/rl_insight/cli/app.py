@@ -111,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(error), BAD_CONFIG)
     except ImportError as error:
         name = error.name or str(error)
-        if name == "duckdb" and sys.version_info < (3, 11):
-            return fail(_NEWER_PYTHON, BAD_CONFIG)
         extra = name.partition(".")[0]
+        if extra not in _EXTRAS and sys.version_info < (3, 11):
+            return fail(_NEWER_PYTHON, BAD_CONFIG)
         part = f'what it needs with `pip install "rl-insight[{extra}]"`' if extra in _EXTRAS else _SERVER
         return fail(f"the package {name} is not installed: install it, or {part}.", BAD_CONFIG)
     except InsightError as error:

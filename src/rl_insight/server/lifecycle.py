@@ -258,7 +258,7 @@ def _run(
 
 
 def _event_loop() -> Callable[[Coroutine[Any, Any, int]], int]:
-    """Return what runs the server: uvloop where it is installed (14 MB, a little faster), else asyncio."""
+    """Return what runs the server: uvloop where it is installed (14 MB, hardly faster), else asyncio."""
     try:
         from uvloop import run
     except ImportError:
