@@ -62,7 +62,7 @@ class Ranks:
         for (role, rank), builder in self.builders.items():
             process = Process(
                 process_id=f"{role}-{rank}", run_id=self.run, host=f"node-{rank // 4}", pid=rank + 1, project="math",
-                experiment_name="ranks", role=role, rank=rank, started_ns=int(self.begin * SECOND), heartbeat_s=30.0,
+                experiment_name="ranks", role=role, rank=rank, started_ns=int(self.begin * SECOND), heartbeat_s=3600.0,
             )  # fmt: skip
             is_losing = self.run == RUN and (role, rank) == ("rollout", LOSING_RANK)
             losses = [Loss(kind="spans", reason="buffer_full", count=LOST)] if is_losing else []

@@ -18,7 +18,7 @@ export function Distributions({ samples }: { samples: readonly Sample[] | undefi
     <Panel
       title="Durations"
       actions={
-        <span>{`${formatCount(samples?.length)} ${reportFacts() === null ? "of the latest finished" : "finished"}`}</span>
+        <span>{`${formatCount(samples?.length)} ${reportFacts() === null ? "finished, evenly sampled" : "finished"}`}</span>
       }
     >
       {samples === undefined ? (

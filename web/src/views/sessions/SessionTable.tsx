@@ -141,7 +141,7 @@ const COLUMNS: readonly Column<Session>[] = [
     title: "Total",
     hint: "From the submission to the end; of an open session, until now",
     align: "right",
-    width: "84px",
+    width: "96px",
     isSortable: true,
     render: (session) =>
       session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s),
