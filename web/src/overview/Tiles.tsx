@@ -9,15 +9,19 @@ import { median, slowdown, stepSeconds } from "./stepTimes";
 
 interface Props {
   run: string;
-  steps: readonly Step[];
+  /** Undefined while they are on the way. */
+  steps: readonly Step[] | undefined;
   values: ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>;
   /** The step whose values to show; undefined for the latest. */
   at: number | undefined;
   chosen: Readonly<Record<"reward" | "throughput" | "staleness", string | undefined>>;
 }
 
+const NO_STEPS: readonly Step[] = [];
+
 /** The run in one row of figures. */
-export function Tiles({ run, steps, values, chosen, at }: Props) {
+export function Tiles({ run, steps: known, values, chosen, at }: Props) {
+  const steps = known ?? NO_STEPS;
   const processes = useQuery(`processes ${run}`, (signal) => api.processes({ run }, signal), { everyMs: 2000 });
   const seconds = stepSeconds(steps).map((one) => one.seconds);
   const change = slowdown(seconds);
@@ -29,7 +33,13 @@ export function Tiles({ run, steps, values, chosen, at }: Props) {
       <Tile
         title="Step"
         value={formatCount(steps.at(-1)?.step)}
-        detail={seconds.length > 0 ? `${formatCount(steps.length)} latest shown` : "no steps yet"}
+        detail={
+          known === undefined
+            ? "loading…"
+            : seconds.length > 0
+              ? `${formatCount(steps.length)} latest shown`
+              : "no steps yet"
+        }
       />
       <Tile
         title="Step time"
@@ -59,8 +69,8 @@ export function Tiles({ run, steps, values, chosen, at }: Props) {
         detail={`${formatShare(errorShare)} of spans`}
         tone={errorShare > 0.2 ? "bad" : errorShare > 0.02 ? "warning" : "good"}
       />
-      <ProcessTile processes={processes.data ?? []} />
-      <TelemetryTile processes={processes.data ?? []} />
+      {processes.data !== undefined && <ProcessTile processes={processes.data} />}
+      {processes.data !== undefined && <TelemetryTile processes={processes.data} />}
     </div>
   );
 }

@@ -36,7 +36,7 @@ export default function Overview({ run }: ViewProps) {
   const count = chosenSteps === null ? SHOWN_STEPS : Math.max(SHOWN_STEPS, chosenSteps.last - chosenSteps.first + 1);
   const steps = useSteps(run, Math.min(MOST_STEPS, count), chosenSteps === null ? undefined : until);
   const all = useSteps(run, MOST_STEPS);
-  const latest = useMemo(() => (all ?? NO_STEPS).slice(-SHOWN_STEPS), [all]);
+  const latest = useMemo(() => all?.slice(-SHOWN_STEPS), [all]);
   const onSteps = useCallback(
     (first: number, last: number) => shared.setWindow({ kind: "steps", first, last }),
     [shared.setWindow],
