@@ -85,6 +85,11 @@ def _drain(here: Place) -> int:
     return made
 
 
+def _wait_for_spans(here: Place) -> None:
+    while here.status(f"/api/v1/summary?run={RUN_ID}") != 200:
+        time.sleep(0.2)
+
+
 def _start(here: Place, seconds: float) -> list[Producer]:
     here.start_server()
     return [here.start_producer(rank, seconds) for rank in range(_PRODUCERS)]
@@ -200,7 +205,7 @@ def _deleted_run(_share: float) -> Iterator[Figure]:
     """Delete the folder of the runs under a running server."""
     with place() as here:
         producers = _start(here, seconds=8.0)
-        time.sleep(3.0)
+        _wait_for_spans(here)
         shutil.rmtree(here.data / "runs")
         for producer in producers:
             producer.wait()
@@ -353,8 +358,7 @@ def _soak(share: float) -> Iterator[Figure]:
         producers = _start(here, seconds)
         samples: list[int] = []
         end = time.monotonic() + seconds
-        while here.status(_SUMMARY) != 200:
-            time.sleep(0.2)
+        _wait_for_spans(here)
         with _reading(here) as failed:
             while time.monotonic() < end:
                 time.sleep(seconds / 40)
@@ -370,7 +374,6 @@ def _soak(share: float) -> Iterator[Figure]:
         yield from _figures(here, "soak", sum(producer.report[0] for producer in producers))
 
 
-_SUMMARY = f"/api/v1/summary?run={RUN_ID}"
 _VIEWS = ("summary", "steps", "lanes", "hotspots", "findings", "logs")
 
 
