@@ -157,17 +157,22 @@ def test_silence_while_the_server_did_not_keep_up_is_its_own(make_services, clie
         batch = _solved_steps(first, last, begin_ns)
         late = msgspec.structs.replace(batch, sent_ns=batch.sent_ns - waited_s * 1_000_000_000)
         assert client.post("/api/v1/ingest", content=frame(encode(late)), headers=headers).is_success
-    wait_until(lambda: services.hearing.since_ns > services.started_ns)
-    now_ns = services.hearing.since_ns + 30_000_000_000
-    patient, hasty = LiveDiagnosis(), LiveDiagnosis()
-    patient.listening_since_ns = services.hearing.since_ns + 20_000_000_000
-    with services.runs.open("r1") as store:
-        for live in (patient, hasty):
+    heard_ns = time.time_ns()
+    behind_ns = wait_until(lambda: services.hearing.behind_ns(heard_ns))
+    assert behind_ns >= 8_000_000_000
+
+    def said_after(seconds):
+        live = LiveDiagnosis()
+        now_ns = heard_ns + seconds * 1_000_000_000 - behind_ns
+        with services.runs.open("r1") as store:
             while not live.is_current(now_ns):
                 with store.reader() as cursor:
                     live.evaluate(cursor, now_ns)
-    assert "telemetry_gap" in {one.rule for one in hasty.engine.open_findings()}
-    assert "telemetry_gap" not in {one.rule for one in patient.engine.open_findings()}
+        return {one.rule for one in live.engine.open_findings()}
+
+    assert "telemetry_gap" not in said_after(23)  # three heartbeats are 15 s, and what it sends now takes 9 s
+    assert "telemetry_gap" in said_after(60)
+    assert services.hearing.behind_ns(heard_ns + 60_000_000_000) == 0
 
 
 def test_coverage_is_kept_with_the_run_and_answered_without_reading_its_records(

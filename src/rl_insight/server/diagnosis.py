@@ -171,7 +171,8 @@ class DiagnosisService:
                 is_done = True
                 if live_processes:
                     watched.diagnosis.listening_since_ns = self._hearing.since_ns
-                    is_done = watched.diagnosis.evaluate(cursor, time.time_ns())
+                    now_ns = time.time_ns()
+                    is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
                     found = watched.findings()
                     coverage = self._coverage(watched)
                     self._stacks.ask(watched.diagnosis.suspects())

@@ -10,23 +10,34 @@ from typing import Final
 from rl_insight.store.writer import Committed
 
 LATE_NS: Final = 5_000_000_000
-"""A delivery that takes this much longer than its sender's quickest, or a thread that wakes up this much late, shows a
-server that was suspended, starved or overrun."""
+"""A thread that wakes up this much late shows a server that was suspended or starved."""
+_NOTABLE_NS: Final = 1_000_000_000
+_REMEMBERED_NS: Final = 30_000_000_000
+_LARGEST_NS: Final = 60_000_000_000
+"""A process that sends what waited on its disk for hours does not stop the diagnosis of the others."""
 
 
 class Hearing:
-    """What a server concludes from silence; safe to use from several threads."""
+    """What a server may conclude from silence; safe to use from several threads."""
 
     def __init__(self, started_ns: int) -> None:
         self.since_ns = started_ns
         """From when on a process that is not heard is silent, and not merely unheard."""
+        self._late = (0, 0)
+        """The largest delay of a delivery lately, and when it arrived."""
 
     def note(self, committed: Sequence[Committed], now_ns: int) -> None:
-        """Look at how long batches took from their senders to the disk."""
+        """Look at how much longer batches took to the disk than the quickest of their senders."""
         for one in committed:
             quickest_ns = one.intake.clock.delay_ns
-            if one.new and quickest_ns is not None and now_ns - one.batch.sent_ns - quickest_ns > LATE_NS:
-                self.since_ns = max(self.since_ns, now_ns)
+            late_ns = 0 if quickest_ns is None or not one.new else now_ns - one.batch.sent_ns - quickest_ns
+            if late_ns > _NOTABLE_NS and late_ns >= self.behind_ns(now_ns):
+                self._late = (min(late_ns, _LARGEST_NS), now_ns)
+
+    def behind_ns(self, now_ns: int) -> int:
+        """Return how far the server is behind: of what happened since, not everything has arrived."""
+        late_ns, arrived_ns = self._late
+        return late_ns if now_ns - arrived_ns < _REMEMBERED_NS else 0
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         """Wait for an event as `Event.wait` does, and notice when that takes far too long."""

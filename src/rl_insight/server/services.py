@@ -173,7 +173,9 @@ class Services:
     def _close_lost_sessions_of(self, run_id: str) -> None:
         try:
             with self.runs.open(run_id) as store:
-                lost = queries.close_lost_sessions(store, time.time_ns(), listening_since_ns=self.hearing.since_ns)
+                now_ns = time.time_ns()
+                heard_ns = now_ns - self.hearing.behind_ns(now_ns)
+                lost = queries.close_lost_sessions(store, heard_ns, listening_since_ns=self.hearing.since_ns)
         except RunNotFoundError:  # deleted since it was written
             self._written.pop(run_id, None)
             return
