@@ -164,14 +164,14 @@ def test_the_age_of_open_work_grows_while_its_process_is_silent(derived, fake_pr
 def test_durations_are_filed_by_name_over_all_ranks_with_the_last_trace(derived, fake_process):
     for rank in (0, 1):
         process = fake_process(f"p{rank}", role="rollout", rank=rank)
-        process.span("generate", 1, 3 * SECOND // 2, trace=(0xAB, rank + 1), start_ns=SECOND)
+        process.span("generate", 1, 3 * SECOND // 2, trace=(0xAB, rank + 1), start_ns=SECOND * (1 + rank))
         derived.write(process.batch())
     ((key, entry),) = durations(derived).items()
     assert key == "role=rollout,segment=duration,span_name=generate"
     assert (entry.count, sum(entry.buckets.values()), entry.sum) == (2, 2, 3.0)
     ((position, exemplar),) = entry.exemplars.items()
     assert DURATION_BOUNDS[position - 1] < 1.5 <= DURATION_BOUNDS[position]
-    assert exemplar == ("00000000000000ab0000000000000002", 1.5, SECOND + 3 * SECOND // 2)
+    assert exemplar == ("00000000000000ab0000000000000002", 1.5, 2 * SECOND + 3 * SECOND // 2)
     assert values(derived, "span_seconds") == {
         "rank=0,role=rollout,span_name=generate": 1.5,
         "rank=1,role=rollout,span_name=generate": 1.5,
@@ -187,6 +187,16 @@ def test_an_exemplar_is_never_replaced_by_an_older_one(derived, fake_process):
     ((_, entry),) = durations(derived).items()
     (exemplar,) = entry.exemplars.values()
     assert exemplar == (f"{7:016x}{30:016x}", 1.0, 31 * SECOND)
+
+
+def test_an_exemplar_is_not_replaced_within_the_same_millisecond(derived, fake_process):
+    """Prometheus keeps milliseconds, and refuses a second exemplar of one."""
+    process = fake_process("p0", role="rollout")
+    for number, start_ns in enumerate((SECOND, SECOND + 300_000, SECOND + 3_000_000), 1):
+        derived.write(process.span("generate", number, SECOND, trace=(7, number), start_ns=start_ns).batch())
+        ((_, entry),) = durations(derived).items()
+        (exemplar,) = entry.exemplars.values()
+        assert exemplar.trace_id == f"{7:016x}{3 if number == 3 else 1:016x}"
 
 
 def test_a_deleted_run_leaves_at_once(derived, fake_process):

@@ -17,6 +17,8 @@ from rl_insight.schema.names import OVERFLOW_LABEL
 SECOND = 1_000_000_000
 _BOUNDS_NS = [int(bound * SECOND) for bound in DURATION_BOUNDS]
 
+_EXEMPLAR_STEP_NS = 2_000_000
+
 
 class ProcessGroup(NamedTuple):
     """Processes that are counted together: those of one role and rank in a run."""
@@ -147,8 +149,9 @@ class GrowingDistribution:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
         for bucket, (duration_ns, high, low, end_ns) in group.latest.items():
             known = self.exemplars.get(bucket)
-            # Batches of several processes arrive in any order, and receivers refuse an exemplar that goes back in time.
-            if (high or low) and (known is None or known.time_ns <= end_ns):
+            # Batches of several processes arrive in any order, and receivers refuse an exemplar that goes back in time,
+            # or is another one of the same millisecond, however its seconds were rounded.
+            if (high or low) and (known is None or known.time_ns + _EXEMPLAR_STEP_NS <= end_ns):
                 self.exemplars[bucket] = Exemplar(f"{high:016x}{low:016x}", duration_ns / SECOND, end_ns)
 
     def copy(self) -> Distribution:
