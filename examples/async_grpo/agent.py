@@ -52,7 +52,9 @@ class Agent:
         """Answer one prompt with one set of weights."""
         self._step = policy.version + 1
         # One session a sample: its phases, its tool calls in another process and its reward become one record.
-        with insight.session(prompt.expression, model_version=policy.version, lane=self.lane) as session:
+        with insight.session(
+            prompt.expression, model_version=policy.version, lane=self.lane, prompt=f"What is {prompt.expression}?"
+        ) as session:
             context, thinking, tokens = Context(prompt), thinking_tokens(self._rng), 0
             choices: list[Choice] = []
             answer: list[int] = []
@@ -72,20 +74,26 @@ class Agent:
         return Sample(prompt, policy.version, choices, score, tokens, int(context.tool_called))
 
     async def _generate(self, policy: Policy, context: Context, tokens: int) -> Choice:
-        with insight.phase("generate", tokens=tokens):
+        with insight.phase("generate", tokens=tokens) as turn:
             await self._pace.generate(tokens)
-            return policy.choose(context, self._rng)
+            choice = policy.choose(context, self._rng)
+            # Texts are recorded with --capture-text alone; without it, their lengths.
+            calls = choice.token == CALL_TOOL
+            turn.set_attribute("response", "I ask the calculator." if calls else str(choice.token))
+            return choice
 
     async def _call_tool(self, prompt: Prompt) -> tuple[int, ...] | None:
         """Return the tool's result; None when it failed, which the policy then has to live with."""
         try:
-            with insight.phase("toolcall", tool="calculator"):
+            with insight.phase("toolcall", tool="calculator", tool_arguments=prompt.expression) as call:
                 self._calls += 1
                 if self._fault.is_on("slow_tool", self._step):
                     await asyncio.sleep(1.5)
                 if self._fault.is_on("tool_errors", self._step) and self._calls % 3 == 0:
                     raise ToolError("overloaded")  # noqa: TRY301  # as the tool itself would
-                return digits(await self._tool(prompt.expression))
+                value = await self._tool(prompt.expression)
+                call.set_attribute("tool_result", str(value))
+                return digits(value)
         except ToolError as error:
             insight.metric_count("tool_errors", tool="calculator", type=error.kind)
             return None

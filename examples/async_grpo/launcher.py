@@ -48,7 +48,8 @@ def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destina
     """Train, then sum up; returns the exit code."""
     settings = Settings(
         run_id=run_id,
-        insight_config=destination.insight_config,
+        insight_config=destination.insight_config
+        | ({"recorder": {"capture_text": True}} if options.capture_text else {}),
         steps=options.steps,
         workers=options.workers,
         seed=options.seed,
@@ -143,6 +144,7 @@ def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
     besides.add_argument("--checkpoint-every", type=whole_number, metavar="STEPS", help="save every so many steps")
     besides.add_argument("--checkpoint", type=Path, default=Path("async_grpo-checkpoint.npz"), help="where to save")
     besides.add_argument("--resume", action="store_true", help="continue from the checkpoint, if there is one")
+    besides.add_argument("--capture-text", action="store_true", help="record the texts of some samples of each step")
     trouble = parser.add_argument_group("trouble on purpose")
     trouble.add_argument("--straggler", type=int, metavar="RANK", help="this rollout worker is 3 times slower")
     trouble.add_argument("--hang", action="store_true", help="one tool call never returns")

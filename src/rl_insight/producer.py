@@ -355,7 +355,13 @@ class Producer(ConfigProducer):
         """
         recorder = self._recorder
         try:
-            return inject(carrier, default_step=recorder.step if recorder is not None else None)
+            if recorder is None:
+                return inject(carrier)
+            return inject(
+                carrier,
+                default_step=recorder.step,
+                takes_text=None if recorder.texts is None else recorder.takes_text,
+            )
         except Exception:  # noqa: BLE001  # a carrier that takes nothing must not stop training
             if recorder is not None:
                 recorder.losses.refuse("contexts", "bad_carrier", f"a {type(carrier).__name__} takes no headers.")
@@ -368,7 +374,11 @@ class Producer(ConfigProducer):
         ...     with trace_span("handle"):
         ...         pass
         """
-        return Attachment(carrier)
+        attachment = Attachment(carrier)
+        texts = None if self._recorder is None else self._recorder.texts
+        if texts is not None and attachment.session_id is not None and attachment.takes_text is not None:
+            texts.decide(attachment.session_id, is_taken=attachment.takes_text)
+        return attachment
 
 
 def _number(recorder: Recorder, name: Any, value: Any) -> float | None:

@@ -50,10 +50,11 @@ def test_an_agent_finds_its_way_from_the_runs_to_the_rows(place):
         ("sessions", {"status": "failed", "limit": 2}),
         ("open_work", {}),
         ("hotspots", {"step": 3}),
+        ("transcript", {"session_id": "s1-1"}),
         ("sql", {"query": "SELECT count(*) AS n FROM spans WHERE name = 'update'", "run": "ppo"}),
     )
     assert tools >= {"list_runs", "summary", "findings", "step_breakdown", "metric_history", "sessions", "sql"}
-    runs, summary, findings, steps, history, metrics, sessions, work, spots, rows = map(value, results)
+    runs, summary, findings, steps, history, metrics, sessions, work, spots, told, rows = map(value, results)
     assert [row["run_id"] for row in runs["runs"]] == ["grpo-7b-b", "grpo-7b-a", "ppo-1"]
     assert summary["run_id"] == "grpo-7b-b"
     assert findings["run_id"] == "grpo-7b-b"
@@ -63,6 +64,8 @@ def test_an_agent_finds_its_way_from_the_runs_to_the_rows(place):
     assert (sessions["total"], len(sessions["sessions"])) == (6, 2)
     assert work["open_spans"] == []
     assert {row["name"] for row in spots["hotspots"]} >= {"rollout"}
+    assert [(one["role"], one["text"]) for one in told["messages"]] == [("user", "2 + 2?"), ("assistant", "It is 4.")]
+    assert told["reward"] == 0.25
     assert rows["rows"] == [[6]]
     assert all(json.loads(result.content[0].text)["next"] for result in results)
     assert max(len(result.content[0].text) for result in results) < 20_000
@@ -110,12 +113,14 @@ def test_a_question_that_cannot_be_answered_says_why(place):
         ("metric_history", {"metric": "nope"}),
         ("findings", {"finding_id": "nope"}),
         ("sql", {"query": "DROP TABLE spans"}),
+        ("transcript", {"session_id": "nope"}),
     )
     texts = [result.content[0].text for result in results]
     assert "there is no run 'nope'" in texts[0]
     assert "has no metric 'nope'" in texts[1]
     assert "there is no finding 'nope'" in texts[2]
     assert "only SELECT is allowed" in texts[3]
+    assert "there is no session 'nope'" in texts[4]
 
 
 def test_a_thousand_processes_over_http(crowd_served, wait_until):

@@ -8,6 +8,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 import rl_insight.integrations.transformers  # noqa: F401  # registers `report_to`
+from rl_insight.testing import capture
 from tests.frameworks import tiny
 
 STEPS = 3
@@ -66,6 +67,22 @@ def test_every_completion_is_a_session_with_its_reward(trained):
         logged = next(s.value for s in trained.metrics if s.metric == "reward" and s.step == step)
         assert sum(session["reward"] for session in of_step) / len(of_step) == pytest.approx(logged, rel=1e-4)
         assert all(1 <= session["tokens"] <= 6 for session in of_step)
+
+
+def test_arguments_are_the_configuration_of_the_run(trained):
+    recorded = [event.attributes for event in trained.events if event.name == "rl_insight.config"]
+    config = {key: value for attributes in recorded for key, value in attributes.items()}
+    assert (config["num_generations"], config["max_steps"]) == (GENERATIONS, STEPS)
+
+
+def test_prompts_and_completions_are_recorded_where_text_is_captured(tmp_path):
+    with capture({"recorder": {"capture_text": True}}) as captured:
+        make_trainer(tmp_path).train()
+        captured.flush()
+        samples = [span.attributes for span in captured.spans if span.segment == "session"]
+    assert len(samples) == STEPS * GENERATIONS * PROMPTS
+    assert all(sample["prompt"].startswith("what is") for sample in samples)
+    assert all(isinstance(sample["response"], str) for sample in samples)
 
 
 def test_samples_have_their_phases(trained):

@@ -12,12 +12,29 @@ from contextlib import contextmanager
 
 import pytest
 
-from rl_insight.integrations import hooks, mirrors, nemo_rl, openrlhf, prime_rl, slime
+from rl_insight.compat.areal import installing
+from rl_insight.integrations import hooks, mirrors, nemo_rl, openrlhf, prime_rl, slime, trl, verl
+from rl_insight.schema.captured_text import CAPTURED_TEXT
+from rl_insight.schema.names import CONFIG_EVENT
+from rl_insight.testing import capture
 
 
 def values(capture):
     capture.flush()
     return {(sample.metric, sample.step): sample.value for sample in capture.metrics}
+
+
+def config(capture):
+    capture.flush()
+    recorded = [event.attributes for event in capture.events if event.name == CONFIG_EVENT]
+    return {key: value for attributes in recorded for key, value in attributes.items()}
+
+
+def texts(capture, session_id=None):
+    """Return the texts that were recorded, by attribute; of one session, or of all."""
+    capture.flush()
+    spans = [span for span in capture.spans if session_id in {None, span.session_id}]
+    return {key: value for span in spans for key, value in span.attributes.items() if key in CAPTURED_TEXT}
 
 
 def states(capture):
@@ -63,6 +80,7 @@ def test_nemo_rl_logs_and_times(insight_capture, module):
     clock.stop("total_step_time")
     made.log_metrics({"loss": 0.5, "note": "text"}, 3, prefix="train")
     assert len(made.loggers) == 1
+    assert config(insight_capture) == {"lr": 1e-6}
     assert values(insight_capture) == {("train_loss", 3): 0.5}
     assert sorted(states(insight_capture)) == ["generation", "idle/refit_bubble"]
     assert insight_capture.span("total_step_time").duration_ns is not None
@@ -100,6 +118,7 @@ def test_nemo_rl_s_timers_may_overlap(insight_capture, module):
 
 OPENRLHF = """
 class WandbLogger:
+    def __init__(self, args): pass
     def log_train(self, global_step, logs_dict): pass
     def log_eval(self, global_step, logs_dict): pass
 class TensorboardLogger(WandbLogger):
@@ -111,13 +130,16 @@ class TensorboardLogger(WandbLogger):
 def test_openrlhf_logs(insight_capture, module):
     made = module("openrlhf.utils.logging_utils", OPENRLHF)
     openrlhf.instrument()
-    made.WandbLogger().log_train(4, {"reward": 0.25, "timing/generation": 12.0})
-    made.TensorboardLogger().log_eval(global_step=4, logs_dict={"score": 0.75})
+    made.WandbLogger(types.SimpleNamespace(seed=42, actor=types.SimpleNamespace(lr=1e-6))).log_train(
+        4, {"reward": 0.25, "timing/generation": 12.0}
+    )
+    made.TensorboardLogger(types.SimpleNamespace(seed=42)).log_eval(global_step=4, logs_dict={"score": 0.75})
     assert values(insight_capture) == {
         ("train_reward", 4): 0.25,
         ("train_timing_generation", 4): 12.0,
         ("eval_score", 4): 0.75,
     }
+    assert config(insight_capture) == {"seed": 42, "actor.lr": 1e-6}
 
 
 OPENRLHF_WITH_TENSORBOARD = """
@@ -209,6 +231,162 @@ def test_spans_of_slime_s_trace_are_phases_of_the_sample(insight_capture):
     [generate] = session["phases"]["generate"]
     assert generate["payload"] == {"first": 1, "queue_time": 0.25, "cached_tokens": 7}
     assert set(session["phases"]) == {"generate", "reward"}
+
+
+CAPTURING = {"recorder": {"capture_text": True}}
+
+
+@pytest.mark.parametrize(("settings", "expected"), [
+    (CAPTURING, {"prompt": "2 + 2?", "response": "4"}),
+    ({}, {}),
+])  # fmt: skip
+def test_slime_s_texts_are_recorded_where_text_is_captured(settings, expected):
+    sample = Sample(1.0, 10, "completed")
+    sample.prompt, sample.response = "2 + 2?", "4"
+    with capture(settings) as captured:
+        for rollout in range(2):
+            slime.log_rollout(rollout, arguments := types.SimpleNamespace(lr=1e-6), [sample], {}, 1.0)
+        assert texts(captured) == expected
+        assert config(captured) == {"lr": 1e-6}
+    assert arguments.lr
+
+
+VERL_TRACE = """
+from contextlib import contextmanager
+
+@contextmanager
+def rollout_trace_attr(sample_index=None, step=None, rollout_n=None, name="rollout_trace", validate=False, trace=True):
+    yield
+
+def rollout_trace_op(func):
+    return func
+"""
+
+
+class Words:
+    """Decodes as a tokenizer does."""
+
+    decoded = 0
+
+    def decode(self, tokens):
+        self.decoded += 1
+        return " ".join(map(str, tokens))
+
+
+def agent_loop(trace, tokenizer):
+    """Run an agent loop with the signatures of verl 0.9.1: one turn, and a call of a tool."""
+
+    class ServerManager:
+        @trace.rollout_trace_op
+        async def generate(self, request_id, *, prompt_ids, sampling_params):
+            return types.SimpleNamespace(token_ids=[7, 8])
+
+    class Tool:
+        name = "search"
+
+        @trace.rollout_trace_op
+        async def execute(self, instance_id, parameters, **kwargs):
+            return types.SimpleNamespace(text="three results"), 0.0, {}
+
+    class Loop:
+        def __init__(self):
+            self.tokenizer = tokenizer
+
+        @trace.rollout_trace_op
+        async def run(self, sampling_params, priority=0, **kwargs):
+            await ServerManager().generate("1", prompt_ids=[1], sampling_params={})
+            await Tool().execute("i", {"query": "rl"})
+
+    async def all_of_them():
+        for sample in range(3):
+            with trace.rollout_trace_attr(sample_index=sample, step=1, rollout_n=0):
+                await Loop().run({}, raw_prompt=[{"role": "user", "content": "What is RL?"}])
+
+    asyncio.run(all_of_them())
+
+
+def test_verl_s_agent_loops_have_transcripts(module):
+    trace = module("verl.utils.rollout_trace", VERL_TRACE)
+    verl.instrument()
+    tokenizer = Words()
+    with capture({"recorder": {"capture_text": True, "transcripts_per_step": 1}}) as captured:
+        agent_loop(trace, tokenizer)
+        captured.flush()
+        first = next(span.session_id for span in captured.spans if span.segment == "session")
+        assert texts(captured, first) == {
+            "messages": [{"role": "user", "content": "What is RL?"}],
+            "response": "7 8",
+            "tool_arguments": {"query": "rl"},
+            "tool_result": "three results",
+        }
+    assert tokenizer.decoded == 1
+
+
+def test_verl_decodes_nothing_where_no_text_is_captured(insight_capture, module):
+    trace = module("verl.utils.rollout_trace", VERL_TRACE)
+    verl.instrument()
+    tokenizer = Words()
+    agent_loop(trace, tokenizer)
+    assert texts(insight_capture) == {}
+    assert tokenizer.decoded == 0
+
+
+def test_verl_s_configuration_is_recorded(insight_capture, module):
+    tracking = module(
+        "verl.utils.tracking",
+        "class Tracking:\n"
+        "    def __init__(self, project_name, experiment_name, default_backend='console', config=None):\n"
+        "        self.logger = {}\n"
+        "    def log(self, data, step, backend=None): pass\n",
+    )
+    verl.instrument()
+    tracking.Tracking("math", "grpo", config={"actor": {"lr": 1e-6}})
+    tracking.Tracking("math", "grpo")
+    assert config(insight_capture) == {"actor.lr": 1e-6}
+
+
+def test_areal_s_configuration_is_recorded_once(insight_capture, module):
+    stats = module(
+        "areal.utils.stats_logger",
+        "class StatsLogger:\n"
+        "    def __init__(self, config, ft_spec):\n"
+        "        self.exp_config = config\n"
+        "    def commit(self, epoch, step, global_step, data): pass\n",
+    )
+    installing._patch_stats_logger(stats)
+    logger = stats.StatsLogger({"actor": {"lr": 1e-6}}, None)
+    for step in range(2):
+        logger.commit(0, step, step, {"loss": 1.0})
+    assert config(insight_capture) == {"actor.lr": 1e-6}
+    assert len([event for event in insight_capture.events if event.name == CONFIG_EVENT]) == 1
+
+
+GRPO = """
+class GRPOTrainer:
+    model = None
+    def evaluate(self): pass
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        return self.rewards
+    def _generate_and_score_completions(self, inputs):
+        prompts = [sample["prompt"] for sample in inputs]
+        self._calculate_rewards(inputs, prompts, self.completions, [[1]] * len(inputs))
+"""
+
+
+@pytest.mark.parametrize("completions", [["4", "5"], [[{"role": "assistant", "content": one}] for one in "45"]])
+def test_trl_s_completions_are_recorded_where_text_is_captured(module, monkeypatch, completions):
+    trainer = module("trl.trainer.grpo_trainer", GRPO).GRPOTrainer()
+    trl.instrument()
+    trainer.state = types.SimpleNamespace(global_step=0)
+    trainer.rewards, trainer.completions = None, completions
+    monkeypatch.setattr(trl, "_note_rewards", lambda *_: None)
+    with capture(CAPTURING) as captured:
+        trainer._generate_and_score_completions([{"prompt": "2 + 2?"}, {"prompt": "2 + 3?"}])
+        captured.flush()
+        found = [span.attributes for span in captured.spans if span.segment == "session"]
+    assert [(one["prompt"], one["response"]) for one in found] == list(
+        zip(["2 + 2?", "2 + 3?"], completions, strict=True)
+    )
 
 
 def test_samples_of_another_shape_never_stop_slime(insight_capture, caplog):

@@ -14,15 +14,16 @@ SESSIONS = 4
 TRAINER = f"""
 import logging, sys, time
 import rl_insight as insight
-insight.init("math", sys.argv[2], run_id=sys.argv[1], role="trainer", rank=0)
+settings = {{"recorder": {{"capture_text": True}}}}
+insight.init("math", sys.argv[2], settings, run_id=sys.argv[1], role="trainer", rank=0)
 insight.record_config({{"actor": {{"lr": 1e-6}}, "experiment": sys.argv[2]}})
 for step in range({STEPS}):
     with insight.step(step):
         with insight.trace_state("rollout"):
             for number in range({SESSIONS}):
                 facts = {{"session_id": f"s{{step}}-{{number}}", "group_id": f"g{{step}}", "model_version": step}}
-                with insight.session(f"task-{{number}}", **facts) as session:
-                    with insight.phase("generate"):
+                with insight.session(f"task-{{number}}", prompt="2 + 2?", **facts) as session:
+                    with insight.phase("generate", response="It is 4."):
                         time.sleep(0.002)
                     session.finalize("accepted" if number else "failed", reward=0.25 * number)
         with insight.trace_state("update"):

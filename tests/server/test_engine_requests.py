@@ -34,12 +34,12 @@ class Engine:
         provider.add_span_processor(SimpleSpanProcessor(self._memory))
         self._tracer = provider.get_tracer("vllm.llm_engine")
 
-    def answer(self, headers, seconds=2.0, name="llm_request"):
+    def answer(self, headers, seconds=2.0, name="llm_request", attributes=LATENCIES):
         forwarded = {key: headers[key] for key in ("traceparent", "tracestate") if key in headers}
         context = TraceContextTextMapPropagator().extract(forwarded)
         start = time.time_ns()
         span = self._tracer.start_span(
-            name, context=context, start_time=start, kind=SpanKind.SERVER, attributes=LATENCIES
+            name, context=context, start_time=start, kind=SpanKind.SERVER, attributes=attributes
         )
         span.end(start + round(seconds * 1e9))
 
@@ -127,3 +127,54 @@ def test_spans_of_other_names_stay_as_they_are(services, client, query, clock):
         engine.answer(insight.inject(), name="llm_request_batch")
     engine.export(client)
     assert query(services, "r", "SELECT name, segment FROM spans") == [("llm_request_batch", "duration")]
+
+
+CHAT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.input.messages": '[{"role":"user","parts":[{"type":"text","content":"2 + 2?"}]}]',
+    "gen_ai.output.messages": '[{"role":"assistant","parts":[{"type":"text","content":"4"}]}]',
+    "gen_ai.usage.output_tokens": 3,
+}
+TOOL = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "calculator",
+    "gen_ai.tool.call.arguments": "2+2",
+    "gen_ai.tool.call.result": "4",
+}
+
+
+def conversation(client, run, session_id):
+    told = client.get("/api/v1/sessions/transcript", params={"run": run, "session_id": session_id}).json()
+    return [(one["role"], one.get("tool"), one["text"], one.get("tokens")) for one in told["messages"]]
+
+
+SAID = [("user", None, "2 + 2?", None), ("assistant", None, "4", 3), ("tool", "calculator", "4", None)]
+
+
+def test_calls_of_instrumented_clients_are_phases_of_the_session_of_their_trace(services, client, query, clock):
+    agent = Engine(**{"service.name": "agent"})
+    with capture(clock=clock) as captured:
+        with insight.step(7), insight.session(session_id="s1"):
+            agent.answer(insight.inject(), name="chat qwen", attributes=CHAT)
+            agent.answer(insight.inject(), name="execute_tool calculator", attributes=TOOL)
+        run = deliver(captured, client)
+    agent.export(client)
+    sql = "SELECT name, session_id, step, attributes->>'$.\"span.name\"' FROM spans WHERE segment = 'phase' ORDER BY 1"
+    assert query(services, run, sql) == [
+        ("generate", "s1", 7, "chat qwen"),
+        ("toolcall", "s1", 7, "execute_tool calculator"),
+    ]
+    assert sorted(conversation(client, run, "s1")) == sorted(SAID)
+
+
+def test_a_conversation_of_opentelemetry_is_a_session(services, client, query):
+    agent = Engine(**{"service.name": "agent"})
+    for attributes in (CHAT, TOOL):
+        agent.answer({}, name="call", attributes={**attributes, "gen_ai.conversation.id": "talk-1"})
+    agent.answer({}, name="call", attributes=CHAT)
+    agent.export(client)
+    (run,) = services.runs.open_runs()
+    page = client.get("/api/v1/sessions", params={"run": run}).json()
+    assert [(one["session_id"], one["status"], one["turns"]) for one in page["sessions"]] == [("talk-1", "accepted", 1)]
+    assert sorted(conversation(client, run, "talk-1")) == sorted(SAID)
+    assert query(services, run, "SELECT count(*) FROM spans WHERE session_id IS NULL") == [(1,)]

@@ -41,6 +41,8 @@ export type RankGrid = Schemas["RankGrid"];
 export type RoleIdle = Schemas["RoleIdle"];
 export type Breakdown = Schemas["Breakdown"];
 export type Timeline = Schemas["Timeline"];
+export type Transcript = Schemas["Transcript"];
+export type TranscriptMessage = Schemas["TranscriptMessage"];
 export type UsageByState = Schemas["UsageByState"];
 
 type Value = string | number | bigint | boolean | readonly (string | number)[] | null | undefined;
@@ -218,6 +220,7 @@ export const api = {
   sessionGroups: asking("sessions/groups"),
   groupSteps: asking("sessions/groups/steps"),
   staleness: asking("sessions/staleness"),
+  transcript: asking("sessions/transcript"),
   stepChanges: asking("steps/changes"),
   savedViews: asking("views"),
   saveView: (name: string, address: string) => post<SavedViews>("views", {}, { name, address }),

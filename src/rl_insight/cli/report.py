@@ -21,6 +21,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
     run: Run = None,
     scope: ScopeOption = "latest",
+    transcripts: Annotated[bool, typer.Option(help="Put the recorded texts of sessions into it, too.")] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Write one HTML file that needs nothing else: it opens from disk, without a network.
@@ -32,20 +33,22 @@ def report(
     chosen = scope_of(scope)
     server = server_with(data_dir, run, paths or ())
     if server is not None:
-        _fetch(server, run_id_of(data_dir, run), output, chosen)
+        _fetch(server, run_id_of(data_dir, run), output, chosen, transcripts=transcripts)
     else:
         with opened_run(data_dir, run, paths or ()) as store, working("writing the report"):
             with store.reader() as cursor:
                 check_scope(cursor, chosen)
-            write_report(store, output, chosen)
+            write_report(store, output, chosen, transcripts=transcripts)
     say(f"Wrote {output} ({output.stat().st_size / 1e6:.1f} MB).")
 
 
-def _fetch(server: Server, run_id: str, output: Path, scope: Scope) -> None:
+def _fetch(server: Server, run_id: str, output: Path, scope: Scope, *, transcripts: bool) -> None:
     """Have the server write the report, so that the run stays where it is."""
     from rl_insight.exchange.exporting.writers.output import output_file
 
     conditions = {"run": run_id, "step": scope.step, "last_steps": scope.last_steps}
+    if transcripts:
+        conditions["transcripts"] = "true"
     transfer = RunTransfer(server, LONG_TIMEOUT_S)
     try:
         with working(f"waiting for the report of {run_id}") as progress, output_file(output, is_packed=True) as stream:

@@ -34,10 +34,18 @@ def sessions(
         typer.Option(help="A field to sort by, the largest first.", autocompletion=complete_words(lambda: _SORTABLE)),
     ] = "total_s",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000)] = 30,
+    transcript: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="Show one session as a conversation, where text was captured.")
+    ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show sessions and where their time went, the longest first."""
+    """Show sessions and where their time went, the longest first; or the transcript of one."""
+    if transcript is not None:
+        with asked_run(data_dir, run, paths or ()) as source, working("asking for the transcript"):
+            told = source.ask("sessions/transcript", session_id=transcript)
+        say_json(told) if as_json else say(transcript_text(told))
+        return
     chosen = scope_of(scope)
     _check(status or [], order)
     with asked_run(data_dir, run, paths or ()) as source, working("asking for sessions"):
@@ -63,6 +71,48 @@ def sessions(
     if total > len(found):
         say(f"{len(found)} of {total:,} sessions; --limit shows more.")
     say_latest(chosen, first)
+
+
+def transcript_text(told: dict[str, Any]) -> str:
+    """Return a transcript for a terminal, which what is in it cannot control."""
+    parts = [_message_text(message) for message in told["messages"]] or ["There are no texts in this session."]
+    if told["messages"] and not told["is_captured"]:
+        parts.append("The texts were not recorded: see recorder.capture_text and recorder.transcripts_per_step.")
+    reason = "" if told["reason"] is None else f" ({told['reason']})"
+    reward = "" if told["reward"] is None else f", reward {told['reward']:.4g}"
+    return visible("\n\n".join([*parts, f"{told['status']}{reason}{reward}"]))
+
+
+def _message_text(message: dict[str, Any]) -> str:
+    seconds, tokens = message.get("duration_s"), message.get("tokens")
+    facts = [
+        "" if tokens is None else f"{tokens:,} tokens",
+        _seconds(seconds),
+        message.get("outcome", "") if message.get("outcome") != "ok" else "",
+    ]
+    tool = f" {message['tool']}({message.get('arguments') or ''})" if message.get("tool") else ""
+    head = f"{message['role']}{tool}  {', '.join(filter(None, facts))}".rstrip()
+    text, characters = message.get("text"), message.get("characters", 0)
+    if text is None:
+        return f"{head}\n[{characters:,} characters]" if characters else head
+    more = characters - len(text)
+    return "\n".join(filter(None, (head, text, f"[{more:,} more characters]" if more > 0 else "")))
+
+
+def visible(text: str) -> str:
+    r"""Return text with a sign for every character that a terminal would obey.
+
+    >>> visible("a\x1b[31mb\u202ec")
+    'a␛[31mb<U+202E>c'
+    """
+    return "".join(_sign(one) for one in text)
+
+
+def _sign(character: str) -> str:
+    if character in "\n\t" or character.isprintable():
+        return character
+    number = ord(character)
+    return chr(0x2400 + number) if number < 32 else f"<U+{number:04X}>"
 
 
 def _check(status: list[str], order: str) -> None:

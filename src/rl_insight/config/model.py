@@ -112,7 +112,12 @@ class RecorderConfig:
     max_attributes: Positive = 128
     """Attributes of one span, event or log line; further ones are dropped."""
     capture_text: bool = False
-    """Whether prompts and responses are recorded."""
+    """Whether prompts, responses, and the arguments and results of tools are recorded."""
+    transcripts_per_step: Annotated[int, Meta(ge=0)] = 8
+    """With `capture_text`: of how many sessions of a step each process records texts; of as many again that failed,
+    or had the lowest or highest reward so far."""
+    max_transcript_characters: Positive = 262_144
+    """With `capture_text`: texts of one session beyond this are recorded as their lengths."""
 
 
 @dataclass(slots=True)

@@ -193,14 +193,16 @@ class QuietContext:
         self._make = make
         self._opened: Any = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
+        """Return what was opened; None where that failed."""
         try:
             opened = self._make()
             opened.__enter__()
         except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
             report_once(self._what, error)
-            return
+            return None
         self._opened = opened
+        return opened
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -59,10 +59,9 @@ class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not
         self._logger.log(metrics, step)
 
     def log_hyperparams(self, params: Mapping[str, Any] | argparse.Namespace, *_args: Any, **_kwargs: Any) -> None:
-        """Record the hyperparameters as one event of the run."""
+        """Record the hyperparameters as the configuration of the run."""
         ensure_started(self._project, self._experiment_name, role="trainer")
-        values = vars(params) if isinstance(params, argparse.Namespace) else params
-        monitor.trace_event("hyperparameters", **{str(key): value for key, value in values.items()})
+        monitor.record_config(params)
 
     def finalize(self, status: str) -> None:
         """Deliver what was recorded."""
@@ -95,6 +94,8 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
         """Start recording."""
         name = self._experiment_name if self._experiment_name != "training" else type(pl_module).__name__
         ensure_started(self._project, name, role="trainer", rank=trainer.global_rank)
+        if trainer.is_global_zero and getattr(pl_module, "hparams", None):
+            monitor.record_config(dict(pl_module.hparams))
 
     def on_train_batch_start(self, trainer: Any, *_args: Any) -> None:
         """Begin a step."""

@@ -38,8 +38,8 @@ class InsightNemoLogger:
             monitor.set_step(int(step) + 1)
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
-        """Record the configuration's top level as one event of the run."""
-        monitor.trace_event("hyperparameters", **{str(key): value for key, value in params.items()})
+        """Record the configuration of the run."""
+        monitor.record_config(params)
 
     def log_histogram(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing: NeMo-RL's histograms are pictures of a tracker."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, on_import
+from rl_insight.integrations.hooks import around, before, on_import
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.trackers.logger import InsightLogger
@@ -31,8 +31,16 @@ def instrument() -> None:
 
 def _patch_loggers(module: ModuleType) -> None:
     for owner in (module.WandbLogger, module.TensorboardLogger):
+        before(owner, "__init__", lambda call: _record_config(module, call["args"]))
         around(owner, "log_train", lambda call: _recorded("train/", call))
         around(owner, "log_eval", lambda call: _recorded("eval/", call))
+
+
+def _record_config(module: ModuleType, args: Any) -> None:
+    """Record the arguments of the training, which every logger is made with."""
+    if args:
+        ensure_started("openrlhf", "training", role="trainer")
+        monitor.record_config(getattr(module, "to_dict", vars)(args))
 
 
 @contextmanager

@@ -43,11 +43,13 @@ class FinishedSample(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[SamplePhase, ...] = ()
     kind: str | None = None
     """`train`, `eval`, or whatever else the framework tells apart."""
+    texts: Mapping[str, Any] = {}
+    """Its prompt and response, where text is captured."""
 
 
 def record_sample(sample: FinishedSample) -> None:
     """Record a session that is over already; does nothing while nothing is recorded."""
-    attributes: dict[str, Any] = {} if sample.kind is None else {"kind": sample.kind}
+    attributes = {**sample.texts} if sample.kind is None else {**sample.texts, "kind": sample.kind}
     session = monitor.session(
         sample.task_id, session_id=sample.session_id, step=sample.step, group_id=sample.group_id, **attributes
     )

@@ -39,6 +39,8 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
         settings = getattr(getattr(trainer, "cfg", None), "trainer", None)
         project = self._project or getattr(settings, "project_name", None) or "skyrl"
         ensure_started(str(project), str(getattr(settings, "run_name", None) or "training"), role="trainer")
+        if getattr(trainer, "cfg", None) is not None:
+            monitor.record_config(trainer.cfg)
 
     def on_step_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """Begin a step."""

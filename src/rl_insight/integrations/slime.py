@@ -18,6 +18,7 @@ from typing import Any
 from rl_insight.integrations.hooks import on_import, report_once
 from rl_insight.integrations.samples import FinishedSample, SamplePhase, number, record_sample, whole
 from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.texts import captures_text
 from rl_insight.integrations.timers import record_starts
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -25,6 +26,8 @@ from rl_insight.monitor import default_monitor as monitor
 _logger = InsightLogger()
 _TIMERS = ("slime.observability.timer", "slime.utils.timer")
 """Where slime keeps its timer, in current and in earlier releases."""
+_recorded_configs: set[int] = set()
+"""The ids of slime's arguments, which it hands over with every rollout."""
 _STATUSES = {"completed": "accepted", "truncated": "accepted", "aborted": "cancelled", "failed": "failed",
              "pending": "dropped"}  # fmt: skip
 """How a sample of slime ended, to how a session did."""
@@ -72,6 +75,9 @@ def log_eval_rollout(
 def _start(args: Any) -> None:
     project = getattr(args, "wandb_project", None) or "slime"
     ensure_started(str(project), str(getattr(args, "wandb_group", None) or "training"), role="rollout")
+    if id(args) not in _recorded_configs:
+        _recorded_configs.add(id(args))
+        monitor.record_config(args)
     instrument()
 
 
@@ -96,6 +102,9 @@ def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
     for sample in samples:
         said = _status_of(sample)
         group = getattr(sample, "group_index", None)
+        texts: dict[str, Any] = {}
+        if captures_text():
+            texts = {"prompt": getattr(sample, "prompt", None), "response": getattr(sample, "response", None)}
         spans = list(_spans_of(sample))
         record_sample(
             FinishedSample(
@@ -108,6 +117,7 @@ def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
                 reason=None if said == "completed" else said,
                 reward=_reward_of(sample),
                 tokens=whole(sample.response_length),
+                texts=texts,
                 phases=tuple(span for span in spans if span.name not in _WHOLE_SAMPLES),
             )
         )

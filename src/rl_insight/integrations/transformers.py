@@ -46,6 +46,8 @@ class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         """Start recording, as the experiment `run_name` or the output folder."""
         name = getattr(args, "run_name", None) or Path(args.output_dir or "training").name or "training"
         ensure_started(self._project, name, role="trainer", rank=getattr(args, "process_index", None))
+        if state.is_world_process_zero:
+            monitor.record_config(args)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """Begin a step."""

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from rl_insight.integrations.hooks import QuietContext, around, on_import, report_once
+from rl_insight.integrations.texts import captures_text, note_texts
 from rl_insight.monitor import default_monitor as monitor
 
 STATES: Mapping[str, str] = {
@@ -96,6 +97,8 @@ def _patch_grpo(module: ModuleType) -> None:
         rewards = calculate(self, inputs, prompts, completions, completion_ids_list, *args, **kwargs)
         try:
             _note_rewards(self, rewards, completion_ids_list)
+            if captures_text():
+                _note_texts(prompts, completions)
         except Exception as error:  # noqa: BLE001
             report_once("the rewards of TRL", error)
         return rewards
@@ -143,6 +146,12 @@ def _note_rewards(trainer: Any, rewards: Any, completion_ids: Sequence[Sequence[
     weighted = (rewards * trainer.reward_weights.to(rewards.device).unsqueeze(0)).nansum(dim=1).tolist()
     own = weighted[first : first + len(completion_ids)]
     _batch.outcomes = [(reward, len(ids)) for reward, ids in zip(own, completion_ids, strict=True)]
+
+
+def _note_texts(prompts: Sequence[Any], completions: Sequence[Any]) -> None:
+    """Keep what was asked and answered: texts, or messages where the data set has conversations."""
+    for session, prompt, completion in zip(getattr(_batch, "sessions", ()), prompts, completions, strict=False):
+        note_texts(session, prompt=prompt, response=completion)
 
 
 def task_of(sample: Mapping[str, Any]) -> str:

@@ -13,12 +13,14 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl_insight.integrations.hooks import QuietContext, around, before, on_import, report_once
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.texts import captures_text, note_texts, takes_text
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -27,6 +29,8 @@ PHASES = {"generate": "generate", "execute": "toolcall"}
 """The traced methods of verl that are phases of a session; others are spans inside it."""
 
 _logger = InsightLogger()
+_tokenizer: ContextVar[Any] = ContextVar("rl_insight_verl_tokenizer", default=None)
+"""Of the agent loop that is running."""
 
 
 def instrument() -> None:
@@ -61,6 +65,8 @@ def _patch_tracking(module: ModuleType) -> None:
         backends = call["default_backend"]
         if "rl_insight" not in ([backends] if isinstance(backends, str) else list(backends)):
             ensure_started(str(call["project_name"]), str(call["experiment_name"]), role="trainer")
+        if call.get("config") is not None:
+            monitor.record_config(call["config"])
 
     @contextmanager
     def logged(call: Any) -> Iterator[None]:
@@ -107,6 +113,7 @@ def _patch_rollout_trace(module: Any) -> None:
 def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """Record the calls of a method that verl traces: as a phase of the current session, or as a span."""
     phase = PHASES.get(function.__name__)
+    note = _TEXTS.get(function.__name__)
 
     def manager(owner: Any) -> Any:
         if phase is None:
@@ -117,8 +124,13 @@ def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Ca
 
         @functools.wraps(decorated)
         async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with QuietContext("the phases of verl", lambda: manager(self)):
-                return await decorated(self, *args, **kwargs)
+            with QuietContext("the phases of verl", lambda: manager(self)) as opened:
+                if note is not None:
+                    _quietly(note.before, opened, self, args, kwargs)
+                result = await decorated(self, *args, **kwargs)
+                if note is not None:
+                    _quietly(note.after, opened, result)
+                return result
 
         return asynchronous
 
@@ -128,6 +140,62 @@ def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Ca
             return decorated(self, *args, **kwargs)
 
     return synchronous
+
+
+class _Texts(NamedTuple):
+    """What the calls of a method say about the conversation."""
+
+    before: Callable[..., None]
+    after: Callable[..., None]
+
+
+def _quietly(note: Callable[..., None], opened: Any, *given: Any) -> None:
+    """Note texts where any are recorded."""
+    try:
+        if opened is not None and captures_text():
+            note(opened, *given)
+    except Exception as error:  # noqa: BLE001  # verl's sample is what counts
+        report_once("the texts of verl's agent loops", error)
+
+
+def _begin_loop(_span: Any, loop: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+    """Keep the prompt with the session, and the tokenizer for its turns."""
+    _tokenizer.set(getattr(loop, "tokenizer", None))
+    session = monitor.current_session()
+    if session is not None and "raw_prompt" in kwargs:
+        note_texts(session, messages=list(kwargs["raw_prompt"]))
+
+
+def _end_turn(phase: Any, output: Any) -> None:
+    """Keep what a turn generated: verl has tokens, which are decoded for the sampled sessions alone."""
+    tokenizer, tokens = _tokenizer.get(), getattr(output, "token_ids", None)
+    if tokens is None:
+        return
+    phase.set_attribute("tokens", len(tokens))
+    if tokenizer is not None and takes_text():
+        note_texts(phase, response=tokenizer.decode(tokens))
+
+
+def _begin_call(phase: Any, _tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Keep what a tool is called with: `execute(instance_id, parameters)`."""
+    note_texts(phase, tool_arguments=kwargs.get("parameters", args[1] if len(args) > 1 else None))
+
+
+def _end_call(phase: Any, result: Any) -> None:
+    """Keep what a tool returned: a response with a text, a reward, and metrics."""
+    response = result[0] if isinstance(result, tuple) else result
+    note_texts(phase, tool_result=getattr(response, "text", response))
+
+
+def _nothing(*_given: Any) -> None:
+    """Note nothing."""
+
+
+_TEXTS = {
+    "run": _Texts(_begin_loop, _nothing),
+    "generate": _Texts(_nothing, _end_turn),
+    "execute": _Texts(_begin_call, _end_call),
+}
 
 
 def _patch_agent_loop(module: ModuleType) -> None:

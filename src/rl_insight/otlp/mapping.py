@@ -28,6 +28,17 @@ PROCESS_KEYS: Final = frozenset(
 
 SEGMENT: Final = "monitor.trace_segment"
 STATUS: Final = "monitor.status"
+GEN_AI_OPERATION: Final = "gen_ai.operation.name"
+"""Is on the spans of calls of models and tools, by OpenTelemetry's conventions for generative AI."""
+GEN_AI_SESSIONS: Final = ("gen_ai.conversation.id", "session.id")
+"""What names the session of such a span, where it has no `session_id`."""
+GEN_AI_PHASES: Final = {
+    "chat": "generate",
+    "text_completion": "generate",
+    "generate_content": "generate",
+    "execute_tool": "toolcall",
+}
+"""Operations to the phases of a session."""
 STATE_NAME: Final = "state_name"
 LANE: Final = "state_lane_id"
 OTHER_LANE: Final = "lane"

@@ -10,6 +10,7 @@ import msgspec
 
 from rl_insight.errors import ConfigError
 from rl_insight.store import queries
+from rl_insight.store.errors import QueryError
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.usage_by_state import usage_of_run
 
@@ -68,6 +69,13 @@ def _sessions(cursor: Cursor, given: dict[str, Any]) -> Any:
     return {"total": total, "sessions": found}
 
 
+def _transcript(cursor: Cursor, given: dict[str, Any]) -> Any:
+    found = queries.session_transcript(cursor, **given)
+    if found is None:
+        raise QueryError(f"there is no session {given['session_id']!r} in this run.")
+    return found
+
+
 def _range(cursor: Cursor, given: dict[str, Any]) -> Any:
     group_by = given.pop("group_by", None)
     groups = None if group_by is None or "*" in group_by else [label for label in group_by if label]
@@ -108,6 +116,7 @@ ANSWERS: dict[str, Answer] = {
     "sessions/groups": lambda cursor, given: queries.session_groups(cursor, **given),
     "sessions/groups/steps": lambda cursor, given: queries.group_steps(cursor, **given),
     "sessions/staleness": lambda cursor, given: queries.staleness(cursor, **given),
+    "sessions/transcript": _transcript,
     "sessions/in_flight": lambda cursor, given: queries.sessions_in_flight(cursor, time.time_ns(), **given),
     "spans": _spans,
     "spans/series": lambda cursor, given: queries.span_series(cursor, **_lanes(given)),

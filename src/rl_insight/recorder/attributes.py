@@ -15,16 +15,10 @@ import msgspec
 
 from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
+from rl_insight.schema.captured_text import CAPTURED_TEXT, FULL_LENGTH, LEFT_OUT, stand_in
 from rl_insight.schema.json_values import json_number, utf8_form
 
 RESERVED_ATTRIBUTES = frozenset({"monitor.trace_segment", "state_name"})
-CAPTURED_TEXT = frozenset(
-    {
-        "prompt", "prompts", "response", "responses", "completion", "completions", "message", "messages",
-        "input_text", "output_text", "prompt_text", "response_text", "generated_text", "raw_prompt",
-        "gen_ai.prompt", "gen_ai.completion", "gen_ai.input.messages", "gen_ai.output.messages",
-    }
-)  # fmt: skip
 _MAX_DEPTH = 6
 _MAX_VALUES = 1000
 """Values in the containers of one attribute, all levels together: a list that holds itself ends here."""
@@ -52,9 +46,13 @@ class AttributeEncoder:
         self._redactor = redactor
         self._losses = losses
         self._max_bytes = max_bytes
+        self._max_text_bytes = max_bytes
         self._max_total_bytes = max_total_bytes
         self._max_attributes = max_attributes
-        self._hidden_text = frozenset() if capture_text else CAPTURED_TEXT
+        self._never_shown = frozenset[str]() if capture_text else CAPTURED_TEXT
+        self._hidden_text = self._never_shown
+        self._uncut_length = 0
+        """Of the text that was cut last; 0 when none was."""
         self._values_left = _MAX_VALUES
         self._plain_keys: set[str] = set()
         """Keys that were looked at once and allow any number or short text: skips 0.9 of 1.6 us for a small span."""
@@ -63,8 +61,15 @@ class AttributeEncoder:
         """Return attributes as the text of a JSON object; None when there are none."""
         return self.encode_all((attributes,))[0]
 
-    def encode_all(self, records: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
-        """Return the attributes of many records; all that are plain throughout are encoded at once, without a copy."""
+    def encode_hidden(self, attributes: Mapping[str, Any]) -> str | None:
+        """Do the same with lengths in place of the texts that `capture_text` records."""
+        return self.encode_all((attributes,), {0})[0]
+
+    def encode_all(self, records: Sequence[Mapping[str, Any] | None], hidden: Collection[int] = ()) -> list[str | None]:
+        """Return the attributes of many records; all that are plain throughout are encoded at once, without a copy.
+
+        Those whose places are `hidden` have lengths in place of the texts that `capture_text` records.
+        """
         known_keys, most, lowest, beyond = self._plain_keys, self._max_attributes, -_INT64, _INT64
         texts: list[str | None] = [None] * len(records)
         plain: list[Mapping[str, Any]] = []
@@ -85,11 +90,13 @@ class AttributeEncoder:
                     )
                     or key.__class__ is not str
                 ):
+                    self._hidden_text = CAPTURED_TEXT if at in hidden else self._never_shown
                     texts[at] = self._encode_copy(attributes, keys)
                     break
             else:
                 plain.append(attributes)
                 places.append(at)
+        self._hidden_text = self._never_shown
         for at, text in zip(places, self._plain_texts(plain), strict=True):
             texts[at] = text
         return texts
@@ -121,10 +128,25 @@ class AttributeEncoder:
                 )
                 break
             self._learn(name)
+            self._uncut_length = 0
+            if name in CAPTURED_TEXT and not isinstance(value, str):
+                # One long message must leave room for what is around it.
+                self._max_text_bytes = self._max_bytes // 2
             value = self.value(name, value)  # noqa: PLW2901  # the clean form of the same thing
-            if value is not DROPPED:
-                clean[name] = self._bounded(name, value) if value.__class__ in _CONTAINERS else value
+            self._max_text_bytes = self._max_bytes
+            if value is DROPPED:
+                continue
+            if value.__class__ in _CONTAINERS:
+                clean[name] = self._bounded(name, value, clean)
+            else:
+                clean[name] = value
+                self._note_length(name, clean)
         return self._bounded_json(clean) if clean else None
+
+    def _note_length(self, key: str, clean: dict[str, Any]) -> None:
+        """Say how long a text of a conversation was before it was cut."""
+        if self._uncut_length and key in CAPTURED_TEXT:
+            clean[f"{key}{FULL_LENGTH}"] = self._uncut_length
 
     def _bounded_json(self, clean: Mapping[str, Any]) -> str:
         text = _to_json(clean)
@@ -137,6 +159,9 @@ class AttributeEncoder:
         self._losses.refuse(
             "attributes", "cut", f"the attributes of a record were cut to {self._max_total_bytes} bytes together."
         )
+        for key in CAPTURED_TEXT & clean.keys():
+            if isinstance(clean[key], str):
+                clean.setdefault(f"{key}{FULL_LENGTH}", len(clean[key]))
         left = self._max_total_bytes - 2
         sizes = sorted((_entry_bytes(key, value), key) for key, value in clean.items())
         for at, (size, key) in enumerate(sizes):
@@ -146,7 +171,7 @@ class AttributeEncoder:
 
     def _learn(self, key: str) -> None:
         redactor = self._redactor
-        if redactor.function is not None or key in self._hidden_text or redactor.is_secret_key(key):
+        if redactor.function is not None or key in CAPTURED_TEXT or redactor.is_secret_key(key):
             return
         if len(self._plain_keys) < _MAX_PLAIN_KEYS:
             self._plain_keys.add(key)
@@ -163,9 +188,7 @@ class AttributeEncoder:
     def _normal(self, key: str, value: Any, depth: int) -> Any:
         kind = value.__class__
         if kind is str:
-            if key in self._hidden_text:
-                return f"[{len(value)} characters]"
-            return self.text(key, value)
+            return stand_in(value) if key in self._hidden_text else self.text(key, value)
         if kind is bool or value is None:
             return value
         if kind is int:
@@ -176,11 +199,12 @@ class AttributeEncoder:
 
     def text(self, key: str, value: str) -> Any:
         """Return a text cut to its limit and without secrets; `DROPPED` when it must not be recorded."""
-        limit = self._max_bytes
+        limit = self._max_text_bytes
         if len(value) > limit // 4:
             # Cut by characters first: encoding all of a long text would take the interpreter's lock for as long.
             encoded = value[: limit + 1].encode("utf-8", "replace")
             if len(encoded) > limit:
+                self._uncut_length = len(value)
                 value = encoded[:limit].decode("utf-8", "ignore")
                 self._losses.refuse("attributes", "cut", f"a text of {key!r} was cut to {limit} bytes.")
         return self._redactor.text(value)
@@ -193,7 +217,7 @@ class AttributeEncoder:
             if number is not None:
                 return self._normal(key, number, depth)
             if key in self._hidden_text:
-                return f"[{len(value)} items]" if hasattr(value, "__len__") else f"[{type(value).__name__}]"
+                return stand_in(value)
             if depth < _MAX_DEPTH and isinstance(value, Mapping):
                 return self._mapping(value, depth)
             if depth < _MAX_DEPTH and isinstance(value, (list, tuple, set, frozenset)):
@@ -213,9 +237,13 @@ class AttributeEncoder:
             if not self._has_room():
                 break
             key = short_text(name)
+            self._uncut_length = 0
             item = self.value(key, value, depth + 1)
             if item is not DROPPED:
                 clean[key] = item
+            if self._uncut_length:
+                clean[f"{key}{FULL_LENGTH}"] = self._uncut_length
+                self._uncut_length = 0
         return clean
 
     def _sequence(self, key: str, values: Iterable[Any], depth: int) -> list[Any]:
@@ -232,15 +260,34 @@ class AttributeEncoder:
         self._values_left -= 1
         return self._values_left >= 0
 
-    def _bounded(self, key: str, value: Any) -> Any:
-        """Return a container as it is, or, when it is too large, its JSON text cut to the limit."""
+    def _bounded(self, key: str, value: Any, clean: dict[str, Any]) -> Any:
+        """Return a container as it is, or, when it is too large, its JSON text cut to the limit.
+
+        Of a conversation the last messages are kept: the first ones are those of earlier turns.
+        """
         if self._values_left < 0:
             self._losses.refuse("attributes", "cut", f"{key!r} holds more than {_MAX_VALUES} values: the rest was cut.")
         self._values_left = _MAX_VALUES
         text = _to_json(value)
         if len(text) <= self._max_bytes // 4 or len(text.encode()) <= self._max_bytes:
             return value
+        if key in CAPTURED_TEXT and value.__class__ is list:
+            kept = _last_messages(value, self._max_bytes)
+            if kept:
+                self._losses.refuse("attributes", "cut", f"messages of {key!r} were cut to {self._max_bytes} bytes.")
+                clean[f"{key}{LEFT_OUT}"] = len(value) - len(kept)
+                return kept
         return self.text(key, text)
+
+
+def _last_messages(messages: list[Any], max_bytes: int) -> list[Any]:
+    """Return as many of the last messages as fit; of none that fits, nothing."""
+    left = max_bytes - 2
+    for place in range(len(messages) - 1, -1, -1):
+        left -= len(_to_json(messages[place]).encode()) + 1
+        if left < 0:
+            return messages[place + 1 :]
+    return messages
 
 
 def _entry_bytes(key: str, value: Any) -> int:

@@ -13,8 +13,10 @@ from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import short_text
 from rl_insight.recorder.names import CleanNames
 from rl_insight.recorder.spans import STILL_OPEN, Span
+from rl_insight.recorder.text_sample import TextSample
 from rl_insight.schema import NO_STEP, OPEN, BatchBuilder
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
+from rl_insight.schema.captured_text import CAPTURED_TEXT
 
 
 class EncodedSpans:
@@ -24,8 +26,13 @@ class EncodedSpans:
         self._names = names
         self._attributes = attributes
 
-    def add(self, spans: Sequence[Span], builder: BatchBuilder, offset_ns: int) -> bool:
-        """Add spans, all or none, at times moved by an offset; returns whether one of them failed."""
+    def add(
+        self, spans: Sequence[Span], builder: BatchBuilder, offset_ns: int, sample: TextSample | None = None
+    ) -> bool:
+        """Add spans, all or none, at times moved by an offset; returns whether one of them failed.
+
+        With a sample, texts of sessions beyond it are left out.
+        """
         columns: Any = zip(*map(astuple, spans))  # noqa: B905  # a state has more fields than a span: left out
         _, name, attributes, segment, lane, start, end, span_id, parent_id, trace, *rest = columns
         step, session_id, status, error = rest[:4]
@@ -46,6 +53,16 @@ class EncodedSpans:
             status = [outcome if ended else STILL_OPEN for outcome, ended in zip(status, end, strict=True)]
         trace_high, trace_low = zip(*trace, strict=True)
         positions = builder.texts.__getitem__
+        hidden: set[int] = set()
+        if sample is not None:
+            hidden = {
+                at
+                for at, given in enumerate(attributes)
+                if given
+                and session_id[at] is not None
+                and not CAPTURED_TEXT.isdisjoint(given)
+                and not sample.shows(spans[at], short_text(session_id[at]), step[at], start[at] + offset_ns)
+            }
         rows = zip(
             span_id,
             trace_high,
@@ -60,7 +77,7 @@ class EncodedSpans:
             map(positions, _short(error)),
             [NO_STEP if number is None else number for number in step],
             map(positions, _short(session_id)),
-            map(positions, self._attributes.encode_all(attributes)),
+            map(positions, self._attributes.encode_all(attributes, hidden)),
             strict=True,
         )
         builder.spans += list(chain.from_iterable(rows))

@@ -29,7 +29,10 @@ from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import Span
 from rl_insight.recorder.stacks import StackAnswers
 from rl_insight.recorder.step_exchange import AddSteps, StepExchange
+from rl_insight.recorder.text_sample import TextSample
 from rl_insight.schema import Batch, BatchBuilder, Process, encode
+from rl_insight.schema.captured_text import CAPTURED_TEXT
+from rl_insight.schema.names import TEXTS_EVENT
 from rl_insight.sessions.model import FAILED, PENDING
 
 logger = logging.getLogger("rl_insight")
@@ -219,6 +222,8 @@ class Flusher:
         steps.exchange()
         self._metrics.wall_offset_ns = recorder.clock.offset_ns
         self._take(recorder.metrics, steps.add_to_metrics, self._record_metrics)
+        if recorder.texts is not None:
+            self._sample_sessions(recorder.texts)
         self._take(recorder.spans, steps.add_to_spans, self._take_spans)
         self._take(recorder.points, steps.add_to_points, self._each(self._add_point))
         self._take(recorder.sessions, steps.add_to_spans, self._each(self._add_session))
@@ -290,7 +295,7 @@ class Flusher:
     def _add_spans(self, spans: list[Span]) -> None:
         """Add spans; where one cannot be encoded, each by itself, so that it does not cost its neighbors."""
         try:
-            failed = self._encoded_spans.add(spans, self._builder, self.recorder.clock.offset_ns)
+            failed = self._encoded_spans.add(spans, self._builder, self.recorder.clock.offset_ns, self.recorder.texts)
             self._is_failing = self._is_failing or failed
         except Exception:  # noqa: BLE001
             if len(spans) == 1:
@@ -299,13 +304,40 @@ class Flusher:
             for span in spans:
                 self._add_spans([span])
 
+    def _sample_sessions(self, sample: TextSample) -> None:
+        """Have new sessions sampled by their own step, which their phases need not know."""
+        for session in list(self.recorder.sessions):
+            sample.takes(short_text(session.session_id), session.step, self.recorder.clock.wall_ns(session.start))
+
+    def _add_late_texts(self, session: Session, sample: TextSample) -> None:
+        """Record the texts of a session of which it turns out at its end that they are of interest."""
+        session_id = short_text(session.session_id)
+        for held in sample.settle(
+            session_id,
+            session.step,
+            self.recorder.clock.wall_ns(session.start),
+            failed=session.final_status == FAILED,
+            reward=session.reward,
+        ):
+            if sample.has_room(session_id, held.characters):
+                self._builder.add_event(
+                    time_ns=held.time + self.recorder.clock.offset_ns,
+                    name=TEXTS_EVENT,
+                    span_id=held.span_id,
+                    trace=session.trace,
+                    step=session.step,
+                    session_id=session_id,
+                    lane=None if session.lane is None else short_text(session.lane),
+                    attributes=self._attributes.encode(held.texts),
+                )
+
     def _add_point(self, point: PointEvent) -> None:
         kind, reading, level, name, attributes, span, step, session_id, source = point
         context: dict[str, Any] = {
             "time_ns": reading + self.recorder.clock.offset_ns,
             "step": step,
             "session_id": None if session_id is None else short_text(session_id),
-            "attributes": self._attributes.encode(attributes),
+            "attributes": self._encoded_point(attributes, session_id, step),
         }
         if span is not None:
             lane = None if span.lane is None else short_text(span.lane)
@@ -316,6 +348,12 @@ class Flusher:
         number = level if -(2**31) <= level < 2**31 else logging.INFO
         self._is_failing = self._is_failing or number >= logging.ERROR
         self._builder.add_log(level=number, message=self._message(name), logger=short_text(source) or None, **context)
+
+    def _encoded_point(self, attributes: dict[str, Any], session_id: str | None, step: int | None) -> str | None:
+        if session_id is None or self.recorder.texts is None or CAPTURED_TEXT.isdisjoint(attributes):
+            return self._attributes.encode(attributes)
+        is_taken = self.recorder.takes_text(session_id, step)
+        return self._attributes.encode(attributes) if is_taken else self._attributes.encode_hidden(attributes)
 
     def _message(self, message: Any) -> str:
         """Return a log line's text, bounded and without secrets."""
@@ -330,6 +368,8 @@ class Flusher:
         if text := self._attributes.encode(given):
             record = f"{record[:-1]},{text[1:]}"
         task_id = session.task_id
+        if self.recorder.texts is not None and session.final_status is not None:
+            self._add_late_texts(session, self.recorder.texts)
         self._is_failing = self._is_failing or session.final_status == FAILED
         self._builder.add_session(
             session_id=short_text(session.session_id),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
@@ -18,6 +18,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 _STEP_KEY = "rl_insight.step"
 _SESSION_KEY = "rl_insight.session"
 _TASK_KEY = "rl_insight.task"
+_TEXT_KEY = "rl_insight.text"
 _INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insight_foreign", default=None)
@@ -36,9 +37,15 @@ class RemoteSpan:
 
 
 def inject(
-    carrier: MutableMapping[str, str] | None = None, *, default_step: int | None = None
+    carrier: MutableMapping[str, str] | None = None,
+    *,
+    default_step: int | None = None,
+    takes_text: Callable[[str, int | None], bool] | None = None,
 ) -> MutableMapping[str, str]:
-    """Write the current context into a carrier; see `rl_insight.inject`."""
+    """Write the current context into a carrier; see `rl_insight.inject`.
+
+    `takes_text` says whether the texts of a session are recorded; None where none are.
+    """
     carrier = {} if carrier is None else carrier
     span = current_span.get()
     if span is not None:
@@ -46,7 +53,7 @@ def inject(
     tracestate, members = _foreign.get() or ("", ())
     if tracestate:
         carrier["tracestate"] = tracestate
-    own = {_STEP_KEY, _SESSION_KEY, _TASK_KEY}
+    own = {_STEP_KEY, _SESSION_KEY, _TASK_KEY, _TEXT_KEY}
     present = (member.strip() for member in str(carrier.get("baggage", "")).split(","))
     baggage = list(dict.fromkeys([*(m for m in present if m and m.partition("=")[0].strip() not in own), *members]))
     step = current_step.get()
@@ -56,6 +63,8 @@ def inject(
     session = current_session_id.get()
     if session is not None:
         baggage.append(f"{_SESSION_KEY}={quote(session, safe='', errors='replace')}")
+        if takes_text is not None:
+            baggage.append(f"{_TEXT_KEY}={int(takes_text(session, step))}")
     task = current_task.get()
     if task is not None:
         baggage.append(f"{_TASK_KEY}={quote(safe_text(task), safe='', errors='replace')}")
@@ -67,9 +76,12 @@ def inject(
 class Attachment:
     """A remote context that is now current; leaving the `with` block, or `detach()`, ends that."""
 
-    __slots__ = ("_tokens",)
+    __slots__ = ("_tokens", "session_id", "takes_text")
 
     def __init__(self, carrier: Mapping[str, str]) -> None:
+        self.session_id: str | None = None
+        self.takes_text: bool | None = None
+        """Whether the session's owner records its texts; None where it did not say."""
         self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
         headers = _headers(carrier)
         span = parse_traceparent(headers.get("traceparent", ""))
@@ -82,7 +94,10 @@ class Attachment:
             if key.strip() == _STEP_KEY and _INTEGER.fullmatch(value):
                 self._set(current_step, int(value))
             elif key.strip() == _SESSION_KEY:
+                self.session_id = value
                 self._set(current_session_id, value)
+            elif key.strip() == _TEXT_KEY:
+                self.takes_text = value == "1"
             elif key.strip() == _TASK_KEY:
                 self._set(current_task, value)
             else:

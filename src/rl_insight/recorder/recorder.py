@@ -15,6 +15,7 @@ from rl_insight.recorder.lanes import Lanes
 from rl_insight.recorder.losses import Losses
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import Span
+from rl_insight.recorder.text_sample import TextSample
 
 if TYPE_CHECKING:
     from rl_insight.config.model import RecorderConfig
@@ -65,6 +66,7 @@ class Recorder:
         "spans",
         "step",
         "step_marks",
+        "texts",
         "trace_prefix",
         "wake",
         "watermark",
@@ -102,6 +104,9 @@ class Recorder:
         self.max_spans = config.max_spans
         self.max_records = config.max_records
         self.drop_oldest = config.drop == "oldest"
+        self.texts = (
+            TextSample(config.transcripts_per_step, config.max_transcript_characters) if config.capture_text else None
+        )
         self._highest_watermark = min(config.max_metrics, config.max_spans, config.max_records)
         self._usual_watermark = min(_WATERMARK, self._highest_watermark)
         self.watermark = self._usual_watermark
@@ -145,7 +150,13 @@ class Recorder:
         """Make the parent's recorder safe to touch in a child: blocks that were open at the fork still end there."""
         self.lanes.after_fork()
         self.losses.after_fork()
+        if self.texts is not None:
+            self.texts.after_fork()
         self.wake = threading.Event()
+
+    def takes_text(self, session_id: str, step: int | None) -> bool:
+        """Return whether the texts of a session are recorded as they come; for those who have to make them first."""
+        return self.texts is not None and self.texts.takes(session_id, step, self.clock.wall_ns(self.now()))
 
     def relieve(self, buffer: deque[Any], kind: str, limit: int) -> None:
         """Wake the flusher because a buffer is getting full; past its limit, drop one event and count it."""

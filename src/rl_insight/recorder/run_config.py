@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any, Final
 
 from rl_insight.recorder.recorder import EVENT
@@ -30,7 +31,7 @@ class ConfigProducer(SessionProducer):
         are redacted. At most 4,000 keys are taken, and the first 2,000 characters of a text.
 
         Args:
-            config: A mapping, a dataclass instance, an OmegaConf `DictConfig` or an `argparse.Namespace`.
+            config: A mapping, a dataclass instance, an OmegaConf `DictConfig` or a namespace.
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
@@ -85,4 +86,7 @@ def _entries(value: Any) -> Mapping[Any, Any] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {entry.name: getattr(value, entry.name) for entry in dataclasses.fields(value)}
     argparse = sys.modules.get("argparse")
-    return vars(value) if argparse is not None and isinstance(value, argparse.Namespace) else None
+    is_namespace = isinstance(value, SimpleNamespace) or (
+        argparse is not None and isinstance(value, argparse.Namespace)
+    )
+    return vars(value) if is_namespace else None

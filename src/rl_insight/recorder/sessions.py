@@ -353,6 +353,11 @@ class Session(Span, gc=False, eq=False):
 
     # -- for the flusher
 
+    @property
+    def reward(self) -> Any:
+        """The reward as it was given."""
+        return (self._facts or {}).get("reward")
+
     def snapshot(self, offset_ns: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what is known now: times in seconds since 1970, and what the user gave."""
         self._dirty = False  # first: a change from here on asks for another snapshot

@@ -17,6 +17,9 @@ TARGET_PROCESS_PREFIX: Final = "scrape-"
 CONFIG_EVENT: Final = "rl_insight.config"
 """The events that carry a run's configuration: each of their attributes is one dotted key."""
 
+TEXTS_EVENT: Final = "rl_insight.texts"
+"""The events that carry texts of a span which was sent before its session turned out to be of interest."""
+
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
 TASK_SEGMENT: Final = "task"

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from rl_insight.schema.batch import Batch
+from rl_insight.schema.captured_text import CAPTURED_TEXT, without_texts
 from rl_insight.schema.json_values import json_form
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.records import read_object
@@ -252,10 +253,16 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
             start_ts=seconds_of(start + offset_ns),
             end_ts=None if duration < 0 else seconds_of(start + offset_ns + duration),
             outcome=text(status) or "ok",
-            payload=read_object(text(attributes)),
+            payload=_payload(text(attributes)),
             span_id=f"{span_id:016x}",
         )
         yield Update(session_id, start, phase=phase, step=None if step == NO_STEP else step)
+
+
+def _payload(attributes: str | None) -> dict[str, Any]:
+    """Return what a record keeps of a phase's attributes: texts are in the transcript, see `sessions.transcript`."""
+    payload = read_object(attributes)
+    return payload if CAPTURED_TEXT.isdisjoint(payload) else without_texts(payload)
 
 
 class SessionBook:

@@ -22,6 +22,7 @@ import type {
   Step,
   StepMetric,
   Timeline,
+  Transcript,
   UsageByState,
 } from "../api";
 import type { StepDuration } from "../reportFacts";
@@ -95,6 +96,8 @@ export interface ReportDocument {
   marks: Mark[];
   series: SpanSeries[];
   findings: Finding[];
+  /** By session; absent unless they were asked for. */
+  transcripts?: Record<string, Transcript>;
 }
 
 /** Reads the data of a report. */

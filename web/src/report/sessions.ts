@@ -44,6 +44,8 @@ function fits(
   if (longer_than_s !== undefined && !((session.total_s ?? -Infinity) >= longer_than_s)) return false;
   if (!isBetween(session.reward, query.least_reward, query.most_reward)) return false;
   if (!isBetween(session.tokens, query.least_tokens, query.most_tokens)) return false;
+  if (!isBetween(session.turns, query.least_turns, query.most_turns)) return false;
+  if (query.group_id !== undefined && session.group_id !== query.group_id) return false;
   if (query.model_version !== undefined && session.model_version !== query.model_version) return false;
   if (query.reason !== undefined && !session.reason?.toLowerCase().includes(query.reason.toLowerCase())) return false;
   if (phase !== undefined && !Object.hasOwn(session.phases ?? {}, phase)) return false;

@@ -74,7 +74,16 @@ test("what a report does not have is said in a sentence", async () => {
 });
 
 const SESSIONS: Session[] = [
-  { session_id: "a", task_id: "Sum", status: "accepted", step: 1, total_s: 2, phases: { generate: [] } },
+  {
+    session_id: "a",
+    task_id: "Sum",
+    status: "accepted",
+    step: 1,
+    total_s: 2,
+    turns: 4,
+    group_id: "g",
+    phases: { generate: [] },
+  },
   { session_id: "b", status: "failed", reason: "Timeout", step: 2, total_s: 5 },
   { session_id: "c", step: 2 },
 ];
@@ -91,6 +100,8 @@ test.each([
   [{ task_id: "Sum" }, ["a"]],
   [{ text: "timeout" }, ["b"]],
   [{ session_id: "c" }, ["c"]],
+  [{ least_turns: 3 }, ["a"]],
+  [{ group_id: "g" }, ["a"]],
   [{ order: "total_s", offset: 1, limit: 1 }, ["a"]],
 ])("sessions are found by %j", async (query, ids) => {
   const found = await ask<SessionPage>(

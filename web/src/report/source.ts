@@ -116,6 +116,8 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
     marks: () => document.marks,
     "spans/series": (parameters) => seriesOf(document, as<QueryOf<"spans/series">>(parameters)),
     sessions: (parameters) => sessions.page(as<SessionQuery>(parameters)),
+    // Reports have transcripts only if they were asked for.
+    "sessions/transcript": (parameters) => document.transcripts?.[String(parameters["session_id"])] ?? null,
     "sessions/in_flight": (parameters) => document.sessions_in_flight.slice(0, Number(parameters["limit"] ?? 1000)),
     "hardware/by_state": () => document.usage,
     findings: () => document.findings,

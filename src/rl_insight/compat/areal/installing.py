@@ -38,10 +38,19 @@ def _name_tracer(module: Any) -> None:
     module.perf_tracer = sys.modules[_TRACER]
 
 
+def _record_config(stats_logger: Any) -> None:
+    """Record the configuration of the experiment, once for each logger."""
+    config = getattr(stats_logger, "exp_config", None)
+    if config is not None and not hasattr(stats_logger, "_rl_insight_config"):
+        stats_logger._rl_insight_config = True
+        monitor.record_config(config)
+
+
 def _patch_stats_logger(module: ModuleType) -> None:
     @contextmanager
     def committed(call: Mapping[str, Any]) -> Iterator[None]:
         ensure_started("areal", "training", role="trainer")
+        _record_config(call["self"])
         step = int(call["global_step"])
         data = call["data"]
         for values in data if isinstance(data, list) else [data]:

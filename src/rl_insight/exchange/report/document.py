@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import get_args
+from typing import TypeVar, get_args
+
+import msgspec
 
 from rl_insight._version import __version__
 from rl_insight.exchange.errors import NothingSelectedError
 from rl_insight.exchange.report.metrics import metric_lines
 from rl_insight.exchange.report.model import VERSION, ReportDocument
-from rl_insight.exchange.report.sessions import session_report
+from rl_insight.exchange.report.sessions import session_report, session_transcripts
 from rl_insight.exchange.report.spans import span_blocks, span_columns
+from rl_insight.schema.captured_text import without_texts
+from rl_insight.schema.names import TEXTS_EVENT
+from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
 from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, SpanSeries, Step
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.span_series import SeriesAxis
 from rl_insight.store.queries.usage_by_state import usage_of_run
 from rl_insight.store.run_files import Readable
+
+ToldT = TypeVar("ToldT", queries.Event, queries.LogLine)
 
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000
@@ -43,16 +50,16 @@ def check_scope(cursor: Cursor, scope: Scope) -> None:
         raise NothingSelectedError(f"nothing was written: there are no spans in step {scope.step} of {run_id}.")
 
 
-def build_document(store: Readable, scope: Scope | None = None) -> ReportDocument:
-    """Return the data of a report.
+def build_document(store: Readable, scope: Scope | None = None, *, transcripts: bool = False) -> ReportDocument:
+    """Return the data of a report; the texts of sessions are in it only with `transcripts`.
 
     >>> build_document(store, Scope(last_steps=1)).hotspots[0].name  # doctest: +SKIP
     """
     with store.reader() as cursor:
-        return _document(cursor, scope or Scope())
+        return _document(cursor, scope or Scope(), transcripts=transcripts)
 
 
-def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
+def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocument:
     run = queries.summary(cursor)
     steps = queries.steps(cursor, _MAX_STEPS)
     shown = steps[-_SHOWN_STEPS:]
@@ -62,6 +69,9 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
     now_ns = run.end_ns or 0
     spans = span_columns(cursor, start_ns, end_ns, origin_ns)
     metrics = queries.metrics(cursor)
+    sessions = session_report(cursor, scope)
+    logs = queries.search_logs(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_LOGS)
+    events = queries.search_events(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_EVENTS)
     return ReportDocument(
         version=VERSION,
         generated_s=time.time(),
@@ -86,16 +96,24 @@ def _document(cursor: Cursor, scope: Scope) -> ReportDocument:
         timelines=span_blocks(cursor, start_ns, end_ns, origin_ns, now_ns),
         open_work=queries.open_work(cursor, now_ns),
         sessions_in_flight=queries.sessions_in_flight(cursor, now_ns),
-        sessions=session_report(cursor, scope),
+        sessions=sessions,
         metrics=metrics,
         lines=metric_lines(cursor, metrics, run),
         usage=usage_of_run(cursor),
-        logs=queries.search_logs(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_LOGS),
-        events=queries.search_events(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_EVENTS),
+        logs=[_without_texts(line) for line in logs],
+        events=[_without_texts(event) for event in events if event.name != TEXTS_EVENT],
         marks=queries.marks(cursor),
         series=_series(cursor, scope, start_ns, end_ns),
         findings=queries.read_findings(cursor),
+        transcripts=session_transcripts(cursor, sessions.sessions) if transcripts else {},
     )
+
+
+def _without_texts(told: ToldT) -> ToldT:
+    """Return an event or a log line with lengths in place of texts; a message of OpenTelemetry is one."""
+    if is_message_event(getattr(told, "name", "") or str(told.attributes.get("event.name", ""))):
+        return msgspec.structs.replace(told, attributes={})
+    return msgspec.structs.replace(told, attributes=without_texts(told.attributes))
 
 
 def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:

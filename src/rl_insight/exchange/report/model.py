@@ -31,6 +31,7 @@ from rl_insight.store.queries import (
     Step,
     StepMetric,
     Timeline,
+    Transcript,
 )
 from rl_insight.store.queries.usage_by_state import UsageByState
 
@@ -150,3 +151,5 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     series: list[SpanSeries]
     """How the names with the most time developed, by step and by time."""
     findings: list[Finding]
+    transcripts: dict[str, Transcript] = {}
+    """By session; empty unless they were asked for."""

@@ -49,8 +49,8 @@ class Bundle(msgspec.Struct, frozen=True):
     style: str
 
 
-def write_report(store: Readable, path: Path, scope: Scope | None = None) -> None:
-    """Write the report of a run.
+def write_report(store: Readable, path: Path, scope: Scope | None = None, *, transcripts: bool = False) -> None:
+    """Write the report of a run; the texts of sessions are in it only with `transcripts`.
 
     >>> write_report(store, Path("report.html"))  # doctest: +SKIP
 
@@ -58,7 +58,7 @@ def write_report(store: Readable, path: Path, scope: Scope | None = None) -> Non
         ExchangeError: the file cannot be written, or the package was made without the report's page.
     """
     bundle = load_bundle()
-    page = render(build_document(store, scope), bundle)
+    page = render(build_document(store, scope, transcripts=transcripts), bundle)
     with output_file(path) as stream:
         stream.write(page)
 

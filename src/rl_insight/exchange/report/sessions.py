@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from rl_insight.exchange.report.model import SessionReport, StepDistribution
-from rl_insight.store.queries import Cursor, Scope, Session
+from rl_insight.schema.captured_text import CAPTURED_TEXT
+from rl_insight.store.queries import Cursor, Scope, Session, Transcript, session_transcript
 from rl_insight.store.queries.base import conditions
 from rl_insight.store.session_rows import session_of_row
 
 MAX_SESSIONS = 20_000
 SLOWEST = 200
+MAX_TRANSCRIPTS = 500
+_MAX_CHARACTERS = 20_000_000
 _MAX_STEPS = 1_000
 _FRAGMENTS = {"first": "step >= $first", "last": "step <= $last"}
 _COLUMNS = ", ".join(Session.__struct_fields__)
@@ -27,6 +30,10 @@ _BY_STEP = f"""
         count(*) FILTER (status IN ('failed', 'lost', 'dropped', 'cancelled'))
     FROM sessions WHERE step IS NOT NULL AND {_DURATION} IS NOT NULL
     GROUP BY step ORDER BY step DESC LIMIT $limit
+"""  # noqa: S608  (constants)
+_WITH_TEXTS = f"""
+    SELECT DISTINCT session_id FROM span_data
+    WHERE session_id IS NOT NULL AND regexp_matches(attributes, '"({"|".join(sorted(CAPTURED_TEXT))})')
 """  # noqa: S608  (constants)
 _LATEST = "SELECT max(step) FROM sessions"
 
@@ -49,6 +56,24 @@ def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowe
     sampling = {"every": max(1, -(-total // most)), "slowest": slowest}
     rows = cursor.execute(_SESSIONS.format(where=where), given | sampling).fetchall()
     return SessionReport(total=total, sessions=[session_of_row(row) for row in rows], steps=_steps(cursor))
+
+
+def session_transcripts(cursor: Cursor, sessions: list[Session]) -> dict[str, Transcript]:
+    """Return the transcripts of sessions whose texts were recorded, by id; the newest ones where there are too many."""
+    with_texts = {session_id for (session_id,) in cursor.execute(_WITH_TEXTS).fetchall()}
+    found: dict[str, Transcript] = {}
+    characters = 0
+    for session in reversed(sessions):
+        if session.session_id not in with_texts:
+            continue
+        one = session_transcript(cursor, session.session_id)
+        if one is None or not one.is_captured:
+            continue
+        characters += one.characters
+        if len(found) >= MAX_TRANSCRIPTS or characters > _MAX_CHARACTERS:
+            break
+        found[session.session_id] = one
+    return found
 
 
 def _steps(cursor: Cursor) -> list[StepDistribution]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.exchange.report.model import SpanColumns
+from rl_insight.schema.captured_text import without_texts_in
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor, Timeline
 
@@ -99,7 +100,10 @@ def span_columns(
         statuses=list(statuses.found),
         session=sessions.numbers(_optional(columns["session_id"])),
         sessions=list(sessions.found),
-        text=texts.numbers(None if text == "{}" else text for text in _optional(columns["attributes"])),
+        # Texts are in the transcripts, which a report has only if it was asked for them.
+        text=texts.numbers(
+            None if text == "{}" else without_texts_in(text) for text in _optional(columns["attributes"])
+        ),
         texts=list(texts.found),
         texts_left_out=texts.left_out,
         lane_id=columns["lane_id"].tolist(),

@@ -11,9 +11,21 @@ from typing import Any
 
 from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
 from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain
-from rl_insight.otlp.mapping import EVENT_SEGMENT, LANE, OTHER_LANE, SEGMENT, STATE_NAME, STATUS, own_lane
+from rl_insight.otlp.mapping import (
+    EVENT_SEGMENT,
+    GEN_AI_OPERATION,
+    GEN_AI_PHASES,
+    GEN_AI_SESSIONS,
+    LANE,
+    OTHER_LANE,
+    SEGMENT,
+    STATE_NAME,
+    STATUS,
+    own_lane,
+)
 from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
+from rl_insight.schema.names import PHASE_SEGMENT
 
 _IDS = struct.Struct(">QQQ").unpack
 _ID = struct.Struct(">Q").unpack
@@ -23,7 +35,7 @@ _KINDS = ("", "", "server", "client", "producer", "consumer")
 _KNOWN = frozenset(
     {
         SEGMENT, STATE_NAME, LANE, OTHER_LANE, STATUS, "process_id", "project", "experiment_name", "step", "rl.step",
-        "session_id", "error.type", TRACE_SOURCE,
+        "session_id", "error.type", TRACE_SOURCE, GEN_AI_OPERATION,
     }
 )  # fmt: skip
 """Attributes that have a column, or repeat what the process says."""
@@ -123,6 +135,11 @@ class SpanRows(DecodedRows):
         if agent is not None:
             session, segment = agent.session_id, agent.segment or segment
             step = agent.step if step is None else step
+        if GEN_AI_OPERATION in attributes:
+            if session is None:
+                session = next((attributes[key] for key in GEN_AI_SESSIONS if key in attributes), None)
+            if session is not None and segment is None:
+                name, segment = _as_phase(as_text(name), attributes)
         status, error = self._status(span, attributes)
         return (
             as_text(name),
@@ -182,6 +199,15 @@ class SpanRows(DecodedRows):
 def text_or_none(pairs: Any) -> str | None:
     """Return OTLP attributes as the text of a JSON object; None when there are none."""
     return json_text(plain(pairs)) if pairs else None
+
+
+def _as_phase(name: str, attributes: dict[str, Any]) -> tuple[str, str | None]:
+    """Return the name and the segment of a call of a model or a tool: such calls are phases of their session."""
+    phase = GEN_AI_PHASES.get(as_text(attributes[GEN_AI_OPERATION]))
+    if phase is None:
+        return name, None
+    attributes["span.name"] = name
+    return phase, PHASE_SEGMENT
 
 
 def _exception_type(span: Any) -> str | None:

@@ -1,7 +1,8 @@
-"""vLLM's `llm_request` spans become the phase `generate` of the session whose trace they belong to.
+"""Calls of models become phases of the session whose trace they belong to: vLLM's `llm_request`, and GenAI spans.
 
 vLLM continues the trace of a request's `traceparent` header, and exports one span when the request has ended. It knows
-neither sessions nor runs: both follow from the trace, which is looked up here, before the request is converted.
+neither sessions nor runs: both follow from the trace, which is looked up here, before the request is converted. The
+same holds for instrumented clients of models and tools, whose spans have OpenTelemetry's `gen_ai.operation.name`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 from rl_insight.errors import InsightError
 from rl_insight.otlp.decode.processes import run_of
 from rl_insight.otlp.decode.values import plain
-from rl_insight.otlp.mapping import RUN_KEYS, SEGMENT, STATE_NAME
+from rl_insight.otlp.mapping import GEN_AI_OPERATION, RUN_KEYS, SEGMENT, STATE_NAME
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.store import queries
 from rl_insight.store.queries.trace_sessions import ForeignSpan, FoundSession
@@ -22,7 +23,9 @@ from rl_insight.store.runs import RunDirectory
 logger = logging.getLogger("rl_insight")
 
 ENGINE_SPAN: Final = b"llm_request"
-"""The name of the span; a request without it is not looked at."""
+"""The name of vLLM's span."""
+MARKERS: Final = (ENGINE_SPAN, GEN_AI_OPERATION.encode())
+"""A request with none of these is not looked at."""
 _PHASE = "generate"
 
 
@@ -70,7 +73,8 @@ def _engine_spans(entry: Any) -> Iterator[tuple[_Place, Any]]:
     name = ENGINE_SPAN.decode()
     for scope_number, scope in enumerate(entry.scope_spans):
         for number, span in enumerate(scope.spans):
-            if span.name == name and len(span.trace_id) == 16 and not _has_session(span):
+            is_wanted = span.name == name or any(pair.key == GEN_AI_OPERATION for pair in span.attributes)
+            if is_wanted and len(span.trace_id) == 16 and not _has_session(span):
                 yield (scope_number, number), span
 
 
@@ -84,7 +88,10 @@ def _key(span: Any) -> ForeignSpan:
 
 
 def _add_attributes(span: Any, session: FoundSession) -> None:
-    for key, value in ((SEGMENT, PHASE_SEGMENT), (STATE_NAME, _PHASE), ("session_id", session.session_id)):
+    added = {"session_id": session.session_id}
+    if span.name == ENGINE_SPAN.decode():
+        added |= {SEGMENT: PHASE_SEGMENT, STATE_NAME: _PHASE}
+    for key, value in added.items():
         span.attributes.add(key=key).value.string_value = value
     if session.step is not None:
         span.attributes.add(key="step").value.int_value = session.step

@@ -22,7 +22,7 @@ from rl_insight.schema import Batch, Process
 from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
-from rl_insight.server.otlp.engine_requests import ENGINE_SPAN, EngineRequests
+from rl_insight.server.otlp.engine_requests import MARKERS, EngineRequests
 
 _MAX_SENDERS = 10_000
 _MAX_RECENT = 4096
@@ -151,7 +151,7 @@ class OtlpReceiver:
         # A row takes up to a kilobyte while it is converted: of the large requests only one is, at a time.
         with self._large if len(body) > _LARGE_BYTES else nullcontext():
             request = read_request(signal, body, is_json=is_json, max_items=self._max_items)
-            if signal is OtlpSignal.TRACES and ENGINE_SPAN in body:
+            if signal is OtlpSignal.TRACES and any(marker in body for marker in MARKERS):
                 self._engine_requests.assign(request)
             submission = self._convert(signal, request, len(body), peer, route)
         with self._lock:

@@ -28,6 +28,7 @@ from rl_insight.store import queries
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.session_groups import GroupOrder
 from rl_insight.store.queries.sessions import SessionDetail
+from rl_insight.store.queries.transcripts import MAX_CHARACTERS
 
 router = APIRouter(prefix="/api/v1", tags=["analysis"])
 
@@ -323,3 +324,18 @@ def session_record(
     if found is None:
         raise HTTPException(404, f"there is no session {session_id[:80]!r} in this run.")
     return Response(record_line(found), media_type="application/json")
+
+
+@router.get("/sessions/transcript", responses=answers(queries.Transcript))
+def session_transcript(
+    request: Request,
+    session_id: Annotated[str, Query(max_length=1000)],
+    max_characters: Annotated[int, Query(ge=1, le=MAX_CHARACTERS, description="Of text, in all.")] = 1_000_000,
+    run: RunParameter = None,
+) -> Response:
+    """Show a session as a conversation: prompt, turns, tool calls and reward, from the texts that were recorded."""
+    with reading(request, run) as cursor:
+        found = queries.session_transcript(cursor, session_id, max_characters)
+    if found is None:
+        raise HTTPException(404, f"there is no session {session_id[:80]!r} in this run.")
+    return json_answer(found)

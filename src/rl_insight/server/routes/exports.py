@@ -101,6 +101,7 @@ def report(
     request: Request,
     step: StepParameter = None,
     last_steps: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+    transcripts: Annotated[bool, Query(description="With the recorded texts of sessions.")] = False,
     run: RunParameter = None,
 ) -> StreamingResponse:
     """Send the report of a run as `rl-insight report` writes it: of one step, of the last steps, or of all of them."""
@@ -111,10 +112,10 @@ def report(
         with store.reader() as cursor:
             check_scope(cursor, scope)
         check_room(services, 0)
-        stream = make_file(services, "report.html", partial(_write_report, store, scope))
+        stream = make_file(services, "report.html", partial(_write_report, store, scope, transcripts))
     return attachment(stream, f"{Path(file_name(run_id)).stem}.html", "text/html")
 
 
-def _write_report(store: RunStore, scope: Scope, path: Path) -> Path:
-    write_report(store, path, scope)
+def _write_report(store: RunStore, scope: Scope, transcripts: bool, path: Path) -> Path:  # for `partial`
+    write_report(store, path, scope, transcripts=transcripts)
     return path

@@ -71,6 +71,7 @@ from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
 from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
 from rl_insight.store.queries.trace_sessions import trace_sessions
+from rl_insight.store.queries.transcripts import Transcript, session_transcript
 
 __all__ = [
     "Annotation",
@@ -120,6 +121,7 @@ __all__ = [
     "StepComparison",
     "StepMetric",
     "Timeline",
+    "Transcript",
     "annotate",
     "breakdown",
     "close_lost_sessions",
@@ -162,6 +164,7 @@ __all__ = [
     "search_spans",
     "session_groups",
     "session_record",
+    "session_transcript",
     "sessions",
     "sessions_in_flight",
     "span",

@@ -10,6 +10,7 @@ import { nowMs, reportFacts } from "../../reportFacts";
 import { formatClock, formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
 import { useQuery } from "../../useQuery";
 import { timelineWindow } from "../links";
+import { TranscriptPanel } from "./TranscriptPanel";
 import { Waterfall } from "./Waterfall";
 import { extentOf } from "./gantt";
 
@@ -48,6 +49,8 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
     (signal) => api.logs({ run, session_id: sessionId, newest_first: false, limit: 500 }, signal),
     options,
   );
+  // Texts that were recorded after their span are part of the transcript.
+  const shownEvents = (events.data ?? []).filter((event) => event.name !== "rl_insight.texts");
   const now = nowMs() / 1000;
   return (
     <Drawer
@@ -63,14 +66,15 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
       {found !== undefined && (
         <>
           <Summary run={run} session={found} now={now} />
+          <TranscriptPanel run={run} session={found} />
           <section>
             <h3>Waterfall</h3>
-            <Waterfall session={found} spans={spans.data ?? []} events={events.data ?? []} now={now} />
+            <Waterfall session={found} spans={spans.data ?? []} events={shownEvents} now={now} />
           </section>
           <Counters session={found} />
           <section>
-            <h3>{`Events (${events.data?.length ?? 0})`}</h3>
-            {(events.data ?? []).map((event, index) => (
+            <h3>{`Events (${shownEvents.length})`}</h3>
+            {shownEvents.map((event, index) => (
               <div key={index} className="side-line">
                 <span className="mono muted">{formatClock(event.time_ns, true)}</span> {event.name}
                 {Object.keys(event.attributes).length > 0 && (

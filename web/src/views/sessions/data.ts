@@ -77,6 +77,8 @@ export interface SessionSample {
   samples: readonly Sample[];
   /** The slowest of all: what a sample must not miss. */
   slowest: readonly Sample[];
+  /** Whether there are more than the samples. */
+  isPart: boolean;
 }
 
 /** Finished sessions that fit a search, for statistics; undefined while they are on the way. */
@@ -86,11 +88,12 @@ export function useSessionSample(run: string, search: SessionSearch): SessionSam
     key,
     async (signal) => {
       const most = reportFacts() === null ? SAMPLE : WHOLE;
-      const ask = async (order: string, limit: number) =>
-        (await api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal)).sessions;
-      const samples = finished(await ask(reportFacts() === null ? "sample" : "finalized_ts", most));
-      const slowest = samples.length < most ? NONE : finished(await ask("total_s", SLOWEST));
-      return { samples, slowest };
+      const ask = (order: string, limit: number) =>
+        api.sessions({ run, ...search, order, descending: true, limit, detail: "brief" }, signal);
+      const { sessions, total } = await ask(reportFacts() === null ? "sample" : "finalized_ts", most);
+      const samples = finished(sessions);
+      const slowest = total <= most ? NONE : finished((await ask("total_s", SLOWEST)).sessions);
+      return { samples, slowest, isPart: total > most };
     },
     { everyMs: 10_000, keep: false },
   );

@@ -1,0 +1,86 @@
+"""Texts of a conversation: the attributes that hold them, and what is recorded instead where they are private.
+
+The keys are ours and those of OpenTelemetry's conventions for generative AI.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+SYSTEM_KEYS: Final = ("gen_ai.system_instructions",)
+INPUT_KEYS: Final = (
+    "messages", "message", "prompt", "prompts", "raw_prompt", "prompt_text", "input_text", "gen_ai.input.messages",
+    "gen_ai.prompt",
+)  # fmt: skip
+OUTPUT_KEYS: Final = (
+    "response", "responses", "completion", "completions", "response_text", "output_text", "generated_text",
+    "gen_ai.output.messages", "gen_ai.completion",
+)  # fmt: skip
+ARGUMENT_KEYS: Final = ("tool_arguments", "gen_ai.tool.call.arguments")
+RESULT_KEYS: Final = ("tool_result", "gen_ai.tool.call.result")
+CAPTURED_TEXT: Final = frozenset({*SYSTEM_KEYS, *INPUT_KEYS, *OUTPUT_KEYS, *ARGUMENT_KEYS, *RESULT_KEYS})
+"""Attributes that are recorded only with `recorder.capture_text`, and then of a sample of the sessions."""
+
+FULL_LENGTH: Final = ".characters"
+"""Ends the key of the attribute that has the length of a text which was cut."""
+LEFT_OUT: Final = ".left_out"
+"""Ends the key of the attribute that says how many earlier messages were left out."""
+
+_ANY_KEY = re.compile(f'"(?:{"|".join(map(re.escape, CAPTURED_TEXT))})":')
+_HIDDEN = re.compile(r"\[(\d+) (characters|items)\]")
+
+
+def stand_in(value: Any) -> str:
+    """Return what is recorded in place of a text.
+
+    >>> stand_in("What is 2 + 2?"), stand_in(["two", "texts"])
+    ('[14 characters]', '[2 items]')
+    """
+    if isinstance(value, str):
+        return f"[{len(value)} characters]"
+    return f"[{len(value)} items]" if hasattr(value, "__len__") else f"[{type(value).__name__}]"
+
+
+def hidden_length(value: Any) -> int | None:
+    """Return the length of a text that was not recorded; None for one that was. Of several texts it is not known: 0.
+
+    >>> hidden_length("[14 characters]"), hidden_length("[2 items]"), hidden_length("four")
+    (14, 0, None)
+    """
+    found = _HIDDEN.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    return int(found[1]) if found[2] == "characters" else 0
+
+
+def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes with lengths in place of texts.
+
+    >>> without_texts({"tokens": 3, "response": "It is 4."})
+    {'tokens': 3, 'response': '[8 characters]'}
+    """
+    return {
+        key: stand_in(value) if _is_text(key, value) else without_texts(value) if isinstance(value, dict) else value
+        for key, value in attributes.items()
+    }
+
+
+def without_texts_in(attributes: str | None) -> str | None:
+    """Do the same for the text of a JSON object."""
+    if attributes is None or _ANY_KEY.search(attributes) is None:
+        return attributes
+    try:
+        found = msgspec.json.decode(attributes)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return msgspec.json.encode(without_texts(found)).decode() if isinstance(found, dict) else attributes
+
+
+def _is_text(key: str, value: Any) -> bool:
+    if key not in CAPTURED_TEXT or value is None or isinstance(value, (bool, int, float)):
+        return False
+    return hidden_length(value) is None

@@ -1,0 +1,368 @@
+"""A session as a conversation: what was asked, said and called, in order, from the texts that its spans carry.
+
+What goes into the model is said when a span begins, what comes out when it ends. A turn usually gets the whole
+conversation so far; of that only what is new is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
+from typing import Any, Final
+
+import msgspec
+
+from rl_insight.schema.captured_text import (
+    ARGUMENT_KEYS,
+    CAPTURED_TEXT,
+    FULL_LENGTH,
+    INPUT_KEYS,
+    LEFT_OUT,
+    OUTPUT_KEYS,
+    RESULT_KEYS,
+    SYSTEM_KEYS,
+    hidden_length,
+)
+
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+_TOOL_NAMES: Final = ("tool", "tool_name", "gen_ai.tool.name")
+_TOKENS: Final = (
+    "tokens", "output_tokens", "completion_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+)  # fmt: skip
+_EVENT_ROLES: Final = {
+    "gen_ai.system.message": SYSTEM,
+    "gen_ai.user.message": USER,
+    "gen_ai.assistant.message": ASSISTANT,
+    "gen_ai.tool.message": TOOL,
+    "gen_ai.choice": ASSISTANT,
+}
+"""Events that are one message each, as OpenTelemetry's conventions had them before 1.37."""
+_NUMBERED = re.compile(
+    r"(gen_ai\.prompt|gen_ai\.completion|llm\.input_messages|llm\.output_messages)\.(\d{1,4})\.(?:message\.)?(\w+)"
+)
+"""One attribute for each part of each message, as OpenLLMetry and OpenInference write them."""
+
+
+class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message or tool call; times are seconds since 1970."""
+
+    role: str
+    """`system`, `user`, `assistant`, `tool`, or as it was recorded."""
+    at_ts: float
+    text: str | None = None
+    """What was said, or what a tool returned; None where it was not recorded."""
+    characters: int = 0
+    """The length of the whole text: longer than `text` where that was cut."""
+    tool: str | None = None
+    """The name of the tool that was called."""
+    arguments: str | None = None
+    """What the tool was called with."""
+    arguments_characters: int = 0
+    tokens: int | None = None
+    duration_s: float | None = None
+    outcome: str | None = None
+    """Of the span: `ok`, `error`, `cancelled` or `open`."""
+    span_id: str | None = None
+    left_out: int = 0
+    """Earlier messages that were left out because the conversation was too long."""
+
+
+class TextSource(msgspec.Struct, kw_only=True, eq=False):
+    """A span or an event that may carry texts; times are seconds since 1970."""
+
+    name: str
+    start_ts: float
+    end_ts: float | None = None
+    """None while it is open."""
+    outcome: str | None = None
+    attributes: dict[str, Any]
+    span_id: str | None = None
+    is_session: bool = False
+    is_event: bool = False
+
+
+class _Said(msgspec.Struct):
+    """A message as a value of an attribute holds it."""
+
+    role: str
+    text: str | None = None
+    characters: int = 0
+    tool: str | None = None
+    arguments: str | None = None
+    arguments_characters: int = 0
+
+
+def transcript(sources: Iterable[TextSource]) -> list[TranscriptMessage]:
+    """Return the conversation that the spans and events of a session carry.
+
+    >>> turn = TextSource(name="generate", start_ts=1.0, end_ts=3.0, attributes={"prompt": "2 + 2?", "response": "4"})
+    >>> [(message.role, message.text, message.duration_s) for message in transcript([turn])]
+    [('user', '2 + 2?', None), ('assistant', '4', 2.0)]
+    """
+    told = _Conversation()
+    running: list[TextSource] = []
+    for source in sorted(sources, key=lambda one: (not one.is_session, one.start_ts)):
+        running = _answer(told, running, source.start_ts)
+        told.ask(source)
+        if not source.is_event:
+            running.append(source)
+    _answer(told, running, inf)
+    return told.messages
+
+
+def _answer(told: _Conversation, running: list[TextSource], now_ts: float) -> list[TextSource]:
+    """Add what came out of the sources that have ended by now; returns the others. A session ends last."""
+    ended = [one for one in running if _end(one) <= now_ts and not (one.is_session and now_ts < inf)]
+    for source in sorted(ended, key=lambda one: (one.is_session, _end(one))):
+        told.answer(source)
+    return [one for one in running if one not in ended] if ended else running
+
+
+def _end(source: TextSource) -> float:
+    return inf if source.end_ts is None else source.end_ts
+
+
+class _Conversation:
+    """What was said so far."""
+
+    def __init__(self) -> None:
+        self.messages: list[TranscriptMessage] = []
+        self._known: Counter[tuple[str, str | None]] = Counter()
+        self._prompt = self._response = ""
+        """The latest text that went in, and the latest that came out."""
+
+    def ask(self, source: TextSource) -> None:
+        at_ts, attributes = source.start_ts, source.attributes
+        if source.is_event:
+            self._add_event(source, at_ts)
+            return
+        asked: list[_Said] = []
+        left_out = 0
+        for key in (*SYSTEM_KEYS, *INPUT_KEYS):
+            if key in attributes:
+                asked += _messages(attributes, key, SYSTEM if key in SYSTEM_KEYS else USER)
+                left_out += _whole(attributes.get(f"{key}{LEFT_OUT}"))
+        asked += _numbered(attributes, {"gen_ai.prompt", "llm.input_messages"}, USER)
+        self._add_new(asked, source, at_ts, left_out)
+        arguments = next((key for key in ARGUMENT_KEYS if key in attributes), None)
+        result = next((key for key in RESULT_KEYS if key in attributes), None)
+        if arguments is not None or result is not None:
+            self._add_call(source, at_ts, arguments, result)
+
+    def answer(self, source: TextSource) -> None:
+        at_ts = source.start_ts if source.end_ts is None else source.end_ts
+        said: list[_Said] = []
+        for key in OUTPUT_KEYS:
+            if key in source.attributes:
+                said += _messages(source.attributes, key, ASSISTANT)
+        said += _numbered(source.attributes, {"gen_ai.completion", "llm.output_messages"}, ASSISTANT)
+        if source.is_session:  # what a phase has said already is not said again
+            self._add_new(said, source, at_ts, 0)
+            return
+        for number, one in enumerate(said):
+            self._add(one, source, at_ts, is_turn=number == 0)
+
+    def _add_event(self, source: TextSource, at_ts: float) -> None:
+        attributes = source.attributes
+        role = _EVENT_ROLES.get(source.name)
+        if role is not None:
+            value = _read(attributes.get("body", attributes))
+            if isinstance(value, dict) and "message" in value:
+                value = _read(value["message"])
+            self._add_new(list(_said(value, role)), source, at_ts, 0)
+            return
+        for key in (*SYSTEM_KEYS, *INPUT_KEYS, *OUTPUT_KEYS):
+            if key in attributes:
+                role = SYSTEM if key in SYSTEM_KEYS else USER if key in INPUT_KEYS else ASSISTANT
+                self._add_new(_messages(attributes, key, role), source, at_ts, 0)
+
+    def _add_new(self, said: list[_Said], source: TextSource, at_ts: float, left_out: int) -> None:
+        """Add what was not said before: of a conversation that is repeated in whole, the last messages."""
+        seen: Counter[tuple[str, str | None]] = Counter()
+        for number, one in enumerate(said):
+            mark = (one.role, one.text)
+            seen[mark] += 1
+            if one.text is not None and one.tool is None and seen[mark] <= self._known[mark]:
+                continue
+            if len(said) == 1 and one.role == USER and one.text is not None:
+                self._continue(one)
+                if not one.text:
+                    continue
+            self._add(one, source, at_ts, left_out=left_out if number == 0 else 0, is_turn=one.role == ASSISTANT)
+
+    def _continue(self, one: _Said) -> None:
+        """Take from a prompt that repeats the conversation as one text what is known of it."""
+        whole = one.text or ""
+        if self._prompt and whole.startswith(self._prompt):
+            rest = whole[len(self._prompt) :].removeprefix(self._response)
+            one.characters -= len(whole) - len(rest)
+            one.text = rest.strip()
+        self._prompt, self._response = whole, ""
+
+    def _add_call(self, source: TextSource, at_ts: float, arguments: str | None, result: str | None) -> None:
+        attributes = source.attributes
+        call = _Said(TOOL, tool=next((str(attributes[key]) for key in _TOOL_NAMES if key in attributes), source.name))
+        if arguments is not None:
+            call.arguments, call.arguments_characters = _text(attributes, arguments)
+        if result is not None:
+            call.text, call.characters = _text(attributes, result)
+        self._add(call, source, at_ts, is_turn=True)
+
+    def _add(self, one: _Said, source: TextSource, at_ts: float, *, left_out: int = 0, is_turn: bool = False) -> None:
+        self._known[one.role, one.text] += 1
+        if one.role == ASSISTANT and one.text is not None:
+            self._response = one.text
+        has_end = is_turn and source.end_ts is not None and not source.is_session
+        self.messages.append(
+            TranscriptMessage(
+                role=one.role,
+                at_ts=at_ts,
+                text=one.text,
+                characters=max(one.characters, len(one.text or "")),
+                tool=one.tool,
+                arguments=one.arguments,
+                arguments_characters=max(one.arguments_characters, len(one.arguments or "")),
+                tokens=_tokens(source.attributes) if is_turn and one.role == ASSISTANT else None,
+                duration_s=round(max(0.0, (source.end_ts or 0.0) - source.start_ts), 6) if has_end else None,
+                outcome=source.outcome if is_turn else None,
+                span_id=source.span_id,
+                left_out=left_out,
+            )
+        )
+
+
+def carries_text(attributes: Mapping[str, Any]) -> bool:
+    """Return whether attributes hold texts of a conversation, or their lengths."""
+    return not CAPTURED_TEXT.isdisjoint(attributes) or any(map(_NUMBERED.fullmatch, attributes))
+
+
+def is_message_event(name: str) -> bool:
+    """Return whether events of this name are messages, whatever their attributes."""
+    return name in _EVENT_ROLES
+
+
+def _messages(attributes: Mapping[str, Any], key: str, role: str) -> list[_Said]:
+    value = attributes[key]
+    if isinstance(value, str) and key.startswith("gen_ai."):  # OpenTelemetry sends structures as JSON text
+        value = _read(value)
+    found = list(_said(value, role))
+    if isinstance(value, str) and found:
+        found[0].characters = _whole(attributes.get(f"{key}{FULL_LENGTH}")) or found[0].characters
+    return found
+
+
+def _said(value: Any, role: str) -> Iterator[_Said]:
+    """Yield the messages in a value: a text, a message of any common shape, or a list of them."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _said(one, role)
+    elif isinstance(value, dict):
+        yield from _said_by(value, role)
+    elif value is not None:
+        text, characters = _shown(value)
+        yield _Said(role, text, characters)
+
+
+def _said_by(message: dict[str, Any], usual: str) -> Iterator[_Said]:
+    role = str(message.get("role", usual))
+    kind = message.get("type")
+    if kind in {"tool_call", "function"} and ("name" in message or "function" in message):
+        yield _call(message, role)
+        return
+    if kind in {"tool_call_response", "tool_result"}:
+        text, characters = _shown(message.get("response", message.get("result", message.get("content"))))
+        yield _Said(TOOL, text, characters, tool=_optional_text(message.get("name")))
+        return
+    parts = message.get("parts", message.get("content", message.get("text")))
+    if isinstance(parts, list):
+        yield from _joined([one for part in parts for one in _part(part, role)])
+    elif parts is not None:
+        text, characters = _shown(parts)
+        if text or text is None:
+            name = _optional_text(message.get("name")) if role == TOOL else None
+            yield _Said(role, text, _whole(message.get(f"content{FULL_LENGTH}")) or characters, tool=name)
+    elif kind is not None and "tool_calls" not in message:
+        yield _Said(role, f"[{kind}]")
+    for call in message.get("tool_calls") or ():
+        if isinstance(call, dict):
+            yield _call(call, role)
+
+
+def _part(part: Any, role: str) -> Iterator[_Said]:
+    if isinstance(part, dict) and part.get("type", "text") in {"text", "reasoning"}:
+        text, characters = _shown(part.get("content", part.get("text")))
+        yield _Said(role, text, characters)
+    else:
+        yield from _said(part, role)
+
+
+def _joined(said: list[_Said]) -> Iterator[_Said]:
+    """Yield messages with the texts of one speaker in a row as one."""
+    last: _Said | None = None
+    for one in said:
+        if last is not None and last.tool is None and one.tool is None and last.text and one.text:
+            last.text = f"{last.text}\n{one.text}"
+            last.characters += one.characters + 1
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last
+
+
+def _call(call: dict[str, Any], role: str) -> _Said:
+    function = call.get("function")
+    named = function if isinstance(function, dict) else call
+    arguments, characters = _shown(named.get("arguments"))
+    name = _optional_text(named.get("name")) or "tool"
+    return _Said(role, "", tool=name, arguments=arguments, arguments_characters=characters)
+
+
+def _numbered(attributes: Mapping[str, Any], prefixes: set[str], role: str) -> list[_Said]:
+    messages: dict[int, dict[str, Any]] = {}
+    for key, value in attributes.items():
+        found = _NUMBERED.fullmatch(key)
+        if found is not None and found[1] in prefixes:
+            messages.setdefault(int(found[2]), {})[found[3]] = value
+    return [one for number in sorted(messages) for one in _said(messages[number], role)]
+
+
+def _text(attributes: Mapping[str, Any], key: str) -> tuple[str | None, int]:
+    text, characters = _shown(attributes[key])
+    return text, _whole(attributes.get(f"{key}{FULL_LENGTH}")) or characters
+
+
+def _shown(value: Any) -> tuple[str | None, int]:
+    """Return a value as text, and its length; no text where only the length was recorded."""
+    if value is None:
+        return None, 0
+    hidden = hidden_length(value)
+    if hidden is not None:
+        return None, hidden
+    text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
+    return text, len(text)
+
+
+def _read(value: Any) -> Any:
+    """Return the structure that a text holds as JSON; another text as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return value
+
+
+def _tokens(attributes: Mapping[str, Any]) -> int | None:
+    return next((_whole(attributes[key]) or None for key in _TOKENS if key in attributes), None)
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else str(value)
