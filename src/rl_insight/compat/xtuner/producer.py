@@ -156,16 +156,11 @@ class SampleSpan:
     def _record(self, target: Any, moment: str, **more: Any) -> list[TraceEvent]:
         stage = f"{self._name}.{moment}"
         fields = {**self._fields, **more}
-        if samples_of(target):
-            return self._recorder.record_many(target, stage, **fields)
-        event = self._recorder.record(None, stage, **fields)
-        return [] if event is None else [event]
+        events = [self._recorder.record(sample, stage, **fields) for sample in samples_of(target) or (None,)]
+        return [event for event in events if event is not None]
 
     def _begin_phase(self, event: TraceEvent, elapsed_s: float = 0.0) -> None:
-        known = {name: value for name, value in event.to_dict().items() if value is not None}
-        for name in ("stage", "timestamp_s", "elapsed_s"):
-            known.pop(name, None)
-        phase = default_monitor.new_phase(self._name, known)
+        phase = default_monitor.new_phase(self._name, event.known())
         if phase is None:
             return
         tokens = enter_session(event)
