@@ -118,9 +118,9 @@ class BatchFiles:
         """Write what was recorded so far, in the background."""
         threading.Thread(target=self.save, name="rl-insight-save", daemon=True).start()
 
-    def close(self) -> None:
-        """Write everything and stop listening."""
-        self.save(everything=True)
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write everything and stop listening, within a bounded time."""
+        self.save(everything=True, timeout_s=timeout_s)
         self._flusher.remove_listener(self._listen)
 
 

@@ -42,6 +42,7 @@ _VARIABLES = (
     "OTEL_SERVICE_NAME",
 )
 _FLUSH_TIMEOUT_S = 0.2
+_CLOSE_TIMEOUT_S = 2.0
 _next_writer: Callable[[], int] = itertools.count(1).__next__
 
 
@@ -220,7 +221,7 @@ def close_trace() -> None:
         return
     for file in (found.file, found.otlp_file):
         if file is not None:
-            file.close()
+            file.close(_CLOSE_TIMEOUT_S)
     if found.mode == "driver":
         for name in _VARIABLES:
             if os.environ.get(name) == found.variables.get(name):
