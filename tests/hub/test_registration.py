@@ -10,7 +10,7 @@ from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_c
 
 TARGET = HubTarget(
     address="127.0.0.1:9092",
-    job_name="ray-hub-01",
+    job_name="trainer_metrics",
     owner="r1/hub-01",
     labels={"ray_job": "01"},
     run_id="r1",
@@ -86,7 +86,7 @@ def test_a_hub_tells_the_server_who_it_is_and_for_how_long(server, register, wai
     assert (path, authorization) == ("/api/v1/targets", "Bearer s3cret")
     assert body == {
         "addresses": ["127.0.0.1:9092"],
-        "job_name": "ray-hub-01",
+        "job_name": "trainer_metrics",
         "owner": "r1/hub-01",
         "labels": {"ray_job": "01"},
         "run_id": "r1",

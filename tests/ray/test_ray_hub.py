@@ -333,8 +333,9 @@ def test_the_hub_outlives_its_maker_and_each_process_has_its_own_names(run_drive
     found = status()
     print(found["actor_name"], found["namespace"], found["prometheus_metrics_enabled"], found["events_applied"] > 0)
     print(found["metrics_endpoint"] == found["metrics_url"], bool(found["node_ip"]), found["otel_traces_enabled"])
+    made = hubs()
     ray.kill(nameless)
-    wait_until(lambda: not hubs())
+    assert hubs() == made
     assert ray.get(trainer.record.remote(2.0))
     wait_until(lambda: value("rl_insight_monitor_later{") == 2.0)
     print(value('rl_insight_monitor_reward{of="grpo"'))
@@ -345,6 +346,71 @@ def test_the_hub_outlives_its_maker_and_each_process_has_its_own_names(run_drive
         "True True False",
         "1.0",
     ]
+
+
+def test_what_a_hub_has_confirmed_survives_the_death_of_its_maker_and_its_own(start_driver, server, wait_until):
+    """The server is away meanwhile, so that the batches are with the hub alone."""
+    driver = start_driver(f"""
+    config = {{"server": {{"backend": "ray", "url": "{server.url}"}}, "prometheus": {{"metrics_report_port": 0}}}}
+
+    @ray.remote(num_cpus=0, max_restarts=0)
+    class Worker:
+        def record(self, part):
+            insight.init(config=config)
+            for number in range(50):
+                with insight.trace_span("work", {{"part": part}}):
+                    pass
+            insight.flush(0.1)
+            wait_until(lambda: insight.get_status().get("transport", {{}}).get("waiting_batches") == 0)
+            return insight.get_status()["run_id"]
+        def die(self):
+            os.kill(os.getpid(), 9)
+
+    def hub_pid():
+        return ray.get(find_hub().__ray_call__.remote(lambda hub: os.getpid()))
+
+    maker = Worker.remote()
+    print("run", ray.get(maker.record.remote("before")), flush=True)
+    sys.stdin.readline()
+    workers = [maker, Worker.remote(), Worker.remote()]
+    ray.get([worker.record.remote("away") for worker in workers])
+    first = hub_pid()
+    try:
+        ray.get(maker.die.remote())
+    except ray.exceptions.RayActorError:
+        pass
+    ray.get([worker.record.remote("without maker") for worker in workers[1:]])
+    assert hub_pid() == first
+    os.kill(first, 9)
+    wait_until(lambda: hub_pid() != first)
+    ray.get([worker.record.remote("new hub") for worker in workers[1:]])
+    print("recorded", flush=True)
+    sys.stdin.readline()
+    """)
+
+    def told(word):
+        """Return what the driver says after a word; Ray says something in between, too."""
+        for line in driver.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word).strip()
+        raise AssertionError(driver.stderr.read())
+
+    run_id = told("run")
+
+    def stored():
+        try:
+            return server.sql(run_id, "SELECT count(*), count(DISTINCT span_id) FROM spans WHERE name = 'work'")
+        except OSError:  # the run has not arrived yet
+            return None
+
+    wait_until(lambda: stored() == [[50, 50]])
+    server.kill()
+    driver.stdin.write("\n")
+    driver.stdin.flush()
+    told("recorded")
+    server.start()
+    driver.kill()  # the hub sees that its job is over, and delivers
+    wait_until(lambda: stored() == [[400, 400]], 60)
 
 
 def test_workers_that_start_together_share_one_run(run_driver, server):

@@ -248,7 +248,7 @@ rl_insight_monitor_latency_count 3
 
 def test_of_a_hub_that_forwards_its_batches_only_its_own_health_is_kept(services, endpoint, query):
     endpoint.pages["/metrics"] = (200, HUB_PAGE, {})
-    scrape(services, endpoint.address, job_name="ray-hub-01", run_id="r9", forwards=True)
+    scrape(services, endpoint.address, job_name="trainer_metrics", run_id="r9", forwards=True)
     rows = query(services, "r9", "SELECT name, kind, value FROM samples WHERE name != 'scrape_duration_seconds'")
     assert sorted(rows) == [("hub_batches", "counter", 12.0), ("hub_processes", "gauge", 8.0), ("up", "gauge", 1.0)]
     assert query(services, "r9", "SELECT count(*) FROM histograms") == [(0,)]

@@ -2,8 +2,9 @@
 
 It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one;
 then its `/metrics` is also among the server's targets, which keep the hub's own health.
-It belongs to the process that called `init()` first in the job; when that one ends, the next process that has something
-to send starts another, and all send their metrics again.
+It is started by the process that called `init()` first in the job, outlives it, and ends when the job is over.
+A batch that the hub has confirmed is in its spool on disk until the server has it: nothing is lost when the hub is
+killed and Ray starts it again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import threading
 import time
 from collections import deque
 from typing import Any
@@ -23,9 +25,11 @@ from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError, SchemaError
 from rl_insight.hub.forwarding import ForwardingTransport
+from rl_insight.hub.job import can_watch_job, wait_for_end_of_job
 from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
 from rl_insight.recorder.step_exchange import SETTLE_S
 from rl_insight.schema import BatchBuilder, Process, decode, encode
+from rl_insight.schema.names import TRAINER_JOB
 from rl_insight.transport import Transport
 from rl_insight.transport.ray import RayTransport
 from rl_insight.transport.registry import make_http
@@ -36,6 +40,9 @@ logger = logging.getLogger("rl_insight")
 NAMESPACE = "rl-insight-monitor"
 NAME_PREFIX = "RLInsightMonitorHub_"
 _KEPT_STEPS = 256
+_LAST_FLUSH_S = 10.0
+"""For what a hub still holds when its job is over; the rest stays in the spool for the next sender on this machine."""
+_LEAVE_S = 1.0
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- listening there is the user's choice
 
 
@@ -60,7 +67,7 @@ class MonitorHub:
         self._batches = 0
         self._joined = 0
         settings = self._config
-        process = Process(process_id=hub_id, run_id=run["run_id"], host="", pid=0)
+        process = Process(process_id=_spool_name(hub_id), run_id=run["run_id"], host="", pid=0)
         relay = make_http(settings, process, bundles=True) if settings.server.url else None
         sinks = [DerivedMetrics(), *_sinks(settings)]
         self._collector = Collector(sinks, namespace=settings.server.namespace)
@@ -80,6 +87,19 @@ class MonitorHub:
             self._registration = _registration(self._endpoint, settings, run, hub_id)
         except Exception as error:  # noqa: BLE001 -- the hub does its work on no list too
             self._not_registered = str(error)
+        if can_watch_job():
+            threading.Thread(target=self._end_with_job, name="rl-insight-job", daemon=True).start()
+
+    def _end_with_job(self) -> None:
+        """End the actor, which Ray keeps, when its job is over; what it has accepted is delivered before."""
+        import ray
+
+        wait_for_end_of_job()
+        self.flush(_LAST_FLUSH_S)
+        if self._registration is not None:
+            self._registration.leave(_LEAVE_S)
+        self._road.close()
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def ingest(self, payload: bytes) -> float | tuple[float, bool]:
         """Take one encoded batch; returns the time between two batches that the server would like, 0 for any.
@@ -180,6 +200,13 @@ class MonitorHub:
         return self._road.flush(max(0.0, deadline - time.monotonic())) and idle
 
 
+def _spool_name(hub_id: str) -> str:
+    """Return the name of the hub's spool: the same after a restart, another one in another cluster on this machine."""
+    import ray
+
+    return f"{hub_id}-{ray.get_runtime_context().gcs_address}"
+
+
 def _sinks(config: InsightConfig) -> list[Any]:
     if not config.otlp.traces_endpoint:
         return []
@@ -214,7 +241,7 @@ def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub
     job, _, node = hub_id.removeprefix(NAME_PREFIX).partition("_")
     target = HubTarget(
         address=_reachable_address(endpoint, url),
-        job_name=f"ray-hub-{job}",
+        job_name=TRAINER_JOB,
         owner=f"{run['run_id']}/{hub_id}",
         labels={"ray_job": job} | ({"ray_node": node} if node else {}),
         run_id=run["run_id"],
@@ -282,7 +309,7 @@ def is_hub_of_another_process() -> bool:
 def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
     """Start this job's hub, and one on every other node if the configuration says so; returns the one to use here.
 
-    The hubs belong to this process: they end with it.
+    The hubs end with the job, not with this process.
     """
     hub = _start_actor(hub_name(), config, run)
     if config.ray.hub == "node":
@@ -296,7 +323,7 @@ def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
 
 
 _node_hubs: list[Any] = []
-"""An actor ends when no process holds its handle."""
+"""The hubs that this process started."""
 
 
 def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: str | None = None) -> Any:
@@ -310,6 +337,7 @@ def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: st
         get_if_exists=True,
         num_cpus=0,
         max_restarts=-1,
+        lifetime="detached" if can_watch_job() else None,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
     )
     handle = actor.remote(config_to_dict(config), msgspec.structs.asdict(run), name)
@@ -341,11 +369,7 @@ def wait_for_hub(timeout_s: float) -> Any:
 
 
 def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
-    """Make the transport of a process that has Ray: to the job's hub, which is started if there is none.
-
-    A hub ends with the process that started it; the next process that misses it starts another, and all send their
-    metrics again.
-    """
+    """Make the transport of a process that has Ray: to the job's hub, which is started if there is none."""
     run = RunIdentity(process.run_id, process.project, process.experiment_name)
     options: dict[str, Any] = {
         "process_id": process.process_id,
