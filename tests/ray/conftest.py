@@ -36,15 +36,20 @@ def cluster():
         "print(context.address_info['gcs_address'], flush=True)\n"
         "sys.stdin.read()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    yield process.stdout.readline().strip()
+    for _ in range(3):  # a busy machine may be too slow for Ray's own time limits
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        address = process.stdout.readline().strip()
+        if address:
+            break
+    assert address, "Ray does not start"
+    yield address
     process.stdin.close()
     process.wait(60)
     process.stdout.close()
