@@ -28,6 +28,7 @@ EXAMPLES = {
         "smoothing": 0.5,
     },
     "sessions": {"status": ["failed"], "order": "total_s"},
+    "sessions/transcript": {"session_id": "s1-1"},
     "spans": {"name": "update", "order": "oldest"},
     "spans/series": {"name": "update"},
     "steps/breakdown": {"first": 0, "last": STEPS},
