@@ -112,7 +112,7 @@ QUESTIONS = {
     "runs export": (["runs", "export", "RUN", "-o", "copy.duckdb"], "Wrote copy.duckdb"),
     "hotspots": (["hotspots", "--run", "RUN", "--scope", "all"], "rollout"),
     "sessions": (["sessions", "--run", "RUN", "--scope", "all"], "accepted"),
-    "transcript": (["sessions", "--run", "RUN", "--transcript", "s1-1"], "user\n2 + 2?\n\nassistant  "),
+    "transcript": (["sessions", "--run", "ended", "--transcript", "s1-1"], "user\n2 + 2?\n\nassistant  "),
     "diagnose": (["diagnose", "RUN"], "rules could not be judged"),
     "stacks": (["stacks", "RUN", "--wait", "0"], ""),
     "diff": (["diff", "RUN", "ended"], ""),
