@@ -206,6 +206,9 @@ class _Simulated:
         return builder.build(self._process, sequence=self._sequence, sent_ns=now)
 
 
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 class _Connection:
     """A process, or the hub of several, that sends to the server at the interval it asks for."""
 
@@ -220,29 +223,36 @@ class _Connection:
         """Send until the end; what was sent is acknowledged when it returns."""
         # Processes start within a few seconds of each other, and stay out of step.
         await asyncio.sleep(random.random() * 5.0)
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        streams = await asyncio.open_connection(self._host, self._port)
         try:
             while time.perf_counter() < end:
                 begun = time.perf_counter()
                 body = frame(encode_bundle([process.batch(self.interval_s) for process in self._processes]))
-                await self._deliver(reader, writer, body)
+                streams = await self._deliver(streams, body)
                 self.batches += len(self._processes)
                 await asyncio.sleep(max(0.0, begun + self.interval_s - time.perf_counter()))
         finally:
-            writer.close()
+            streams[1].close()
 
-    async def _deliver(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
+    async def _deliver(self, streams: _Streams, body: bytes) -> _Streams:
+        """Send a request until it is taken; returns the connection that it was taken on."""
         head = (
             f"POST {INGEST_PATH} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: {CONTENT_TYPE}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         ).encode()
         while True:
-            writer.write(head + body)
-            await writer.drain()
-            status, answer = await _answer(reader)
+            reader, writer = streams
+            try:
+                writer.write(head + body)
+                await writer.drain()
+                status, answer = await _answer(reader)
+            except (ConnectionError, asyncio.IncompleteReadError):  # closed while it was idle, as clients expect
+                writer.close()
+                streams = await asyncio.open_connection(self._host, self._port)
+                continue
             if status == 200:
                 self.interval_s = min(max(answer.get("flush_s", 0.0), _FIRST_INTERVAL_S), _LONGEST_INTERVAL_S)
-                return
+                return streams
             if status not in {429, 503}:
                 raise RuntimeError(f"the server answered {status}: {answer}")
             self.refused += 1
