@@ -381,6 +381,7 @@ def test_the_pytest_plugin_pulls_in_nothing_heavy(program):
         "msgspec",
         "typing_extensions",
         "difflib",
+        "faulthandler",
         "hashlib",
         "_hashlib",
         "_blake2",
