@@ -235,7 +235,10 @@ class Flusher:
         self._held_since = self.recorder.now()
         while remaining > 0:
             events = _pop_left(buffer, min(remaining, _CHUNK))
-            handle(add_steps(events))
+            try:
+                handle(add_steps(events))
+            except Exception:  # noqa: BLE001  # raised before any was added: each by itself, whatever the strange one is
+                self._each(lambda event: handle(add_steps([event])))(events)
             remaining -= _CHUNK
             self._give_way(hold_ns)
 
