@@ -79,4 +79,4 @@ def test_callback_records_steps_metrics_and_timed_phases(insight_capture, skyrl)
     found = [(s.name, s.step) for s in insight_capture.spans if s.segment == "state_interval"]
     phases = [(name, step) for step in (1, 2) for name in ("generate", "sync_weights")]
     assert sorted(found) == sorted([*phases, ("evaluate", 2)])
-    assert [event.name for event in insight_capture.events] == ["checkpoint_saved"]
+    assert [event.name for event in insight_capture.events] == ["rl_insight.config", "checkpoint_saved"]

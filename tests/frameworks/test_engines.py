@@ -176,8 +176,7 @@ def test_statistics_of_another_shape_give_one_warning(insight_capture, loggers, 
 @pytest.fixture
 def sglang_modules(monkeypatch):
     """SGLang's own modules, which import torchvision; the operators that its compiled part lacks here are declared."""
-    import torch
-
+    torch = pytest.importorskip("torch", reason="torch is not installed: `make integrations` runs this")
     pytest.importorskip("sglang", reason="SGLang is not installed: `make integrations` runs this")
     monkeypatch.syspath_prepend(str(Path(sys.prefix).parent / "torchvision"))
     if not hasattr(torch.ops.torchvision, "qnms"):

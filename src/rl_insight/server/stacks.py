@@ -21,6 +21,8 @@ class StackRequests:
         self._lock = threading.Lock()
         self._waiting: dict[str, float] = {}
         self._asked: dict[str, float] = {}
+        self._asked_neighbors: dict[str, float] = {}
+        """Apart from those that were asked themselves: one that could not answer has just become silent."""
         self._of_hosts: dict[str, dict[str, float]] = {}
         """By host, the silent processes that any other one of that host is asked about."""
 
@@ -43,11 +45,11 @@ class StackRequests:
             return 0
         now = self._clock()
         with self._lock:
-            self._asked = {one: since for one, since in self._asked.items() if now - since < AGAIN_S}
-            new = {one: host for one, host in silent.items() if one not in self._asked}
+            self._asked_neighbors = {one: at for one, at in self._asked_neighbors.items() if now - at < AGAIN_S}
+            new = {one: host for one, host in silent.items() if one not in self._asked_neighbors}
             for process_id, host in new.items():
                 self._of_hosts.setdefault(host, {})[process_id] = now
-            self._asked |= dict.fromkeys(new, now)
+            self._asked_neighbors |= dict.fromkeys(new, now)
         return len(new)
 
     def take(self, process_ids: Iterable[str], hosts: Iterable[str] = ()) -> list[str]:
