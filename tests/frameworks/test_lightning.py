@@ -7,11 +7,8 @@ lightning = pytest.importorskip("lightning", reason="Lightning is not installed:
 import torch  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from rl_insight.integrations.lightning import (  # noqa: E402
-    InsightLightningCallback,
-    InsightLightningLogger,
-    callbacks,
-)
+from rl_insight.integrations.lightning import InsightLightningCallback, InsightLightningLogger  # noqa: E402
+from rl_insight.integrations.lightning_plugin import callbacks  # noqa: E402
 
 
 class Line(lightning.LightningModule):

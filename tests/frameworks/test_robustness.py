@@ -1,6 +1,7 @@
 """Real trainers whose integration fails at every call: they train to the end, and the failure is told once."""
 
 import logging
+import sys
 
 import pytest
 
@@ -17,15 +18,20 @@ from tests.integrations.test_robustness import RECORDING
 
 
 @pytest.fixture
-def broken(monkeypatch, caplog):
+def warnings(caplog):
+    hooks._reported.clear()
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.message for record in caplog.records if record.name == "rl_insight"]
+
+
+@pytest.fixture
+def broken(monkeypatch, warnings):
     def fail(*_args, **_kwargs):
         raise RuntimeError("a defect")
 
     for name in RECORDING:
         monkeypatch.setattr(default_monitor, name, fail)
-    hooks._reported.clear()
-    caplog.set_level(logging.WARNING)
-    return lambda: [record.message for record in caplog.records if record.name == "rl_insight"]
+    return warnings
 
 
 def train_lightning(tmp_path):
@@ -50,3 +56,14 @@ def test_a_training_survives_an_integration_that_fails(train, insight_capture, b
     assert train(tmp_path) == 4
     assert broken()
     assert len(broken()) == len(set(broken()))
+
+
+def test_a_trainer_of_an_unknown_lightning_starts_with_a_single_warning(
+    insight_capture, warnings, monkeypatch, tmp_path
+):
+    monkeypatch.delitem(sys.modules, "rl_insight.integrations.lightning")
+    monkeypatch.delattr("lightning.pytorch.callbacks.Callback")
+    for _ in range(2):
+        assert fit(tmp_path, logger=False, enable_checkpointing=False).global_step == 4
+    [warning] = warnings()
+    assert "the integration with lightning does not work here" in warning

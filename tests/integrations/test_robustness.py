@@ -10,7 +10,19 @@ import types
 
 import pytest
 
-from rl_insight.integrations import hooks, launch, mirrors, nemo_rl, openrlhf, prime_rl, sglang, slime, verl, vllm
+from rl_insight import activation
+from rl_insight.integrations import (
+    hooks,
+    lightning_plugin,
+    mirrors,
+    nemo_rl,
+    openrlhf,
+    prime_rl,
+    sglang,
+    slime,
+    verl,
+    vllm,
+)
 from rl_insight.monitor import default_monitor
 
 RECORDING = (
@@ -28,13 +40,13 @@ def activate_areal():
 MODULES = {
     "verl": (verl.instrument, ["verl.utils.profiler", "verl.utils.tracking", "verl.utils.rollout_trace",
                                "verl.experimental.agent_loop.agent_loop"]),
-    "trl": (launch.activate, ["trl.extras.profiling", "trl.trainer.grpo_trainer"]),
+    "trl": (activation.activate, ["trl.extras.profiling", "trl.trainer.grpo_trainer"]),
     "nemo_rl": (nemo_rl.instrument, ["nemo_rl.utils.logger", "nemo_rl.utils.timer"]),
     "openrlhf": (openrlhf.instrument, ["openrlhf.utils.logging_utils"]),
     "prime_rl": (prime_rl.register, ["prime_rl.monitors"]),
     "slime": (slime.instrument, ["slime.observability.timer", "slime.utils.timer"]),
-    "skyrl": (launch.activate, ["skyrl.train.utils.utils"]),
-    "transformers": (launch.activate, ["transformers.integrations.integration_utils", "transformers.trainer"]),
+    "skyrl": (activation.activate, ["skyrl.train.utils.utils"]),
+    "transformers": (activation.activate, ["transformers.integrations.integration_utils", "transformers.trainer"]),
     "areal": (activate_areal, ["areal.utils.stats_logger"]),
     "vllm": (vllm.plugin, ["vllm.v1.engine.async_llm", "vllm.v1.engine.llm_engine", "vllm.v1.metrics.loggers"]),
     "sglang": (sglang.plugin, ["sglang.srt.managers.scheduler_components.weight_updater",
@@ -64,6 +76,20 @@ def test_an_unknown_version_gives_a_single_warning(name, insight_capture, module
         activate()
     assert len(warnings()) == 1
     assert f"the integration with {name} does not work here" in warnings()[0]
+
+
+def test_an_unknown_lightning_gives_a_single_warning(insight_capture, warnings, monkeypatch, tmp_path):
+    """A future Lightning whose `Callback` is elsewhere: its trainers start without ours."""
+    package = tmp_path / "lightning" / "pytorch"
+    package.mkdir(parents=True)
+    for name in ("../__init__", "__init__", "callbacks", "loggers"):
+        (package / f"{name}.py").write_text("VERSION = 99\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "rl_insight.integrations.lightning", raising=False)
+    assert [lightning_plugin.callbacks() for _ in range(2)] == [[], []]
+    [warning] = warnings()
+    assert "the integration with lightning does not work here" in warning
+    assert "'Callback'" in warning
 
 
 @pytest.fixture
@@ -135,7 +161,7 @@ class ProfilingContext:
     def __exit__(self, *outcome): return None
 """
     profiling = module("trl.extras.profiling", source)
-    launch.activate()
+    activation.activate()
     with profiling.ProfilingContext("GRPOTrainer.compute_loss") as value:
         return value is not None
 
@@ -224,7 +250,7 @@ class Timer:
     async def __aexit__(self, *outcome): return None
 """
     timer = module("skyrl.train.utils.utils", source).Timer
-    launch.activate()
+    activation.activate()
 
     async def measure():
         async with timer() as value:
@@ -254,7 +280,7 @@ class Trainer:
     def _save_checkpoint(self): return 13
 """
     made = module("transformers.trainer", source).Trainer()
-    launch.activate()
+    activation.activate()
     return (made.train(), made.evaluate(), made._save_checkpoint()) == (11, 12, 13)
 
 

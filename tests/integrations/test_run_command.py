@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_insight import activation
 from rl_insight.cli import main
-from rl_insight.integrations import launch as integrations_launch
+from tests.compat.conftest import Programs
 
 FREE_PORTS = ("port=0", "otlp_http_port=0", "otlp_grpc_port=0")
 
@@ -290,20 +291,112 @@ def test_only_a_process_that_imports_a_library_pays_for_the_integrations(tmp_pat
 
 
 def test_every_library_of_an_integration_is_waited_for():
-    path = f"{integrations_launch.PATH}/sitecustomize.py"
+    path = f"{activation.PATH}/sitecustomize.py"
     libraries = next(
         node.value.args[0]
         for node in ast.walk(ast.parse(Path(path).read_text()))
         if isinstance(node, ast.Assign) and node.targets[0].id == "LIBRARIES"
     )
     code = (
-        "from rl_insight.integrations import hooks, launch\n"
-        "launch.activate()\n"
+        "from rl_insight.activation import activate\n"
+        "from rl_insight.integrations import hooks\n"
+        "activate()\n"
         "print(*sorted({name.partition('.')[0] for name in hooks._finder.patches}))"
     )
     environ = os.environ | {"RL_INSIGHT_SERVER_URL": "http://127.0.0.1:9"}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(ast.literal_eval(libraries))
+
+
+def run_areal(tmp_path, launch, run_id, text):
+    """Run a program with AReaL 1.0.4 itself, except for the `__init__` of its package, which imports its engines."""
+    original = Programs(tmp_path).original("areal") / "areal"
+    package = tmp_path / "lib" / "areal"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"__path__ = [{str(original)!r}]\n")
+    folders = f"{tmp_path / 'lib'}:{original.parent}"
+    program = launch(sys.executable, script(tmp_path, text), run_id=run_id, PYTHONPATH=folders)
+    _, errors = program.communicate(timeout=120)
+    assert program.returncode == 0, errors
+
+
+AREAL_TRACER = """
+    from areal.utils import perf_tracer
+    from areal.utils.perf_tracer import session_context, trace_scope, trace_session_phase
+
+    settings = {"enabled": True, "experiment_name": "math", "trial_name": "t0", "fileroot": "files"}
+    perf_tracer.configure({**settings, "session_tracer": {"enabled": True}}, rank=0, role="rollout")
+    with trace_scope("train.step", args={"global_step": 3}):
+        pass
+
+    @session_context()
+    def episode():
+        with trace_session_phase("generate"):
+            pass
+
+    perf_tracer.register_task(17)
+    perf_tracer.set_task_id(17)
+    episode()
+    perf_tracer.trace_session_event("mark_finalized", task_id=17, status="accepted")
+    perf_tracer.save(force=True)
+"""
+
+
+def test_what_areal_traces_is_recorded(tmp_path, launch, ask):
+    run_areal(tmp_path, launch, "areal-traces", AREAL_TRACER)
+    [session] = ask("sessions?run=areal-traces")["sessions"]
+    assert (session["task_id"], session["status"]) == ("17", "accepted")
+    assert [span["step"] for span in ask("spans?run=areal-traces&name=train.step")] == [3]
+    assert list(tmp_path.glob("files/**/sessions-r0.jsonl"))
+
+
+AREAL_METRICS = """
+    import sys, types
+    from dataclasses import dataclass
+
+    import swanlab, tensorboardX, trackio, wandb
+
+    def module(name, **contents):
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(contents)
+        return sys.modules[name]
+
+    # What this module of AReaL imports of PyTorch, of the engines' configuration, and for its tables.
+    module("torch").distributed = module("torch.distributed", is_initialized=lambda: False)
+    module("areal.api", FinetuneSpec=object)
+    module("areal.api.cli_args", BaseExperimentConfig=object, StatsLoggerConfig=int)
+    module("tabulate", tabulate=lambda rows, **_: "")
+
+    class Off:
+        mode, path = "disabled", None
+        def __getattr__(self, name):
+            return None
+
+    class Trackers:
+        experiment_name, trial_name, fileroot = "math", "t0", "files"
+        wandb = swanlab = trackio = tensorboard = Off()
+
+    @dataclass
+    class Experiment:
+        lr: float = 1e-6
+        stats_logger = Trackers()
+
+    from areal.utils.stats_logger import StatsLogger
+
+    length = types.SimpleNamespace(total_train_epochs=1, steps_per_epoch=2, total_train_steps=2)
+    logger = StatsLogger(Experiment(), length)
+    for step in range(2):
+        logger.commit(0, step, step, {"ppo/loss": 1.0 / (step + 1)})
+    logger.close()
+"""
+
+
+def test_what_areal_logs_is_recorded(tmp_path, launch, ask):
+    pytest.importorskip("swanlab")
+    run_areal(tmp_path, launch, "areal-logs", AREAL_METRICS)
+    assert values_by_step(ask, "areal-logs", "ppo_loss") == {0: 1.0, 1: 0.5}
+    [config] = [event for event in ask("events?run=areal-logs") if event["name"] == "rl_insight.config"]
+    assert config["attributes"]["lr"] == 1e-6
 
 
 def test_error_output_stays_a_terminal_where_it_was_one(tmp_path, server):

@@ -40,7 +40,7 @@ def run(
         rl-insight run -- torchrun --nproc-per-node 8 train.py --lr 1e-6
     """
     import rl_insight as insight
-    from rl_insight.integrations.launch import prepare_environment
+    from rl_insight.activation import prepare_environment
 
     if not command:
         raise ConfigError("there is no command to run: write it after `--`, as in `rl-insight run -- python train.py`.")

@@ -281,7 +281,7 @@ class _PatchingFinder(importlib.abc.MetaPathFinder):
         def execute_and_patch(module: ModuleType) -> None:
             del loader.exec_module
             execute(module)
-            for patch in list(self.patches.get(module.__name__, ())):
+            for patch in self.patches.get(module.__name__, ()):  # one of them may add another
                 _apply(module, patch)
 
         try:

@@ -1,9 +1,9 @@
-"""Lightning: a `Logger`, a `Callback`, and the factory that Lightning loads by itself.
+"""Lightning: a `Logger` and a `Callback`.
 
 >>> trainer = Trainer(logger=InsightLightningLogger(), callbacks=[InsightLightningCallback()])  # doctest: +SKIP
 
-Where a server is configured or running, Lightning adds the callback without a line of code, through its entry point
-`lightning.pytorch.callbacks_factory`; elsewhere it adds nothing. Steps count from 0, as in Lightning's own loggers.
+Where a server is configured or running, Lightning adds the callback without a line of code (`lightning_plugin`);
+elsewhere it adds nothing. Steps count from 0, as in Lightning's own loggers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ else:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import Logger
 
-from rl_insight.integrations.hooks import never_raises, report_once
-from rl_insight.integrations.starting import ensure_started, is_wanted
+from rl_insight.integrations.hooks import never_raises
+from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
@@ -169,12 +169,3 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
         state, self._state = self._state, None
         if state is not None:
             state.__exit__(None if error is None else type(error), error, None)
-
-
-def callbacks() -> list[Any]:
-    """Return the callback where a server is configured or running, else nothing: Lightning asks every trainer."""
-    try:
-        return [InsightLightningCallback()] if is_wanted() else []
-    except Exception as error:  # noqa: BLE001  # a trainer must start as if we were not here
-        report_once("the Lightning callback", error)
-        return []

@@ -9,8 +9,8 @@ import os
 import sys
 
 LIBRARIES = frozenset({
-    "mlflow", "nemo_rl", "openrlhf", "prime_rl", "skyrl", "slime", "tensorboardX", "torch", "trackio", "transformers",
-    "trl", "verl", "wandb",
+    "areal", "mlflow", "nemo_rl", "openrlhf", "prime_rl", "skyrl", "slime", "tensorboardX", "torch", "trackio",
+    "transformers", "trl", "verl", "wandb",
 })  # fmt: skip
 
 
@@ -26,7 +26,7 @@ class _Activation:
 
 def _activate() -> None:
     try:
-        from rl_insight.integrations.launch import activate
+        from rl_insight.activation import activate
 
         activate()
     except Exception as error:  # noqa: BLE001  # another interpreter, without us or with an older version of us

@@ -38,9 +38,17 @@ def activate() -> None:
     openrlhf.instrument()
     prime_rl.register()
     slime.instrument()
+    on_import("areal.utils", _install_areal_tracer)
     on_import("skyrl.train.utils.utils", _time_skyrl)
     on_import("transformers.integrations.integration_utils", _register_with_transformers)
     on_import("transformers.trainer", _record_trainers)
+
+
+def _install_areal_tracer(_module: ModuleType) -> None:
+    """Put our tracer in place of AReaL's; `areal.utils` is imported before any of its modules."""
+    from rl_insight.compat import areal
+
+    areal.install()
 
 
 def _time_skyrl(module: ModuleType) -> None:
