@@ -37,11 +37,6 @@ def use_tests() -> None:
     sys.modules["tests"] = package
 
 
-def quickstart() -> None:
-    words = ["--steps", "16", "--exit", "--server", os.environ["RL_INSIGHT_SERVER_URL"]]
-    subprocess.run([sys.executable, "-m", "examples.async_grpo", *words], check=True)
-
-
 def trl() -> None:
     use_tests()
     from tests.frameworks.test_trl import make_trainer
