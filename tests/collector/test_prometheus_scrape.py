@@ -8,6 +8,7 @@ import random
 import pytest
 
 from rl_insight.collector import Collector
+from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.metrics.endpoint import MetricsEndpoint
 
 NAMESPACE = "rl_insight_monitor"
@@ -75,3 +76,33 @@ def test_quantiles_of_rewards_around_zero_are_right(scraped, fake_process):
     for q, expected in ((0.1, -1.0), (0.5, 0.0), (0.95, 1.0)):
         ((_, found),) = prometheus.query(f"histogram_quantile({q}, {NAMESPACE}_reward_bucket)")
         assert found == pytest.approx(expected, rel=0.05, abs=1e-6)
+
+
+def test_series_of_a_run_that_ended_leave_prometheus_with_the_next_scrape(start_prometheus, fake_process, wait_until):
+    """Prometheus answers with what it last read for five minutes, unless a scrape shows that it is gone."""
+    collector = Collector([DerivedMetrics(forget_after_s=3.0)], forget_after_s=3.0)
+    endpoint = MetricsEndpoint(collector.metrics_page)
+    prometheus = start_prometheus([endpoint.address])
+    ended, live = fake_process("a", run_id="ended"), fake_process("b", run_id="live")
+    recorded = {f"{NAMESPACE}_{name}" for name in ("reward", "steps_total", "latency_bucket", "spans_total")}
+
+    def report(*processes):
+        for process in processes:
+            collector.ingest(process.gauge("reward", 0.5).count("steps").observe("latency", 1.0).span().payload())
+
+    def names(run_id):
+        return {labels["__name__"] for labels, _ in prometheus.query(f'{{run_id="{run_id}"}}')}
+
+    def both_are_there():
+        report(ended, live)
+        return recorded <= names("ended") & names("live")
+
+    def only_one_is_there():
+        report(live)
+        return not names("ended") and recorded <= names("live")
+
+    wait_until(both_are_there)
+    collector.ingest(ended.payload(final=True))
+    wait_until(only_one_is_there)
+    endpoint.close()
+    collector.close()

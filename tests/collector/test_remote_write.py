@@ -13,6 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from rl_insight.collector import Collector, SeriesTable, SinkContext, SinkRunner
+from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.collector.sinks.remote_write import RemoteWriteSink
 from rl_insight.errors import ConfigError, TransportError
 from rl_insight.schema import encode
@@ -256,6 +257,24 @@ def test_series_of_a_run_that_left_the_page_are_marked_as_ended(make_sink, recei
     clock.now_ns += MINUTE_NS
     send(sink, other.batch())
     assert sum(math.isnan(value) for points in received().values() for _, value in points) == len(ended)
+
+
+def test_the_last_run_that_ended_is_marked_although_nothing_reports_any_more(
+    http_receiver, received, fake_process, wait_until
+):
+    sink = RemoteWriteSink(http_receiver.url, flush_interval_s=0.02, repeat_s=0.05)
+    derived = DerivedMetrics(forget_after_s=1.0)
+    collector = Collector([sink, derived], forget_after_s=1.0)
+    process = fake_process().count("steps").gauge("reward", 0.5).observe("latency", 1.0).span("work")
+    collector.ingest(process.payload(final=True))
+
+    def last():
+        return {key: points[-1][1] for key, points in received().items() if "run_id=r1" in key}
+
+    for name in ("steps_total", "reward", "latency_bucket", "spans_total"):
+        wait_until(lambda name=name: any(f"__name__=rl_insight_monitor_{name}," in key for key in last()))
+    wait_until(lambda: all(math.isnan(value) for value in last().values()))
+    collector.close()
 
 
 def test_new_bucket_appears_in_every_series_of_the_histogram(make_sink, received, fake_process):

@@ -51,7 +51,8 @@ class Sink(ABC):
       A sink that can retry does so itself, within `write`.
     - Batches MUST NOT be changed: other sinks see the same objects.
     - A sink that gathers several batches sends them in `flush`, which the same thread calls at the latest
-      `flush_interval_s` after a write, and before `close`. It MAY raise; the sink counts what it then drops.
+      `flush_interval_s` after a write, and before `close`; without a write too while `flushes_when_idle`. It MAY raise;
+      the sink counts what it then drops.
     - `attach` is called once, before the first `write`, by a collector that has metrics to share.
     - A sink MAY yield metrics: it declares them in `declarations` and returns them from `families`.
     - `close` MUST be idempotent; nothing is written after it.
@@ -66,6 +67,11 @@ class Sink(ABC):
 
     flushes_at_start: bool = False
     """Whether `flush` is also called before the first write: there may be something left from an earlier process."""
+
+    @property
+    def flushes_when_idle(self) -> bool:
+        """Whether `flush` is also called every `flush_interval_s` while nothing is written."""
+        return False
 
     declarations: Sequence[Declaration] = ()
     """The metrics that the sink yields; recorded metrics cannot use their names."""

@@ -145,7 +145,7 @@ class SinkRunner:
             item = self._next(flushed_at + self.sink.flush_interval_s)
             if item is not None:
                 self._write(item)
-            if self._unflushed and (item is None or monotonic() >= flushed_at + self.sink.flush_interval_s):
+            if self._is_to_flush() and (item is None or monotonic() >= flushed_at + self.sink.flush_interval_s):
                 self._flush()
                 flushed_at = monotonic()
             if item is None and self._finished():
@@ -159,7 +159,7 @@ class SinkRunner:
         """Wait for an item; None when it is time to flush or to stop."""
         with self._changed:
             while not self._queue and not self._closing:
-                if not self._unflushed:
+                if not self._is_to_flush():
                     self._changed.wait()
                     continue
                 wait_s = flush_at - monotonic()
@@ -172,6 +172,9 @@ class SinkRunner:
             self._bytes -= size
             self._writing = True
             return item
+
+    def _is_to_flush(self) -> bool:
+        return self._unflushed or (self.sink.flushes_when_idle and not self._closing)
 
     def _finished(self) -> bool:
         with self._changed:

@@ -105,6 +105,11 @@ class RemoteWriteSink(Sink):
         if encoded:
             self._send_all(encoded, self._descriptions(encoded, now_ms))
 
+    @property
+    def flushes_when_idle(self) -> bool:
+        """Whether a series may end: those of a run leave the page minutes after its last process reported."""
+        return bool(self._pushed)
+
     def close(self) -> None:
         """Close the connection."""
         self._carrier.close()
