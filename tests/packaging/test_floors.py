@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -67,24 +68,90 @@ def test_a_training_process_records_with_the_oldest_versions(tmp_path):
     assert [file for file in (tmp_path / "events").rglob("*") if file.is_file()]
 
 
+@contextlib.contextmanager
+def _server(programs, directory, *words, **environment):
+    """Run a server of an environment; yields its status."""
+    command, data = programs / "rl-insight", f"--data-dir={directory / 'data'}"
+    _run(command, "server", "start", "--detach", data, "port=0", "otlp_http_port=0", *words, **environment)
+    try:
+        yield json.loads(_run(command, "server", "status", data, "--json"))
+    finally:
+        _run(command, "server", "stop", data)
+
+
+def _train(programs, directory, program, url):
+    script = directory / "train.py"
+    script.write_text(program)
+    _run(programs / "python", script, RL_INSIGHT_SERVER_URL=url)
+
+
+def _wait_until(predicate):
+    deadline = time.monotonic() + 60
+    while not predicate() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert predicate()
+
+
 def test_the_server_and_every_command_work_with_the_oldest_versions(tmp_path):
     programs = _install_floors(tmp_path, "3.11", "server", "fast", "grpc", "zstd")
     command, data = programs / "rl-insight", f"--data-dir={tmp_path / 'data'}"
-    _run(command, "server", "start", "--detach", data, "port=0", "otlp_http_port=0", "otlp_grpc_port=0")
-    try:
-        status = json.loads(_run(command, "server", "status", data, "--json"))
+    with _server(programs, tmp_path, "otlp_grpc_port=0") as status:
         assert status["otlp_grpc"]
-        script = tmp_path / "train.py"
-        script.write_text(_RECORD.replace("CONFIG", "{}"))
-        _run(programs / "python", script, RL_INSIGHT_SERVER_URL=status["url"])
-        deadline = time.monotonic() + 60
-        while "generate" not in _run(command, "hotspots", data) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert "generate" in _run(command, "hotspots", data)
+        _train(programs, tmp_path, _RECORD.replace("CONFIG", "{}"), status["url"])
+        _wait_until(lambda: "generate" in _run(command, "hotspots", data))
         assert "task-2" in _run(command, "sessions", data)
-    finally:
-        _run(command, "server", "stop", data)
     for kind in ("parquet", "csv", "jsonl", "chrome"):
         _run(command, "export", data, "--format", kind, "--output", tmp_path / f"out.{kind}")
         assert (tmp_path / f"out.{kind}").exists()
     _run(command, "import", tmp_path / "out.jsonl", f"--data-dir={tmp_path / 'again'}")
+
+
+_ASK = """
+import asyncio, sys
+import mcp
+
+async def ask():
+    program = mcp.StdioServerParameters(command=sys.argv[1], args=["mcp", *sys.argv[2:]])
+    async with mcp.stdio_client(program) as streams, mcp.ClientSession(*streams) as session:
+        await session.initialize()
+        return await session.call_tool("list_runs", {})
+
+print(asyncio.run(ask()).content[0].text)
+"""
+
+
+def test_agents_and_warehouses_work_with_the_oldest_versions(tmp_path):
+    programs = _install_floors(tmp_path, "3.11", "mcp", "warehouse")
+    warehouse = tmp_path / "warehouse"
+    # A folder reached through fsspec, which then makes folders as object stores do.
+    words = [f"sinks.parquet.url=local://{warehouse}", "sinks.parquet.interval_s=1"]
+    with _server(programs, tmp_path, *words, FSSPEC_LOCAL_AUTO_MKDIR="1") as status:
+        _train(programs, tmp_path, _RECORD.replace("CONFIG", "{}"), status["url"])
+        _wait_until(lambda: list(warehouse.glob("spans/*/*/*.parquet")))
+    agent = _run(programs / "python", "-c", _ASK, programs / "rl-insight", f"--data-dir={tmp_path / 'data'}")
+    assert [run["experiment_name"] for run in json.loads(agent)["runs"]] == ["floors"]
+
+
+_RAY = """
+import ray
+import rl_insight as insight
+ray.init("local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1")
+insight.init("math", "floors")
+
+@ray.remote
+def generate(number):
+    with insight.session(task_id=f"task-{number}") as sample, insight.phase("generate"):
+        sample.finalize("accepted", reward=1.0)
+
+ray.get([generate.remote(number) for number in range(3)])
+insight.finish()
+ray.shutdown()
+"""
+
+
+def test_ray_tasks_are_recorded_with_the_oldest_version(tmp_path):
+    programs = _install_floors(tmp_path, "3.11", "server", "ray")
+    with _server(programs, tmp_path) as status:
+        _train(programs, tmp_path, _RAY, status["url"])
+        data = f"--data-dir={tmp_path / 'data'}"
+        _wait_until(lambda: "task-2" in _run(programs / "rl-insight", "sessions", data))
