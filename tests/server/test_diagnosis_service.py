@@ -14,6 +14,7 @@ import pytest
 from rl_insight.diagnosis.feed import ReplayFeed
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.schema import BatchBuilder, Process, encode, frame
+from rl_insight.server import diagnosis
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import AlertSettings
 from rl_insight.server.diagnosis import Watched, announce
@@ -108,6 +109,25 @@ def test_the_step_time_on_metrics_is_the_one_of_the_steps_view(make_services, cl
     assert last["step"] == 6
     # The last step of a run that has ended lasts until its last record.
     assert on_metrics("run_step_seconds") == (last["end_ns"] - last["start_ns"]) / 1e9 == 1.9
+
+
+def test_the_figures_of_a_run_that_ended_leave_metrics_with_its_other_series(
+    make_services, client_of, wait_until, monkeypatch
+):
+    client = client_of(make_services("diagnosis.interval_s=0.1"))
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    assert client.post("/api/v1/ingest", content=frame(encode(_batch())), headers=headers).status_code == 200
+
+    def shown():
+        return set(
+            re.findall(
+                r'_(open_findings|run_last_step|run_step_seconds)\{[^}]*run_id="r1"', client.get("/metrics").text
+            )
+        )
+
+    wait_until(lambda: shown() == {"open_findings", "run_last_step", "run_step_seconds"})
+    monkeypatch.setattr(diagnosis, "GRACE_S", 0.0)
+    wait_until(lambda: shown() == set())
 
 
 def _solved_steps(first, last, begin_ns):

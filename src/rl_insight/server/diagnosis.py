@@ -9,6 +9,7 @@ from collections import Counter
 
 import msgspec
 
+from rl_insight.collector.run_activity import GRACE_S
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
 from rl_insight.diagnosis.settings import make_settings
 from rl_insight.diagnosis.steps import Step
@@ -44,6 +45,8 @@ class Watched:
         """When a batch of the run was last written, by the monotonic clock."""
         self.imported_s = 0.0
         """Up to which batch an import was diagnosed."""
+        self.has_ended = False
+        """Whether all processes of the run had ended when it was last evaluated."""
         self.kept: dict[str, tuple[Finding, float]] = {}
         """Findings as they are in the store, and when they were written."""
         self.told: dict[str, str] = {}
@@ -96,9 +99,7 @@ class DiagnosisService:
     def open_findings(self) -> dict[tuple[str, str, str], int]:
         """Return how many findings are open, by run, rule and severity; without those that another one explains."""
         counts: Counter[tuple[str, str, str]] = Counter()
-        with self._lock:
-            watched = dict(self._watched)
-        for run_id, one in watched.items():
+        for run_id, one in self._shown().items():
             findings = [finding for finding, _ in list(one.kept.values())]
             for finding in queries.top_findings(findings):
                 if finding.status == "open":
@@ -107,9 +108,14 @@ class DiagnosisService:
 
     def last_steps(self) -> dict[str, Step]:
         """Return the step that finished last in each run that is watched."""
+        return {run_id: step for run_id, one in self._shown().items() if (step := one.diagnosis.last_step) is not None}
+
+    def _shown(self) -> dict[str, Watched]:
+        """Return the watched runs, without those whose other metrics have left `/metrics`."""
+        now_s = time.monotonic()
         with self._lock:
             watched = dict(self._watched)
-        return {run_id: step for run_id, one in watched.items() if (step := one.diagnosis.last_step) is not None}
+        return {run_id: one for run_id, one in watched.items() if not one.has_ended or now_s - one.written_s < GRACE_S}
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Stop evaluating, and store the last numbers of what is open; idempotent."""
@@ -173,6 +179,7 @@ class DiagnosisService:
                     watched.diagnosis.listening_since_ns = self._hearing.since_ns
                     now_ns = time.time_ns()
                     is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
+                    watched.has_ended = watched.diagnosis.has_ended
                     found = watched.findings()
                     coverage = self._coverage(watched)
                     self._stacks.ask(watched.diagnosis.suspects())
@@ -183,7 +190,7 @@ class DiagnosisService:
                     found, coverage = report.findings, report.coverage
                 else:
                     return True
-            self._keep(run_id, watched, store, found, is_last=watched.diagnosis.has_ended)
+            self._keep(run_id, watched, store, found, is_last=watched.has_ended)
             if coverage is not None and coverage != watched.coverage:
                 watched.coverage = coverage
                 queries.write_coverage(store, coverage)
