@@ -246,8 +246,8 @@ def test_view_fits_the_screen(open_view, page, view, width, height):
     open_view(view, f"&window={SLOW_STEP}-{SLOW_STEP}" if view == "overview" else "")
     page.locator("main > *").first.wait_for()
     page.wait_for_timeout(300)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    overflow = page.evaluate(
-        "(() => { const main = document.querySelector('main'); return main.scrollWidth - main.clientWidth })()"
+    # Charts take the width of their place when they are drawn, which a busy machine does later.
+    page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+    page.wait_for_function(
+        "() => { const main = document.querySelector('main'); return main.scrollWidth - main.clientWidth <= 1 }"
     )
-    assert overflow <= 1
