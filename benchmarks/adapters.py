@@ -8,15 +8,15 @@ import pickle
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from benchmarks.harness import Figure, Loop, Options, measure_calls, say
 from benchmarks.producer import open_telemetry_tracer
+from benchmarks.sessions import areal_sessions
 from rl_insight.monitor import default_monitor
 
 NAME = "adapters"
@@ -221,7 +221,7 @@ def _areal(folder: str, stack: ExitStack) -> Iterator[Pair]:
     for name, make in {
         "AReaL scope": _scopes,
         "AReaL instant": _instants,
-        "AReaL session with 3 phases": _areal_sessions,
+        "AReaL session with 3 phases": areal_sessions,
     }.items():
         loops = [make(tracer) for tracer in tracers]
         yield name, loops[0], loops[1] if len(loops) > 1 else None
@@ -244,29 +244,6 @@ def _instants(tracer: Any) -> Loop:
     def loop(calls: int) -> None:
         for _ in range(calls):
             tracer.instant("weights.received", category=category, args={"version": 3})
-
-    return loop
-
-
-def _areal_sessions(tracer: Any) -> Loop:
-    """A sample as AReaL's workflow executor drives it."""
-    tasks: Callable[[], int] = count().__next__
-    phase = tracer.trace_session_phase
-
-    @tracer.session_context()  # type: ignore[untyped-decorator]
-    def sample() -> None:
-        with phase("generate"), phase("toolcall"):
-            pass
-        with phase("reward"):
-            pass
-
-    def loop(calls: int) -> None:
-        for _ in range(calls):
-            task = tasks()
-            tracer.register_task(task)
-            tracer.set_task_id(task)
-            sample()
-            tracer.trace_session_event("mark_finalized", task_id=task, status="accepted")
 
     return loop
 

@@ -30,7 +30,7 @@ def run(options: Options) -> Iterator[Figure]:
         contenders = {"ours": _sessions(monitor), "marks": _marked_sessions(monitor)}
         costs = measure_calls(contenders, rounds=rounds, between=monitor.flush)
         if _AREAL.exists():
-            pair = {"ours": _plain_sessions(monitor), "AReaL": _areal_sessions(folder)}
+            pair = {"ours": _plain_sessions(monitor), "AReaL": areal_sessions(_original_areal(folder))}
             # The median turn has no write of AReaL's file in it, which its caller pays for after each 256 sessions.
             beside = measure_calls(pair, rounds=rounds, between=monitor.flush)
         else:
@@ -97,13 +97,18 @@ def _marked_sessions(monitor: Monitor) -> Loop:
     return loop
 
 
-def _areal_sessions(folder: str) -> Loop:
-    """The same session with AReaL 1.0.4's own tracer, as its workflow executor drives it."""
+def _original_areal(folder: str) -> Any:
+    """AReaL 1.0.4's own tracer."""
     sys.path[:0] = [str(_AREAL), str(_ROOT / "tests" / "compat" / "programs")]
     programs: Any = importlib.import_module("perf_tracers")
     tracer: Any = programs.load("original")
     config = programs.PerfTracerConfig(fileroot=folder, session_tracer=programs.SessionTracerConfig(enabled=True))
     tracer.configure(config, rank=0)
+    return tracer
+
+
+def areal_sessions(tracer: Any) -> Loop:
+    """The same session through AReaL's tracer, or one that takes its place, as its workflow executor drives it."""
     tasks: Callable[[], int] = count().__next__
     phase = tracer.trace_session_phase
 

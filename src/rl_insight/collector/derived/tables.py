@@ -51,7 +51,7 @@ class BoundedSeries(ABC, Generic[_Entry]):
         """Return what a new series begins with."""
 
     def entry(self, source: ProcessGroup, labels: LabelItems, count: int) -> _Entry:
-        """Return the series to file `count` spans under; all of them are in the overflow where there is no room."""
+        """Return the series that `count` spans belong to: that of the overflow where there is no room for another."""
         key = self.key(source, labels, count)
         found = self.entries.get(key)
         if found is None:
@@ -59,7 +59,7 @@ class BoundedSeries(ABC, Generic[_Entry]):
         return found
 
     def key(self, source: ProcessGroup, labels: LabelItems, count: int) -> SeriesKey:
-        """Return the key to file `count` spans under."""
+        """Return the key of the series that `count` spans belong to."""
         key = (source, labels)
         if key in self.entries or len(self.entries) < self._limit:
             return key
