@@ -12,7 +12,7 @@ import typer
 
 from rl_insight.cli.client import call
 from rl_insight.cli.completion import complete_rules, complete_run, complete_words
-from rl_insight.cli.console import say, say_json, working
+from rl_insight.cli.console import counted, say, say_json, working
 from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of, server_with
 from rl_insight.cli.place import directory_of, running_record
 from rl_insight.cli.transfer import LONG_TIMEOUT_S
@@ -162,6 +162,6 @@ def _say(report: Report, shown: list[Finding]) -> None:
         say(f"    {finding.rule}{steps}{resolved}. {finding.explanation}")
         say(f"    What to do: {finding.remedy}")
         if finding.explains:
-            say(f"    Explains {len(finding.explains)} other findings; --explained shows them.")
+            say(f"    Explains {counted(len(finding.explains), 'other finding')}; see --explained.")
     if report.coverage:
-        say(f"{len(report.coverage)} rules could not be judged; --json lists what they would need.")
+        say(f"{counted(len(report.coverage), 'rule')} could not be judged; --json lists what they would need.")
