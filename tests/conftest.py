@@ -14,6 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from tests import zygote
+
+subprocess.Popen = zygote.Popen
+
+
+@pytest.fixture
+def executed(monkeypatch):
+    """Start every program as users do, with all of its imports."""
+    monkeypatch.setattr(subprocess, "Popen", zygote.Executed)
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):

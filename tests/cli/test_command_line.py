@@ -79,6 +79,7 @@ def test_a_missing_dependency_is_a_sentence_and_code_2(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("executed")
 def test_a_detached_server_is_ready_when_the_command_returns(data_dir, capsys):
     done = run("server", "start", "--detach", *FREE_PORTS, "--data-dir", str(data_dir))
     assert done.returncode == 0, done.stderr

@@ -30,6 +30,7 @@ def post(url, body, **headers):
         return json.load(answer)
 
 
+@pytest.mark.usefixtures("executed")
 def test_a_server_announces_itself_and_its_state_is_for_its_owner_alone(start_server, wait_until):
     server = start_server()
     assert get(f"{server.url}/readyz") == "ready\n"
@@ -42,6 +43,7 @@ def test_a_server_announces_itself_and_its_state_is_for_its_owner_alone(start_se
     assert not path.exists()
 
 
+@pytest.mark.usefixtures("executed")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_what_was_accepted_is_stored_when_the_server_stops(start_server, make_batch, frames, query, number, code):
     server = start_server()
@@ -59,6 +61,7 @@ def test_a_second_server_on_the_same_data_says_who_is_there(start_server):
     assert get(f"{first.url}/healthz") == '{"status":"ok"}'
 
 
+@pytest.mark.usefixtures("executed")
 def test_the_state_of_a_killed_server_is_no_obstacle(start_server):
     first = start_server()
     first.signal(signal.SIGKILL)
@@ -141,6 +144,7 @@ def test_any_address_but_loopback_makes_a_token_and_asks_for_it(start_server, wa
         stub.Export(ExportTraceServiceRequest(), metadata=[("authorization", f"Bearer {token}")])
 
 
+@pytest.mark.usefixtures("executed")
 def test_with_a_certificate_all_ports_speak_tls(start_server, tmp_path, make_batch, frames):
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
