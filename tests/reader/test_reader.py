@@ -9,8 +9,8 @@ import pytest
 
 import rl_insight as insight
 from rl_insight.errors import ConfigError, InsightError
+from rl_insight.questions import QUESTIONS
 from rl_insight.reader import pages
-from rl_insight.reader.answers import ANSWERS
 from rl_insight.reader.opening import NoSuchRunError, open_source
 from rl_insight.reader.places import Server, find_place, local_server
 from rl_insight.store.errors import RunNotFoundError
@@ -27,7 +27,10 @@ EXAMPLES = {
         "axis": "step",
         "smoothing": 0.5,
     },
+    "metrics/heatmap": {"metric": "nothing", "start_ns": 0, "end_ns": 10, "width": 1},
+    "metrics/quantiles": {"metric": "nothing", "start_ns": 0, "end_ns": 10, "width": 1},
     "sessions": {"status": ["failed"], "order": "total_s"},
+    "sessions/record": {"session_id": "s1-1"},
     "sessions/transcript": {"session_id": "s1-1"},
     "spans": {"name": "update", "order": "oldest"},
     "spans/series": {"name": "update"},
@@ -42,13 +45,19 @@ PASSING = {"processes": ("silent_s", "state"), "open/work": ("oldest_age_s",), "
 """Fields that depend on when they are asked for."""
 
 
-@pytest.mark.parametrize("question", sorted(ANSWERS))
+@pytest.mark.parametrize("question", sorted(QUESTIONS))
 def test_a_file_answers_as_the_server_does(question, served, files):
     answers = []
     for directory in (served, files):
         source = open_source(find_place(data_dir=directory), "grpo-7b-a")
         try:
-            answer = source.ask(question, **EXAMPLES.get(question, {}))
+            given = EXAMPLES.get(question, {})
+            if question == "span":
+                given = {"span_id": source.ask("spans", name="update", limit=1)[0]["span_id"]}
+            if question == "timeline":
+                run = source.ask("summary")
+                given = {"start_ns": run["start_ns"], "end_ns": run["end_ns"], "lane": [1], "steps": True}
+            answer = source.ask(question, **given)
         finally:
             source.close()
         for row in answer if question in PASSING else ():
@@ -58,6 +67,7 @@ def test_a_file_answers_as_the_server_does(question, served, files):
     assert answers[0] == answers[1]
     if question not in {
         "losses",
+        "metrics/quantiles",
         "open/work",
         "open/spans",
         "sessions/in_flight",

@@ -9,9 +9,9 @@ import urllib.request
 
 import pytest
 
+from rl_insight.questions import QUESTIONS
 from rl_insight.schema import decode
 from rl_insight.server.app import openapi_document
-from rl_insight.store import queries
 from rl_insight.testing import CaptureMonitor
 
 SECOND = 1_000_000_000
@@ -324,7 +324,7 @@ def test_a_view_without_enough_memory_is_answered_503_and_the_next_one_works(run
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(queries, "summary", no_memory)
+        patched.setattr(QUESTIONS["summary"], "_query", no_memory)
         answer = client.get("/api/v1/summary")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert "not enough memory" in answer.json()["error"]

@@ -159,7 +159,7 @@ def test_stacks_of_stuck_work_are_evidence_live_and_offline(stuck_run):
         while not live.is_current(now_ns):
             live.evaluate(cursor, now_ns)
         offline = replay(cursor, at_ns=int((BEGIN_S + 128.0) * SECOND)).findings
-        groups = queries.group_stacks(queries.read_stacks(cursor))
+        groups = queries.stack_groups(cursor)
     assert [len(group.processes) for group in groups] == [1, 7]
     assert groups[0].processes[0].rank == 5
     assert set(live.suspects()) == {f"trainer-{rank}" for rank in range(8)}

@@ -165,7 +165,7 @@ def test_spans_are_found_by_error_session_and_attribute(store, make):
     assert len(ask(store, queries.search_spans, text="tooltimeout")) == 1
     assert len(ask(store, queries.search_spans, text="s037")) == 1
     assert len(ask(store, queries.search_spans, error="Timeout")) == 1
-    assert len(ask(store, queries.search_spans, attribute=("tool", "search"))) == 1
+    assert len(ask(store, queries.search_spans, attribute="tool=search")) == 1
 
 
 def test_marks_are_events_checkpoints_restarts_and_annotations(store, make, begin_ns):

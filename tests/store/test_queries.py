@@ -455,10 +455,10 @@ def test_spans_are_found_by_each_condition(store, make, begin_ns):
     assert names(name="no such name") == []
     assert names(text="lr") == ["update_actor"]
     assert names(text="not JSON") == ["update_critic"]
-    assert names(attribute=("lr", "0.1")) == ["update_actor"]
-    assert names(attribute=("a b", "x")) == ["update_actor"]
-    assert names(attribute=("n", "3")) == ["generate"]
-    assert names(attribute=("n", "4")) == []
+    assert names(attribute="lr=0.1") == ["update_actor"]
+    assert names(attribute="a b=x") == ["update_actor"]
+    assert names(attribute="n=3") == ["generate"]
+    assert names(attribute="n=4") == []
     assert names(status="error") == ["update_critic"]
     assert names(status="open") == ["100%_done!"]
     assert names(role="trainer", step=2) == ["update_critic"]
@@ -475,7 +475,7 @@ def test_spans_are_found_by_each_condition(store, make, begin_ns):
         {"limit": 0},
         {"limit": 10**9},
         {"trace_id": "5"},
-        {"attribute": ('a"b', "1")},
+        {"attribute": 'a"b=1'},
     ):
         with pytest.raises(QueryError):
             names(**bad)
@@ -587,16 +587,15 @@ def test_lines_are_grouped_and_filtered_by_labels(store, make, begin_ns):
             )
         return [(line.labels, line.y) for line in found]
 
-    match = queries.Matcher
-    assert lines(group_by=["rank"], matchers=[match("gpu", "1")]) == [({"rank": "0"}, [13]), ({"rank": "1"}, [113])]
-    assert lines(group_by=["gpu", "no such label"], matchers=[match("rank", "0|7", regex=True)]) == [
+    assert lines(group_by=["rank"], matchers=["gpu=1"]) == [({"rank": "0"}, [13]), ({"rank": "1"}, [113])]
+    assert lines(group_by=["gpu", "no such label"], matchers=["rank=~0|7"]) == [
         ({"gpu": "0"}, [3]),
         ({"gpu": "1"}, [13]),
     ]
     assert len(lines()) == 4
-    assert lines(matchers=[match("gpu", "9")]) == []
+    assert lines(matchers=["gpu=9"]) == []
     with pytest.raises(QueryError, match="regular expression"):
-        lines(matchers=[match("gpu", "(", regex=True)])
+        lines(matchers=["gpu=~("])
 
 
 def test_nan_reaches_the_answer(store, make, begin_ns):

@@ -42,7 +42,7 @@ def stacks(
     server = server_with(data_dir, run)
     if server is None:
         with opened_run(data_dir, run) as store, store.reader() as cursor:
-            found = queries.group_stacks(queries.read_stacks(cursor))
+            found = queries.stack_groups(cursor)
     else:
         with working("waiting for the processes to answer"):
             found = _ask(server, run_id_of(data_dir, run), wait)

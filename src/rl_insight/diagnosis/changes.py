@@ -96,7 +96,10 @@ _TEMPLATE_LENGTH: Final = 120
 
 
 def what_changed(cursor: Cursor, step: int, window: int = 40) -> Changes:
-    """Return what changed at a step, compared with the finished steps around it.
+    """Return what changed at a step, the largest change first: metrics, phases, errors, warnings in the log, events.
+
+    A series counts if its level changes there, or if its value there stands out from those around it; levels are
+    medians, and the size of a change is measured by the noise of the series.
 
     Raises:
         QueryError: the run has no such finished step, or the window is out of range.

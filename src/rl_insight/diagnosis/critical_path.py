@@ -125,7 +125,10 @@ class _Row(NamedTuple):
 
 
 def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -> CriticalPath:
-    """Return the critical paths of the finished steps that began last; with `last`, of those up to this number.
+    """Return who each of the last finished steps waited for, and how long it would take if that process were faster.
+
+    With `last`, of the steps up to this number. A suspect that explains at least half of the excess is the culprit;
+    otherwise there is none, and the suspects are the three whose speed would save most.
 
     Raises:
         QueryError: `limit` is out of range.

@@ -24,6 +24,7 @@ from rl_insight.server.routes import ROUTERS
 from rl_insight.server.routes import ingest as ingest_route
 from rl_insight.server.routes import otlp as otlp_route
 from rl_insight.store.errors import (
+    NotFoundError,
     QueryError,
     RunNotFoundError,
     StoreBusyError,
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (RunNotFoundError, 404),
+    (NotFoundError, 404),
     (QueryError, 400),
     (ConfigError, 400),
     (NothingSelectedError, 400),

@@ -57,5 +57,9 @@ class QueryError(InsightError, ValueError):
     """A question that cannot be answered as asked; the message says what is wrong with it."""
 
 
+class NotFoundError(QueryError):
+    """The run has nothing of that id."""
+
+
 class QueryTimeoutError(QueryError):
     """The query took longer than it was allowed to."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -132,23 +131,14 @@ def span_blocks(cursor: Cursor, start_ns: int, end_ns: int, origin_ns: int, now_
             pixels=min(pixels, end_ns - start_ns),
             now_ns=now_ns,
             max_blocks=MAX_SPANS,
+            origin_ns=origin_ns,
             with_steps=True,
         )
-        levels.append(_counted_from(found, origin_ns))
+        levels.append(found)
         is_coarser = found.pixel_ns > max(1, (end_ns - start_ns) // pixels)
         if is_coarser or found.pixel_ns == 1 or all(count == 1 for count in found.count):
             return levels
         pixels *= _FINER
-
-
-def _counted_from(found: Timeline, origin_ns: int) -> Timeline:
-    return msgspec.structs.replace(
-        found,
-        start_ns=found.start_ns - origin_ns,
-        end_ns=found.end_ns - origin_ns,
-        block_start_ns=[at - origin_ns for at in found.block_start_ns],
-        block_end_ns=[at - origin_ns for at in found.block_end_ns],
-    )
 
 
 def _parents(span_ids: NDArray[Any], parent_ids: Any) -> list[int]:

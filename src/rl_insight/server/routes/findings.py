@@ -29,18 +29,6 @@ class Muted(msgspec.Struct, frozen=True):
     rules: list[str]
 
 
-@router.get("", responses=answers(list[queries.Finding]))
-def findings(
-    request: Request,
-    explained: Annotated[bool, Query(description="Also those that another finding explains.")] = False,
-    muted: Annotated[bool, Query(description="Also those of muted rules.")] = False,
-    run: RunParameter = None,
-) -> Response:
-    """List what diagnosis found: open findings first, the most severe and latest first."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.visible_findings(cursor, explained=explained, muted=muted))
-
-
 class Replay(BaseModel):
     """Up to when, and how, a run is diagnosed."""
 

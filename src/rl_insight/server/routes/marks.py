@@ -7,25 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.server.http.answers import RunParameter, TimeParameter, answers, json_answer, latest_run, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, latest_run
 from rl_insight.store import queries
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1", tags=["marks"])
-
-
-@router.get("/marks", responses=answers(list[queries.Mark]))
-def marks(
-    request: Request, start_ns: TimeParameter = None, end_ns: TimeParameter = None, run: RunParameter = None
-) -> Response:
-    """List events outside of sessions, checkpoints, restarts of processes and annotations, in order.
-
-    Instants of one name that are close together, as when all ranks report the same, are one mark.
-    """
-    with reading(request, run) as cursor:
-        return json_answer(queries.marks(cursor, start_ns, end_ns))
 
 
 @router.post("/annotations", responses=answers(list[queries.Annotation]))

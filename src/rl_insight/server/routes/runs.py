@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,13 +152,6 @@ def change_notes(request: Request, change: NotesChange, run: Annotated[str, Quer
         return json_answer(queries.write_notes(store, change.tags, change.notes))
 
 
-@router.get("/config", responses=answers(dict[str, Any], "The values by dotted key; empty when none was recorded."))
-def run_config(request: Request, run: RunParameter = None) -> Response:
-    """Show the configuration that a run recorded with `record_config` or `init`."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.run_config(cursor))
-
-
 @router.get("/runs/compare", responses=answers(RunComparison))
 def compare(request: Request, other: Annotated[str, Query(max_length=500)], run: RunParameter = None) -> Response:
     """Compare a run with another one over the finished steps that both have: times, metrics and configuration.
@@ -168,24 +160,3 @@ def compare(request: Request, other: Annotated[str, Query(max_length=500)], run:
     """
     with reading(request, run) as first, reading(request, other) as second:
         return json_answer(compare_runs(first, second))
-
-
-@router.get("/summary", responses=answers(queries.RunSummary))
-def summary(request: Request, run: RunParameter = None) -> Response:
-    """Show a run at a glance: its time, steps, and how much of everything it holds."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.summary(cursor))
-
-
-@router.get("/processes", responses=answers(list[queries.ProcessHealth]))
-def processes(request: Request, run: RunParameter = None) -> Response:
-    """Show the processes of a run and their health."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.processes(cursor, time.time_ns()))
-
-
-@router.get("/losses", responses=answers(list[queries.LossCount]))
-def losses(request: Request, run: RunParameter = None) -> Response:
-    """Show what telemetry was lost, by process, kind and reason."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.losses(cursor))

@@ -25,13 +25,6 @@ class Asked(msgspec.Struct, frozen=True):
     """Without those that were asked within the last minute."""
 
 
-@router.get("", responses=answers(list[queries.StackGroup]))
-def stacks(request: Request, run: RunParameter = None) -> Response:
-    """Return the stacks that processes sent last, those in the same place as one group, the smallest group first."""
-    with reading(request, run) as cursor:
-        return json_answer(queries.group_stacks(queries.read_stacks(cursor)))
-
-
 @router.post("", responses=answers(Asked))
 def ask_for_stacks(request: Request, run: RunParameter = None) -> Response:
     """Ask every process of a run for its stacks; each answers within a heartbeat, at most once a minute.

@@ -65,7 +65,7 @@ from rl_insight.store.queries.spans import (
     span_detail,
 )
 from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql, run_sql_on_file
-from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, group_stacks, read_stacks, running_processes
+from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, running_processes, stack_groups
 from rl_insight.store.queries.step_comparison import PhaseComparison, StepComparison, compare_step
 from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
 from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
@@ -129,7 +129,6 @@ __all__ = [
     "config_differences",
     "flame",
     "from_step",
-    "group_stacks",
     "group_steps",
     "heat_map",
     "hotspots",
@@ -153,7 +152,6 @@ __all__ = [
     "read_coverage",
     "read_findings",
     "read_notes",
-    "read_stacks",
     "reward_metric",
     "run_config",
     "run_sql",
@@ -170,6 +168,7 @@ __all__ = [
     "span",
     "span_detail",
     "span_series",
+    "stack_groups",
     "staleness",
     "step_metrics",
     "steps",

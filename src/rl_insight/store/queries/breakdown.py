@@ -86,8 +86,9 @@ def is_waiting(name: str) -> bool:
 def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, now_ns: int | None = None) -> Breakdown:
     """Return where the time of the finished steps among `first` to `last` went, by default on the leading role's lanes.
 
-    A process's own lane stands for the process, and what its other lanes do meanwhile runs inside its states; where
-    that lane has no states, each of the other lanes counts.
+    The outermost states and the idle time add up to the step; what ran inside a state is shown with it. A process's
+    own lane stands for the process, and what its other lanes do meanwhile runs inside its states; where that lane has
+    no states, each of the other lanes counts.
     """
     leader, chosen = _finished(cursor, first, last, now_ns)
     if not chosen:

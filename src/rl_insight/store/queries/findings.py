@@ -77,7 +77,10 @@ def read_findings(cursor: Cursor) -> list[Finding]:
 
 
 def visible_findings(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[Finding]:
-    """Return the findings to show; `explained` and `muted` ask for those that are left out otherwise."""
+    """Return what diagnosis found: open findings first, the most severe and latest first.
+
+    `explained` and `muted` ask for those that another finding explains, and for those of muted rules, too.
+    """
     silenced = set() if muted else set(muted_rules(cursor))
     kept = [finding for finding in read_findings(cursor) if finding.rule not in silenced]
     return kept if explained else top_findings(kept)

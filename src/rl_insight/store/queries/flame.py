@@ -66,9 +66,10 @@ _COUNT = "SELECT (SELECT count(*) FROM {ended} WHERE {where}) + (SELECT count(*)
 
 
 def flame(cursor: Cursor, scope: Scope | None = None, now_ns: int | None = None) -> Flame:
-    """Return the flame graph of a scope; open spans count up to now.
+    """Return where the time goes inside of what: the spans of a scope by role, name and the names of children.
 
-    A span whose parent is not in the scope stands under its role.
+    A span whose parent is not in the scope stands under its role; open spans count up to now. Of more than half a
+    million spans, the longest are taken.
     """
     spans = ScopedSpans(cursor, scope or Scope(), now_ns)
     ((total,),) = spans.execute(_COUNT).fetchall()

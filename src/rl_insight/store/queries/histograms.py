@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rl_insight.schema.histogram import BUCKETS_PER_OCTAVE, lower_bound, quantile, upper_bound
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.metrics import _CHOSEN, Axis, Chosen, Line, Matcher, check_range, choose, on_axis
+from rl_insight.store.queries.metrics import _CHOSEN, Axis, Chosen, Line, check_range, choose, kept_labels, on_axis
 
 
 class HeatMap(msgspec.Struct, frozen=True):
@@ -61,8 +61,8 @@ def quantiles(
     start_ns: int,
     end_ns: int,
     width: int,
-    shares: list[float],
-    matchers: list[Matcher] | None = None,
+    shares: list[float] = [0.5, 0.95, 0.99],  # noqa: B006 -- never changed
+    matchers: list[str] | None = None,
     group_by: list[str] | None = None,
     axis: Axis = "time",
 ) -> list[Line]:
@@ -73,7 +73,7 @@ def quantiles(
     if not shares or not all(0.0 <= share <= 1.0 for share in shares):
         raise QueryError(f"the shares {shares} are out of range: give numbers from 0 to 1.")
     check_range(start_ns, end_ns, width, axis)
-    chosen = choose(cursor, metric, matchers, [] if group_by is None else group_by)
+    chosen = choose(cursor, metric, matchers, kept_labels(group_by) or [])
     merged = _merged(cursor, chosen, start_ns, end_ns, width, axis)
     found = []
     for line, labels in enumerate(chosen.labels):
@@ -92,7 +92,7 @@ def heat_map(
     end_ns: int,
     width: int,
     rows: int = 40,
-    matchers: list[Matcher] | None = None,
+    matchers: list[str] | None = None,
     axis: Axis = "time",
 ) -> HeatMap:
     """Return how the values of a metric were spread in each interval, in at most about `rows` rows."""

@@ -55,7 +55,10 @@ def hotspots(
     limit: int = 500,
     now_ns: int | None = None,
 ) -> list[Hotspot]:
-    """Return the groups of spans in a scope, the most wall time first.
+    """Return where the time goes: the groups of spans in a scope, the most wall time first.
+
+    Wall time is the union of intervals. With `start_ns` or `end_ns`, every span that overlaps the window counts with
+    its part inside it, also one that began earlier or ends later; open spans count up to the window's end, or to now.
 
     Args:
         cursor: of the run.

@@ -85,7 +85,11 @@ _ANNOTATIONS = "annotations"
 
 
 def marks(cursor: Cursor, start_ns: int | None = None, end_ns: int | None = None) -> list[Mark]:
-    """Return the marks of a window of aligned time, or of the whole run, in order; at most `MAX_MARKS` of a kind."""
+    """Return events outside of sessions, checkpoints, restarts of processes and annotations, in order.
+
+    Instants of one name that are close together, as when all ranks report the same, are one mark. There are at most
+    `MAX_MARKS` of a kind.
+    """
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise QueryError(f"the window from {start_ns} to {end_ns} is empty: it must end after it begins.")
     where, given = conditions(_FRAGMENTS, {"start_ns": start_ns, "end_ns": end_ns})

@@ -182,7 +182,7 @@ AXES = {
 
 
 def metrics(cursor: Cursor) -> list[Metric]:
-    """Return all metrics by name."""
+    """Return the metrics with their kinds and labels, by name."""
     return [Metric(*row) for row in cursor.execute(_METRICS).fetchall()]
 
 
@@ -210,11 +210,16 @@ class Chosen(msgspec.Struct, frozen=True):
         return {"series": self.series, "lines": self.lines, "offsets": self.offsets}
 
 
-def choose(cursor: Cursor, metric: str, matchers: list[Matcher] | None, group_by: list[str] | None) -> Chosen:
+def kept_labels(group_by: list[str] | None) -> list[str] | None:
+    """Return the labels that lines are grouped by; None, also from a star, keeps every series apart."""
+    return None if group_by is None or "*" in group_by else [label for label in group_by if label]
+
+
+def choose(cursor: Cursor, metric: str, matchers: list[str] | None, group_by: list[str] | None) -> Chosen:
     """Find the series of a metric that match, and group them; `group_by=None` keeps every series apart.
 
     Raises:
-        QueryError: a regular expression is wrong, or there are too many groups.
+        QueryError: a condition cannot be parsed, a regular expression is wrong, or there are too many groups.
     """
     found = []
     kind = ""
@@ -224,7 +229,7 @@ def choose(cursor: Cursor, metric: str, matchers: list[Matcher] | None, group_by
         kind = kind_
         own = {"process_id": process_id, "role": role, "rank": rank, "host": host}
         found.append((series_id, offset, own | read_object(labels), read_object(labels)))
-    for matcher in matchers or []:
+    for matcher in parse_matchers(matchers):
         values = [labels.get(matcher.label, "") for _, _, labels, _ in found]
         keep = _matching(cursor, matcher, values)
         found = [one for one, kept in zip(found, keep, strict=True) if kept]
@@ -266,11 +271,12 @@ def range_query(
     end_ns: int,
     width: int,
     aggregation: Aggregation | None = None,
-    matchers: list[Matcher] | None = None,
+    matchers: list[str] | None = None,
     group_by: list[str] | None = None,
     axis: Axis = "time",
+    smoothing: float = 0.0,
 ) -> list[Line]:
-    """Return the values of a gauge or counter in intervals.
+    """Return the values of a gauge or counter in intervals; with `smoothing`, as exponential moving averages.
 
     Args:
         cursor: of the run.
@@ -279,12 +285,13 @@ def range_query(
         end_ns: aligned time, exclusive.
         width: of an interval: nanoseconds, or steps on the axis of steps.
         aggregation: default `avg` for gauges, `rate` (a second; on the axis of steps, a step) for counters.
-        matchers: conditions on labels, all of which must hold.
-        group_by: labels to keep apart; None keeps every series apart, an empty list makes one line.
+        matchers: conditions on labels, as `label=value` or `label=~regex`, all of which must hold.
+        group_by: labels to keep apart; None or `*` keeps every series apart, an empty list makes one line.
         axis: `time` or `step`.
+        smoothing: the weight of a point relative to the next.
     """
     check_range(start_ns, end_ns, width, axis)
-    chosen = choose(cursor, metric, matchers, group_by)
+    chosen = choose(cursor, metric, matchers, kept_labels(group_by))
     how = aggregation or KINDS.get(chosen.kind, GAUGE).aggregation
     if how not in get_args(Aggregation):
         raise QueryError(f"aggregation {how!r} is unknown: it must be one of {', '.join(get_args(Aggregation))}.")
@@ -294,7 +301,7 @@ def range_query(
     parameters = chosen.parameters() | {"start": start_ns, "end": end_ns, "width": width}
     rows = cursor.execute(_CHOSEN + template.format(**on_axis(cursor, "sample_data", axis)), parameters).fetchall()
     per = (width / 1e9 if axis == "time" else width) if how == "rate" else 1.0
-    return _lines(chosen.labels, rows, per)
+    return [line.smoothed(smoothing) for line in _lines(chosen.labels, rows, per)]
 
 
 def on_axis(cursor: Cursor, table: str, axis: str) -> dict[str, str]:

@@ -138,7 +138,10 @@ def session_groups(
     limit: int = 200,
     offset: int = 0,
 ) -> GroupPage:
-    """Return groups of samples; `dead` asks for dead ones, or for the others."""
+    """Return groups of samples, as GRPO compares them: those of one `group_id` (by default a task) in one step.
+
+    A group whose rewards are all equal is dead: it teaches nothing. `dead` asks for those alone, or for the others.
+    """
     where, given = conditions(
         _FRAGMENTS, {"group_id": group_id, "task_id": task_id, "first_step": first_step, "last_step": last_step}
     )

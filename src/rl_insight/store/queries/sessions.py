@@ -127,8 +127,8 @@ def sessions(
 ) -> tuple[list[Session], int]:
     """Return a page of the sessions that fit every condition given, and how many fit in all.
 
-    With `detail="phases"` they are without payloads, counters and rollout statistics; `"brief"` leaves out the phases
-    too, but for their seconds.
+    `order=sample` makes the first ones an even sample of all that fit. With `detail=phases` they are without payloads,
+    counters and rollout statistics; `brief` leaves out the phases too, but for their seconds.
     """
     if order not in SORTABLE and order != SAMPLE:
         raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)} or {SAMPLE}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -221,28 +221,30 @@ def search_spans(
     name: str | None = None,
     name_contains: str | None = None,
     text: str | None = None,
-    attribute: tuple[str, str] | None = None,
+    attribute: str | None = None,
     error: str | None = None,
     lane_ids: list[int] | None = None,
     role: str | None = None,
-    status: str | None = None,
+    status: Literal["ok", "error", "cancelled", "open"] | None = None,
     step: int | None = None,
     session_id: str | None = None,
     trace_id: str | None = None,
     longer_than_ns: int | None = None,
     start_ns: int | None = None,
     end_ns: int | None = None,
-    order: str = "newest",
+    order: Literal["newest", "oldest", "longest"] = "newest",
     limit: int = 100,
 ) -> list[Span]:
     """Return the spans that fit every condition given.
+
+    `text` is a part of the name, the attributes, the error or the session id.
 
     Args:
         cursor: of the run.
         name: the whole name.
         name_contains: a part of the name, in any case.
         text: a part of the name, the attributes, the error or the session id, in any case.
-        attribute: a key and its value, as text.
+        attribute: a key and its value, as `key=value`.
         error: a part of the error, in any case.
         lane_ids: on one of these lanes.
         role: of a process of this role.
@@ -260,6 +262,9 @@ def search_spans(
         raise QueryError(f"order {order!r} is unknown: it must be one of {', '.join(_ORDERS)}.")
     if trace_id is not None and len(trace_id) != 32:
         raise QueryError(f"{trace_id[:40]!r} is not a trace id: it must be 32 hexadecimal digits.")
+    key, equals, value = (attribute or "").partition("=")
+    if attribute is not None and not equals:
+        raise QueryError(f"cannot parse attribute {attribute[:80]!r}: write key=value.")
     counted = None if step is None else time_of_steps(cursor, step, step)
     where, given = conditions(
         _FRAGMENTS if counted is None else _FRAGMENTS | {"step": _COUNTED},
@@ -275,8 +280,8 @@ def search_spans(
             "from_ns": start_ns,
             "until_ns": end_ns,
             "text": None if text is None else like_pattern(text),
-            "value": None if attribute is None else attribute[1],
-            "path": None if attribute is None else json_path(attribute[0]),
+            "value": None if attribute is None else value.strip(),
+            "path": None if attribute is None else json_path(key.strip()),
             "error": None if error is None else like_pattern(error),
         },
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -50,11 +49,6 @@ class StackGroup(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[ProcessStacks]
 
 
-def read_stacks(cursor: Cursor) -> list[ProcessStacks]:
-    """Return the stacks that each process sent last."""
-    return [_process_stacks(row) for row in cursor.execute(_LATEST, {"name": STACKS_EVENT}).fetchall()]
-
-
 def running_processes(cursor: Cursor, now_ns: int) -> tuple[list[str], dict[str, str]]:
     """Return the live processes of a run, and the silent ones with their hosts; without those that said goodbye."""
     live, silent = [], {}
@@ -67,10 +61,13 @@ def running_processes(cursor: Cursor, now_ns: int) -> tuple[list[str], dict[str,
     return live, silent
 
 
-def group_stacks(processes: Iterable[ProcessStacks]) -> list[StackGroup]:
-    """Return processes by where their main threads are, the smallest group first: it holds the others up."""
+def stack_groups(cursor: Cursor) -> list[StackGroup]:
+    """Return the stacks that processes sent last, those in the same place as one group.
+
+    The smallest group is first: it holds the others up.
+    """
     groups: dict[tuple[str, ...], list[ProcessStacks]] = {}
-    for process in processes:
+    for process in map(_process_stacks, cursor.execute(_LATEST, {"name": STACKS_EVENT}).fetchall()):
         frames = process.stacks[0].frames if process.stacks else []
         groups.setdefault(tuple(function_of(frame) for frame in frames), []).append(process)
     found = [

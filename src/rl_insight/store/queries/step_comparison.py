@@ -41,7 +41,7 @@ class StepComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_step(cursor: Cursor, step: int, role: str | None = None, now_ns: int | None = None) -> StepComparison:
-    """Return a finished step beside a usual one.
+    """Return a finished step beside a usual one: the median of its neighbors, phase by phase, what grew most first.
 
     Raises:
         QueryError: the step has not finished, or has no states.

@@ -146,7 +146,11 @@ _FILLED = """(
 
 
 def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: int | None = None) -> list[Step]:
-    """Return the steps that began last, in order; with `last`, of those up to this number."""
+    """Return the steps that began last, in order; with `last`, of those up to this number.
+
+    A step lasts from its beginning to the beginning of the next one, by the role that leads the steps; the last step of
+    a run that has ended lasts until that role's last record.
+    """
     if not 1 <= limit <= MAX_STEPS:
         raise QueryError(f"limit {limit} is out of range: it must be from 1 to {MAX_STEPS}.")
     windows = step_windows(cursor, now_ns)[1]
@@ -236,7 +240,7 @@ def _windows(seen: list[_Seen], *, is_running: bool) -> list[StepWindow]:
 
 
 def step_metrics(cursor: Cursor, first: int, last: int) -> list[StepMetric]:
-    """Return every gauge that was recorded under the steps."""
+    """Return every gauge by step."""
     check_steps(first, last)
     sql = _METRICS.format(samples=stepped(cursor, "sample_data"))
     return structs(cursor, StepMetric, sql, {"first": first, "last": last})

@@ -128,7 +128,7 @@ _LOSSES = """
 
 
 def summary(cursor: Cursor) -> RunSummary:
-    """Return the run at a glance."""
+    """Return the run at a glance: its time, steps, and how much of everything it holds."""
     found = structs(cursor, RunSummary, _SUMMARY)[0]
     counted = [one.step for one in counted_steps(cursor)]
     if not counted:

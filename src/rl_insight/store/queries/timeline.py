@@ -188,13 +188,16 @@ def timeline(
     *,
     start_ns: int,
     end_ns: int,
-    pixels: int,
+    pixels: int = 1000,
     now_ns: int,
     lane_ids: list[int] | None = None,
     max_blocks: int = MAX_BLOCKS,
+    origin_ns: int = 0,
     with_steps: bool = False,
 ) -> Timeline:
-    """Return what happened in a window of aligned time.
+    """Return what happened in a window of aligned time, with spans shorter than a pixel merged.
+
+    JavaScript has no room for nanoseconds since 1970: with an `origin_ns` near the window, its numbers are exact.
 
     Args:
         cursor: of the run.
@@ -204,6 +207,7 @@ def timeline(
         now_ns: open spans are drawn up to here.
         lane_ids: only these lanes; None for all.
         max_blocks: past this many, pixels are made coarser.
+        origin_ns: times in the answer count from here.
         with_steps: whether to say each block's training step.
     """
     if not 0 <= start_ns < end_ns < 2**62:
@@ -235,9 +239,14 @@ def timeline(
         pixel *= max(2, -(-rows // max_blocks))
         many = True
     answer = _timeline(cursor, found, start_ns, end_ns, pixel)
-    if not with_steps:
-        return answer
-    return msgspec.structs.replace(answer, step=_steps(cursor, answer, least, most))
+    return msgspec.structs.replace(
+        answer,
+        start_ns=start_ns - origin_ns,
+        end_ns=end_ns - origin_ns,
+        block_start_ns=[moment - origin_ns for moment in answer.block_start_ns],
+        block_end_ns=[moment - origin_ns for moment in answer.block_end_ns],
+        step=_steps(cursor, answer, least, most) if with_steps else answer.step,
+    )
 
 
 def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int | None]:

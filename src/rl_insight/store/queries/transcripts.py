@@ -38,7 +38,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_transcript(cursor: Cursor, session_id: str, max_characters: int = 1_000_000) -> Transcript | None:
-    """Return the transcript of a session, with so many characters of text at most; None for an unknown session."""
+    """Return a session as a conversation: prompt, turns, tool calls and reward, from the texts that were recorded."""
     found, _ = sessions(cursor, session_id=session_id, limit=1, detail="brief")
     if not found:
         return None

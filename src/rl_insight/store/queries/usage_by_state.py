@@ -40,7 +40,7 @@ def usage_of_run(
     last_step: int | None = None,
     max_gap_s: float = MAX_GAP_S,
 ) -> UsageByState:
-    """Return the use of the GPUs for each role and state, and the energy of each step; see `gpu_totals`."""
+    """Return how busy the GPUs were in each state, as "GPU busy 31 % during rollout", and the energy of each step."""
     totals = gpu_totals(
         cursor, start_ns=start_ns, end_ns=end_ns, first_step=first_step, last_step=last_step, max_gap_s=max_gap_s
     )

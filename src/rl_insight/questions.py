@@ -1,0 +1,161 @@
+"""What a run can be asked: one list, from which the server's routes and readers of run files answer alike."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import types
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+
+from rl_insight.diagnosis.changes import what_changed
+from rl_insight.diagnosis.critical_path import critical_path
+from rl_insight.schema.json_values import json_form
+from rl_insight.sessions.records import SessionRecord
+from rl_insight.store import queries
+from rl_insight.store.errors import NotFoundError
+from rl_insight.store.queries import Cursor, Line, Scope, Session
+from rl_insight.store.queries.usage_by_state import usage_of_run
+
+_SPELLED = {"lane_ids": "lane", "matchers": "match", "shares": "share", "with_steps": "steps"}
+"""Parameters of queries that questions spell otherwise."""
+_SCOPE = {_SPELLED.get(field.name, field.name): field for field in msgspec.structs.fields(Scope)}
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """A page of sessions, and how many there are in all."""
+
+    total: int
+    sessions: list[Session]
+
+
+class Condition(NamedTuple):
+    """What can be given with a question."""
+
+    kind: Any
+    default: Any
+    """`inspect.Parameter.empty` if it must be given."""
+
+
+def parts_of(kind: Any) -> tuple[Any, ...]:
+    """Return what a union consists of; any other type consists of itself."""
+    return get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
+
+
+class Question:
+    """A query that answers a question; its parameters are the question's conditions.
+
+    Args:
+        group: what the question is about.
+        query: a function of a cursor and conditions; None means that the run has nothing of that id.
+        shape: makes the answer from what the query returns; by default they are the same.
+    """
+
+    def __init__(self, group: str, query: Callable[..., Any], shape: Callable[[Any], Any] | None = None) -> None:
+        self.group = group
+        self._query = query
+        self._shape = shape
+
+    @property
+    def text(self) -> str:
+        """What is answered, from the documentation of the query."""
+        return inspect.cleandoc(self._query.__doc__ or "").partition("\n\nArgs:")[0].partition("\n\nRaises:")[0]
+
+    @property
+    def kind(self) -> Any:
+        """The type of the answer."""
+        kind = inspect.signature(self._shape or self._query, eval_str=True).return_annotation
+        return next(iter(parts_of(kind)))
+
+    @cached_property
+    def conditions(self) -> dict[str, Condition]:
+        """The conditions by name; those of a scope are the question's own."""
+        found: dict[str, Condition] = {}
+        for name, parameter in inspect.signature(self._query, eval_str=True).parameters.items():
+            if name == "scope":
+                found |= {spelled: Condition(field.type, field.default) for spelled, field in _SCOPE.items()}
+            elif name not in {"cursor", "now_ns"}:
+                found[_SPELLED.get(name, name)] = Condition(parameter.annotation, parameter.default)
+        return found
+
+    def ask(self, cursor: Cursor, given: Mapping[str, Any]) -> Any:
+        """Return the answer of a run; conditions that are None are left out.
+
+        Raises:
+            NotFoundError: the run has nothing of the id that was asked for.
+            QueryError: it cannot be answered as asked.
+        """
+        wanted: dict[str, Any] = {}
+        for name in inspect.signature(self._query).parameters:
+            spelled = _SPELLED.get(name, name)
+            if name == "scope":
+                wanted[name] = Scope(**{field.name: given.get(spelled) for spelled, field in _SCOPE.items()})
+            elif name == "now_ns":
+                wanted[name] = time.time_ns()
+            elif given.get(spelled) is not None:
+                wanted[name] = given[spelled]
+        found = self._query(cursor, **wanted)
+        if found is None:
+            name, value = next(iter(wanted.items()))
+            raise NotFoundError(f"there is no {name.removesuffix('_id')} {value[:80]!r} in this run.")
+        return found if self._shape is None else self._shape(found)
+
+
+def _page(found: tuple[list[Session], int]) -> SessionPage:
+    return SessionPage(found[1], found[0])
+
+
+def _plain(found: SessionRecord) -> dict[str, Any]:
+    plain: dict[str, Any] = json_form(dict(found))
+    return plain
+
+
+def _for_json(lines: list[Line]) -> list[Line]:
+    return [line.for_json() for line in lines]
+
+
+QUESTIONS: dict[str, Question] = {
+    "config": Question("runs", queries.run_config),
+    "summary": Question("runs", queries.summary),
+    "processes": Question("runs", queries.processes),
+    "losses": Question("runs", queries.losses),
+    "lanes": Question("timeline", queries.lanes),
+    "timeline": Question("timeline", queries.timeline),
+    "span": Question("timeline", queries.span_detail),
+    "spans": Question("timeline", queries.search_spans),
+    "spans/series": Question("timeline", queries.span_series),
+    "open/work": Question("timeline", queries.open_work),
+    "open/spans": Question("timeline", queries.open_spans),
+    "marks": Question("timeline", queries.marks),
+    "hotspots": Question("analysis", queries.hotspots),
+    "hotspots/flame": Question("analysis", queries.flame),
+    "steps": Question("analysis", queries.steps),
+    "steps/breakdown": Question("analysis", queries.breakdown),
+    "steps/critical_path": Question("analysis", critical_path),
+    "steps/idle": Question("analysis", queries.idle_by_role),
+    "steps/compare": Question("analysis", queries.compare_step),
+    "steps/changes": Question("analysis", what_changed),
+    "steps/ranks": Question("analysis", queries.rank_steps),
+    "steps/metrics": Question("analysis", queries.step_metrics),
+    "sessions": Question("analysis", queries.sessions, _page),
+    "sessions/in_flight": Question("analysis", queries.sessions_in_flight),
+    "sessions/groups": Question("analysis", queries.session_groups),
+    "sessions/groups/steps": Question("analysis", queries.group_steps),
+    "sessions/staleness": Question("analysis", queries.staleness),
+    "sessions/record": Question("analysis", queries.session_record, _plain),
+    "sessions/transcript": Question("analysis", queries.session_transcript),
+    "findings": Question("findings", queries.visible_findings),
+    "stacks": Question("findings", queries.stack_groups),
+    "metrics": Question("metrics", queries.metrics),
+    "metrics/labels": Question("metrics", queries.label_values),
+    "metrics/range": Question("metrics", queries.range_query, _for_json),
+    "metrics/quantiles": Question("metrics", queries.quantiles, _for_json),
+    "metrics/heatmap": Question("metrics", queries.heat_map),
+    "hardware/by_state": Question("hardware", usage_of_run),
+    "logs": Question("logs", queries.search_logs),
+    "events": Question("logs", queries.search_events),
+}
+"""By name, which is the path of the route below `/api/v1/`."""
