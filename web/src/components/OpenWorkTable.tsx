@@ -6,6 +6,7 @@ import { usualText } from "../overview/OpenWorkPanel";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useQuery } from "../useQuery";
 import { timelineSpan } from "../views/links";
+import { figure } from "./columns";
 import { type Column, Table } from "./Table";
 import { ViewLink } from "./ViewLink";
 
@@ -38,6 +39,8 @@ export function OpenWorkTable({ run, height }: { run: string; height?: number })
 /** The oldest come first, and only the oldest of each name is shown. */
 const MOST_SESSIONS = 200;
 
+const muted = (seconds: number | null | undefined) => <span className="muted">{formatSeconds(seconds)}</span>;
+
 function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[] {
   return [
     {
@@ -58,35 +61,17 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
         </ViewLink>
       ),
     },
-    {
-      key: "count",
-      title: "Open",
-      align: "right",
-      width: "54px",
-      value: (work) => work.count,
-      render: (work) => formatCount(work.count),
-    },
-    {
-      key: "age",
-      title: "Oldest",
-      align: "right",
-      width: "92px",
-      value: (work) => work.oldest_age_s,
+    figure("count", "Open", "54px", (work) => work.count, formatCount),
+    figure("age", "Oldest", "92px", (work) => work.oldest_age_s, formatSeconds, {
       render: (work) => (
         <span className={AGE_CLASSES[toneOfWork(work.oldest_age_s, work.long_s)]} title={usualText(work)}>
           {formatSeconds(work.oldest_age_s)}
         </span>
       ),
-    },
-    {
-      key: "usual",
-      title: "Usually",
+    }),
+    figure("usual", "Usually", "78px", (work) => work.usual_s, muted, {
       hint: "The median of those that have finished",
-      align: "right",
-      width: "78px",
-      value: (work) => work.usual_s,
-      render: (work) => <span className="muted">{formatSeconds(work.usual_s)}</span>,
-    },
+    }),
     {
       key: "where",
       title: "Task",

@@ -4,6 +4,7 @@ import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { NumberField } from "../components/NumberField";
 import { Select } from "../components/Select";
+import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { formatCount, formatNumber, formatSeconds, metricFormatter } from "../units";
@@ -88,14 +89,10 @@ export default function ChangesView({ run }: ViewProps) {
 
 function columnsOf(): Column<Change>[] {
   return [
-    { key: "kind", title: "Kind", width: "80px", value: (change) => change.kind, render: (change) => change.kind },
-    {
-      key: "name",
-      title: "What",
-      width: "minmax(180px, 2fr)",
-      value: (change) => change.name,
+    text("kind", "Kind", "80px", (change) => change.kind),
+    text("name", "What", "minmax(180px, 2fr)", (change) => change.name, {
       render: (change) => <Name change={change} />,
-    },
+    }),
     {
       key: "change",
       title: "Change",
@@ -105,23 +102,10 @@ function columnsOf(): Column<Change>[] {
         return <span title={text}>{text}</span>;
       },
     },
-    {
-      key: "step",
-      title: "Since step",
-      width: "110px",
-      align: "right",
-      value: (change) => change.step,
-      render: (change) => formatCount(change.step),
-    },
-    {
-      key: "score",
-      title: "Size",
+    figure("step", "Since step", "110px", (change) => change.step, formatCount),
+    figure("score", "Size", "90px", (change) => change.score, formatNumber, {
       hint: "Compared with the noise of the series; events have a fixed size",
-      width: "90px",
-      align: "right",
-      value: (change) => change.score,
-      render: (change) => formatNumber(change.score),
-    },
+    }),
   ];
 }
 

@@ -3,6 +3,7 @@ import { type LossCount, type ProcessHealth, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
+import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { formatCount, formatDate, formatDuration, formatSeconds, shorten } from "../units";
@@ -130,23 +131,18 @@ function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<str
         );
       },
     },
-    { key: "host", title: "Host", width: "minmax(90px, 1fr)", value: (one) => one.host, render: (one) => one.host },
-    { key: "pid", title: "PID", width: "80px", align: "right", value: (one) => one.pid, render: (one) => one.pid },
-    {
-      key: "state",
-      title: "State",
-      width: "78px",
-      value: (process) => process.state,
+    text("host", "Host", "minmax(90px, 1fr)", (one) => one.host),
+    figure("pid", "PID", "80px", (one) => one.pid, String),
+    text("state", "State", "78px", (process) => process.state, {
       render: (process) => <span className={`badge ${STATE_BADGES[process.state]}`}>{process.state}</span>,
-    },
-    {
-      key: "silent",
-      title: "Last heard",
-      width: "100px",
-      align: "right",
-      value: (process) => process.silent_s,
-      render: (process) => `${formatSeconds(process.silent_s)} ago`,
-    },
+    }),
+    figure(
+      "silent",
+      "Last heard",
+      "100px",
+      (process) => process.silent_s,
+      (seconds) => `${formatSeconds(seconds)} ago`,
+    ),
     {
       key: "started",
       title: "Started",
@@ -154,49 +150,18 @@ function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<str
       value: (process) => process.started_ns,
       render: (process) => (process.started_ns === 0 ? "–" : formatDate(process.started_ns)),
     },
-    {
-      key: "clock",
-      title: "Clock offset",
+    figure("clock", "Clock offset", "104px", (process) => Math.abs(process.clock_offset_ns), formatDuration, {
       hint: "Added to its times, so that they agree with the server's clock",
-      width: "104px",
-      align: "right",
-      value: (process) => Math.abs(process.clock_offset_ns),
       render: (process) =>
         `${process.clock_offset_ns < 0 ? "−" : ""}${formatDuration(Math.abs(process.clock_offset_ns))}`,
-    },
-    {
-      key: "open",
-      title: "Open spans",
-      width: "92px",
-      align: "right",
-      value: (process) => process.open_spans,
-      render: (process) => formatCount(process.open_spans),
-    },
-    {
-      key: "missing",
-      title: "Missing",
+    }),
+    figure("open", "Open spans", "92px", (process) => process.open_spans, formatCount),
+    figure("missing", "Missing", "78px", (process) => process.missing_batches, formatCount, {
       hint: "Batches that were sent and have not arrived",
-      width: "78px",
-      align: "right",
-      value: (process) => process.missing_batches,
-      render: (process) => formatCount(process.missing_batches),
-    },
-    {
-      key: "lost",
-      title: "Lost",
-      width: "80px",
-      align: "right",
-      value: (process) => process.lost,
+    }),
+    figure("lost", "Lost", "80px", (process) => process.lost, formatCount, {
       render: (process) => <span className={process.lost > 0 ? "warning" : ""}>{formatCount(process.lost)}</span>,
-    },
-    {
-      key: "reasons",
-      title: "What was lost, and why",
-      width: "minmax(140px, 2fr)",
-      value: (process) => reasons.get(process.process_id) ?? "",
-      render: (process) => (
-        <span title={reasons.get(process.process_id)}>{reasons.get(process.process_id) ?? "–"}</span>
-      ),
-    },
+    }),
+    text("reasons", "What was lost, and why", "minmax(140px, 2fr)", (process) => reasons.get(process.process_id)),
   ];
 }

@@ -5,6 +5,7 @@ import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { SearchBox } from "../components/SearchBox";
 import { Select } from "../components/Select";
+import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { formatBytes, formatCount, formatDate, formatDuration, formatNumber, shorten } from "../units";
@@ -176,20 +177,8 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
           </ViewLink>
         ),
     },
-    {
-      key: "project",
-      title: "Project",
-      width: "minmax(90px, 1fr)",
-      value: (info) => info.project,
-      render: (info) => <span title={info.project}>{info.project ?? ""}</span>,
-    },
-    {
-      key: "experiment",
-      title: "Experiment",
-      width: "minmax(90px, 1fr)",
-      value: (info) => info.experiment_name,
-      render: (info) => <span title={info.experiment_name}>{info.experiment_name ?? ""}</span>,
-    },
+    text("project", "Project", "minmax(90px, 1fr)", (info) => info.project ?? ""),
+    text("experiment", "Experiment", "minmax(90px, 1fr)", (info) => info.experiment_name ?? ""),
     {
       key: "state",
       title: "State",
@@ -201,23 +190,8 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
         </span>
       ),
     },
-    {
-      key: "last_step",
-      title: "Last step",
-      width: "84px",
-      align: "right",
-      value: (info) => info.last_step ?? null,
-      render: (info) => (info.last_step == null ? "–" : formatCount(info.last_step)),
-    },
-    {
-      key: "reward",
-      title: "Reward",
-      hint: "The latest mean reward",
-      width: "80px",
-      align: "right",
-      value: (info) => info.reward ?? null,
-      render: (info) => (info.reward == null ? "–" : formatNumber(info.reward)),
-    },
+    figure("last_step", "Last step", "84px", (info) => info.last_step, formatCount),
+    figure("reward", "Reward", "80px", (info) => info.reward, formatNumber, { hint: "The latest mean reward" }),
     {
       key: "tags",
       title: "Tags",
@@ -248,30 +222,9 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
       value: (info) => info.ended_ns,
       render: (info) => formatDate(info.ended_ns),
     },
-    {
-      key: "duration",
-      title: "Duration",
-      width: "100px",
-      align: "right",
-      value: durationOf,
-      render: (info) => formatDuration(durationOf(info)),
-    },
-    {
-      key: "processes",
-      title: "Processes",
-      width: "94px",
-      align: "right",
-      value: (info) => info.processes,
-      render: (info) => formatCount(info.processes),
-    },
-    {
-      key: "size",
-      title: "Size",
-      width: "84px",
-      align: "right",
-      value: (info) => info.size_bytes,
-      render: (info) => formatBytes(info.size_bytes),
-    },
+    figure("duration", "Duration", "100px", durationOf, formatDuration),
+    figure("processes", "Processes", "94px", (info) => info.processes, formatCount),
+    figure("size", "Size", "84px", (info) => info.size_bytes, formatBytes),
     {
       key: "about",
       title: "",

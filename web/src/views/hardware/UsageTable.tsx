@@ -1,6 +1,7 @@
 import { type StateUsage, api } from "../../api";
 import { MeterCell } from "../../components/MeterCell";
 import { Panel } from "../../components/Panel";
+import { figure, text } from "../../components/columns";
 import { type Column, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colourOfName } from "../../colours";
@@ -32,8 +33,8 @@ export function UsageTable({ run, range }: { run: string; range: Range }) {
   );
 }
 
-function formatEnergy(joules: number | null): string {
-  if (joules === null) return "–";
+function formatEnergy(joules: number | null | undefined): string {
+  if (joules == null) return "–";
   return joules < 1000 ? `${formatNumber(joules)} J` : `${formatNumber(joules)}J`;
 }
 
@@ -49,53 +50,16 @@ const COLUMNS: readonly Column<StateUsage>[] = [
       </ViewLink>
     ),
   },
-  {
-    key: "role",
-    title: "Role",
-    width: "minmax(70px, 1fr)",
-    value: (usage) => usage.role,
-    render: (usage) => usage.role,
-  },
-  {
-    key: "busy",
-    title: "Busy",
-    align: "right",
-    width: "100px",
-    value: (usage) => usage.utilization_ratio,
-    render: (usage) => (
-      <MeterCell share={usage.utilization_ratio ?? 0}>{formatShare(usage.utilization_ratio)}</MeterCell>
-    ),
-  },
-  {
-    key: "memory",
-    title: "Memory",
-    align: "right",
-    width: "92px",
-    value: (usage) => usage.memory_used_bytes,
-    render: (usage) => formatBytes(usage.memory_used_bytes),
-  },
-  {
-    key: "energy",
-    title: "Energy",
-    align: "right",
-    width: "84px",
-    value: (usage) => usage.energy_joules,
-    render: (usage) => formatEnergy(usage.energy_joules),
-  },
-  {
-    key: "seconds",
-    title: "Time",
-    align: "right",
-    width: "84px",
-    value: (usage) => usage.seconds,
-    render: (usage) => formatSeconds(usage.seconds),
-  },
-  {
-    key: "gpus",
-    title: "GPUs",
-    align: "right",
-    width: "56px",
-    value: (usage) => usage.gpus,
-    render: (usage) => formatCount(usage.gpus),
-  },
+  text("role", "Role", "minmax(70px, 1fr)", (usage) => usage.role),
+  figure(
+    "busy",
+    "Busy",
+    "100px",
+    (usage) => usage.utilization_ratio,
+    (share) => <MeterCell share={share ?? 0}>{formatShare(share)}</MeterCell>,
+  ),
+  figure("memory", "Memory", "92px", (usage) => usage.memory_used_bytes, formatBytes),
+  figure("energy", "Energy", "84px", (usage) => usage.energy_joules, formatEnergy),
+  figure("seconds", "Time", "84px", (usage) => usage.seconds, formatSeconds),
+  figure("gpus", "GPUs", "56px", (usage) => usage.gpus, formatCount),
 ];

@@ -3,6 +3,7 @@ import type { Hotspot, Lane } from "../../api";
 import { EmptyState } from "../../components/EmptyState";
 import { Loading } from "../../components/Loading";
 import { MeterCell } from "../../components/MeterCell";
+import { figure, text } from "../../components/columns";
 import { type Column, type Sort, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colourOfName } from "../../colours";
@@ -79,48 +80,22 @@ function columnsOf(
     });
   }
   if (first !== undefined && (first.role !== null || first.lane_id !== null)) {
-    columns.push({
-      key: "place",
-      title: first.role !== null ? "Role" : "Lane",
-      width: "minmax(130px, 1.4fr)",
-      value: place,
-      render: (spot) => <span title={place(spot)}>{place(spot)}</span>,
-    });
+    columns.push(text("place", first.role !== null ? "Role" : "Lane", "minmax(130px, 1.4fr)", place));
   }
   for (const [key, title, hint] of FIGURES) {
     const largest = Math.max(1, ...spots.map((spot) => spot[key]));
-    columns.push({
-      key,
-      title,
-      hint,
-      align: "right",
-      width: key === "total_ns" || key === "wall_ns" ? "minmax(104px, 1fr)" : "minmax(84px, 1fr)",
-      value: (spot) => spot[key],
-      render: (spot) => (
-        <MeterCell share={spot[key] / largest}>
-          {key === "count" ? formatCount(spot[key]) : formatDuration(spot[key])}
-        </MeterCell>
-      ),
-    });
+    const width = key === "total_ns" || key === "wall_ns" ? "minmax(104px, 1fr)" : "minmax(84px, 1fr)";
+    const format = key === "count" ? formatCount : formatDuration;
+    const metered = (value: number | null | undefined) => (
+      <MeterCell share={(value ?? 0) / largest}>{format(value)}</MeterCell>
+    );
+    columns.push(figure(key, title, width, (spot) => spot[key], metered, { hint }));
   }
-  columns.push(
-    {
-      key: "errors",
-      title: "Errors",
-      align: "right",
-      width: "72px",
-      value: (spot) => spot.errors,
-      render: (spot) => <span className={spot.errors > 0 ? "bad" : "muted"}>{formatCount(spot.errors)}</span>,
-    },
-    {
-      key: "open",
-      title: "Open",
-      align: "right",
-      width: "66px",
-      value: (spot) => spot.open,
-      render: (spot) => <span className={spot.open > 0 ? "warning" : "muted"}>{formatCount(spot.open)}</span>,
-    },
+  const counted = (className: string) => (count: number | null | undefined) => (
+    <span className={(count ?? 0) > 0 ? className : "muted"}>{formatCount(count)}</span>
   );
+  columns.push(figure("errors", "Errors", "72px", (spot) => spot.errors, counted("bad")));
+  columns.push(figure("open", "Open", "66px", (spot) => spot.open, counted("warning")));
   if (first?.name !== null) {
     columns.push({
       key: "series",

@@ -4,6 +4,7 @@ import { Chart } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { Loading } from "../../components/Loading";
 import { Panel } from "../../components/Panel";
+import { figure } from "../../components/columns";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { colourOfName } from "../../colours";
 import { formatBytes, formatDuration, formatSeconds, metricFormatter, shorten } from "../../units";
@@ -121,19 +122,8 @@ function DifferenceTable({ one, other, names }: PairProps) {
   const rows = useMemo(() => differences(one, other), [one, other]);
   const columns = useMemo<Column<Difference>[]>(() => {
     const largest = Math.max(1, ...rows.map((row) => Math.abs(row.moreNs)));
-    const time = (
-      key: "oneNs" | "otherNs" | "oneP95Ns" | "otherP95Ns",
-      title: string,
-      hint: string,
-    ): Column<Difference> => ({
-      key,
-      title,
-      hint,
-      align: "right",
-      width: "130px",
-      value: (row) => row[key],
-      render: (row) => formatDuration(row[key]),
-    });
+    const time = (key: "oneNs" | "otherNs" | "oneP95Ns" | "otherP95Ns", title: string, hint: string) =>
+      figure<Difference>(key, title, "130px", (row) => row[key], formatDuration, { hint });
     return [
       {
         key: "name",
@@ -148,22 +138,16 @@ function DifferenceTable({ one, other, names }: PairProps) {
       },
       time("oneNs", "First", names[0]),
       time("otherNs", "Second", names[1]),
-      {
-        key: "more",
-        title: "Difference",
-        align: "right",
-        width: "minmax(200px, 1.5fr)",
-        value: (row) => Math.abs(row.moreNs),
+      figure("more", "Difference", "minmax(200px, 1.5fr)", (row) => Math.abs(row.moreNs), formatDuration, {
         render: (row) => <DifferenceBar row={row} largest={largest} />,
-      },
-      {
-        key: "ratio",
-        title: "Ratio",
-        align: "right",
-        width: "90px",
-        value: (row) => row.ratio,
-        render: (row) => (row.ratio === null ? "–" : `× ${row.ratio.toFixed(2)}`),
-      },
+      }),
+      figure(
+        "ratio",
+        "Ratio",
+        "90px",
+        (row) => row.ratio,
+        (ratio) => (ratio == null ? "–" : `× ${ratio.toFixed(2)}`),
+      ),
       time("oneP95Ns", "p95 first", "95 % of the spans are shorter"),
       time("otherP95Ns", "p95 second", "95 % of the spans are shorter"),
     ];

@@ -4,6 +4,7 @@ import { EmptyState } from "../../components/EmptyState";
 import { Loading } from "../../components/Loading";
 import type { Option } from "../../components/Select";
 import { StatusBadge } from "../../components/StatusBadge";
+import { figure, text } from "../../components/columns";
 import { type Column, type Sort, VirtualTable } from "../../components/Table";
 import { nowMs } from "../../reportFacts";
 import { formatClock, formatCount, formatNumber, formatSeconds } from "../../units";
@@ -80,16 +81,6 @@ function OpenFor({ session }: { session: Session }) {
   return <span className="warning" title="Open until now">{`${formatSeconds(end - start)} …`}</span>;
 }
 
-const seconds = (key: keyof Session, title: string, hint: string): Column<Session> => ({
-  key,
-  title,
-  hint,
-  align: "right",
-  width: "72px",
-  isSortable: true,
-  render: (session) => formatSeconds(session[key] as number | null | undefined),
-});
-
 const COLUMNS: readonly Column<Session>[] = [
   {
     key: "session_id",
@@ -102,13 +93,7 @@ const COLUMNS: readonly Column<Session>[] = [
       </span>
     ),
   },
-  {
-    key: "task_id",
-    title: "Task",
-    width: "minmax(70px, 1fr)",
-    isSortable: true,
-    render: (session) => <span title={session.task_id ?? ""}>{session.task_id ?? "–"}</span>,
-  },
+  text("task_id", "Task", "minmax(70px, 1fr)", (session) => session.task_id),
   {
     key: "status",
     title: "Status",
@@ -120,74 +105,31 @@ const COLUMNS: readonly Column<Session>[] = [
       </span>
     ),
   },
-  {
-    key: "step",
-    title: "Step",
-    align: "right",
-    width: "64px",
-    isSortable: true,
-    render: (session) => formatCount(session.step),
-  },
-  {
-    key: "reward",
-    title: "Reward",
-    align: "right",
-    width: "80px",
-    isSortable: true,
-    render: (session) => formatNumber(session.reward),
-  },
-  {
-    key: "total_s",
-    title: "Total",
+  figure("step", "Step", "64px", (session) => session.step, formatCount),
+  figure("reward", "Reward", "80px", (session) => session.reward, formatNumber),
+  figure("total_s", "Total", "96px", (session) => session.total_s, formatSeconds, {
     hint: "From the submission to the end; of an open session, until now",
-    align: "right",
-    width: "96px",
-    isSortable: true,
     render: (session) =>
       session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s),
-  },
-  seconds("queue_wait_s", "Queue", "From the submission until it was in the queue"),
-  seconds("generate_s", "Generate", "At least one generation was running"),
-  seconds("toolcall_s", "Tools", "At least one tool call was running"),
-  {
-    key: "tokens",
-    title: "Tokens",
-    align: "right",
-    width: "70px",
-    isSortable: true,
-    render: (session) => formatCount(session.tokens),
-  },
-  {
-    key: "turns",
-    title: "Turns",
+  }),
+  figure("queue_wait_s", "Queue", "72px", (session) => session.queue_wait_s, formatSeconds, {
+    hint: "From the submission until it was in the queue",
+  }),
+  figure("generate_s", "Generate", "72px", (session) => session.generate_s, formatSeconds, {
+    hint: "At least one generation was running",
+  }),
+  figure("toolcall_s", "Tools", "72px", (session) => session.toolcall_s, formatSeconds, {
+    hint: "At least one tool call was running",
+  }),
+  figure("tokens", "Tokens", "70px", (session) => session.tokens, formatCount),
+  figure("turns", "Turns", "62px", (session) => session.turns, formatCount, {
     hint: "The counter of that name, else how many times it generated",
-    align: "right",
-    width: "62px",
-    isSortable: true,
-    render: (session) => formatCount(session.turns),
-  },
-  {
-    key: "rank",
-    title: "Rank",
-    align: "right",
-    width: "66px",
-    isSortable: true,
+  }),
+  figure("rank", "Rank", "66px", (session) => session.rank, String, {
     render: (session) => <span title={session.role ?? ""}>{session.rank ?? "–"}</span>,
-  },
-  {
-    key: "model_version",
-    title: "Version",
-    width: "80px",
-    isSortable: true,
-    render: (session) => <span title={session.model_version ?? ""}>{session.model_version ?? "–"}</span>,
-  },
-  {
-    key: "reason",
-    title: "Reason",
-    width: "minmax(60px, 1fr)",
-    isSortable: true,
-    render: (session) => <span title={session.reason ?? ""}>{session.reason ?? "–"}</span>,
-  },
+  }),
+  text("model_version", "Version", "80px", (session) => session.model_version),
+  text("reason", "Reason", "minmax(60px, 1fr)", (session) => session.reason),
   {
     key: "submit_ts",
     title: "Submitted",

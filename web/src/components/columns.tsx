@@ -1,0 +1,28 @@
+import type { ReactNode } from "react";
+import type { Column } from "./Table";
+
+type More<Row> = Partial<Pick<Column<Row>, "hint" | "isSortable" | "render">>;
+
+/** A column of figures: sorted by them, right-aligned, shown as `format` says. */
+export function figure<Row>(
+  key: string,
+  title: string,
+  width: string,
+  value: (row: Row) => number | null | undefined,
+  format: (value: number | null | undefined) => ReactNode,
+  more: More<Row> = {},
+): Column<Row> {
+  return { key, title, width, align: "right", value, render: (row) => format(value(row)), ...more };
+}
+
+/** A column of text: sorted by it, and whole in its tooltip where it has no room. */
+export function text<Row>(
+  key: string,
+  title: string,
+  width: string,
+  value: (row: Row) => string | null | undefined,
+  more: More<Row> = {},
+): Column<Row> {
+  const shown = (row: Row) => <span title={value(row) ?? ""}>{value(row) ?? "–"}</span>;
+  return { key, title, width, value, render: shown, ...more };
+}
