@@ -211,7 +211,7 @@ def test_a_failed_commit_leaves_no_trace(store, make, fetch, monkeypatch):
     second = maker.build()
     store.commit([first])
     with monkeypatch.context() as patch:
-        patch.setattr("rl_insight.store.catalog.Catalog.save", lambda *_: 1 / 0)
+        patch.setattr("rl_insight.store.catalog.Catalog.save", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store.commit([second])
     assert fetch(store, "SELECT count(*) FROM spans") == [(1,)]

@@ -67,14 +67,20 @@ class Intake:
 
         With `live` false, as for imports, the time of arrival says nothing about the clock of the process.
         """
-        if not self.ledger.add(batch.sequence):
+        if not self.take_again(batch.sequence, received_ns=now_ns, sent_ns=batch.sent_ns, live=live):
             return False
         self.process = batch.process
-        self.last_seen_ns = max(self.last_seen_ns, now_ns)
-        self.last_sent_ns = max(self.last_sent_ns, batch.sent_ns)
         self.final = self.final or batch.final
+        return True
+
+    def take_again(self, sequence: int, *, received_ns: int, sent_ns: int, live: bool = True) -> bool:
+        """Take what a store noted about a batch that it had taken; False if that is known."""
+        if not self.ledger.add(sequence):
+            return False
+        self.last_seen_ns = max(self.last_seen_ns, received_ns)
+        self.last_sent_ns = max(self.last_sent_ns, sent_ns)
         if live:
-            self.clock.observe(sent_ns=batch.sent_ns, received_ns=now_ns)
+            self.clock.observe(sent_ns=sent_ns, received_ns=received_ns)
         return True
 
     def liveness(self, now_ns: int) -> Liveness:

@@ -19,6 +19,8 @@ from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
 from rl_insight.store.frame import Frame, FrameStream, column_of
 
+_MAX_TAKEN_ROWS = 50_000
+"""Those that the ledger has are of no use. They are deleted when there are so many: reading them takes 50 ms."""
 _LANE_OF_RANK = re.compile(r"(rank|replica)_(\d{1,9})")
 _ROLES = {"rank": "worker", "replica": "rollout"}
 
@@ -46,6 +48,15 @@ class Catalog:
         self.losses: dict[tuple[int, str, str], int] = {}
         self._new_processes: list[ProcessState] = []
         self._changed_processes: dict[int, ProcessState] = {}
+        """Those whose rows in `processes` and `ledger` are behind."""
+        self._taken: list[tuple[int, int, int, int]] = []
+        """The batches of the transaction."""
+        self._taken_rows = 0
+        """How many rows `taken` has."""
+        self._is_urgent = False
+        """True when more has changed than what `taken` tells."""
+        self._is_settled = False
+        """True when the transaction brings all rows up to date."""
         self._new_lanes: list[tuple[int, int, str | None]] = []
         self._new_names: list[tuple[int, str]] = []
         self._new_series: list[tuple[int, int, str, str, str, str]] = []
@@ -69,6 +80,10 @@ class Catalog:
         rows = connection.execute("SELECT process, kind, reason, count FROM losses").fetchall()
         catalog.losses = {(process, kind, reason): count for process, kind, reason, count in rows}
         states = {state.number: state for state in catalog.processes.values()}
+        for process, sequence, received_ns, sent_ns in connection.execute(_LOAD_TAKEN).fetchall():
+            catalog._taken_rows += 1
+            if states[process].intake.take_again(sequence, received_ns=received_ns, sent_ns=sent_ns):
+                catalog._changed_processes[process] = states[process]
         for process, span_id, lane_id, depth in connection.execute(_LOAD_OPEN).fetchall():
             states[process].open_spans[span_id] = (lane_id, depth)
         return catalog
@@ -87,9 +102,13 @@ class Catalog:
         """Take a batch; False if it had been taken before."""
         intake = state.intake
         was_seen_ns, before = intake.last_seen_ns, intake.liveness(now_ns)
+        told = intake.process.heartbeat_s, intake.clock.offset_ns
         if not intake.take(batch, now_ns, live=live):
             return False
         self._changed_processes[state.number] = state
+        self._taken.append((state.number, batch.sequence, now_ns, batch.sent_ns))
+        if batch.final or not live or (intake.process.heartbeat_s, intake.clock.offset_ns) != told:
+            self._is_urgent = True
         if live:
             self._note_liveness(state, was_seen_ns, before, now_ns)
         for loss in batch.losses:
@@ -136,6 +155,7 @@ class Catalog:
         state.role = _ROLES[told[1]]
         state.rank = int(told[2]) if state.rank is None else state.rank
         self._changed_processes[state.number] = state
+        self._is_urgent = True
 
     def name_id(self, name: str) -> int:
         """Return the number of a span name."""
@@ -158,8 +178,17 @@ class Catalog:
             self._new_series.append((found, process, name, kind, documentation, labels))
         return found
 
-    def save(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Write what is new or changed, inside the caller's transaction."""
+    @property
+    def is_behind(self) -> bool:
+        """True while rows in `processes` and `ledger` are behind what `taken` tells."""
+        return bool(self._changed_processes)
+
+    def save(self, connection: duckdb.DuckDBPyConnection, *, settle: bool = True) -> None:
+        """Write what is new or changed, inside the caller's transaction.
+
+        Without `settle`, which batches were taken is added to `taken` only: updating rows costs as much as all the
+        rest of a small commit.
+        """
         insert(connection, "processes", _PROCESS_TYPES, [_process_row(state) for state in self._new_processes])
         insert(connection, "ledger", _LEDGER_TYPES, [_ledger_row(state) for state in self._new_processes])
         insert(connection, "lanes", {"a": np.int32, "b": np.int32, "c": str}, self._new_lanes)
@@ -168,14 +197,25 @@ class Catalog:
         insert(connection, "losses", _LOSS_TYPES, self._new_losses)
         insert(connection, "process_states", _STATE_TYPES, self._new_states)
         insert(connection, "loss_history", _HISTORY_TYPES, self._new_history)
-        fresh = {state.number for state in self._new_processes}
-        changed = [state for number, state in self._changed_processes.items() if number not in fresh]
-        self._update(connection, changed)
+        self._update_losses(connection)
+        self._is_settled = settle or self._is_urgent
+        if self._is_settled:
+            fresh = {state.number for state in self._new_processes}
+            self._update(
+                connection, [state for number, state in self._changed_processes.items() if number not in fresh]
+            )
+        else:
+            insert(connection, "taken", _TAKEN_TYPES, self._taken)
+            self._taken_rows += len(self._taken)
 
     def saved(self) -> None:
         """Forget what was pending: the transaction is through."""
+        if self._is_settled:
+            self._changed_processes.clear()
+        self._is_settled = self._is_urgent = False
         for pending in (
             self._new_processes,
+            self._taken,
             self._new_lanes,
             self._new_names,
             self._new_series,
@@ -184,7 +224,6 @@ class Catalog:
             self._new_history,
         ):
             pending.clear()
-        self._changed_processes.clear()
         self._changed_losses.clear()
 
     def _update(self, connection: duckdb.DuckDBPyConnection, changed: list[ProcessState]) -> None:
@@ -193,6 +232,11 @@ class Catalog:
             with arriving(connection, [frame_of_rows(_CHANGE_TYPES, rows)]):
                 connection.execute(_UPDATE_PROCESSES)
                 connection.execute(_UPDATE_LEDGER)
+        if self._taken_rows > _MAX_TAKEN_ROWS:
+            connection.execute("DELETE FROM taken")
+            self._taken_rows = 0
+
+    def _update_losses(self, connection: duckdb.DuckDBPyConnection) -> None:
         losses = [(*key, count) for key, count in self._changed_losses.items()]
         if losses:
             with arriving(connection, [frame_of_rows(_LOSS_TYPES, losses)]):
@@ -307,6 +351,7 @@ _PROCESS_TYPES = {
     "delay_hits": np.int32,
 }
 _LEDGER_TYPES = {"process": np.int32, "low_water": np.int64, "above": str}
+_TAKEN_TYPES = {"process": np.int32, "sequence": np.int64, "received_ns": np.int64, "sent_ns": np.int64}
 _LOSS_TYPES = {"process": np.int32, "kind": str, "reason": str, "count": np.int64}
 _STATE_TYPES = {"process": np.int32, "time_ns": np.int64, "state": str}
 _HISTORY_TYPES = {
@@ -345,6 +390,7 @@ _LOAD_PROCESSES = """
         last_sent_ns, final, delay_ns, delay_hits, low_water, above
     FROM processes JOIN ledger USING (process)
 """
+_LOAD_TAKEN = "SELECT process, sequence, received_ns, sent_ns FROM taken ORDER BY rowid"
 _LOAD_OPEN = "SELECT process, span_id, lane_id, depth FROM open_span_data JOIN lanes USING (lane_id)"
 _UPDATE_PROCESSES = """
     UPDATE processes SET

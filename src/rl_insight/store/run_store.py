@@ -114,7 +114,12 @@ class RunStore:
         self._wide_rows = self._span_rows + other_rows
 
     def commit(
-        self, batches: Sequence[Batch], *, received_ns: Sequence[int] | None = None, live: bool = True
+        self,
+        batches: Sequence[Batch],
+        *,
+        received_ns: Sequence[int] | None = None,
+        live: bool = True,
+        settle: bool = True,
     ) -> list[bool]:
         """Write batches in one transaction; when it returns they survive the death of this process.
 
@@ -122,6 +127,8 @@ class RunStore:
             batches: in any order, of any processes; `intake.Admission` has checked them.
             received_ns: when each arrived; now, if it is not given.
             live: False for imports: their time of arrival says nothing about the clocks of their processes.
+            settle: False leaves it to a later commit to show readers which batches were taken and when each process
+                was last heard. They survive in any case.
 
         Returns:
             For each batch, whether it was new; False for one that was committed before.
@@ -136,8 +143,13 @@ class RunStore:
                 # Before this commit's own rows: they get their row ids only when it is through.
                 self._rolled_up = roll_up(connection, self._rolled_up, self._span_rows)
             new = self._write(connection, batches, arrivals, live=live)
-            self._catalog.save(connection)
+            self._catalog.save(connection, settle=settle)
         return new
+
+    @property
+    def is_settled(self) -> bool:
+        """True when readers see everything that was taken; only for the thread that commits."""
+        return not self._catalog.is_behind
 
     def intake(self, process_id: str) -> Intake:
         """Return what has been taken from a process; only for the thread that commits."""
@@ -277,7 +289,16 @@ class RunStore:
                 return
             self._closed = True
             with suppress(duckdb.Error):
+                self._settle()
+            with suppress(duckdb.Error):
                 self._connection.close()
+
+    def _settle(self) -> None:
+        """Show readers what was taken; what cannot be written now is read from `taken` by the next opening."""
+        if self._catalog.is_behind and not self.broken:
+            self._connection.execute("BEGIN")
+            self._catalog.save(self._connection)
+            self._connection.execute("COMMIT")
 
     def __enter__(self) -> RunStore:
         return self

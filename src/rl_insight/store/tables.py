@@ -108,6 +108,9 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     ),
     # Which batches are in: all up to low_water, and the ranges in `above`, such as "7-9,12-12".
     "ledger": _columns("process INTEGER, low_water BIGINT, above VARCHAR"),
+    # Batches that were taken since `ledger` and the signs of life in `processes` were last written. A busy server adds
+    # rows here with each commit, and brings the other two up to date every second.
+    "taken": _columns("process INTEGER, sequence BIGINT, received_ns BIGINT, sent_ns BIGINT"),
     "losses": _columns("process INTEGER, kind VARCHAR, reason VARCHAR, count BIGINT"),
     # When a process was seen to start, fall silent, come back or end; and the totals of its losses as they grew.
     "process_states": _columns("process INTEGER, time_ns BIGINT, state VARCHAR"),

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 _MANY_BATCHES = 16
+_SETTLE_S = 1.0
+"""How long readers wait at most to see when the processes of a busy run were last heard."""
 _LINGER_COMMITS = 4
 """With many batches in a commit, the next one waits so many times as long as this one took."""
 _LINGER_LOOKS = 4
@@ -144,6 +146,8 @@ class StoreWriter:
         self._max_commit_bytes = max_commit_bytes
         self._queue: deque[_Waiting] = deque()
         self._in_hand: list[_Waiting] = []
+        self._behind_since_s: dict[str, float] = {}
+        """Since when each run that is behind is, see `RunStore.commit`; for the writer's thread."""
         self._pending_bytes = 0
         self._arrived = threading.Condition()
         self._closing = False
@@ -267,14 +271,16 @@ class StoreWriter:
             with self._arrived:
                 self._pending_bytes -= sum(waiting.size for waiting in self._in_hand)
                 self._in_hand = []
+            self._settle_runs()
 
     def _gather(self) -> bool:
-        """Move waiting batches in hand; False when the writer is closing and nothing is left."""
+        """Move waiting batches in hand, or none when a run has to be settled; False when the writer is closing."""
         with self._arrived:
             while not self._queue:
                 if self._closing:
                     return False
-                self._arrived.wait()
+                if not self._arrived.wait(_SETTLE_S if self._behind_since_s else None):
+                    return True
             self._linger(self._queue[0].since_s)
             size = 0
             while self._queue and (not self._in_hand or size + self._queue[0].size <= self._max_commit_bytes):
@@ -353,11 +359,29 @@ class StoreWriter:
     def _write_once(self, run_id: str, group: list[_Waiting]) -> list[Committed]:
         batches = [waiting.batch for waiting in group]
         with self._directory.open(run_id, create=True) as store:
-            results = store.commit(batches, received_ns=[waiting.received_ns for waiting in group])
+            settle = len(group) < _MANY_BATCHES or self._is_due(run_id)
+            results = store.commit(batches, received_ns=[waiting.received_ns for waiting in group], settle=settle)
+            if store.is_settled:
+                self._behind_since_s.pop(run_id, None)
+            else:
+                self._behind_since_s.setdefault(run_id, time.monotonic())
             return [
                 Committed(waiting.batch, waiting.size, new, store.intake(waiting.batch.process.process_id))
                 for waiting, new in zip(group, results, strict=True)
             ]
+
+    def _is_due(self, run_id: str) -> bool:
+        return time.monotonic() - self._behind_since_s.get(run_id, time.monotonic()) >= _SETTLE_S
+
+    def _settle_runs(self) -> None:
+        """Settle the runs that are due; where that fails, the next commit does it."""
+        for run_id in [run_id for run_id in self._behind_since_s if self._is_due(run_id)]:
+            del self._behind_since_s[run_id]
+            try:
+                with self._directory.open(run_id) as store:
+                    store.commit([])
+            except Exception as error:  # noqa: BLE001  (a run may be deleted, a disk full: nothing is lost)
+                logger.debug("could not settle run %s: %s", run_id, error)
 
     def _is_to_blame(self, run_id: str, error: Exception) -> bool:
         """Return whether a batch failed because of itself: the store works, and takes a commit without it."""
