@@ -16,7 +16,7 @@ from typing import Any
 import rl_insight as insight
 from examples.async_grpo.settings import EXPERIMENT, PROJECT, Links, Settings
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 20.0
 Work = Callable[..., None]
 """Called in the new process as `work(settings, links, rank, *arguments)`."""
 

@@ -41,10 +41,11 @@ class _Cause(_Told):
     explains = frozenset({"symptom"})
 
 
-def _see(engine, rule, step, *ranks):
-    signals = [Signal({"rank": rank}, f"rank {rank}", "because") for rank in ranks]
-    rule.next = [Observation(step * 10**9, step, signals)]
-    engine.evaluate(SimpleNamespace(as_of_ns=step * 10**9))
+def _see(engine, rule, step, *ranks, step_s=10.0, severity="warning"):
+    signals = [Signal({"rank": rank}, f"rank {rank}", "because", severity) for rank in ranks]
+    moment_ns = int(step * step_s * 10**9)
+    rule.next = [Observation(moment_ns, step, signals)]
+    engine.evaluate(SimpleNamespace(as_of_ns=moment_ns))
 
 
 def test_three_of_five_steps_open_a_finding_and_its_id_stays():
@@ -69,6 +70,27 @@ def test_single_spikes_stay_quiet():
     assert not engine.run_findings
 
 
+def test_a_short_pause_of_the_machine_is_no_finding_where_steps_are_quick():
+    rule = _Told()
+    engine = Engine([rule])
+    for step in range(100):
+        _see(engine, rule, step, *([1] if step % 50 < 20 else []), step_s=0.2)
+    assert not engine.run_findings
+    for step in range(100, 160):
+        _see(engine, rule, step, 1, step_s=0.2)
+    (finding,) = engine.open_findings()
+    assert finding.first_step == 100
+
+
+def test_information_explains_no_warning():
+    cause, symptom = _Cause(), _Symptom()
+    engine = Engine([cause, symptom])
+    for step in range(4):
+        _see(engine, cause, step, 1, severity="info")
+        _see(engine, symptom, step, 1)
+    assert {one.rule: one.explains for one in engine.open_findings()} == {"cause": [], "symptom": []}
+
+
 def test_a_fault_that_comes_back_soon_is_the_same_finding():
     rule = _Told()
     engine = Engine([rule])
@@ -89,7 +111,7 @@ def test_symptom_of_an_open_cause_is_listed_under_it():
     cause, symptom = _Cause(), _Symptom()
     engine = Engine([cause, symptom])
     for step in range(5):
-        symptom.next = [Observation(step * 10**9, step, [Signal({"rank": 7}, "slow", "")])]
+        symptom.next = [Observation(step * 10**10, step, [Signal({"rank": 7}, "slow", "")])]
         _see(engine, cause, step, 1)
     top = top_findings(engine.run_findings.values())
     assert [one.rule for one in top] == ["cause"]

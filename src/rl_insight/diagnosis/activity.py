@@ -72,6 +72,19 @@ class CallBook:
             calls.extend(_calls(phases, owners, places[part[-_KEPT_GENERATIONS:]]))
 
 
+def calls_in(kept: deque[Call], start_ns: int, end_ns: int) -> list[Call]:
+    """Return the calls that ended in a window; the last ones, where there were more since than are kept."""
+    if kept and len(kept) == kept.maxlen and kept[0].end_ns > start_ns:
+        return list(kept)
+    found = []
+    for call in reversed(kept):
+        if call.end_ns <= start_ns:
+            break
+        if call.end_ns <= end_ns:
+            found.append(call)
+    return found[::-1]
+
+
 def _calls(phases: SpanTable, owners: Column, places: Column) -> list[Call]:
     some = phases.take(places)
     columns = (some.seconds, some.failed, some.error, owners[places], some.session_id)

@@ -37,11 +37,27 @@ class Case:
     signal: Signal
     family: str
     finding: Finding | None = None
+    first: Observation | None = None
+    """Where it began, while it is seen often enough."""
+    count: int = 0
+    """Observations since then."""
 
     @property
     def hits(self) -> int:
         """In how many of the last observations it was seen."""
         return sum(was_bad for was_bad, _ in self.seen)
+
+    def is_confirmed(self, observation: Observation) -> bool:
+        """Return whether it was seen often enough, and for long enough, up to an observation."""
+        asked = self.rule.confirmation
+        if self.hits < asked.needed:
+            self.first = None
+            return False
+        if self.first is None:
+            self.first, self.count = next(one for was_bad, one in self.seen if was_bad), asked.needed - 1
+        self.count += 1
+        began_ns = self.first.start_ns or self.first.time_ns
+        return observation.time_ns - began_ns >= asked.lasting_s * SECOND or self.count >= asked.enough
 
 
 @dataclass(slots=True)
@@ -106,9 +122,8 @@ class Engine:
                 del self._cases[key]
 
     def _judge(self, case: Case, observation: Observation, *, is_bad: bool) -> None:
-        needed = case.rule.confirmation.needed
         if case.finding is None:
-            if case.hits >= needed:
+            if case.is_confirmed(observation):
                 self._open(case, observation)
         elif case.hits >= case.rule.confirmation.kept:
             if is_bad:
@@ -117,7 +132,7 @@ class Engine:
             self._resolve(case, observation)
 
     def _open(self, case: Case, observation: Observation) -> None:
-        first = next(one for was_bad, one in case.seen if was_bad)
+        first, case.first = case.first or observation, None
         signal = case.signal
         before = self._resolved.get((case.rule.name, case.identity))
         if before is not None and _continues(before, first):
@@ -214,6 +229,8 @@ def _explains(cause: Case, symptom: Case) -> bool:
     if cause is symptom or symptom.rule.name not in cause.rule.explains or cause.rule.rank >= symptom.rule.rank:
         return False
     assert cause.finding is not None and symptom.finding is not None  # noqa: S101, PT018  # both are open
+    if cause.finding.severity == "info" != symptom.finding.severity:
+        return False  # what is not worth a warning is not the reason for one
     if cause.rule.is_local and _are_apart(cause.finding.culprit, symptom.finding.culprit):
         return False
     one, other = cause.finding, symptom.finding

@@ -73,11 +73,13 @@ _SAMPLES = """
         coalesce(step, 0) AS step
     FROM sample_data JOIN series USING (series_id) JOIN processes USING (process) WHERE {range}
 """
+_TOLD = "config|alert|curriculum|annotation|(^|[^a-z])(stage|change|schedule)"
+"""Names of events in which a run tells what it changes."""
 _EVENTS = f"""
     SELECT time_ns + clock_offset_ns, process, name, step, coalesce(attributes, '')
     FROM event_data JOIN {_ALIGNED} USING (lane_id)
-    WHERE {{range}} AND name <> '{CONFIG_EVENT}'
-        AND (contains(name, 'config') OR contains(name, 'alert') OR name = '{STACKS_EVENT}')
+    WHERE {{range}} AND (name <> '{CONFIG_EVENT}' OR step IS NOT NULL)
+        AND (regexp_matches(name, '{_TOLD}', 'i') OR name = '{STACKS_EVENT}')
 """  # noqa: S608  (constants)
 _ERRORS = f"""
     SELECT time_ns + clock_offset_ns, process, 'error', step, message

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rl_insight.diagnosis.activity import Activity, Call, CallBook, note_activity
+from rl_insight.diagnosis.activity import Activity, Call, CallBook, calls_in, note_activity
 from rl_insight.diagnosis.counted import CountedSteps
 from rl_insight.diagnosis.feed import Feed, Moment
 from rl_insight.diagnosis.hardware import HardwareBook
 from rl_insight.diagnosis.names import canonical_name, state_kind
+from rl_insight.diagnosis.pace import PaceBook
 from rl_insight.diagnosis.robust import Column, Durations, grouped, quantile
 from rl_insight.diagnosis.role_steps import RoleBook
 from rl_insight.diagnosis.rows import (
@@ -65,6 +66,7 @@ class RunModel:
         self.hardware = HardwareBook()
         self.usual: dict[tuple[str, str], Durations] = {}
         """How long a state or phase takes, by role and name."""
+        self.pace = PaceBook()
         self.activity: dict[int, Activity] = {}
         self.call_book = CallBook(feed)
         self.sessions: deque[SessionRow] = deque(maxlen=_KEPT_SESSIONS)
@@ -161,7 +163,8 @@ class RunModel:
         first = None if moment.spans is None or not moment.spans.size else moment.spans
         ends += [] if first is None else [int(first.end_ns[0])]
         ends += [moment.marks[0].time_ns] if moment.marks else []
-        if not ends or not self.last_activity_ns or self.steps.total < WARM_UP_STEPS:
+        is_warming_up = self.steps.current is not None and self.steps.total < WARM_UP_STEPS
+        if not ends or not self.last_activity_ns or is_warming_up:
             return
         ended_ns = min(ends)
         gap_s = (ended_ns - self.last_activity_ns) / SECOND
@@ -205,13 +208,17 @@ class RunModel:
         self._note_in_steps(spans.take(~is_phase), roles[~is_phase])
 
     def _note_durations(self, spans: SpanTable, roles: Column) -> None:
+        self.pace.begin(self.as_of_ns)
+        is_interval = spans.is_state | (spans.segment == PHASE)
         is_usual = np.full(spans.size, self._is_warm or not self.has_span_steps) | (spans.step == NO_STEP)
         for key, places in grouped(roles * len(self._feed.names) + spans.name_id):
             role, name = divmod(key, len(self._feed.names))
-            durations = self.usual.setdefault((self._feed.roles[role], self._feed.names[name]), Durations())
-            seconds = spans.seconds[places[is_usual[places]]]
-            if seconds.size:
-                durations.add(seconds)
+            work = (self._feed.roles[role], self._feed.names[name])
+            durations = self.usual.setdefault(work, Durations())
+            usual = places[is_usual[places]]
+            if usual.size:
+                self.pace.note(work, spans.seconds[usual[is_interval[usual]]])
+                durations.add(spans.seconds[usual])
 
     def _note_in_steps(self, spans: SpanTable, roles: Column) -> None:
         if self._holds_spans:
@@ -259,9 +266,7 @@ class RunModel:
         for mark in marks:
             self.last_activity_ns = max(self.last_activity_ns, mark.last_ns)
         if self.has_span_steps:
-            lead = [one for one in self.processes.values() if one.role == self.lead]
-            has_ended = bool(lead) and all(self.state_of(one) == "ended" for one in lead)
-            return self.steps.close(self.as_of_ns, has_ended=has_ended)
+            return self.steps.close(self.as_of_ns, has_ended=self.lead_has_ended())
         for mark in marks:
             self._note_mark(mark)
         marked, self._marked = self._marked, []
@@ -319,6 +324,11 @@ class RunModel:
         workers = self.workers()
         return bool(workers) and all(self.state_of(process) == "ended" for process in workers)
 
+    def lead_has_ended(self) -> bool:
+        """Return whether every process of the leading role said goodbye: training is over, whatever else still runs."""
+        lead = [one for one in self._workers if one.role == self.lead]
+        return bool(lead) and all(self.state_of(one) == "ended" for one in lead)
+
     def usual_s(self, role: str, name: str, share: float = 0.99) -> float | None:
         """Return how long something usually takes; None when it was seen fewer than three times."""
         durations = self.usual.get((role, name))
@@ -353,11 +363,5 @@ class RunModel:
         return found[::-1]
 
     def calls_between(self, key: tuple[str, str], start_ns: int, end_ns: int) -> list[Call]:
-        """Return the phases of one name and tool that ended in a window."""
-        found = []
-        for call in reversed(self.call_book.by_tool.get(key, ())):
-            if call.end_ns <= start_ns:
-                break
-            if call.end_ns <= end_ns:
-                found.append(call)
-        return found[::-1]
+        """Return the phases of one name and tool that ended in a window; the last ones, where there are too many."""
+        return calls_in(self.call_book.by_tool.get(key, deque()), start_ns, end_ns)

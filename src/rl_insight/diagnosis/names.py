@@ -177,6 +177,8 @@ def canonical_name(name: str) -> str | None:
     for prefix in _PREFIXES:
         if found is None and text.startswith(prefix):
             found = _BY_NAME.get(text.removeprefix(prefix))
+    if found is None and text.startswith("profiling_time_taken_") and "reward" in text:
+        return "reward_time"  # TRL times each reward function by its own name
     if found is None and text.startswith(("val_", "val_core_", "eval_")) and text.endswith(_SCORES):
         return "held_out"
     return found

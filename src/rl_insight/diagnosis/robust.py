@@ -51,6 +51,19 @@ def coarse_noise(values: Sequence[float]) -> float:
     return max(noise(values), 0.6 * math.sqrt(sum(step * step for step in steps) / (2 * len(steps))))
 
 
+def chance_of(count: int, expected: float) -> float:
+    """Return how likely at least so many rare events are by chance, where so many are expected.
+
+    >>> chance_of(0, 1.0), round(chance_of(5, 1.0), 4)
+    (1.0, 0.0037)
+    """
+    term, below = math.exp(-expected), 0.0
+    for number in range(count):
+        below += term
+        term *= expected / (number + 1)
+    return max(0.0, 1.0 - below)
+
+
 def quantile(values: Collection[float], share: float) -> float:
     """Return a quantile of at least one value, between neighbours.
 

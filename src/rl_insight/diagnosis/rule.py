@@ -29,10 +29,16 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """How often something has to be seen before it is a finding: `needed` of the last `window` observations."""
+    """How often something has to be seen before it is a finding: `needed` of the last `window` observations.
+
+    Steps may take a fraction of a second, and a machine that stops for one second would slow several of them: it must
+    also have lasted for `lasting_s`, or for `enough` observations.
+    """
 
     needed: int = 3
     window: int = 5
+    lasting_s: float = 0.0
+    enough: int = 25
 
     @property
     def kept(self) -> int:
@@ -40,8 +46,8 @@ class Confirmation:
         return min(self.needed, 3) if self.window > self.needed else 1
 
 
-STEPS: Final = Confirmation(3, 5)
-PERSISTENT: Final = Confirmation(4, 5)
+STEPS: Final = Confirmation(3, 5, 10.0)
+PERSISTENT: Final = Confirmation(4, 5, 10.0)
 TICKS: Final = Confirmation(2, 2)
 """Two evaluations in a row, for rules that watch the clock."""
 AT_ONCE: Final = Confirmation(1, 5)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rl_insight.diagnosis.activity import Call
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import median, quantile
+from rl_insight.diagnosis.robust import chance_of, median, quantile
 from rl_insight.diagnosis.rule import Parameter, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
@@ -18,13 +18,18 @@ _WINDOW = 5
 _BASELINE_CALLS = 600
 _LEAST_BASELINE = 20
 _LEAST_CALLS = 10
+_ENOUGH_CALLS = 30
+_GOOD_STEPS = 100
+_USUAL_ERRORS = 0.01
+"""Share of calls that fail where all is well."""
 
 
-def recent_calls(model: RunModel, key: tuple[str, str], step: Step, steps: int = _WINDOW) -> list[Call]:
-    """Return the calls that ended in the last steps up to one."""
+def recent_calls(model: RunModel, key: tuple[str, str], step: Step, enough: int | None = None) -> list[Call]:
+    """Return the calls that ended in the last steps up to one; not more of them than are enough to judge."""
     closed = model.steps.closed
     last = next(place for place in range(len(closed) - 1, -1, -1) if closed[place] is step)
-    return model.calls_between(key, closed[max(0, last - steps + 1)].start_ns, step.end_ns)
+    calls = model.calls_between(key, closed[max(0, last - _WINDOW + 1)].start_ns, step.end_ns)
+    return calls if enough is None else calls[-max(enough, sum(call.end_ns > step.start_ns for call in calls)) :]
 
 
 def _keys(model: RunModel, kind: str) -> list[tuple[str, str]]:
@@ -47,8 +52,9 @@ class SlowTool(StepRule):
     name = "slow_tool"
     pathology = "A tool has become slow."
     threshold = (
-        "The p95 of a tool's calls in the last 5 steps is {factor} times that before and above {floor_s} s, and the "
-        "median has risen by {median_factor} times too; 3 of 5."
+        "The p95 of a tool's calls in the step, or of the last 30 calls, is {factor} times that before and above "
+        "{floor_s} s, and the median has risen by {median_factor} times too, both beyond a slowdown of all work; 3 of "
+        "5."
     )
     needs = 'tool phases of sessions (`rl_insight.phase("toolcall", tool=...)`)'
     remedy = "Scale the tool's server, cache its answers, and set a timeout below the rollout's."
@@ -83,12 +89,14 @@ class SlowTool(StepRule):
     def _compare(self, model: RunModel, key: tuple[str, str], step: Step) -> Signal | None:
         history = self._histories.setdefault(key, _History())
         new = [call.seconds for call in model.calls_between(key, step.start_ns, step.end_ns)]
-        recent = [call.seconds for call in recent_calls(model, key, step)]
+        recent = [call.seconds for call in recent_calls(model, key, step, _ENOUGH_CALLS)]
         if len(history.seconds) >= _LEAST_BASELINE and len(recent) >= _LEAST_CALLS:
             slow_s, before_s = quantile(recent, 0.95), quantile(history.seconds, 0.95)
             middle, before = median(recent), median(history.seconds)
-            is_slow = slow_s > self["factor"] * before_s and slow_s > self["floor_s"]
-            if is_slow and middle > self["median_factor"] * before:
+            # A busy machine slows everything: the tool must be slower than that.
+            slowdown = model.pace.slowdown(step.start_ns, step.end_ns, key[0])
+            is_slow = slow_s > max(self["factor"] * before_s * slowdown, self["floor_s"])
+            if is_slow and middle > self["median_factor"] * before * slowdown:
                 history.held.clear()
                 return self._signal(model, key, step, slow_s, before_s, middle / max(before, 1e-9))
         history.held.append(new)
@@ -126,8 +134,8 @@ class ToolErrors(StepRule):
     name = "tool_errors"
     pathology = "Calls of a tool or sandbox fail."
     threshold = (
-        "More than {share} of a tool's calls in the last 5 steps failed, at least {least} of them; 3 of 5. Critical "
-        "above {critical}."
+        "More than {share} of a tool's calls in the last 5 steps failed, at least {least} of them, and more than a "
+        "tool with its usual errors has with a chance of {chance}; 3 of 5. Critical above {critical}."
     )
     needs = "tool phases of sessions with their outcome"
     remedy = "Retry only infrastructure errors, and repair the environment that the error names."
@@ -135,10 +143,16 @@ class ToolErrors(StepRule):
         Parameter("share", 0.05, "Share of failed calls"),
         Parameter("least", 5, "Fewest failed calls"),
         Parameter("critical", 0.5, "Share of failed calls that is critical"),
+        Parameter("chance", 1e-5, "Chance of so many failures in a healthy tool"),
     )
     rank = 44
     kind = "tool"
     noun = "calls"
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._before: dict[tuple[str, str], deque[tuple[int, int]]] = {}
+        """By tool: the calls of the last good steps, and how many of them failed."""
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
@@ -154,7 +168,7 @@ class ToolErrors(StepRule):
         for key in _keys(model, self.kind):
             calls = recent_calls(model, key, step)
             failed = [call for call in calls if call.failed]
-            if len(failed) < self["least"] or len(failed) <= self["share"] * len(calls):
+            if not self._are_many(key, calls, failed, step):
                 continue
             share = len(failed) / len(calls)
             kinds = Counter(call.error or "error" for call in failed)
@@ -174,6 +188,16 @@ class ToolErrors(StepRule):
                 sessions=[call.session_id for call in failed[-8:] if call.session_id],
                 evidence=[fact("failed", share, "", f"limit {share_text(self['share'])}"), fact("calls", len(calls))],
             )
+
+    def _are_many(self, key: tuple[str, str], calls: list[Call], failed: list[Call], step: Step) -> bool:
+        """Return whether more calls failed than one in a hundred, or than usually, by more than chance."""
+        before = self._before.setdefault(key, deque(maxlen=_GOOD_STEPS))
+        usual = max(_USUAL_ERRORS, sum(bad for _, bad in before) / max(1, sum(made for made, _ in before)))
+        if len(failed) >= self["least"] and len(failed) > self["share"] * len(calls):
+            return chance_of(len(failed), usual * len(calls)) < self["chance"]
+        new = [call for call in calls if call.end_ns > step.start_ns]
+        before.append((len(new), sum(call.failed for call in new)))
+        return False
 
 
 class SlowReward(StepRule):
@@ -213,9 +237,10 @@ class SlowReward(StepRule):
         name = max(
             (name for name in step.phases if state_kind(name) == "reward"), key=step.phases.__getitem__, default=""
         )
-        track = model.metrics.track("reward_time")
-        if not seconds and track is not None and (told := track.at(step.number)) is not None:
-            seconds, name = told, track.name
+        if not seconds:
+            told = {track.name: track.at(step.number) or 0.0 for track in model.metrics.all("reward_time")}
+            name = max(told, key=told.__getitem__, default="")
+            seconds = told.get(name, 0.0)
         share = seconds / max(step.seconds, 1e-9)
         if share > self["share"] and seconds > 0.2:
             return [

@@ -46,6 +46,9 @@ class NonFinite(Rule):
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         super().__init__(values)
         self._places: dict[str, int] = {}
+        self._first: Signal | None = None
+        """Who turned first, while values are bad."""
+        self._good_steps = 0
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
@@ -69,7 +72,12 @@ class NonFinite(Rule):
             of_step = sorted(
                 (one for one in bad if one[3].step == step), key=lambda one: (one[0], _FINITE.index(one[1]))
             )
-            yield Observation(time_ns, step, [self._signal(model, of_step)] if of_step else [])
+            self._good_steps = 0 if of_step else self._good_steps + 1
+            if self._good_steps >= self.confirmation.window:
+                self._first = None
+            if of_step and self._first is None:
+                self._first = self._signal(model, of_step)
+            yield Observation(time_ns, step, [self._first] if of_step and self._first else [])
 
     @staticmethod
     def _signal(model: RunModel, bad: list[tuple[int, str, Track, TrackPoint]]) -> Signal:
@@ -248,37 +256,40 @@ class GradientSpike(_Baselined):
     name = "gradient_spike"
     pathology = "The gradient norm spikes."
     threshold = (
-        "More than {factor} times the median of the last 30 good points, and {typical} times that of the first 30 "
-        "and of the run, 3 of 5."
+        "More than {factor} times the median of the last 30 good points, and {typical} times the largest median of 10 "
+        "points in a row so far, 3 of 5; only information where the tasks are solved."
     )
     needs = "a gradient norm metric"
     remedy = "Clip gradients, lower the learning rate, and check the mismatch between trainer and engine first."
     parameters = (
         Parameter("factor", 10, "Compared with the baseline"),
-        Parameter("typical", 3, "Compared with the median of the first 30 points and of the whole run"),
+        Parameter("typical", 3, "Compared with the largest median of 10 points in a row"),
     )
     metrics = ("gradient_norm",)
     rank = 54
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         super().__init__(values)
-        self._first: dict[str, list[float]] = {}
-        """By metric: its first values, while the run still learned."""
+        self._largest: dict[str, float] = {}
+        """By metric: the largest level that its gradients kept up, also during the warm-up."""
 
     def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
         """Return a gradient that is far above its baseline."""
-        del model, number
-        first = self._first.setdefault(track.name, [])
-        if len(first) < _BASELINE:
-            first.append(point.value)
         # Once the tasks are solved gradients are tiny, and a thousand times tiny is what they were before.
-        typical = max(median(first), median([one.value for one in track.points if one.count]))
-        if usual <= 0 or point.value <= self["factor"] * usual or point.value <= self["typical"] * typical:
+        largest = self._largest.get(track.name)
+        if largest is None:
+            first = track.before(number, number)
+            largest = max(median(first[place : place + 10]) for place in range(max(1, len(first) - 9)))
+        if usual <= 0 or point.value <= self["factor"] * usual or point.value <= self["typical"] * largest:
+            self._largest[track.name] = max(largest, median(list(self.good(self.metrics[0]))[-10:]))
             return None
+        self._largest[track.name] = largest
         title = f"{track.name} spikes to {number_text(point.value)}, {ratio_text(point.value / usual)} the usual"
-        return self.signal(
-            track, point, usual, title, "One such step is noise; several destroy what was learned.", "warning"
-        )
+        why = "One such step is noise; several destroy what was learned."
+        severity: Severity = "warning"
+        if is_solved(model, point.step):
+            why, severity = "The tasks are solved: the few that fail dominate the gradient.", "info"
+        return self.signal(track, point, usual, title, why, severity)
 
 
 class LengthExplosion(_Baselined):

@@ -10,7 +10,7 @@ from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import median, theil_sen
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.rule import MomentRule, Observation, Parameter, Severity, Signal, fact
+from rl_insight.diagnosis.rule import MomentRule, Observation, Parameter, Severity, Signal, culprit_of, fact
 from rl_insight.diagnosis.words import number_text, seconds_text, share_text
 
 NO_GPUS = "no GPU metrics: install rl-insight[nvml], or let Ray's dashboard report them"
@@ -185,14 +185,16 @@ class MemoryLeak(_Machine):
     name = "memory_leak"
     pathology = "Host memory leaks."
     threshold = (
-        "More than {now} of the memory in use; or a steady rise over {window_s} s that reaches 95% within {hours} h."
+        "More than {now} of the memory in use; or a steady rise over {window_s} s that reaches 95% within {hours} h. "
+        "Names the process that has grown by {process_share} of what the host has."
     )
-    needs = "memory of hosts"
+    needs = "memory of hosts; names a process where the memory of processes is recorded too"
     remedy = "Find the process whose resident memory grows; restart it between steps until it is fixed."
     parameters = (
         Parameter("now", 0.93, "Share in use"),
         Parameter("window_s", 1200, "Window of the rise, in seconds"),
         Parameter("hours", 6, "Hours until the limit"),
+        Parameter("process_share", 0.5, "Share of the growth from which a process is named"),
     )
     rank = 9
 
@@ -210,17 +212,36 @@ class MemoryLeak(_Machine):
             if used / total < self["now"] and (remaining_s is None or remaining_s > self["hours"] * 3600):
                 continue
             grows = "" if remaining_s is None else f" and reaches its limit in {seconds_text(max(0.0, remaining_s))}"
-            found.append(
-                Signal(
-                    {"host": host},
-                    f"The memory of {host} is {share_text(used / total)} full{grows}",
-                    "Ray kills workers at 95%.",
-                    "warning",
-                    anchor="memory",
-                    evidence=[fact("used", used / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
-                )
+            signal = Signal(
+                {"host": host},
+                f"The memory of {host} is {share_text(used / total)} full{grows}",
+                "Ray kills workers at 95%.",
+                "warning",
+                key=(f"host={host}",),
+                anchor="memory",
+                evidence=[fact("used", used / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
             )
+            self._add_process(model, host, history[-1][1] - history[0][1], signal)
+            found.append(signal)
         return found
+
+    def _add_process(self, model: RunModel, host: str, grown: float, signal: Signal) -> None:
+        """Name the process that grew most, where its growth is at least half of the host's."""
+        by_process = {}
+        for number, device in model.hardware.processes.items():
+            readings = device.between("resident_memory_bytes", self.since(model), model.as_of_ns)
+            if model.processes[number].host == host and len(readings) > 1:
+                by_process[number] = readings[-1] - readings[0]
+        worst = max(by_process, key=by_process.__getitem__, default=None)
+        if worst is None or by_process[worst] <= 0 or by_process[worst] < self["process_share"] * grown:
+            return
+        process = model.processes[worst]
+        signal.culprit = culprit_of(process)
+        signal.title += f"; {process.title} grew by {by_process[worst] / 2**30:.1f} GiB"
+        signal.lanes = model.lanes_of(worst)
+        signal.evidence.append(
+            fact(f"growth of {process.title}", by_process[worst] / 2**30, "GiB", f"{grown / 2**30:.1f} GiB of the host")
+        )
 
     def _remaining_s(self, history: list[tuple[int, float]], total: float) -> float | None:
         """Return when the memory is 95% full by its slope; None where it does not rise steadily."""

@@ -44,8 +44,19 @@ def changes(model: RunModel, step: int | None, window: int = 5) -> list[str]:
         old, new = median(before), median(after)
         if old > 0 and new > 0 and (new > factor * old or new < old / factor):
             found.append(f"{track.name} went from {number_text(old)} to {number_text(new)}")
-    near = [event for event in model.events if event.step is not None and abs(event.step - step) <= 2]
-    return found + [f"{event.name} at step {event.step}: {event.text[:100]}" for event in near]
+    return found + told_changes(model, step)
+
+
+def told_changes(model: RunModel, step: int | None) -> list[str]:
+    """Return what the run itself told of near a step: a change of its configuration, another stage of a curriculum."""
+    if step is None:
+        return []
+    near = [
+        event
+        for event in model.events
+        if event.step is not None and abs(event.step - step) <= 2 and event.name != "alert"
+    ]
+    return [f"{event.name} at step {event.step}: {event.text[:100]}" for event in near]
 
 
 def is_solved(model: RunModel, step: int | None, share: float = _SOLVED) -> bool:
@@ -72,7 +83,8 @@ class RewardDrop(MetricRule):
     pathology = "The reward falls and stays low."
     threshold = (
         "The reward is below the median of the last 10 good steps by {deviations} standard deviations, {range_share} "
-        "of the range it has covered and {share} of the median, 3 of 5."
+        "of the range it has covered and {share} of the median, 3 of 5; only information where the run told of a "
+        "change there, such as another stage of a curriculum."
     )
     needs = "a reward metric"
     remedy = "Roll back to before the drop; undo what changed there, and check the verifier on known answers."
@@ -119,7 +131,7 @@ class RewardDrop(MetricRule):
         beside = changes(model, first)
         also = f"; at the same time {beside[0]}" if beside else ""
         text = "" if not beside else " At the same step: " + "; ".join(beside) + "."
-        severity: Severity = "warning"
+        severity: Severity = "info" if told_changes(model, first) else "warning"
         return [
             Signal(
                 {"metric": track.name},
@@ -150,6 +162,7 @@ class FailingReward(StepRule):
         Parameter("share", 0.05, "Share of failed reward phases"),
         Parameter("least", 5, "Fewest failed phases"),
         Parameter("critical", 0.5, "Share of failed phases that is critical"),
+        Parameter("chance", 1e-5, "Chance of so many failures in a healthy reward"),
         Parameter("jump", 0.25, "Rise of the share of zero rewards"),
     )
     rank = 43

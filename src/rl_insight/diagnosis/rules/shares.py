@@ -220,7 +220,8 @@ class UnattributedTime(StepRule):
 
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         super().__init__(values)
-        self._before: deque[float] = deque(maxlen=30)
+        self._before: dict[frozenset[str], deque[float]] = {}
+        """By the kind of steps."""
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
@@ -233,7 +234,7 @@ class UnattributedTime(StepRule):
         if not step.phases:
             return None
         uncovered = max(0.0, step.seconds - step.covered_s)
-        before = self._before
+        before = self._before.setdefault(step.kind, deque(maxlen=30))
         has_risen = len(before) >= 10 and uncovered > max(self["factor"] * median(before), 1.1 * max(before))
         if not has_risen:
             before.append(uncovered)
@@ -245,6 +246,7 @@ class UnattributedTime(StepRule):
                 f"{share_text(uncovered / step.seconds)} of each step ({seconds_text(uncovered)}) is in no state",
                 "The time passes between the states of the leading role.",
                 "warning" if has_risen else "info",
+                key=("risen" if has_risen else "share",),
                 seconds_per_step=uncovered,
                 share_of_step=uncovered / step.seconds,
                 evidence=[fact("uncovered", uncovered, "s", f"step {seconds_text(step.seconds)}")],

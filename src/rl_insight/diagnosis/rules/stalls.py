@@ -19,17 +19,21 @@ class StalledRun(MomentRule):
     name = STALLED_RUN
     pathology = "The run stalls silently: no step finishes and no counter moves."
     threshold = (
-        "Nothing has finished for max({early_s} s, {early_factor} × the longest usual gap): a warning where a process "
-        "is gone or in something for far longer than usual, information otherwise. No step for max({suspect_s} s, "
+        "Nothing has finished for max({early_s} s, {early_factor} × the longest usual gap), or the leading role is in "
+        "a state for max({stuck_s} s, {stuck_factor} × p99): a warning where a process is gone or in something for far "
+        "longer than usual, information otherwise. No step for max({suspect_s} s, "
         "{suspect_factor} × p99 of the last steps) while nothing else finishes: a warning. Critical after "
-        "max({hang_s} s, {hang_factor} × median). The first step, validation and checkpoints get {patience} times as "
-        "long, and a run that has not finished a step yet {first_s} s."
+        "max({hang_s} s, {hang_factor} × median). Without steps, a state that is open for max({early_s} s, "
+        "{stuck_factor} × p99) while nothing finishes. The first step, validation and checkpoints get {patience} times "
+        "as long, and a run that has not finished a step yet {first_s} s."
     )
     needs = "steps, open spans, heartbeats"
     remedy = "Look at the stacks of the named process first; restart it, or the run from its last checkpoint."
     parameters = (
         Parameter("early_s", 15, "Shortest time without any activity that is suspicious, in seconds"),
         Parameter("early_factor", 2, "Multiple of the longest usual time without any activity that is suspicious"),
+        Parameter("stuck_s", 12, "Shortest time in a state of the leading role that is suspicious, in seconds"),
+        Parameter("stuck_factor", 5, "Multiple of the 99th percentile of a state of the leading role"),
         Parameter("suspect_s", 30, "Shortest silence that is suspicious, in seconds"),
         Parameter("suspect_factor", 3, "Multiple of the 99th percentile of step times that is suspicious"),
         Parameter("hang_s", 120, "Shortest silence that is a hang, in seconds"),
@@ -51,15 +55,17 @@ class StalledRun(MomentRule):
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
-        if model.steps.current is not None:
+        if model.steps.current is not None or model.usual:
             return None
-        return "no steps: call rl_insight.set_step(step), or log training/global_step"
+        return "no steps and no states: call rl_insight.set_step(step), or log training/global_step"
 
     def look(self, model: RunModel) -> list[Signal]:
         """Return the stall, if there is one."""
         began = model.steps.current_start_ns
         if began is None:
-            return []
+            return self._without_steps(model)
+        if model.lead_has_ended():
+            return []  # the run is over, or will be resumed
         waited_s = model.age_s(began)
         started_ns = max((process.started_ns for process in model.workers()), default=0)
         idle_s = model.age_s(max(model.last_activity_ns, started_ns))
@@ -76,7 +82,8 @@ class StalledRun(MomentRule):
         is_hang = waited_s > hang_s and (idle_s > self["suspect_s"] or waited_s > 2 * hang_s)
         is_suspect = is_hang or (waited_s > suspect_s and idle_s > suspect_s and not is_first)
         early_s = patience * max(self["early_s"], self["early_factor"] * model.usual_gap_s())
-        if not is_suspect and (is_first or min(idle_s, waited_s) < early_s):
+        is_idle = min(idle_s, waited_s) >= early_s
+        if not is_suspect and (is_first or not (is_idle or self._lead_is_stuck(model, patience))):
             return []
         gone_by = began + int(max(2 * usual_s, self["suspect_s"]) * SECOND)
         signal = self._name(model, waited_s, gone_by, is_hang=is_hang)
@@ -93,14 +100,39 @@ class StalledRun(MomentRule):
         ]
         return [signal]
 
+    def _without_steps(self, model: RunModel) -> list[Signal]:
+        """Return a stall of a run that has no steps: nothing finishes, and something runs for far longer than ever."""
+        idle_s = model.age_s(model.last_activity_ns)
+        suspects = [
+            row
+            for row in open_work(model)
+            if model.usual_s(model.role_of_lane(row.lane_id), row.name) is not None
+            and model.age_s(row.start_ns) > model.limit_s(row, self["early_s"], self["stuck_factor"])
+        ]
+        if not suspects or idle_s < max(self["early_s"], self["early_factor"] * model.usual_gap_s()):
+            return []
+        severity: Severity = "critical" if idle_s > self["hang_s"] else "warning"
+        signal = self._name_work(model, suspects, f"Nothing has finished for {seconds_text(idle_s)}", severity)
+        signal.anchor, signal.key, signal.start_ns = f"span {suspects[0].span_id:x}", ("run",), suspects[0].start_ns
+        return [signal]
+
     def _is_sure(self, model: RunModel, idle_s: float) -> bool:
         """Return whether there is more than silence: a process is gone, or one is in something for far too long."""
         if any(model.state_of(process) == "silent" for process in model.workers()):
             return idle_s > self["suspect_s"]
         return any(
             model.usual_s(model.role_of_lane(row.lane_id), row.name) is not None
-            and model.age_s(row.start_ns) > model.limit_s(row, self["early_s"], self["suspect_factor"])
+            and model.age_s(row.start_ns) > model.limit_s(row, self["stuck_s"], self["suspect_factor"])
             for row in open_work(model)
+        )
+
+    def _lead_is_stuck(self, model: RunModel, patience: float) -> bool:
+        """Return whether the leading role works on one thing for too long, whatever the other roles do meanwhile."""
+        return any(
+            model.usual_s(model.lead or "", row.name) is not None
+            and model.age_s(row.start_ns) > patience * model.limit_s(row, self["stuck_s"], self["stuck_factor"])
+            for row in open_work(model)
+            if row.is_state and model.role_of_lane(row.lane_id) == model.lead
         )
 
     @staticmethod
@@ -122,7 +154,8 @@ class StalledRun(MomentRule):
         gone = [process for process in workers if model.state_of(process) == "silent"]
         silent = [process for process in gone if process.last_seen_ns <= gone_by_ns]
         if silent and len(silent) == len(workers):
-            text = f"{title}: all {counted(len(silent), 'process')} fell silent without saying goodbye"
+            who = f"all {len(silent)} processes" if len(silent) > 1 else where(silent[0])
+            text = f"{title}: {who} fell silent without saying goodbye"
             return Signal({"role": model.lead or ""}, text, "No heartbeat arrives from any process: the job was "
                           "killed, its machines are gone, or the network to this server is.", severity)  # fmt: skip
         if silent:
@@ -216,7 +249,7 @@ class CollectiveHang(MomentRule):
     parameters = (
         Parameter("ranks", 3, "Fewest ranks that must wait"),
         Parameter("missing", 1, "Most ranks that may be missing"),
-        Parameter("shortest_s", 20, "Shortest wait, in seconds"),
+        Parameter("shortest_s", 12, "Shortest wait, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the state"),
         Parameter("critical_s", 60, "Wait from which it is critical, in seconds"),
         Parameter("patience", 6, "Factor for the first steps"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import log, sqrt
 from statistics import fmean
 
-from rl_insight.diagnosis.activity import Call
+from rl_insight.diagnosis.activity import Call, calls_in
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Interval, mad, median
@@ -79,6 +79,8 @@ class Straggler(Rule):
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
         roles = [process.role for process in model.workers()]
+        if not model.steps.total and model.steps.current is None:
+            return "no steps: call rl_insight.set_step(step), or log training/global_step"
         if any(roles.count(role) > 1 for role in set(roles)) or any(role.by_lane for role in model.roles.settled):
             return None
         return "no role with several processes"
@@ -192,7 +194,7 @@ class Straggler(Rule):
         for name, kept in model.call_book.generations.items():
             by_role: dict[str, dict[int, list[Call]]] = {}
             for process, calls in kept.items():
-                recent = [call for call in calls if since < call.end_ns <= step.end_ns]
+                recent = calls_in(calls, since, step.end_ns)
                 if recent:
                     by_role.setdefault(model.processes[process].role, {})[process] = recent
             for role, by_process in by_role.items():

@@ -44,7 +44,9 @@ class _StuckWork(MomentRule):
             return True
         steps = [step.seconds for step in model.steps.closed[-50:] if not step.is_warm_up]
         began = model.steps.current_start_ns
-        return bool(steps) and began is not None and model.age_s(began) > max(30.0, 2 * quantile(steps, 0.99))
+        if not steps or began is None:
+            return False
+        return model.age_s(began) > max(self["shortest_s"], 2 * quantile(steps, 0.99))
 
     def _signal(self, model: RunModel, stuck: list[SpanRow]) -> Signal:
         oldest = stuck[0]
@@ -80,7 +82,7 @@ class BlockedReward(_StuckWork):
     needs = "reward states or phases"
     remedy = "Give each sample a timeout, score in a pool of processes, and cap the length of what is scored."
     parameters = (
-        Parameter("shortest_s", 20, "Shortest age, in seconds"),
+        Parameter("shortest_s", 12, "Shortest age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the reward's duration"),
         Parameter("critical_s", 60, "Age from which it is critical, in seconds"),
     )
@@ -101,7 +103,7 @@ class StuckWeightSync(_StuckWork):
     needs = "weight-sync states"
     remedy = "Check the members of the process group, its port, and whether an engine is still paused."
     parameters = (
-        Parameter("shortest_s", 20, "Shortest age, in seconds"),
+        Parameter("shortest_s", 12, "Shortest age, in seconds"),
         Parameter("factor", 5, "Multiple of the 99th percentile of the sync's duration"),
         Parameter("critical_s", 60, "Age from which it is critical, in seconds"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import SECOND
-from rl_insight.diagnosis.rule import MomentRule, Parameter, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.rule import MomentRule, Parameter, Severity, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.words import counted, seconds_text
 from rl_insight.intake import has_cadence
 
@@ -51,18 +51,20 @@ class TelemetryGap(MomentRule):
         silent = [process for process in promised if model.state_of(process) == "silent"]
         if not silent:
             return []
+        # Helpers are often killed once training is over.
+        severity: Severity = "info" if model.lead_has_ended() else "warning"
         if len(silent) > 3:
             hosts = {process.host for process in silent}
             at = f" on {hosts.pop()}" if len(hosts) == 1 else ""
             return [Signal({"role": silent[0].role}, f"{counted(len(silent), 'process')}{at} fell silent",
-                           "They send no heartbeats and said no goodbye.", "warning", key=("silent",), anchor="silent",
+                           "They send no heartbeats and said no goodbye.", severity, key=("silent",), anchor="silent",
                            start_ns=min(process.last_seen_ns for process in silent))]  # fmt: skip
         return [
             Signal(
                 culprit_of(process),
                 f"{where(process)} has been silent for {seconds_text(model.silent_s(process))}",
                 "It sends no heartbeats and said no goodbye: it crashed, or cannot reach the server.",
-                "warning",
+                severity,
                 key=(process.process_id, "silent"),
                 anchor="silent",
                 start_ns=process.last_seen_ns,
