@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.harness import Figure, Options, say
 from benchmarks.make_store import COUNTERS, DISTRIBUTIONS, FEW, GAUGES, MANY, NAMES, RUN_ID, Size, cached_data_dir
 from benchmarks.server_process import ServerProcess, running_server
+from rl_insight.store.queries.metrics import MAX_LINES
 
 NAME = "query"
 
@@ -198,7 +199,8 @@ class Views:
     def _range(self) -> tuple[str, Parameters]:
         window = self._window(narrowest_s=10.0)
         width = max(_SECOND, (window["end_ns"] - window["start_ns"]) // 500)
-        group_by = self._random.choice(["", "rank", "role"])
+        groups = ["", "role", "rank"] if len(self._lanes) <= MAX_LINES else ["", "role"]
+        group_by = self._random.choice(groups)
         metric = self._random.choice([*GAUGES, *COUNTERS])
         return "/api/v1/metrics/range", {"metric": metric, "width": width, "group_by": group_by, **window}
 

@@ -18,6 +18,7 @@ from rl_insight.schema import Loss
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store import QueryError, RunStore, queries
 from rl_insight.store.queries.intervals import quantiles, union_ns
+from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.sessions import entry_of, read_entries, write_entries
 from rl_insight.store.tables import ROLLUPS
 
@@ -165,6 +166,38 @@ def test_wide_views_count_every_span_exactly_once(store, make, begin_ns, monkeyp
         if count > 1 or busy < 4 * view.pixel_ns:
             per_pixel[lane, depth, start // view.pixel_ns] += 1
     assert max(per_pixel.values()) <= 4
+
+
+def test_lanes_count_spans_that_are_summed_up_once_however_long_they_are(store, make, begin_ns, monkeypatch):
+    found = _many(store, make, monkeypatch)
+    with store.reader() as cursor:
+        assert rolled_up_rows(cursor) > 0
+        lanes = queries.lanes(cursor)
+    assert len(lanes) == 3
+    for lane in lanes:
+        mine = [(start, start + duration) for number, start, duration in found if number == lane.lane_id]
+        assert lane.spans == len(mine)
+        assert lane.first_ns == begin_ns + min(start for start, _ in mine)
+        assert lane.last_ns == begin_ns + max(end for _, end in mine)
+
+
+@pytest.mark.parametrize("max_blocks", [200, 1_000])
+def test_a_view_of_too_many_blocks_is_asked_for_twice_at_most(store, make, begin_ns, monkeypatch, max_blocks):
+    makers = [make(f"p{i}", rank=i) for i in range(100)]
+    for place, maker in enumerate(makers):
+        for number in range(20):
+            maker.span("a", start=number * SECOND + place * 9_999_999, duration=SECOND // 10)
+    store.commit([maker.build() for maker in makers])
+    module = importlib.import_module("rl_insight.store.queries.timeline")
+    asked = []
+    blocks = module._blocks
+    monkeypatch.setattr(module, "_blocks", lambda *given, **more: asked.append(given) or blocks(*given, **more))
+    with store.reader() as cursor:
+        window = {"start_ns": begin_ns, "end_ns": begin_ns + 20 * SECOND, "now_ns": begin_ns}
+        view = queries.timeline(cursor, **window, pixels=4_000, max_blocks=max_blocks)
+    assert len(view.count) <= max_blocks
+    assert sum(view.count) == 2_000
+    assert len(asked) <= 2
 
 
 @pytest.mark.parametrize("width_s", [0.5, 7, 60, 900])
@@ -333,6 +366,16 @@ def test_hotspots_are_those_of_plain_statistics(store, make, scope, keep):
         assert spot.errors == sum(one[5] for one in mine)
         assert spot.wall_ns == _union([(one[3], one[3] + one[4]) for one in mine])
         assert spot.open == (2 if name == "generate" and keep(2, 2 * SECOND) else 0)
+
+
+@pytest.mark.parametrize("scope", [None, queries.Scope(step=1), queries.Scope(last_steps=1), queries.Scope(step=77)])
+@pytest.mark.parametrize("group_by", ["name", "name_lane", "role"])
+def test_many_groups_are_measured_together_as_one_by_one(store, make, monkeypatch, scope, group_by):
+    _training(store, make)
+    with store.reader() as cursor:
+        one_by_one = queries.hotspots(cursor, scope, group_by)
+        monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.hotspots"), "_MANY", 0)
+        assert queries.hotspots(cursor, scope, group_by) == one_by_one
 
 
 def test_hotspots_by_role_and_lane_and_window(store, make, begin_ns):

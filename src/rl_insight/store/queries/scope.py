@@ -42,10 +42,11 @@ _FRAGMENTS = {
     "segment": "segment = $segment",
 }
 _PLACES = "SELECT lane_id, clock_offset_ns, role FROM lanes JOIN processes USING (process)"
+_ANY_OFFSET = "SELECT count(*) > 0 FROM processes WHERE clock_offset_ns <> 0"
 # Where no clock is off, which is the common case, millions of rows need not be joined with their offsets.
 _SOURCES = {
-    True: f"{{table}} JOIN ({_PLACES}) USING (lane_id)",
-    False: "(SELECT *, 0::BIGINT AS clock_offset_ns FROM {table})",
+    True: f"(SELECT *, rowid AS row_number FROM {{table}}) JOIN ({_PLACES}) USING (lane_id)",  # noqa: S608  (constants)
+    False: "(SELECT *, rowid AS row_number, 0::BIGINT AS clock_offset_ns FROM {table})",
 }
 _RUNNING = "(SELECT * REPLACE (greatest($now_ns - start_ns - clock_offset_ns, 0) AS duration_ns) FROM {source})"
 _WHOLE = "SELECT {columns}, start_ns + clock_offset_ns AS start_ns, duration_ns FROM {source} WHERE {where}"
@@ -67,10 +68,9 @@ class ScopedSpans:
         self._where, given = conditions(_FRAGMENTS, _values(cursor, scope))
         places = cursor.execute(_PLACES).fetchall()
         self.roles: dict[int, str] = {lane_id: role for lane_id, _, role in places}
-        source = _SOURCES[any(offset for _, offset, _ in places)]
         tables = _tables(cursor, scope)
-        self._ended = source.format(table=tables["ended"])
-        self._opened = _RUNNING.format(source=source.format(table=tables["opened"]))
+        self._ended = placed(cursor, tables["ended"])
+        self._opened = _RUNNING.format(source=placed(cursor, tables["opened"]))
         now_ns = time.time_ns() if now_ns is None else now_ns
         self._parameters = given | _bounds(scope) | {"now_ns": now_ns}
 
@@ -88,6 +88,12 @@ class ScopedSpans:
         form = _PART if self._is_window else _WHOLE
         sources = ("{ended}", "{opened}") if with_open or self._is_window else ("{ended}",)
         return " UNION ALL ".join(form.format(columns=columns, source=source, where="{where}") for source in sources)
+
+
+def placed(cursor: Cursor, table: str) -> str:
+    """Return what to read a table of spans from to have its `clock_offset_ns` and `row_number`, too."""
+    ((is_any_off,),) = cursor.execute(_ANY_OFFSET).fetchall()
+    return _SOURCES[is_any_off].format(table=table)
 
 
 def _bounds(scope: Scope) -> Parameters:

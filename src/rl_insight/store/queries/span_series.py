@@ -1,7 +1,7 @@
 """How the spans of one name developed: counts, errors and durations by step or time, and an even sample of them.
 
 A look at the newest spans alone would show a change where the sample begins. Here every interval counts all of its
-spans, and the single spans to draw are chosen by a hash of their id: every stretch of time loses the same share.
+spans, and the single spans to draw are chosen by a hash of their row: every stretch of time loses the same share.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, conditions, structs
+from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.intervals import by_group, quantiles
+from rl_insight.store.queries.scope import placed
 from rl_insight.store.queries.steps import stepped
 
 SeriesAxis = Literal["step", "time"]
@@ -63,33 +67,25 @@ class SpanSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 _AXES = get_args(SeriesAxis)
 _FRAGMENTS = {
-    "name": "name_id IN (SELECT name_id FROM names WHERE name = $name)",
+    "names": "name_id IN (SELECT unnest($names))",
     "lanes": "lane_id IN (SELECT unnest($lanes))",
     "first_step": "step >= $first_step",
     "last_step": "step <= $last_step",
     "start_ns": "start_ns + clock_offset_ns >= $start_ns",
     "end_ns": "start_ns + clock_offset_ns < $end_ns",
 }
-_SPANS = """(
-    SELECT span_id, lane_id, start_ns + clock_offset_ns AS at_ns, duration_ns, status, step
-    FROM {table} JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)
-    WHERE {where}
-)"""
-_EXTENT = """
-    SELECT count(*), count(*) FILTER (status = 'error'), min({x}), max({x}),
-        quantile_cont(duration_ns, [0.5, 0.95, 0.99]), max(duration_ns)
-    FROM {spans} WHERE {x} IS NOT NULL
+_NAMES = "SELECT name_id FROM names WHERE name = $name"
+_AT = {"step": "step", "time": "start_ns + clock_offset_ns"}
+# One look at all spans, narrow columns only; what else is shown of a few of them is read by their rows.
+_SPANS = """
+    SELECT {x} AS x, duration_ns, status = 'error' AS failed, row_number FROM {spans}
+    WHERE {where} AND {x} IS NOT NULL
 """
-_INTERVALS = """
-    SELECT ({x} - $first) // $width * $width + $first, count(*), count(*) FILTER (status = 'error'),
-        quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.95), max(duration_ns),
-        printf('%016x', arg_max(span_id, duration_ns))
-    FROM {spans} WHERE {x} IS NOT NULL GROUP BY 1 ORDER BY 1
+_SHOWN = """
+    SELECT row_number, span_id, lane_id, start_ns + clock_offset_ns, duration_ns, status, step FROM {spans}
+    WHERE row_number IN (SELECT unnest($rows::BIGINT[]))
 """
-_POINTS = """
-    SELECT printf('%016x', span_id), lane_id, at_ns, duration_ns, status, step FROM {spans}
-    WHERE {x} IS NOT NULL AND hash(span_id) % $every = 0 ORDER BY at_ns LIMIT $most
-"""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def span_series(
@@ -124,7 +120,7 @@ def span_series(
     if not 1 <= intervals <= MAX_INTERVALS or not 0 <= points <= MAX_POINTS:
         raise QueryError(f"ask for 1 to {MAX_INTERVALS} intervals and 0 to {MAX_POINTS} points.")
     values: Parameters = {
-        "name": name,
+        "names": [number for (number,) in cursor.execute(_NAMES, {"name": name}).fetchall()],
         "lanes": lane_ids,
         "first_step": first_step,
         "last_step": last_step,
@@ -133,29 +129,48 @@ def span_series(
     }
     where, given = conditions(_FRAGMENTS, values)
     needs_steps = axis == "step" or first_step is not None or last_step is not None
-    table = stepped(cursor, "span_data") if needs_steps else "span_data"
-    source = {"spans": _SPANS.format(table=table, where=where), "x": "step" if axis == "step" else "at_ns"}
-    ((count, errors, first, last, shares, longest),) = cursor.execute(_EXTENT.format(**source), given).fetchall()
-    p50, p95, p99 = shares or (None, None, None)
-    width = 1 if first is None else max(1, -(-(last - first + 1) // intervals))
-    found = _read(cursor, source, given, first, width) if count else []
-    every = max(1, -(-count // max(1, points)))
-    more = given | {"every": every, "most": MAX_POINTS}
-    sample = structs(cursor, SpanPoint, _POINTS.format(**source), more) if count and points else []
+    spans = placed(cursor, stepped(cursor, "span_data") if needs_steps else "span_data")
+    found = cursor.execute(_SPANS.format(x=_AT[axis], spans=spans, where=where), given).fetchnumpy()
+    durations, count = found["duration_ns"], len(found["x"])
+    p50, p95, p99 = quantiles(durations, (0.5, 0.95, 0.99)) if count else (None, None, None)
+    first, last = (int(found["x"].min()), int(found["x"].max())) if count else (0, 0)
+    width = max(1, -(-(last - first + 1) // intervals))
+    parts = [(int(number), rows) for number, rows in by_group((found["x"] - first) // width)]
+    longest = [int(rows[np.argmax(durations[rows])]) for _, rows in parts]
+    sample = _even_sample(found, points) if count and points else []
+    shown = _shown(cursor, spans, [int(found["row_number"][row]) for row in {*longest, *sample}])
     return SpanSeries(
         name=name,
         axis=axis,
         width=width,
         count=count,
-        errors=errors,
+        errors=int(np.count_nonzero(found["failed"])),
         p50_ns=p50,
         p95_ns=p95,
         p99_ns=p99,
-        max_ns=longest,
-        intervals=found,
-        points=sample,
+        max_ns=int(durations.max()) if count else None,
+        intervals=[
+            _interval(first + number * width, durations[rows], found["failed"][rows], shown[found["row_number"][top]])
+            for (number, rows), top in zip(parts, longest, strict=True)
+        ],
+        points=sorted((shown[found["row_number"][row]] for row in sample), key=lambda one: one.start_ns)[:MAX_POINTS],
     )
 
 
-def _read(cursor: Cursor, source: dict[str, Any], given: Parameters, first: int, width: int) -> list[SpanInterval]:
-    return structs(cursor, SpanInterval, _INTERVALS.format(**source), given | {"first": first, "width": width})
+def _even_sample(found: dict[str, Any], points: int) -> list[int]:
+    """Return about so many rows, chosen by a hash: every stretch of time loses the same share."""
+    every = -(-len(found["x"]) // points)
+    mixed = (found["row_number"].astype(np.uint64) * _MIX) >> np.uint64(32)
+    chosen: list[int] = np.flatnonzero(mixed % np.uint64(every) == 0).tolist()
+    return chosen
+
+
+def _shown(cursor: Cursor, spans: str, rows: list[int]) -> dict[int, SpanPoint]:
+    found = cursor.execute(_SHOWN.format(spans=spans), {"rows": rows}).fetchall() if rows else []
+    return {row: SpanPoint(f"{span_id:016x}", *rest) for row, span_id, *rest in found}
+
+
+def _interval(x: int, durations: NDArray[Any], failed: NDArray[Any], longest: SpanPoint) -> SpanInterval:
+    p50, p95 = quantiles(durations, (0.5, 0.95))
+    errors = int(np.count_nonzero(failed))
+    return SpanInterval(x, len(durations), errors, p50, p95, longest.duration_ns, longest.span_id)

@@ -140,7 +140,7 @@ _PLACES = {
 _FILLED = """(
     SELECT * EXCLUDE (at_ns, counted, begins_ns, ends_ns)
         REPLACE (coalesce(step, CASE WHEN at_ns < ends_ns THEN counted END) AS step)
-    FROM (SELECT {table}.*, {time} + clock_offset_ns AS at_ns FROM {table} {places})
+    FROM (SELECT {table}.*, {table}.rowid, {time} + clock_offset_ns AS at_ns FROM {table} {places})
     ASOF LEFT JOIN {windows} ON at_ns >= begins_ns
 )"""
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters
+from rl_insight.store.queries.base import Cursor, Parameters, structs
 from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.tables import LONG_SPAN_NS, ROLLUPS
@@ -76,10 +76,19 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """The training step of that span; null for the whole column where it was not asked for."""
 
 
+# The widest rollup has all spans but the newest, and those too long for it: reading each one takes ten times as long.
 _LANES = """
     WITH ended AS (
-        SELECT lane_id, count(*) AS spans, min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
-        FROM span_data GROUP BY lane_id
+        SELECT lane_id, sum(spans)::BIGINT AS spans, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
+            SELECT lane_id, sum(spans) AS spans, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+            FROM {table} GROUP BY lane_id
+            UNION ALL
+            SELECT lane_id, count(*), min(start_ns), max(start_ns + duration_ns)
+            FROM span_data WHERE rowid >= $rolled_up GROUP BY lane_id
+            UNION ALL
+            SELECT lane_id, count(*), min(start_ns), max(start_ns + duration_ns)
+            FROM span_data WHERE rowid < $rolled_up AND duration_ns >= $width GROUP BY lane_id
+        ) GROUP BY lane_id
     ),
     running AS (
         SELECT lane_id, count(*) AS spans, min(start_ns) AS first_ns, max(start_ns) AS last_ns
@@ -165,10 +174,10 @@ _COUNT_RAW = """
 _OF_LANES = "SEMI JOIN (SELECT unnest($lanes::INTEGER[]) AS lane_id) USING (lane_id)"
 
 _STEPS = """
-    SELECT lane_id, span_id, step FROM {ended} SEMI JOIN shown_spans USING (lane_id, span_id)
+    SELECT place, step FROM {ended} JOIN shown_spans USING (lane_id, span_id)
     WHERE start_ns >= $from_ns AND start_ns <= $until_ns AND step IS NOT NULL
     UNION ALL
-    SELECT lane_id, span_id, step FROM {opened} SEMI JOIN shown_spans USING (lane_id, span_id)
+    SELECT place, step FROM {opened} JOIN shown_spans USING (lane_id, span_id)
     WHERE step IS NOT NULL
 """
 
@@ -180,7 +189,9 @@ _LONG_PARENTS = """
 
 def lanes(cursor: Cursor) -> list[Lane]:
     """Return the lanes that have spans, by role, rank, process and lane."""
-    return [Lane(*row) for row in cursor.execute(_LANES).fetchall()]
+    width, table = max((width, table) for table, width in ROLLUPS.items())
+    given = {"rolled_up": rolled_up_rows(cursor), "width": width}
+    return structs(cursor, Lane, _LANES.format(table=table), given)
 
 
 def timeline(
@@ -229,14 +240,16 @@ def timeline(
     many = spans > MANY_SPANS
     pixel = max(1, (end_ns - start_ns) // pixels)
     if many:
-        # A dense view fills every pixel of every line: start with pixels large enough, not with a query in vain.
-        pixel = max(pixel, (end_ns - start_ns) * lines // max_blocks)
+        # A dense view fills every pixel of every line, and a part of one at the end: start with pixels large enough,
+        # not with a query in vain.
+        room = max(1, max_blocks - lines)
+        pixel = min(max(pixel, -(-(end_ns - start_ns) * lines // room)), end_ns - start_ns)
     while True:
         found = _blocks(cursor, parameters, pixel, rolled_up, many=many)
         rows = len(found["lane_id"])
         if rows <= max_blocks or pixel >= end_ns - start_ns:
             break
-        pixel *= max(2, -(-rows // max_blocks))
+        pixel = _coarser(found, pixel, max_blocks)
         many = True
     answer = _timeline(cursor, found, start_ns, end_ns, pixel)
     return msgspec.structs.replace(
@@ -253,18 +266,23 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
     """Look up the steps of the spans that blocks show; neither rollups nor `long_spans` know them."""
     if not answer.span_id:
         return []
-    shown = [int(text, 16) for text in answer.span_id]
-    lanes_shown = np.array(answer.lane_id, np.int32)
-    cursor.register("shown_spans", {"lane_id": lanes_shown, "span_id": np.array(shown, np.uint64)})
+    shown = {
+        "lane_id": np.array(answer.lane_id, np.int32),
+        "span_id": np.array([int(text, 16) for text in answer.span_id], np.uint64),
+        "place": np.arange(len(answer.span_id)),
+    }
+    cursor.register("shown_spans", shown)
     try:
         # A merged block begins with its earliest span; the longest begins at most a pixel and a rollup's bucket later.
         near = 2 * answer.pixel_ns
         window = {"from_ns": min(answer.block_start_ns) - most, "until_ns": max(answer.block_start_ns) - least + near}
-        found = cursor.execute(_STEPS.format(**stepped_spans(cursor)), window).fetchall()
+        found = cursor.execute(_STEPS.format(**stepped_spans(cursor)), window).fetchnumpy()
     finally:
         cursor.unregister("shown_spans")
-    steps = {(lane_id, span_id): step for lane_id, span_id, step in found}
-    return [steps.get(key) for key in zip(answer.lane_id, shown, strict=True)]
+    steps: list[int | None] = [None] * len(answer.span_id)
+    for place, step in zip(found["place"].tolist(), found["step"].tolist(), strict=True):
+        steps[place] = step
+    return steps
 
 
 def _count(cursor: Cursor, window: Parameters, rolled_up: int, lane_ids: list[int] | None) -> tuple[int, int]:
@@ -293,6 +311,19 @@ def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, 
     which = _SINGLE if width < LONG_SPAN_NS else _TAIL
     sql = _VIEW + _SPANS.format(which=which) + _RESTING_SPANS + _ROLLED_UP.format(table=table) + _MERGE
     return _run(cursor, sql, parameters)
+
+
+def _coarser(found: dict[str, Any], pixel: int, max_blocks: int) -> int:
+    """Return how large pixels must be, in powers of two, for blocks that share one to become few enough."""
+    lines = found["lane_id"].astype(np.int64) << 16 | found["depth"].astype(np.int64) << 1 | found["open"]
+    order = np.lexsort((found["block_start_ns"], lines))
+    lines, starts = lines[order], found["block_start_ns"][order]
+    is_new_line = lines[1:] != lines[:-1]
+    while True:
+        pixel *= 2
+        shared = 1 + int(np.count_nonzero(is_new_line | (np.diff(starts // pixel) != 0)))
+        if shared <= max_blocks or pixel > starts.max() - starts.min():
+            return pixel
 
 
 def _run(cursor: Cursor, sql: str, parameters: Parameters) -> dict[str, Any]:
