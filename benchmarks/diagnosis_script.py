@@ -122,6 +122,11 @@ class Script:
         series = actor.builder.add_series(name, "gauge", "", json.dumps(labels))
         actor.builder.add_sample(series, time_ns=_ns(time_s), value=value, step=step)
 
+    def event(self, actor: Actor, name: str, time_s: float, step: int, **attributes: str) -> None:
+        """Add an event."""
+        told = json.dumps(attributes)
+        actor.builder.add_event(name=name, time_ns=_ns(time_s), step=step, attributes=told)
+
     def write(self, store: RunStore, end_s: float, *, goodbye: bool) -> None:
         """Write everything; processes live to the end and say goodbye there, or do not."""
         batches: list[Batch] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from benchmarks.diagnosis_runs import Planted
 from benchmarks.diagnosis_script import Script
 from rl_insight.store.run_store import RunStore
@@ -82,3 +85,145 @@ def browsing_agents(script: Script, store: RunStore, fault: str) -> Planted:
         script.span(policy, "learn", 30.0 * step + 20.5, 9.0 * rng.uniform(0.95, 1.05), step=step)
     script.write(store, end + 30.0, goodbye=True)
     return Planted(onset, end + 30.0)
+
+
+def timed_by_metrics(script: Script, store: RunStore, fault: str) -> Planted:
+    """A tracker's metrics alone: phases as `timing/...`, a generation that varies, an evaluation every fifth step."""
+    rng, moment, onset = script.random, 0.0, 0.0
+    driver = script.actor("", None, "head")
+    for step in range(1, 80):
+        bad = fault if step >= 50 else ""
+        onset = moment if step == 50 else onset
+        times = {
+            "timing/generate": 60 * rng.lognormvariate(0, 0.2),
+            "timing/policy_train": 40 * rng.uniform(0.97, 1.03),
+        }
+        if bad == "slow_train":
+            times["timing/policy_train"] *= 1.6
+        times["profiling/Time taken: GRPOTrainer.format_reward"] = 1.0
+        times["profiling/Time taken: GRPOTrainer.math_reward"] = 60.0 if bad == "slow_reward" else 2.0
+        if step % 5 == 0:
+            times["timing/eval"] = 120.0
+        moment += sum(times.values()) + 5.0
+        reward = -0.5 + 0.008 * step + rng.gauss(0, 0.05)
+        for name, value in {**times, "reward/avg_raw_reward": reward}.items():
+            script.gauge(driver, name, moment, value, step)
+    script.write(store, moment + 1.0, goodbye=True)
+    return Planted(onset, moment)
+
+
+def probed(script: Script, store: RunStore, fault: str) -> Planted:
+    """States with names that say nothing, a probe every fourth step; every tenth, another run has the machine."""
+    rng, moment, onset = script.random, 0.0, 0.0
+    main = script.actor("main", 0, "box")
+    for step in range(110):
+        onset = moment if step == 70 else onset
+        slow = 1.8 if fault == "slow_fit" and step >= 70 else 1.0
+        for name, seconds in (("collect", 6 * rng.uniform(0.8, 1.3)), ("fit", 5 * slow * rng.uniform(0.97, 1.03))):
+            script.span(main, name, moment, seconds, step=step)
+            moment += seconds + 0.05
+        if step % 4 == 3:
+            script.span(main, "gsm8k", moment, 25.0, step=step)
+            moment += 25.0
+        moment += 120.0 if step % 10 == 9 else 0.0
+    script.write(store, moment + 1.0, goodbye=True)
+    return Planted(onset, moment)
+
+
+def without_steps(script: Script, store: RunStore, fault: str) -> Planted:
+    """Two processes that know nothing of steps."""
+    rng, moment = script.random, 0.0
+    workers = [script.actor("worker", rank, "box") for rank in range(2)]
+    for number in range(200):
+        seconds = 3 * rng.lognormvariate(0, 0.3)
+        for worker in workers:
+            script.span(worker, "crunch", moment, seconds * rng.uniform(0.9, 1.1))
+        moment += 1.2 * seconds
+        if fault == "hang" and number == 150:
+            script.span(workers[0], "crunch", moment, None)
+            script.write(store, moment + 200.0, goodbye=False)
+            return Planted(moment, moment + 200.0)
+    script.write(store, moment + 1.0, goodbye=True)
+    return Planted(0.0, moment)
+
+
+def curriculum(script: Script, store: RunStore, fault: str) -> Planted:
+    """Batches double at step 50 and tasks become harder at step 80, both on purpose and told, or untold."""
+    rng, moment = script.random, 0.0
+    trainer = script.actor("trainer", 0, "box")
+    for step in range(110):
+        if fault != "untold" and step in {50, 80}:
+            name = "config_change" if step == 50 else "curriculum"
+            script.event(trainer, name, moment, step, text="batch size 1024" if step == 50 else "stage 2")
+        size = 2 if step >= 50 else 1
+        for state in ("generate", "update"):
+            seconds = 3 * size * rng.uniform(0.9, 1.1)
+            script.span(trainer, state, moment, seconds, step=step)
+            moment += seconds + 0.02
+        learned = 0.8 * (1 - math.exp(-step / 20)) if step < 80 else 0.3 + 0.3 * (1 - math.exp((80 - step) / 20))
+        script.gauge(trainer, "reward", moment - 0.01, learned + rng.gauss(0, 0.015), step)
+    script.write(store, moment + 1.0, goodbye=True)
+    return Planted(0.0, moment)
+
+
+def busy_machine(script: Script, store: RunStore, fault: str) -> Planted:
+    """A machine that is busy with something else for four minutes, twice: everything takes far longer."""
+    rng, moment, onset = script.random, 0.0, 0.0
+    trainer = script.actor("trainer", 0, "box")
+    workers = [script.actor("rollout", rank, "box") for rank in range(3)]
+    starts: list[float] = []
+
+    def load(at: float) -> float:
+        return rng.uniform(0.9, 1.15) * (1.0, 2.2, 1.0, 2.8, 1.0)[min(int(at / 250), 4)]
+
+    while moment < 1150.0:
+        step, bad = len(starts), fault if moment > 905 else ""
+        onset = onset or (moment if bad else 0.0)
+        starts.append(moment)
+        update = 3.0 if bad == "slow_update" else 1.0
+        for name, usual in (("wait_for_samples", 3.0), ("update", update), ("sync_weights", 0.3)):
+            seconds = usual * load(moment) * rng.uniform(0.9, 1.2)
+            script.span(trainer, name, moment, seconds, step=step)
+            moment += seconds + 0.02
+    for rank, worker in enumerate(workers):
+        for slot in range(3):
+            at, number = rng.uniform(0, 2), 0
+            while at < moment - 5:
+                number += 1
+                begin, session, bad = at, f"{rank}-{slot}-{number}", fault if at > 905 else ""
+                step = max(place for place, start in enumerate(starts) if start <= at)
+                tokens = int(rng.lognormvariate(4, 0.5))
+                slow = 3.0 if bad == "slow_worker" and rank == 1 else 1.0
+                tool = rng.lognormvariate(-1.5, 0.6) * (8.0 if bad == "slow_tool" else 1.0)
+                phases: tuple[tuple[str, float, dict[str, Any]], ...] = (
+                    ("generate", 0.012 * tokens * slow, {"tokens": tokens}),
+                    ("toolcall", tool, {"tool": "calculator"}),
+                    ("reward", 0.05, {}),
+                )
+                for name, usual, told in phases:
+                    seconds = usual * load(at)
+                    script.span(worker, name, at, seconds, segment="phase", session=session, step=step,
+                                lane=f"slot_{slot}", attributes=told)  # fmt: skip
+                    at += seconds
+                script.session(worker, session, begin, at, step=step, reward=float(rng.random() < 0.4), tokens=tokens)
+                at += 0.02
+    script.write(store, moment + 1.0, goodbye=True)
+    return Planted(onset, moment)
+
+
+def quick_calls(script: Script, store: RunStore, fault: str) -> Planted:
+    """Steps of two seconds, and workers that generate fifty times in each."""
+    rng, onset = script.random, 120.0
+    trainer = script.actor("trainer", 0, "box")
+    workers = [script.actor("rollout", rank, "box") for rank in range(3)]
+    for step in range(90):
+        script.span(trainer, "wait_for_samples", 2.0 * step, 1.5, step=step)
+        script.span(trainer, "update", 2.0 * step + 1.5, 0.45, step=step)
+    for rank, worker in enumerate(workers):
+        at = 0.0
+        while at < 179.0:
+            seconds = 0.04 * rng.uniform(0.8, 1.2) * (3.0 if fault and rank == 1 and at > onset else 1.0)
+            script.span(worker, "generate", at, seconds, segment="phase", step=int(at / 2), attributes={"tokens": 4})
+            at += seconds
+    script.write(store, 181.0, goodbye=True)
+    return Planted(onset, 180.0)
