@@ -83,8 +83,8 @@ $(STAMPS)/frameworks: pyproject.toml
 integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning, verl, vLLM
 	$(FRAMEWORKS)/bin/python -m pytest -W ignore tests/frameworks $(ARGS)
 
-soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests
-	$(BIN)/python -m pytest -m slow $(ARGS)
+soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests, and the property tests with many examples
+	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile long $(ARGS)
 	$(BIN)/python -m benchmarks faults --minutes $(MINUTES)
 
 lint: $(STAMPS)/venv ## Check format, style, types and layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,13 @@ import pytest
 from tests import zygote
 
 subprocess.Popen = zygote.Popen
+
+with contextlib.suppress(ImportError):  # as in the environment of the frameworks
+    from hypothesis import settings
+
+    settings.register_profile("short", max_examples=25, deadline=None)
+    settings.register_profile("long", max_examples=300, deadline=None)  # `make soak`
+    settings.load_profile("short")
 
 
 @pytest.fixture

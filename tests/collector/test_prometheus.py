@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -80,7 +80,6 @@ label_values = st.text(alphabet=st.characters(blacklist_categories=["Cs"]), max_
 metric_names = st.text(alphabet="abc/_-.1", min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(
@@ -147,7 +146,6 @@ def test_bounds_stay_once_they_were_seen(fake_process):
     assert before < {key for key in samples(collector) if key[0] == "rl_h_bucket"}
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
 def test_every_bound_stands_once_ascending_and_counts_what_is_below_it(numbers):
     codes = sorted({bucket_code(number) for number in numbers})

@@ -5,7 +5,7 @@ import random
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.collector import SeriesTable
@@ -67,7 +67,6 @@ def test_lost_batch_is_made_good_by_the_next(fake_process):
     assert distribution(table, "latency").sum == 555.0
 
 
-@settings(deadline=None)
 @given(
     increments=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), min_size=1, max_size=30),
     seed=st.integers(),

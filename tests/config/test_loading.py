@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -229,7 +229,6 @@ def test_an_empty_default_leaves_an_optional_key_unset():
     assert load({"server": {"url": '${oc.env:RL_INSIGHT_TEST_UNSET,""}'}}).server.url is None
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.text(alphabet="$\\{}:a.", min_size=1))
 def test_arguments_and_variables_are_taken_literally(text):
     assert load(overrides={"run_id": text}).run_id == text

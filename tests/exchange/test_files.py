@@ -3,7 +3,7 @@
 from io import BytesIO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.exchange.importing import _files as files
@@ -33,7 +33,6 @@ def test_portions_are_the_file_in_order(lines, rest):
         assert portion.end == end
 
 
-@settings(max_examples=200)
 @given(LINES, st.lists(st.integers(0, 60), max_size=5))
 def test_a_file_read_while_it_grew_gives_the_same_portions_again(lines, pauses):
     cuts, seen, offset = [], [], 0

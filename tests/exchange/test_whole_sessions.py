@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_insight.exchange.importing.destinations import ServerAnswer, ServerDestination
@@ -70,7 +70,6 @@ def sessions_in(store):
 
 @given(st.lists(lines, max_size=16, unique_by=lambda line: str(line["session_id"])))
 @example([{"session_id": 1, "phases": {"execution": [{"start_ts": BEGIN_S + 1.0, "end_ts": BEGIN_S + 0.5}]}}])
-@settings(max_examples=25, deadline=None)
 def test_a_whole_session_has_the_row_that_its_parts_would_give(tmp_path_factory, records):
     directory = tmp_path_factory.mktemp("whole")
     batches = batches_of(records)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.store.queries import hardware
@@ -234,7 +234,6 @@ def oracle(states, samples, max_gap_s):
     return pytest.approx(area, rel=1e-6, abs=1e-6), pytest.approx(seconds)
 
 
-@settings(max_examples=60, deadline=None)
 @given(all_states, all_samples, st.sampled_from([1.0, 2.5, 100.0]), st.sampled_from([2, 7, 1000]))
 def test_agrees_with_a_walk_through_time(run, states, samples, max_gap_s, rows_at_once):
     with patch.object(hardware, "_ROWS_AT_ONCE", rows_at_once):
@@ -250,7 +249,6 @@ def test_agrees_with_a_walk_through_time(run, states, samples, max_gap_s, rows_a
         assert (row.energy_joules, row.gpu_seconds) == expected
 
 
-@settings(max_examples=40, deadline=None)
 @given(all_states, all_samples, times)
 def test_two_windows_add_up_to_the_whole(run, states, samples, cut):
     run.fill(states, samples)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -61,7 +61,6 @@ def parsed_by_the_real_parser(page):
     return found
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(st.one_of(sample_lines(), comments), max_size=12), st.booleans())
 def test_agrees_with_the_real_parser(lines, ends_with_newline):
     page = "\n".join(lines) + ("\n" if ends_with_newline else "")
@@ -143,7 +142,6 @@ def read_as_one_target(pages):
     return [[(*meaning, value) for meaning, value in reader.read(page)] for page in pages]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.one_of(sample_lines(), comments), max_size=5), min_size=2, max_size=4))
 def test_pages_of_one_target_read_like_single_pages(pages):
     encoded = ["\n".join(lines).encode() for lines in pages]

@@ -16,7 +16,12 @@ if importlib.util.find_spec("ray") is None:
     collect_ignore_glob = ["*"]
 
 
-ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+ENVIRONMENT = {
+    **os.environ,
+    "RAY_AUTH_MODE": "disabled",
+    # Ray would start a worker per CPU for the first driver, each 2 s of CPU time, whether it needs them or not.
+    "RAY_prestart_worker_first_driver": "0",
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups

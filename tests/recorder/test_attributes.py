@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rl_insight as insight
@@ -231,7 +231,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(), ANYTHING, max_size=5))
 def test_anything_made_of_plain_values_is_recorded_as_json(attributes):
     with capture() as captured:

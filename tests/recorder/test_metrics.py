@@ -5,7 +5,7 @@ import random
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rl_insight as insight
@@ -294,7 +294,6 @@ def test_an_integer_label_named_step_is_the_step(insight_capture, label, step):
     assert record.labels == {"step": str(label)}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(min_value=-1e9, max_value=1e9), min_size=1, max_size=50))
 def test_histogram_counts_every_value_once(values):
     with capture() as captured:

@@ -5,7 +5,7 @@ from array import array
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.errors import SchemaError, UnsupportedVersionError
@@ -75,7 +75,6 @@ def same_place(record, row, missing_span=None):
     assert int(record.trace_id or "0", 16) == (high << 64) + low
 
 
-@settings(deadline=None)
 @given(spans=st.lists(SPANS, max_size=3), events=st.lists(EVENTS, max_size=3), logs=st.lists(LOGS, max_size=3))
 def test_spans_events_and_logs_survive_the_wire(process, spans, events, logs):
     builder = BatchBuilder()
@@ -103,7 +102,6 @@ def test_spans_events_and_logs_survive_the_wire(process, spans, events, logs):
         assert json.loads(record_json(record))["type"] in {"span", "event", "log"}
 
 
-@settings(deadline=None)
 @given(
     name=HOSTILE_TEXTS,
     documentation=HOSTILE_TEXTS,
@@ -136,7 +134,6 @@ def test_metrics_survive_the_wire_bit_by_bit(process, name, documentation, label
             assert struct.pack("<d", number) == struct.pack("<d", total)
 
 
-@settings(deadline=None)
 @given(text=HOSTILE_TEXTS, number=INT64, reason=HOSTILE_TEXTS)
 def test_the_process_and_its_losses_survive_the_wire(text, number, reason):
     process = Process(
@@ -221,14 +218,12 @@ def test_every_truncation_is_refused(payload):
             decode(payload[:length])
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(noise):
     with pytest.raises(SchemaError):
         decode(noise)
 
 
-@settings(deadline=None, max_examples=300)
 @given(data=st.data())
 def test_a_damaged_batch_is_refused_or_readable_to_the_end(payload, data):
     damaged = bytearray(payload)

@@ -2,7 +2,7 @@ import io
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.errors import SchemaError
@@ -22,13 +22,11 @@ def read_until_error(stream):
     return found, None
 
 
-@settings(deadline=None)
 @given(PAYLOADS)
 def test_frames_are_read_as_they_were_written(payloads):
     assert read_until_error(b"".join(map(frame, payloads))) == (payloads, None)
 
 
-@settings(deadline=None)
 @given(payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=5), data=st.data())
 def test_a_truncated_tail_loses_only_the_last_frame(payloads, data):
     stream = b"".join(map(frame, payloads))
@@ -38,7 +36,6 @@ def test_a_truncated_tail_loses_only_the_last_frame(payloads, data):
     assert "cut short" in str(error)
 
 
-@settings(deadline=None)
 @given(payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=5), data=st.data())
 def test_one_flipped_bit_is_found_and_everything_before_it_is_read(payloads, data):
     damaged = data.draw(st.integers(0, len(payloads) - 1))

@@ -3,7 +3,7 @@ import sys
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.schema.histogram import bucket_code, lower_bound, middle, quantile, upper_bound
@@ -24,14 +24,12 @@ def exact_quantile(values, q):
     return ordered[max(math.ceil(q * len(ordered)), 1) - 1]
 
 
-@settings(deadline=None)
 @given(FINITE, FINITE)
 def test_codes_sort_as_values_do(one, other):
     low, high = sorted((one, other))
     assert bucket_code(low) <= bucket_code(high)
 
 
-@settings(deadline=None)
 @given(POSITIVE)
 def test_a_value_lies_within_its_bucket(value):
     code = bucket_code(value)
@@ -39,7 +37,6 @@ def test_a_value_lies_within_its_bucket(value):
     assert lower_bound(-code) * ROUNDING <= -value <= upper_bound(-code) / ROUNDING
 
 
-@settings(deadline=None)
 @given(FINITE)
 def test_a_negative_value_mirrors_the_positive_one(value):
     assert bucket_code(-value) == -bucket_code(value)
@@ -65,19 +62,16 @@ def test_zero_is_a_bucket_of_its_own():
     assert (lower_bound(0), middle(0), upper_bound(0)) == (0.0, 0.0, 0.0)
 
 
-@settings(deadline=None)
 @given(st.lists(POSITIVE, min_size=1, max_size=50), st.floats(0, 1))
 def test_a_quantile_is_within_the_promised_error(values, q):
     assert quantile(histogram(values), q) == pytest.approx(exact_quantile(values, q), rel=0.023)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([0.0]) | POSITIVE | POSITIVE.map(lambda v: -v), min_size=1), st.floats(0, 1))
 def test_negatives_and_zeros_take_part_in_quantiles(values, q):
     assert quantile(histogram(values), q) == pytest.approx(exact_quantile(values, q), rel=0.023)
 
 
-@settings(deadline=None)
 @given(st.lists(FINITE, max_size=20), st.lists(FINITE, max_size=20))
 def test_merged_histograms_are_the_histogram_of_all_values(some, others):
     assert histogram(some) + histogram(others) == histogram(some + others)

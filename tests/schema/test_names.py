@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.schema.names import label_name, metric_name
@@ -42,7 +42,6 @@ def test_label_names(given_name, expected):
     assert label_name(given_name) == expected
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_name_becomes_one_that_prometheus_accepts_and_stays_so(name):
     assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", metric_name(name))

@@ -226,7 +226,7 @@ def test_random_and_truncated_bytes_give_only_4xx_and_the_next_batch_is_taken(cl
     assert answer.json() == {"accepted": 1, "duplicates": 0}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(payload=st.binary(max_size=200), framed=st.booleans())
 def test_any_bytes_give_4xx(client, payload, framed):
     body = frame(payload) if framed else payload

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.schema import BatchBuilder, Process
@@ -158,7 +158,6 @@ def test_a_snapshot_that_cannot_be_read_leaves_id_status_and_process(text):
     assert book.record("s") == {"task_id": "t", "session_id": "s", "rank": 2, "role": "rollout", "status": "failed"}
 
 
-@settings(deadline=None)
 @given(st.integers(-(10**12), 10**12))
 def test_times_are_aligned_by_the_clock_offset_of_their_process(offset_ns):
     from rl_insight.sessions.records import session_updates

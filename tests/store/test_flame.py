@@ -49,7 +49,7 @@ def paths_of(nodes, before=()):
         yield from paths_of(node.children, path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans_strategy)
 def test_nodes_are_the_paths_of_names_with_their_wall_time(tmp_path_factory, make, begin_ns, rows):
     maker = make(role="trainer")

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.store.frame import (
@@ -62,7 +62,6 @@ def frames(draw: st.DrawFn) -> list[tuple[Frame, list[tuple[Any, ...]]]]:
 
 
 @given(frames())
-@settings(max_examples=60, deadline=None)
 def test_values_arrive_as_they_were(pieces: list[tuple[Frame, list[tuple[Any, ...]]]]) -> None:
     expected = [row for _, rows in pieces for row in rows]
     parts = [frame for frame, _ in pieces]

@@ -60,7 +60,7 @@ spans_strategy = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans_strategy, st.integers(0, 1_500), st.integers(1, 1_000), st.integers(1, 20))
 def test_timeline_is_what_merging_by_hand_gives(tmp_path_factory, make, begin_ns, rows, first, length, pixels):
     unit = 10_000_000
@@ -398,7 +398,7 @@ def test_hotspots_by_role_and_lane_and_window(store, make, begin_ns):
 windows = st.one_of(st.none(), st.integers(0, 2_000))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans_strategy, windows, windows, st.integers(0, 3_000))
 def test_hotspots_of_a_window_are_the_parts_inside_it(tmp_path_factory, make, begin_ns, rows, first, last, now):
     maker = make()

@@ -1,7 +1,7 @@
 """The durations of a stored session, computed in SQL, are those of its record, computed in Python."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_insight.sessions.model import DERIVED, KNOWN_PHASES, Snapshot
@@ -51,7 +51,6 @@ def phase(name, start_s, end_s):
 @given(st.lists(sessions, max_size=20))
 @example([(Snapshot(submit_ts=-1e308, enqueue_ts=1e308, finalized_ts=1e300), [])])
 @example([(Snapshot(), [phase("judge", 0.0000005 * n, 0.000002 * n) for n in range(500)])])
-@settings(max_examples=25, deadline=None)
 def test_the_store_and_a_record_agree_on_every_duration(tmp_path_factory, given_sessions):
     found = stored(tmp_path_factory.mktemp("durations") / "run.duckdb", given_sessions, few=0)
     assert stored(tmp_path_factory.mktemp("computed") / "run.duckdb", given_sessions) == found

@@ -64,11 +64,16 @@ def test_it_opens_and_its_times_can_be_added_and_compared(damaged, fetch):
             assert len(fetch(store, f"SELECT * FROM {view}")) == 1
 
 
-def test_every_view_of_it_answers(damaged):
+@pytest.fixture(scope="module")
+def document():
+    return openapi_document()
+
+
+def test_every_view_of_it_answers(damaged, document):
     services = Services(load_settings(options={"data_dir": str(damaged.parents[1])}))
     client = TestClient(create_app(services), raise_server_exceptions=False)
     try:
-        paths = [path for path, methods in openapi_document()["paths"].items() if "get" in methods and "{" not in path]
+        paths = [path for path, methods in document["paths"].items() if "get" in methods and "{" not in path]
         asked = [path for path in paths if path.startswith("/api/v1/") and not path.endswith("/live")]
         assert len(asked) > 15
         answers = {path: client.get(path, params={"run": "run", "span_id": "1", "name": "m"}) for path in asked}
