@@ -246,6 +246,7 @@ def test_a_server_that_does_not_start_is_reported(monkeypatch, tmp_path):
         destination.start_server(multiprocessing.get_context("spawn"))
 
 
+@pytest.mark.slow
 def test_two_servers_started_at_once_are_told_apart(monkeypatch, tmp_path):
     context = multiprocessing.get_context("spawn")
     started = []

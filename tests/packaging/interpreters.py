@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 
+@functools.cache
 def interpreters():
     """Every CPython that can be found, as (version, path)."""
     found = {}

@@ -136,6 +136,7 @@ def _release(directory, address=""):
     return _run(*program, env={**os.environ, "RL_INSIGHT_PROJECT_URL": address})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("report_bundle")
 def test_two_releases_of_one_commit_are_equal_and_pass_the_checks_of_the_index(tmp_path):
     for module in ("twine", "check_wheel_contents"):
@@ -154,7 +155,7 @@ def test_two_releases_of_one_commit_are_equal_and_pass_the_checks_of_the_index(t
         assert f"Project-URL: Homepage, {ADDRESS}\n" in archive.read(name).decode()
 
 
-@pytest.mark.parametrize("parent", ["tmp", "build", "dist"])
+@pytest.mark.parametrize("parent", ["build", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tmp", "dist"))])
 def test_sdist_is_small_wherever_it_is_built(tmp_path, parent):
     """A pattern of .gitignore that matches the path of the checkout must not let ignored folders in."""
     checkout = tmp_path / parent / "checkout"
@@ -213,7 +214,15 @@ else:
 """
 
 
-@pytest.mark.parametrize(("version", "program"), interpreters())
+INTERPRETERS = interpreters()
+BETWEEN = INTERPRETERS[1:-1]
+"""`make soak` takes these too."""
+
+
+@pytest.mark.parametrize(
+    ("version", "program"),
+    [pytest.param(*one, id=one[0], marks=[pytest.mark.slow] if one in BETWEEN else []) for one in INTERPRETERS],
+)
 def test_training_side_installs_and_records_on_every_interpreter(tmp_path, wheel, version, program):
     programs = new_environment(tmp_path / "environment", program, wheel)
     used = _run(programs / "python", "-c", _USES_EVERYTHING, cwd=tmp_path)
@@ -241,7 +250,7 @@ for found in pkgutil.walk_packages(rl_insight.__path__, "rl_insight.", onerror=l
 
 
 def test_python_3_10_has_all_but_run_files_and_the_server_and_says_so(tmp_path, wheel):
-    program = dict(interpreters()).get("3.10") or pytest.skip("there is no Python 3.10 here")
+    program = dict(INTERPRETERS).get("3.10") or pytest.skip("there is no Python 3.10 here")
     # Of the extra `server`, what the command line is made of; the rest takes a minute, and DuckDB is not there anyway.
     programs = new_environment(tmp_path / "environment", program, wheel, "typer>=0.20", "rich>=13")
     imported = _run(programs / "python", "-c", _IMPORTS_EVERY_MODULE)

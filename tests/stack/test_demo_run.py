@@ -132,6 +132,7 @@ def test_every_link_from_a_trace_to_metrics_finds_data(prometheus, query, wait_u
     wait_for_all(queries, prometheus, query, wait_until)
 
 
+@pytest.mark.slow
 def test_both_sides_of_every_rule_find_data(prometheus, query, api, wait_until):
     """An alert that is silent has no data: what it compares must have some."""
     rules = [rule for group in api(f"{prometheus}/api/v1/rules")["data"]["groups"] for rule in group["rules"]]

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 
 import psutil
 import pytest
@@ -129,6 +130,7 @@ def test_samples_are_sent_on_to_victoria_metrics(
 
             def arrived():
                 try:
+                    urllib.request.urlopen(f"{url}/internal/force_flush", timeout=10).close()  # shows what came at once
                     return query(url, 'last_over_time(rl_insight_monitor_steps_total{run_id="demo-1"}[5m])')
                 except OSError:
                     return None

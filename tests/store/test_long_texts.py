@@ -46,6 +46,7 @@ def test_texts_of_8_kilobytes_cost_no_more_than_the_same_amount_in_longer_ones(t
     assert seconds[8_000] < 3 * seconds[64_000]
 
 
+@pytest.mark.slow
 def test_checkpoints_do_not_take_longer_as_the_texts_of_a_run_grow(tmp_path, make, prose):
     maker = make()
     took = []
@@ -70,7 +71,7 @@ def test_short_rows_are_still_merged(tmp_path, make):
     assert groups[0][0] < 5
 
 
-@pytest.mark.parametrize("memory_limit", ["256MB", "512MB"])
+@pytest.mark.parametrize("memory_limit", ["256MB", pytest.param("512MB", marks=pytest.mark.slow)])
 def test_no_text_that_may_be_sent_is_refused_for_lack_of_memory(tmp_path, make, prose, memory_limit):
     maker = make()
     with RunStore(tmp_path / "run.duckdb", memory_limit=memory_limit, create=True) as store:

@@ -281,6 +281,7 @@ def test_dark_and_light(open_report, report):
     page.wait_for_function("before => document.documentElement.dataset.theme !== before", arg=before)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_spans_can_be_moved_and_zoomed(open_report, written, tmp_path):
     make_store(tmp_path / "large.duckdb", 100_000)
     with RunStore(tmp_path / "large.duckdb", create=True) as store:
