@@ -78,7 +78,7 @@ class SeriesTable:
             runs = [self._activity.note(batch.process, now_ns) for batch in batches]
             self._sweep(now_ns, SWEEP_EVERY_NS)
             for batch, run in zip(batches, runs, strict=True):
-                if len(batch.samples) or len(batch.histograms):
+                if batch.samples.series or batch.histograms.series:
                     self._apply(batch, self._contributor(batch.process.process_id, run))
 
     def _apply(self, batch: Batch, contributor: Contributor) -> None:
@@ -92,9 +92,9 @@ class SeriesTable:
             if part is None:
                 part = contributor.parts[key] = self._new_part(contributor, *key, texts[documentation])
             parts.append(part)
-        if len(batch.samples):
+        if batch.samples.series:
             self._apply_samples(batch, parts)
-        if len(batch.histograms):
+        if batch.histograms.series:
             self._apply_histograms(batch, parts)
 
     def forget(self, process_id: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rl_insight.schema import NO_STEP, Batch
+from rl_insight.schema.tables import largest, row_counts
 
 _KEPT_NOTES = 600
 _KEPT_RUNS = 64
@@ -88,23 +89,17 @@ class LiveNotes:
 
 
 def _describe(run_id: str, batches: Sequence[Batch]) -> LiveChange:
-    steps = [NO_STEP]
-    for batch in batches:
-        if len(batch.spans):
-            steps.append(max(batch.spans.column("step")))
-        if len(batch.samples):
-            steps.append(max(batch.samples.column("step")))
-    step = max(steps)
+    step = max(NO_STEP, *(largest(table.step) for batch in batches for table in (batch.spans, batch.samples)))
     return LiveChange(
         version=0,
         run_id=run_id,
         batches=len(batches),
-        spans=sum(len(batch.spans) for batch in batches),
-        events=sum(len(batch.events) for batch in batches),
-        logs=sum(len(batch.logs) for batch in batches),
-        samples=sum(len(batch.samples) for batch in batches),
-        histograms=sum(len(batch.histograms) for batch in batches),
-        sessions=sum(len(getattr(batch, "sessions", ())) for batch in batches),
+        spans=sum(row_counts(batches, "spans")),
+        events=sum(row_counts(batches, "events")),
+        logs=sum(row_counts(batches, "logs")),
+        samples=sum(row_counts(batches, "samples")),
+        histograms=sum(row_counts(batches, "histograms")),
+        sessions=sum(row_counts(batches, "sessions")),
         step=None if step == NO_STEP else step,
         latest_ns=max(batch.sent_ns for batch in batches),
     )

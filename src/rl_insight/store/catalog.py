@@ -7,7 +7,6 @@ written in the same transaction as the rows that refer to them. When a transacti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
-from rl_insight.store.frame import Frame, FrameStream, column_of
+from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows, insert
 
 _MAX_TAKEN_ROWS = 50_000
 """Those that the ledger has are of no use. They are deleted when there are so many: reading them takes 50 ms."""
@@ -41,6 +40,7 @@ class Catalog:
     """The numbers in use, and what has to be written about them with the next commit."""
 
     def __init__(self) -> None:
+        self.inserts = TableInserts()
         self.processes: dict[str, ProcessState] = {}
         self.lanes: dict[tuple[int, str | None], int] = {}
         self.names: dict[str, int] = {}
@@ -204,8 +204,8 @@ class Catalog:
             self._update(
                 connection, [state for number, state in self._changed_processes.items() if number not in fresh]
             )
-        else:
-            insert(connection, "taken", _TAKEN_TYPES, self._taken)
+        elif self._taken:
+            self.inserts.insert(connection, "taken", [frame_of_rows(_TAKEN_TYPES, self._taken)])
             self._taken_rows += len(self._taken)
 
     def saved(self) -> None:
@@ -241,35 +241,6 @@ class Catalog:
         if losses:
             with arriving(connection, [frame_of_rows(_LOSS_TYPES, losses)]):
                 connection.execute(_UPDATE_LOSSES)
-
-
-class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
-    """Make frames with the same columns visible to SQL as the table `arriving` for one block."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, frames: Sequence[Frame]) -> None:
-        self._connection = connection
-        self._frames = frames
-
-    def __enter__(self) -> None:
-        self._connection.register("arriving", FrameStream(self._frames))
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.unregister("arriving")
-
-
-def frame_of_rows(types: dict[str, type[Any]], rows: Sequence[tuple[object, ...]]) -> Frame:
-    """Return row tuples as a frame."""
-    columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else ((),) * len(types)
-    return Frame({name: column_of(column, kind) for (name, kind), column in zip(types.items(), columns, strict=True)})
-
-
-def insert(
-    connection: duckdb.DuckDBPyConnection, name: str, types: dict[str, type[Any]], rows: Sequence[tuple[object, ...]]
-) -> None:
-    """Insert row tuples into a table of this package by position; for few rows."""
-    if rows:
-        with arriving(connection, [frame_of_rows(types, rows)]):
-            connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
 
 
 def _clean_labels(labels: str) -> str:

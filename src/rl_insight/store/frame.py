@@ -197,16 +197,17 @@ class FrameStream:
     """Frames with the same columns, one after the other, for DuckDB and everything else that reads Arrow streams."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
-        self._frames = frames
-        self._type = frames[0].type
+        self.frames = frames
+        """Others of the same type can take their place between two readings."""
+        self.type = frames[0].type
 
     def __arrow_c_schema__(self) -> object:
         """Return a capsule of the type, see Arrow's PyCapsule interface."""
-        return schema_capsule(self._type)
+        return schema_capsule(self.type)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return a capsule, see Arrow's PyCapsule interface; the schema is always ours, which the interface allows."""
-        return stream_capsule(self._type, (frame.content() for frame in self._frames))
+        return stream_capsule(self.type, (frame.content() for frame in self.frames))
 
 
 def frame_of(columns: Mapping[str, Any]) -> Frame:

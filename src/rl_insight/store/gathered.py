@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.schema import Batch
-from rl_insight.schema.tables import TABLES, TEXT_KINDS, Table
+from rl_insight.schema.tables import TABLES, TEXT_KINDS, Table, row_counts
 from rl_insight.store.catalog import Catalog, ProcessState
 from rl_insight.store.session_batch import SessionBatch
 from rl_insight.store.tables import stored_name
@@ -58,7 +58,7 @@ class Gathered:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.batches = [batch for batch, _ in parts]
         self.states = [state for _, state in parts]
-        self._counts = {name: [len(getattr(batch, name)) for batch in self.batches] for name in TABLES}
+        self._counts = {name: row_counts(self.batches, name) for name in TABLES}
         """The rows of each batch in each table."""
         self.strings = self.batches[0].strings
         """Each text once; positions count from 1."""
@@ -207,10 +207,11 @@ def gather(parts: Sequence[Part]) -> list[Gathered]:
     """Put the small batches of a commit together; large ones, and sessions from files, stay apart."""
     small: list[Part] = []
     large: list[Part] = []
-    for part in parts:
-        batch = part[0]
-        is_large = len(batch.spans) + len(batch.logs) + len(batch.samples) >= _LARGE_ROWS
-        (large if is_large or isinstance(batch, SessionBatch) else small).append(part)
+    batches = [batch for batch, _ in parts]
+    counts = (row_counts(batches, name) for name in ("spans", "logs", "samples"))
+    for part, *rows in zip(parts, *counts, strict=True):
+        is_large = sum(rows) >= _LARGE_ROWS
+        (large if is_large or isinstance(part[0], SessionBatch) else small).append(part)
     return [Gathered(group) for group in ([small] if small else []) + [[part] for part in large]]
 
 

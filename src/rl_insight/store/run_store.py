@@ -15,7 +15,7 @@ import duckdb
 from rl_insight.intake import Intake
 from rl_insight.schema import Batch
 from rl_insight.store import columns
-from rl_insight.store.catalog import Catalog, arriving
+from rl_insight.store.catalog import Catalog
 from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
 from rl_insight.store.errors import StoreError, StoreFullError
 from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
@@ -232,12 +232,11 @@ class RunStore:
                 if gathered.has(name):
                     rows = gathered.stored(name, self._catalog)
                     frames.setdefault(stored, []).append(columns.stored_frame(gathered, rows, texts))
-        self._span_rows += (ended := spans.write(connection))
+        self._span_rows += (ended := spans.write(connection, self._catalog.inserts))
         self._wide_rows += ended
         for stored, parts in frames.items():
             self._wide_rows += sum(map(len, parts)) if stored in _WIDE_TABLES else 0
-            with arriving(connection, parts):
-                connection.execute(f"INSERT INTO {stored} BY NAME SELECT * FROM arriving")  # noqa: S608  (a constant)
+            self._catalog.inserts.insert(connection, stored, parts)
 
     @contextmanager
     def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:

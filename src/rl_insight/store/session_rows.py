@@ -27,8 +27,8 @@ from rl_insight.sessions.model import (
     clean,
 )
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, lifecycle, phase_seconds
-from rl_insight.store.catalog import arriving, frame_of_rows
 from rl_insight.store.frame import Column, Frame, ListColumn, column_of
+from rl_insight.store.inserts import arriving, frame_of_rows
 
 PHASE_TYPES: Final[dict[str, type[Any]]] = {
     "start_ts": np.float64,

@@ -16,8 +16,9 @@ import numpy as np
 from rl_insight.schema import Batch
 from rl_insight.sessions.model import DEFAULTS, FIELDS, PENDING, REPORTED, Session, Snapshot
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, SessionRecord, Update, session_updates
-from rl_insight.store.catalog import ProcessState, arriving
+from rl_insight.store.catalog import ProcessState
 from rl_insight.store.frame import Frame
+from rl_insight.store.inserts import arriving
 from rl_insight.store.session_batch import SessionBatch, plain
 from rl_insight.store.session_rows import insert_entries, insert_sessions, session_of_row
 

@@ -7,15 +7,16 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
-from rl_insight.store.catalog import ProcessState, arriving
+from rl_insight.store.catalog import ProcessState
 from rl_insight.store.columns import row_frame
 from rl_insight.store.frame import Frame, Texts, frame_of
 from rl_insight.store.gathered import Gathered, Numbers, StoredRows
+from rl_insight.store.inserts import TableInserts, arriving
 from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, SECOND
 
 _INSERT_LONG_SPANS = f"""
     INSERT INTO long_spans BY NAME
-    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving WHERE duration_ns >= $long
+    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving_span_data WHERE duration_ns >= $long
 """  # noqa: S608  (constants)
 _DELETE_OPEN_SPANS = """
     DELETE FROM open_span_data USING arriving
@@ -54,17 +55,16 @@ class SpanWriter:
         """Take the spans of gathered batches."""
         self._groups.append(_Group(gathered, rows, texts, rows.columns["duration_ns"] < 0))
 
-    def write(self, connection: duckdb.DuckDBPyConnection) -> int:
+    def write(self, connection: duckdb.DuckDBPyConnection, inserts: TableInserts) -> int:
         """Write what was added, inside the caller's transaction; returns how many spans ended."""
         any_open = any(group.is_open.any() for group in self._groups)
         closed, done = self._closed(any_open=bool(any_open))
         opened = self._newly_open(connection, done) if any_open else []
-        ended = self._insert_ended(connection)
+        ended = self._insert_ended(connection, inserts)
         if closed:
             _close(connection, closed)
         if opened:
-            with arriving(connection, opened):
-                connection.execute("INSERT INTO open_span_data BY NAME SELECT * FROM arriving")
+            inserts.insert(connection, "open_span_data", opened)
         return ended
 
     def _closed(self, *, any_open: bool) -> tuple[list[tuple[ProcessState, int]], dict[int, set[int]]]:
@@ -83,7 +83,7 @@ class SpanWriter:
                 closed += [(state, span_id) for span_id in ids & state.open_spans.keys()]
         return closed, done
 
-    def _insert_ended(self, connection: duckdb.DuckDBPyConnection) -> int:
+    def _insert_ended(self, connection: duckdb.DuckDBPyConnection, inserts: TableInserts) -> int:
         frames: list[Frame] = []
         longest = 0
         for _, rows, texts, is_open in self._groups:
@@ -93,8 +93,7 @@ class SpanWriter:
                 frames.append(row_frame(ended, texts))
         if not frames:
             return 0
-        with arriving(connection, frames):
-            connection.execute("INSERT INTO span_data BY NAME SELECT * FROM arriving")
+        with inserts.inserted(connection, "span_data", frames):
             if longest >= LONG_SPAN_NS:
                 connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
         return sum(map(len, frames))

@@ -20,6 +20,7 @@ from rl_insight.collector.derived.tables import (
     SeriesKey,
     SpanGroup,
     Totals,
+    Traces,
     labelled,
 )
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
@@ -148,21 +149,21 @@ class DerivedMetrics(Sink):
 
     def _take_spans(self, batch: Batch, tracked: TrackedProcess) -> None:
         spans = batch.spans
-        if not len(spans):
+        if not spans.span_id:
             return
-        names = ("name", "segment", "status", "duration_ns", "start_ns", "trace_high", "trace_low")
-        name, segment, status, durations, starts, *trace = (spans.column(column).tolist() for column in names)
-        keys, traces = list(zip(name, segment, status, strict=True)), list(zip(*trace, strict=True))
-        if not tracked.open and min(durations) >= 0 and keys.count(keys[0]) == len(keys):
-            self._file(batch, tracked, keys[0], SpanGroup(durations, starts, traces))
+        columns = [spans.column(name) for name in ("name", "segment", "status")]
+        durations, starts = spans.column("duration_ns").tolist(), spans.column("start_ns").tolist()
+        traces = Traces(spans.column("trace_high"), spans.column("trace_low"))
+        if not tracked.open and min(durations) >= 0 and _is_one_kind(batch):
+            name, segment, status = (column[0] for column in columns)
+            self._file(batch, tracked, (name, segment, status), SpanGroup(durations, starts, traces))
             return
+        keys = list(zip(*(column.tolist() for column in columns), strict=True))
         groups: dict[tuple[int, int, int], list[int]] = {}
         for row in self._ended(batch, tracked, durations):
             groups.setdefault(keys[row], []).append(row)
         for key, rows in groups.items():
-            group = SpanGroup(
-                [durations[row] for row in rows], [starts[row] for row in rows], [traces[row] for row in rows]
-            )
+            group = SpanGroup([durations[row] for row in rows], [starts[row] for row in rows], traces, rows)
             self._file(batch, tracked, key, group)
 
     def _ended(self, batch: Batch, tracked: TrackedProcess, durations: list[int]) -> Iterable[int]:
@@ -236,3 +237,9 @@ class DerivedMetrics(Sink):
                     key = (key[0].of_role, key[1])
                 states[key] = states.get(key, 0.0) + seconds
         return states
+
+
+def _is_one_kind(batch: Batch) -> bool:
+    """Return whether all spans have the same name, segment and status: their bytes are compared, not their numbers."""
+    spans = batch.spans
+    return all(column == column[:4] * (len(column) // 4) for column in (spans.name, spans.segment, spans.status))

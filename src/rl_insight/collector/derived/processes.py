@@ -21,6 +21,7 @@ from rl_insight.collector.run_activity import run_of
 from rl_insight.metrics import Declaration, Family
 from rl_insight.schema import NO_STEP, Batch, Process
 from rl_insight.schema.names import PHASE_SEGMENT
+from rl_insight.schema.tables import largest
 from rl_insight.sessions.model import EXECUTION, PENDING
 
 STATE_SEGMENT = "state_interval"
@@ -81,13 +82,13 @@ class TrackedProcess:
         """Note when a batch came, and the step it is in."""
         self.sent_ns = max(self.sent_ns, batch.sent_ns)
         self.received_ns = now_ns
-        step = max(_largest(batch.spans.column("step")), _largest(batch.samples.column("step")))
+        step = max(largest(batch.spans.step), largest(batch.samples.step))
         if step != NO_STEP and (self.step is None or step > self.step):
             self.step, self.step_ns = step, now_ns
 
     def ended_sessions(self, batch: Batch) -> Iterator[str]:
         """Note the sessions of a batch; yields the status of each that has ended since."""
-        if not len(batch.sessions):
+        if not batch.sessions.session_id:
             return
         ids, statuses = batch.sessions.column("session_id"), batch.sessions.column("status")
         for session_at, status_at in zip(ids, statuses, strict=True):
@@ -161,7 +162,3 @@ class Gauges:
 def is_state(segment: str, name: str) -> bool:
     """Return whether a span is what a lane does: a state, or a phase other than the one that holds the others."""
     return segment == STATE_SEGMENT or (segment == PHASE_SEGMENT and name != EXECUTION)
-
-
-def _largest(column: memoryview) -> int:
-    return max(column.tolist(), default=NO_STEP)

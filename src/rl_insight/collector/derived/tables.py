@@ -103,30 +103,49 @@ class Totals(BoundedSeries[Total]):
         return found
 
 
+class Traces(NamedTuple):
+    """The halves of the trace ids of a batch."""
+
+    high: Sequence[int]
+    low: Sequence[int]
+
+
 class SpanGroup:
-    """Completed spans of one name, segment and status in one batch, in columns of equal length."""
+    """Completed spans of one name, segment and status in one batch, in columns of equal length.
+
+    Args:
+        durations: how long each took.
+        starts: when each began.
+        traces: the trace ids of all spans of the batch; of few of them one is needed.
+        places: where the spans are in the batch; None if they are all of it.
+    """
 
     __slots__ = ("buckets", "count", "latest", "total_ns")
 
-    def __init__(self, durations: Sequence[int], starts: Sequence[int], traces: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, durations: Sequence[int], starts: Sequence[int], traces: Traces, places: Sequence[int] | None = None
+    ) -> None:
         self.count = len(durations)
         self.total_ns = sum(durations)
         ends = list(map(add, durations, starts))
         lowest, highest = bisect_left(_BOUNDS_NS, min(durations)), bisect_left(_BOUNDS_NS, max(durations))
-        places: dict[int, int] = {}
+        last_rows: dict[int, int] = {}
         """The row of each bucket that ended last, its exemplar."""
         if lowest == highest:  # as most short spans: no need to look at each
             self.buckets: Mapping[int, int] = {lowest: self.count}
             last = max(ends)
-            places[lowest] = self.count - 1 - ends[::-1].index(last)
+            last_rows[lowest] = self.count - 1 - ends[::-1].index(last)
         else:
             rows = [bisect_left(_BOUNDS_NS, duration) for duration in durations]
             self.buckets = Counter(rows)
             for row, bucket in enumerate(rows):
-                known = places.get(bucket)
+                known = last_rows.get(bucket)
                 if known is None or ends[known] <= ends[row]:
-                    places[bucket] = row
-        self.latest = {bucket: (durations[row], *traces[row], ends[row]) for bucket, row in places.items()}
+                    last_rows[bucket] = row
+        self.latest: dict[int, tuple[int, int, int, int]] = {}
+        for bucket, row in last_rows.items():
+            place = row if places is None else places[row]
+            self.latest[bucket] = (durations[row], traces.high[place], traces.low[place], ends[row])
         """By bucket: the duration, the high and the low half of the trace id, and the end."""
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from rl_insight.store.catalog import arriving
 from rl_insight.store.frame import Frame, column_of
+from rl_insight.store.inserts import arriving
 from rl_insight.store.queries.base import Cursor, read_meta, write_meta
 from rl_insight.store.run_store import RunStore
 
