@@ -186,6 +186,13 @@ def test_tables_as_csv_and_parquet(tmp_path, recorded):
         export_run(recorded, "csv", tmp_path / "tables")
 
 
+def test_tables_of_one_lane_hold_its_spans_and_no_session(tmp_path, recorded):
+    export_run(recorded, "parquet", tmp_path / "tables", Selection(lane="trainer"))
+    names = parquet.read_table(tmp_path / "tables" / "spans.parquet").column("name").to_pylist()
+    assert set(names) == {"train_step", "update"}
+    assert parquet.read_table(tmp_path / "tables" / "sessions.parquet").num_rows == 0
+
+
 def test_an_export_that_fails_leaves_nothing(tmp_path, recorded):
     (tmp_path / "file").write_text("kept")
     with pytest.raises(ExchangeError, match="cannot write"):

@@ -28,7 +28,7 @@ _SESSION_CONDITIONS = {
     "until_ns": "(submit_ts IS NULL OR submit_ts * 1e9 < $until_ns)",
     "step": "step = $step",
     "session_id": "session_id = $session_id",
-    "lane": "false",
+    "lane": "$lane IS NULL",  # a session is on no lane; DuckDB refuses values that a query does not use
 }
 _PROCESSES = """
     SELECT process_id, run_id, project, experiment_name, role, rank, host, pid, labels, started_ns, clock_offset_ns
