@@ -34,8 +34,8 @@ config = {"server": {"backend": "http", "url": sys.argv[4]}, "http": {"spool_dir
           "recorder": {"finish_timeout_s": 60}}
 insight.init("benchmarks", "faults", config, run_id="faults", role="worker", rank=rank)
 print("ready", flush=True)
-end, made, slowest = time.monotonic() + seconds, 0, 0.0
-while time.monotonic() < end and not wanted:
+started, made, slowest = time.monotonic(), 0, 0.0
+while time.monotonic() < started + seconds and not wanted:
     begun = time.perf_counter()
     for _ in range(20):
         with insight.trace_span("work", {"tokens": 3}):
@@ -43,7 +43,7 @@ while time.monotonic() < end and not wanted:
     slowest = max(slowest, time.perf_counter() - begun)
     made += 20
     print(made, slowest, flush=True)
-    time.sleep(0.02)
+    time.sleep(max(0.001, started + made / 1_000 - time.monotonic()))
 print("lost", sum(insight.get_status()["losses"].values()), flush=True)
 insight.finish()
 """
