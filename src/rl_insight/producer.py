@@ -11,7 +11,7 @@ from rl_insight.recorder.decorators import NoState, traced
 from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
-from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, Recorder
+from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, MetricEvent, Recorder
 from rl_insight.recorder.run_config import ConfigProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
 
@@ -52,7 +52,9 @@ class Producer(ConfigProducer):
             amount = number
         step = current_step.get()
         metrics = recorder.metrics
-        metrics.append((COUNTER, name, amount, labels, documentation, recorder.step if step is None else step, 0))
+        metrics.append(
+            MetricEvent(COUNTER, name, amount, labels, documentation, recorder.step if step is None else step, 0)
+        )
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
@@ -72,7 +74,9 @@ class Producer(ConfigProducer):
         step = current_step.get()
         metrics = recorder.metrics
         metrics.append(
-            (GAUGE, name, value, labels, documentation, recorder.step if step is None else step, recorder.now())
+            MetricEvent(
+                GAUGE, name, value, labels, documentation, recorder.step if step is None else step, recorder.now()
+            )
         )
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
@@ -92,7 +96,9 @@ class Producer(ConfigProducer):
             value = number
         step = current_step.get()
         metrics = recorder.metrics
-        metrics.append((HISTOGRAM, name, value, labels, documentation, recorder.step if step is None else step, 0))
+        metrics.append(
+            MetricEvent(HISTOGRAM, name, value, labels, documentation, recorder.step if step is None else step, 0)
+        )
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
@@ -107,7 +113,7 @@ class Producer(ConfigProducer):
         now = recorder.now()
         metrics = recorder.metrics
         metrics.extend(
-            [(GAUGE, name, value, labels, documentation, step, now) for name, value, documentation in values]
+            [MetricEvent(GAUGE, name, value, labels, documentation, step, now) for name, value, documentation in values]
         )
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)

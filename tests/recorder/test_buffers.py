@@ -12,7 +12,7 @@ import rl_insight as insight
 from rl_insight.config import load_config
 from rl_insight.recorder.clock import Clock
 from rl_insight.recorder.flusher import Flusher
-from rl_insight.recorder.recorder import Recorder
+from rl_insight.recorder.recorder import MetricEvent, Recorder
 from rl_insight.schema import Process, decode
 from rl_insight.testing import CaptureMonitor, InternalError, capture
 
@@ -138,7 +138,7 @@ def test_defect_while_sending_costs_one_batch_and_not_the_thread(caplog):
         send(payload)
 
     flusher._send = unreliable
-    recorder.metrics.append(("counter", "c", 1.0, {}, "", None, 0))
+    recorder.metrics.append(MetricEvent("counter", "c", 1.0, {}, "", None, 0))
     assert flusher.request_flush(30)
     fail.clear()
     assert flusher.request_flush(30)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.recorder.losses import Losses, short_text
-from rl_insight.recorder.redaction import DROPPED, SHORTEST_SECRET, Redactor
+from rl_insight.recorder.redaction import DROPPED, LONGEST_KNOWN, SHORTEST_SECRET, Redactor
 from rl_insight.schema.captured_text import CAPTURED_TEXT, FULL_LENGTH, LEFT_OUT, stand_in
 from rl_insight.schema.json_values import json_number, utf8_form
 
@@ -54,6 +54,7 @@ class AttributeEncoder:
         self._uncut_length = 0
         """Of the text that was cut last; 0 when none was."""
         self._values_left = _MAX_VALUES
+        self._longest_plain = min(LONGEST_KNOWN, max_bytes // 4)
         self._plain_keys: set[str] = set()
         """Keys that were looked at once and allow any number or short text: skips 0.9 of 1.6 us for a small span."""
 
@@ -70,36 +71,43 @@ class AttributeEncoder:
 
         Those whose places are `hidden` have lengths in place of the texts that `capture_text` records.
         """
-        known_keys, most, lowest, beyond = self._plain_keys, self._max_attributes, -_INT64, _INT64
+        lowest, beyond, longest, clean = -_INT64, _INT64, self._longest_plain, self._redactor.clean_texts
+        given = [attributes for attributes in records if attributes]
+        has_plain_keys = self._has_plain_keys(given)
         texts: list[str | None] = [None] * len(records)
         plain: list[Mapping[str, Any]] = []
         places: list[int] = []
         for at, attributes in enumerate(records):
             if not attributes:
                 continue
-            keys = known_keys if len(attributes) <= most else ()
-            for key, value in attributes.items():
-                kind = value.__class__  # as in `_is_plain`: a call takes longer than its tests
-                if (
-                    key not in keys
-                    or not (
+            if has_plain_keys or self._has_plain_keys((attributes,)):
+                for value in attributes.values():
+                    kind = value.__class__  # as in `_is_plain`: a call takes longer than its tests
+                    if not (
                         (kind is int and lowest <= value < beyond)
-                        or (kind is str and len(value) < SHORTEST_SECRET)
+                        or (
+                            kind is str
+                            and (len(value) < SHORTEST_SECRET or (len(value) <= longest and clean.get(value) == value))
+                        )
                         or kind is bool
                         or (kind is float and isfinite(value))
-                    )
-                    or key.__class__ is not str
-                ):
-                    self._hidden_text = CAPTURED_TEXT if at in hidden else self._never_shown
-                    texts[at] = self._encode_copy(attributes, keys)
-                    break
-            else:
-                plain.append(attributes)
-                places.append(at)
+                    ):
+                        break
+                else:
+                    plain.append(attributes)
+                    places.append(at)
+                    continue
+            self._hidden_text = CAPTURED_TEXT if at in hidden else self._never_shown
+            texts[at] = self._encode_copy(attributes)
         self._hidden_text = self._never_shown
+        if len(plain) == len(records):
+            return [*self._plain_texts(plain)]
         for at, text in zip(places, self._plain_texts(plain), strict=True):
             texts[at] = text
         return texts
+
+    def _has_plain_keys(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        return set().union(*records) <= self._plain_keys and max(map(len, records), default=0) <= self._max_attributes
 
     def _plain_texts(self, plain: list[Mapping[str, Any]]) -> list[str]:
         """Return records that need no cleaning as JSON, from one call of the encoder: half the time of many calls."""
@@ -112,8 +120,9 @@ class AttributeEncoder:
                 return lines[: len(plain)]  # the last line has an end, too
         return [self._bounded_json(attributes) for attributes in plain]
 
-    def _encode_copy(self, attributes: Mapping[str, Any], plain_keys: Collection[str]) -> str | None:
+    def _encode_copy(self, attributes: Mapping[str, Any]) -> str | None:
         clean: dict[str, Any] = {}
+        plain_keys: Collection[str] = self._plain_keys if len(attributes) <= self._max_attributes else ()
         for key, value in attributes.items():
             if key in plain_keys and _is_plain(value) and key.__class__ is str:
                 clean[key] = value

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 class SpanLike(Protocol):
     """What a child needs of its parent: a span of this process, or one that a carrier named."""
 
-    trace: tuple[int, int]
+    trace_high: int
+    trace_low: int
     span_id: int
     lane: str | None
 

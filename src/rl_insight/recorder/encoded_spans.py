@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 from msgspec.structs import astuple
@@ -34,7 +33,7 @@ class EncodedSpans:
         With a sample, texts of sessions beyond it are left out.
         """
         columns: Any = zip(*map(astuple, spans))  # noqa: B905  # a state has more fields than a span: left out
-        _, name, attributes, segment, lane, start, end, span_id, parent_id, trace, *rest = columns
+        _, name, attributes, segment, lane, start, end, span_id, parent_id, trace_high, trace_low, *rest = columns
         step, session_id, status, error = rest[:4]
         sessions: list[dict[str, Any]] = []
         special = [at for at, given in enumerate(attributes) if given and ("step" in given or TRACE_SOURCE in given)]
@@ -51,7 +50,6 @@ class EncodedSpans:
                 sessions += [row] if row is not None else []
         if 0 in end:
             status = [outcome if ended else STILL_OPEN for outcome, ended in zip(status, end, strict=True)]
-        trace_high, trace_low = zip(*trace, strict=True)
         positions = builder.texts.__getitem__
         hidden: set[int] = set()
         if sample is not None:
@@ -63,24 +61,22 @@ class EncodedSpans:
                 and not CAPTURED_TEXT.isdisjoint(given)
                 and not sample.shows(spans[at], short_text(session_id[at]), step[at], start[at] + offset_ns)
             }
-        rows = zip(
+        builder.add_spans(
             span_id,
             trace_high,
             trace_low,
             parent_id,
-            map(positions, self._clean_names(name)),
+            list(map(positions, self._clean_names(name))),
             [reading + offset_ns for reading in start],
             [(e - s if e > s else 0) if e else OPEN for s, e in zip(start, end, strict=True)],
-            map(positions, segment),
-            map(positions, _short(lane)),
-            map(positions, status),
-            map(positions, _short(error)),
+            list(map(positions, segment)),
+            list(map(positions, _short(lane))),
+            list(map(positions, status)),
+            list(map(positions, _short(error))),
             [NO_STEP if number is None else number for number in step],
-            map(positions, _short(session_id)),
-            map(positions, self._attributes.encode_all(attributes, hidden)),
-            strict=True,
+            list(map(positions, _short(session_id))),
+            builder.texts.of_column(self._attributes.encode_all(attributes, hidden)),
         )
-        builder.spans += list(chain.from_iterable(rows))
         for row in sessions:
             builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
         return any(error)

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, repeat, starmap
 from typing import Any
 
 import msgspec
@@ -37,7 +37,7 @@ from rl_insight.sessions.model import FAILED, PENDING
 
 logger = logging.getLogger("rl_insight")
 
-_CHUNK = 64
+_CHUNK = 128
 """Events handled together, between two looks at the clock."""
 _HOLD_NS = 300_000
 """How long the interpreter lock is held at a time. A training thread that never lets go of it gives it to us once in
@@ -327,7 +327,7 @@ class Flusher:
                     time_ns=held.time + self.recorder.clock.offset_ns,
                     name=TEXTS_EVENT,
                     span_id=held.span_id,
-                    trace=session.trace,
+                    trace=(session.trace_high, session.trace_low),
                     step=session.step,
                     session_id=session_id,
                     lane=None if session.lane is None else short_text(session.lane),
@@ -344,7 +344,7 @@ class Flusher:
         }
         if span is not None:
             lane = None if span.lane is None else short_text(span.lane)
-            context.update(span_id=span.span_id, trace=span.trace, lane=lane)
+            context.update(span_id=span.span_id, trace=(span.trace_high, span.trace_low), lane=lane)
         if kind != LOG:
             self._builder.add_event(name=self._names.of(name), **context)
             return
@@ -435,8 +435,7 @@ def _pop_left(buffer: deque[Any], count: int) -> list[Any]:
     """Return the oldest events; fewer where a full buffer dropped some in this moment."""
     events: list[Any] = []
     with contextlib.suppress(IndexError):
-        for _ in range(count):
-            events.append(buffer.popleft())  # noqa: PERF401  # a comprehension would lose them with the error
+        events.extend(starmap(buffer.popleft, repeat((), count)))  # keeps those before the error
     return events
 
 

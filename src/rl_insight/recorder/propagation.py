@@ -28,10 +28,11 @@ _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insigh
 class RemoteSpan:
     """The span of another process that a carrier named."""
 
-    __slots__ = ("lane", "span_id", "trace")
+    __slots__ = ("lane", "span_id", "trace_high", "trace_low")
 
-    def __init__(self, trace: tuple[int, int], span_id: int) -> None:
-        self.trace = trace
+    def __init__(self, trace_high: int, trace_low: int, span_id: int) -> None:
+        self.trace_high = trace_high
+        self.trace_low = trace_low
         self.span_id = span_id
         self.lane: str | None = None
 
@@ -49,7 +50,7 @@ def inject(
     carrier = {} if carrier is None else carrier
     span = current_span.get()
     if span is not None:
-        carrier["traceparent"] = f"00-{span.trace[0]:016x}{span.trace[1]:016x}-{span.span_id:016x}-01"
+        carrier["traceparent"] = f"00-{span.trace_high:016x}{span.trace_low:016x}-{span.span_id:016x}-01"
     tracestate, members = _foreign.get() or ("", ())
     if tracestate:
         carrier["tracestate"] = tracestate
@@ -134,7 +135,7 @@ def parse_traceparent(header: str) -> RemoteSpan | None:
     version, trace, span, _flags, extra = match.groups()
     if version == "ff" or (version == "00" and extra) or not int(trace, 16) or not int(span, 16):
         return None
-    return RemoteSpan((int(trace[:16], 16), int(trace[16:], 16)), int(span, 16))
+    return RemoteSpan(int(trace[:16], 16), int(trace[16:], 16), int(span, 16))
 
 
 def _headers(carrier: Any) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rl_insight.recorder.losses import short_text
 
 MASK = "[redacted]"
 _CACHE_ENTRIES = 8192
-_CACHED_LENGTH = 256
+LONGEST_KNOWN = 256
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _HASHED_LENGTH = 65_536
 SHORTEST_SECRET = 8
@@ -49,7 +49,8 @@ class Redactor:
         self.function = load_function(config.function) if config.function else None
         self._on_failure = on_failure
         self._secret_keys: dict[str, bool] = {}
-        self._clean_values: dict[str, str] = {}
+        self.clean_texts: dict[str, str] = {}
+        """What texts become that were searched for secrets, up to `LONGEST_KNOWN` characters each."""
         # Equal secrets get equal hashes within a process, and no outsider can try candidates against them.
         self._salt = os.urandom(16)
 
@@ -78,16 +79,16 @@ class Redactor:
         """Return a text without the secrets in it; `DROPPED` when it must not be recorded."""
         if self._value_pattern is None or len(value) < SHORTEST_SECRET:
             return value
-        if len(value) > _CACHED_LENGTH:
+        if len(value) > LONGEST_KNOWN:
             return self._searched(value, self._value_patterns)
-        clean = self._clean_values.get(value)
+        clean = self.clean_texts.get(value)
         if clean is None:
             clean = self._searched(value, (self._value_pattern,))
             if clean is DROPPED:
                 return DROPPED
-            if len(self._clean_values) >= _CACHE_ENTRIES:
-                self._clean_values.clear()
-            self._clean_values[value] = clean
+            if len(self.clean_texts) >= _CACHE_ENTRIES:
+                self.clean_texts.clear()
+            self.clean_texts[value] = clean
         return clean
 
     def _searched(self, value: str, patterns: Iterable[re.Pattern[str]]) -> Any:

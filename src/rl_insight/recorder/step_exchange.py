@@ -23,9 +23,8 @@ SETTLE_S = 0.2
 """What the driver's flusher needs to tell a step, and Ray to bring it to the hub."""
 _BACKLOG = 5_000
 """With more events waiting than this, room in the buffers comes first."""
-_METRIC_STEP, _METRIC_READING = 5, 6
 _POINT_READING, _POINT_STEP = 1, 6
-"""Where steps and times are in the tuples that wait in a recorder's buffers."""
+"""Where steps and times are in the tuples of events and log lines."""
 
 
 class StepExchange:
@@ -82,12 +81,10 @@ class StepExchange:
         """Return metric events with the step where there was none."""
         if self._is_idle:
             return events
-        return [
-            (*event[:_METRIC_STEP], self._at(event[_METRIC_READING] or self._recorder.now()), event[_METRIC_READING])
-            if event[_METRIC_STEP] is None
-            else event
-            for event in events
-        ]
+        for event in events:
+            if event.step is None:
+                event.step = self._at(event.time or self._recorder.now())
+        return events
 
     def add_to_points(self, points: list[Any]) -> list[Any]:
         """Return events and log lines with the step where there was none."""

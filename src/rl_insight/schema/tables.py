@@ -102,6 +102,11 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         width = len(cls.TYPES)
         return cls(**{name: pack(code, values[at::width]) for at, (name, code) in enumerate(cls.TYPES.items())})
 
+    def followed_by(self, columns: Iterable[array[Any]]) -> Any:
+        """Return the table with more rows, given as columns."""
+        names = zip(self.TYPES, columns, strict=True)
+        return type(self)(**{name: getattr(self, name) + raw(column) for name, column in names})
+
 
 class Spans(Table):
     """Intervals. A span that is still open has duration -1; its completion repeats the id."""
@@ -243,7 +248,11 @@ def seconds_of(time_ns: int) -> float:
 
 def pack(code: str, values: Iterable[Any]) -> bytes:
     """Return numbers as a raw little-endian column."""
-    column = array(code, values)
+    return raw(array(code, values))
+
+
+def raw(column: array[Any]) -> bytes:
+    """Return a column of numbers as little-endian bytes; on a big-endian machine it is no use afterwards."""
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()
