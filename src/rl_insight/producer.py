@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from rl_insight.recorder.context import StepScope, current_span, current_step, step_of
 from rl_insight.recorder.decorators import NoState, traced
 from rl_insight.recorder.lanes import State
-from rl_insight.recorder.losses import short_text, shown
+from rl_insight.recorder.losses import MAX_NAME, short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, MetricEvent, Recorder
 from rl_insight.recorder.run_config import ConfigProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
-
-if TYPE_CHECKING:
-    from rl_insight.recorder.metrics import SharedLabels
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
@@ -102,7 +99,7 @@ class Producer(ConfigProducer):
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
-    def _record_gauges(self, values: Iterable[tuple[str, float, str]], labels: SharedLabels) -> None:
+    def _record_gauges(self, values: Iterable[tuple[str, float, str]], labels: dict[str, Any]) -> None:
         """Set several gauges (name, value, documentation) of one thing at one moment; see `metric_gauge`."""
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
@@ -144,7 +141,7 @@ class Producer(ConfigProducer):
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
             return NoState(self, state_name, state_lane_id, labels)
-        if state_lane_id is not None and state_lane_id.__class__ is not str:
+        if state_lane_id is not None and (state_lane_id.__class__ is not str or len(state_lane_id) > MAX_NAME):
             state_lane_id = short_text(state_lane_id)
         return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id, _producer=self)
 

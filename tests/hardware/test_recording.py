@@ -77,11 +77,9 @@ def test_what_the_buffer_cannot_hold_is_dropped_and_counted(make_monitor):
     monitor = make_monitor(max_metrics=100, flush_interval_s=60.0)
     recorder = monitor._pipeline.flusher.recorder
     many = [("gpu_power_watts", float(number), "") for number in range(350)]
-    from rl_insight.recorder.metrics import SharedLabels
-
     monitor._pipeline.flusher.stop(20)  # nobody empties the buffer
     recorder.watermark = 100
-    monitor._record_gauges(many, SharedLabels(gpu="0"))
+    monitor._record_gauges(many, {"gpu": "0"})
     assert len(recorder.metrics) == 100
     assert sum(loss.count for loss in recorder.losses.snapshot() if loss.reason == "buffer_full") == 250
 

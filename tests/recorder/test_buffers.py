@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from marshal import dumps
 from types import SimpleNamespace
 
 import pytest
 
 import rl_insight as insight
 from rl_insight.config import load_config
+from rl_insight.recorder import metrics
 from rl_insight.recorder.clock import Clock
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.recorder import MetricEvent, Recorder
@@ -254,3 +257,60 @@ def test_text_of_any_size_is_cut_before_it_costs_time(record):
         assert sum(len(text) for batch in captured._transport.batches for text in batch.strings) < 2_000_000
     # Redaction alone takes 2 s for such a text; cutting it takes well under this, on a slow machine too.
     assert min(times) < 0.1
+
+
+class Wide(list):
+    """A large container that counts how often it is written out."""
+
+    written = 0
+
+    def __repr__(self):
+        type(self).written += 1
+        return super().__repr__()
+
+
+def _deep(value):
+    for _ in range(8):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(lambda value: insight.metric_count("c", note=value), id="label"),
+        pytest.param(lambda value: insight.metric_count("c", note=(1, {"a": value})), id="inside-a-label"),
+        pytest.param(lambda value: insight.trace_event("e", note=_deep(value)), id="deep-attribute"),
+        pytest.param(lambda value: insight.trace_event("e", note={value.__class__: deque(value)}), id="deque"),
+        pytest.param(insight.trace_event, id="event"),
+        pytest.param(lambda value: insight.trace_span(value).__enter__().finish(), id="span"),
+        pytest.param(lambda value: insight.trace_span("s", lane=value).__enter__().finish(), id="lane"),
+        pytest.param(lambda value: insight.log("info", value), id="log"),
+        pytest.param(lambda value: insight.session("task", session_id=value).submit(), id="session"),
+    ],
+)
+def test_large_container_is_never_written_out(record):
+    with capture() as captured:
+        Wide.written = 0
+        record(Wide([0] * 5_000))
+        captured.flush()
+        written = [text for batch in captured._transport.batches for text in batch.strings]
+        assert Wide.written == 0
+        assert not any("0, 0, 0" in text for text in written)
+
+
+@pytest.mark.parametrize("small", [[1, "a"], {"a": (1.5, None)}, {"x"}], ids=["list", "dict", "set"])
+def test_small_container_is_a_label_as_it_prints(small):
+    with capture() as captured:
+        insight.metric_count("c", note=small)
+        assert captured.value("c", note=str(small)) == 1.0
+
+
+def test_long_label_is_not_even_copied_to_find_its_series(monkeypatch):
+    copied = []
+    monkeypatch.setattr(metrics, "_exact_form", lambda labels, version: copied.append(labels) or dumps(labels, version))
+    with capture() as captured:
+        insight.metric_count("c", note=LONG, rank=1)
+        insight.metric_count("c", rank=1)
+        captured.flush()
+    assert copied == [{"rank": 1}]

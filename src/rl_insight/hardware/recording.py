@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from rl_insight.hardware.base import Reading
 from rl_insight.hardware.quantities import QUANTITIES, Quantity
 from rl_insight.producer import Producer
-from rl_insight.recorder.metrics import SharedLabels
 
 _INFO = "Which accelerator this is; always 1"
 _STEADY_REFRESH_S = 60.0
@@ -85,7 +84,7 @@ class _Device:
         self.uuid = reading.uuid
         self.last: dict[str, float] = {}
         self.refresh_at = 0.0
-        self.labels = SharedLabels(source=source, node=reading.node, host=reading.host)
+        self.labels = {"source": source, "node": reading.node, "host": reading.host}
         if reading.index:
             self.labels["gpu"] = reading.index
         if reading.pid is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.recorder.losses import Losses, short_text
+from rl_insight.recorder.losses import Losses, bounded_text, short_text
 from rl_insight.recorder.redaction import DROPPED, LONGEST_KNOWN, SHORTEST_SECRET, Redactor
 from rl_insight.schema.captured_text import CAPTURED_TEXT, FULL_LENGTH, LEFT_OUT, stand_in
 from rl_insight.schema.json_values import json_number, utf8_form
@@ -233,7 +233,7 @@ class AttributeEncoder:
                 return self._sequence(key, value, depth)
             if isinstance(value, (bytes, bytearray)):
                 value = value[: self._max_bytes]
-            return self.text(key, str(value))
+            return self.text(key, bounded_text(value))
         except Exception:  # noqa: BLE001  # what users pass may raise anything when it is looked at
             self._losses.refuse(
                 "attributes", "unreadable", f"the value of attribute {key!r} cannot be read.", topic=key

@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import short_text
-from rl_insight.recorder.names import CleanNames
+from rl_insight.recorder.names import LONGEST_KNOWN, CleanNames
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.text_sample import TextSample
 from rl_insight.schema import NO_STEP, OPEN, BatchBuilder
@@ -82,7 +82,7 @@ class EncodedSpans:
         return any(error)
 
     def _clean_names(self, names: Sequence[Any]) -> Any:
-        if set(map(type, names)) == {str}:
+        if set(map(type, names)) == {str} and max(map(len, names)) <= LONGEST_KNOWN:
             return map(self._names.__getitem__, names)
         return map(self._names.of, names)
 
@@ -91,5 +91,4 @@ def _short(column: Sequence[Any]) -> Sequence[Any]:
     """Return a column of texts, cut to the length of a name."""
     if column.count(None) == len(column):
         return column
-    short = {value: None if value is None else short_text(value) for value in set(column)}
-    return [short[value] for value in column]
+    return [None if value is None else short_text(value) for value in column]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ logger = logging.getLogger("rl_insight")
 
 MAX_NAME = 1024
 """The longest name, lane, key or id, in characters; the rest is cut off before anything looks at it."""
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_MAX_WRITTEN = 65_536
+_VALUE_COST = 16
+"""In characters: 4,096 values, or fewer with long texts among them, are written out."""
 
 
 class Losses:
@@ -73,14 +79,40 @@ class Losses:
             return [Loss(kind, reason, count) for (kind, reason), count in sorted(self._counts.items())]
 
 
+def bounded_text(value: Any) -> str:
+    """Return `str(value)`; of a large container only what it is, as writing out a million values takes a second.
+
+    >>> bounded_text([1, "a"]), bounded_text([0] * 10_000_000)
+    ("[1, 'a']", '<list of 10000000>')
+    """
+    return str(value) if _is_small(value) else f"<{type(value).__name__} of {len(value)}>"
+
+
+def _is_small(value: Any) -> bool:
+    if not isinstance(value, _CONTAINERS):
+        return True
+    left, waiting = _MAX_WRITTEN, [value]
+    while waiting and left >= 0:
+        inner = waiting.pop()
+        left -= _VALUE_COST
+        if isinstance(inner, (str, bytes, bytearray)):
+            left -= len(inner)
+        elif isinstance(inner, _CONTAINERS):
+            if len(inner) * _VALUE_COST > left:
+                return False
+            waiting += inner
+            waiting += inner.values() if isinstance(inner, dict) else ()
+    return left >= 0
+
+
 def safe_text(value: Any) -> str:
-    """Return `str(value)`, or the type's name when that raises.
+    """Return `bounded_text(value)`, or the type's name when that raises.
 
     >>> safe_text(7)
     '7'
     """
     try:
-        return str(value)
+        return bounded_text(value)
     except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
         return f"<{type(value).__name__}>"
 
@@ -93,6 +125,8 @@ def short_text(value: Any, limit: int = MAX_NAME) -> str:
     """
     if isinstance(value, (bytes, bytearray)):
         value = value[:limit]
+    elif isinstance(value, str) and str.__len__(value) > limit:
+        return str.__getitem__(value, slice(limit))
     text = value if value.__class__ is str else safe_text(value)
     return text if len(text) <= limit else text[:limit]
 

@@ -32,23 +32,6 @@ Key = tuple[Any, ...]
 _encode_labels = msgspec.json.Encoder(order="sorted").encode
 
 
-class SharedLabels(dict[str, Any]):
-    """Labels that many values are recorded with: found again by what they are, not by what they hold.
-
-    That takes a fifth of the time. They must not be changed after their first use.
-    """
-
-    __slots__ = ()
-
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has none
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-
 class Cell(ABC):
     """One series: a metric name with one set of labels."""
 
@@ -207,17 +190,13 @@ class MetricTable:
             try:
                 kind, name, value, labels = event.kind, event.name, event.value, event.labels
                 key: Key | None
-                if name.__class__ is not str or len(name) > MAX_NAME:
-                    key = None
-                elif labels.__class__ is SharedLabels:
-                    key = (kind, name, labels)
+                texts = (name, *labels.values())
+                for text in texts:
+                    if text.__class__ is not str or len(text) > MAX_NAME:
+                        key = _key(kind, name, labels)
+                        break
                 else:
-                    for text in labels.values():
-                        if text.__class__ is not str or len(text) > MAX_NAME:
-                            key = _key(kind, name, labels)
-                            break
-                    else:
-                        key = (kind, name, *labels, *labels.values())
+                    key = (kind, *labels, *texts)
                 cell = known.get(key)
                 if cell is None:
                     cell = self._find(key, kind, name, labels, event.documentation)
@@ -361,9 +340,9 @@ class MetricTable:
         return text if text is DROPPED or text.__class__ is str else safe_text(text)
 
 
-def _key(kind: str, name: str, labels: dict[str, Any]) -> Key | None:
+def _key(kind: str, name: Any, labels: dict[str, Any]) -> Key | None:
     """Return under which key a series is cached whose labels are not all short texts; None where it must not be."""
-    for value in labels.values():
+    for value in (name, *labels.values()):
         # Other objects (tensors) must not be kept alive, and long texts are not even looked at.
         if value.__class__ not in _PLAIN or (value.__class__ is str and len(value) > MAX_NAME):
             return None

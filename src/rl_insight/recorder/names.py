@@ -9,13 +9,14 @@ from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
 
 _SECRET_MARGIN = 512
 _MAX_KNOWN = 4096
-_KNOWN_LENGTH = 256
+LONGEST_KNOWN = 256
+"""A longer name is not looked up, which would take a pass over all of it."""
 
 
 class CleanNames(dict[str, str]):
     """Clean names by the names that users gave: a program has few, and cleaning one takes as long as its row.
 
-    Looking up a known one is a lookup in a dictionary, without a call.
+    Looking up a known one is a lookup in a dictionary, without a call; only texts of up to `LONGEST_KNOWN` characters.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -24,13 +25,13 @@ class CleanNames(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         clean = self._clean(name)
-        if len(name) <= _KNOWN_LENGTH and len(self) < _MAX_KNOWN:
+        if len(self) < _MAX_KNOWN:
             self[name] = clean
         return clean
 
     def of(self, name: Any) -> str:
         """Return the clean form of what a user gave as a name, whatever it is."""
-        return self[name] if name.__class__ is str else self._clean(name)
+        return self[name] if name.__class__ is str and len(name) <= LONGEST_KNOWN else self._clean(name)
 
     def _clean(self, name: Any) -> str:
         # The margin lets a secret be recognized that the cut would otherwise go through.
