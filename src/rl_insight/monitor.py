@@ -162,7 +162,9 @@ class Monitor(Producer):
     def _announce(self, settings: InsightConfig) -> None:
         """Print where to look at the run; of the processes that a launcher starts, the first one does."""
         pipeline, url = self._pipeline, self.run_url()
-        if pipeline is not None and url and settings.announce and pipeline.process.rank in (None, 0):
+        if pipeline is None or not url or not settings.announce or pipeline.process.rank not in (None, 0):
+            return
+        if pipeline.claim_link(url):  # roles have ranks of their own, and each may have a process of rank 0
             print(f"RL-Insight: run {pipeline.process.run_id} at {url}", file=sys.stderr, flush=True)  # noqa: T201
 
     def run_url(self) -> str | None:
@@ -336,6 +338,7 @@ class Monitor(Producer):
         if pipeline is None:
             return
         pipeline.recorder.after_fork()
+        pipeline.release_link()
         pipeline.transport.abandon()
         settings = replace(pipeline.config, run_id=pipeline.process.run_id)
         if settings.server.backend == "ray":  # Ray's connection does not survive a fork

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import logging
 import os
+import socket
 import sys
 import time
 from collections import deque
@@ -53,10 +56,32 @@ class Pipeline:
     flusher: Flusher
     transport: Transport
     companions: list[Companion] = field(default_factory=list)
+    link_claim: socket.socket | None = None
+    """Open in the process of this machine that prints the run's link."""
+
+    def claim_link(self, url: str) -> bool:
+        """Return whether this process is to print a link: no other one on this machine that still records has."""
+        if not sys.platform.startswith("linux"):
+            return True
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            # An abstract name leaves nothing behind, however the process ends.
+            claim.bind(b"\0rl-insight-link-" + hashlib.sha256(f"{os.geteuid()} {url}".encode()).digest())
+        except OSError as error:
+            claim.close()
+            return error.errno != errno.EADDRINUSE
+        self.link_claim = claim
+        return True
+
+    def release_link(self) -> None:
+        """Let another process print the link of the run."""
+        if self.link_claim is not None:
+            self.link_claim.close()
 
     def finish(self, timeout_s: float) -> bool:
         """Deliver what is recorded, within a bounded time; True if everything was delivered."""
         deadline = time.monotonic() + timeout_s
+        self.release_link()
         # Before the last batch, so that it can still report them.
         if unheard := self.transport.hear_others(timeout_s):
             self.recorder.losses.count("processes", "not_heard", unheard)

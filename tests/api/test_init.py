@@ -280,6 +280,27 @@ def test_init_prints_the_link_of_the_run_once_per_launch(monitor, capsys, tmp_pa
     assert monitor.run_url() is None
 
 
+def test_one_process_of_a_machine_prints_the_link_of_a_run(monitor, capsys, tmp_path):
+    url = f"http://127.0.0.1:{closed_port()}"
+    config = {"server": {"url": url}, "http": {"spool_dir": str(tmp_path)}, "recorder": {"finish_timeout_s": 0}}
+
+    others = [Monitor() for _ in range(2)]
+
+    def links(one, role, run_id="r"):
+        one.init(config=config, run_id=run_id, role=role, rank=0)
+        return capsys.readouterr().err.count("RL-Insight: run")
+
+    try:
+        assert links(monitor, "trainer") == 1
+        assert links(others[0], "rollout") == 0
+        assert links(others[1], "trainer", run_id="another") == 1
+        monitor.finish()
+        assert links(monitor, "trainer") == 1, "a run that is started again has its link printed again"
+    finally:
+        for one in others:
+            one.finish()
+
+
 def test_public_names_are_all_that_dir_lists():
     import rl_insight
 

@@ -91,7 +91,8 @@ def bounded_text(value: Any) -> str:
 def _is_small(value: Any) -> bool:
     if not isinstance(value, _CONTAINERS):
         return True
-    left, waiting = _MAX_WRITTEN, [value]
+    left = _MAX_WRITTEN
+    waiting: list[Any] = [value]
     while waiting and left >= 0:
         inner = waiting.pop()
         left -= _VALUE_COST
