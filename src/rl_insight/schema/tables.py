@@ -252,7 +252,7 @@ def pack(code: str, values: Iterable[Any]) -> bytes:
 
 
 def raw(column: array[Any]) -> bytes:
-    """Return a column of numbers as little-endian bytes; on a big-endian machine it is no use afterwards."""
+    """Return a column of numbers as little-endian bytes; a big-endian machine swaps it in place."""
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()
