@@ -164,7 +164,7 @@ class Monitor(Producer):
         pipeline, url = self._pipeline, self.run_url()
         if pipeline is None or not url or not settings.announce or pipeline.process.rank not in (None, 0):
             return
-        if pipeline.claim_link(url):  # roles have ranks of their own, and each may have a process of rank 0
+        if pipeline.claim_link(url):  # ranks count within a role: each role may have a rank 0
             print(f"RL-Insight: run {pipeline.process.run_id} at {url}", file=sys.stderr, flush=True)  # noqa: T201
 
     def run_url(self) -> str | None:

@@ -189,17 +189,13 @@ class MetricTable:
         for event in events:
             try:
                 kind, name, value, labels = event.kind, event.name, event.value, event.labels
-                key: Key | None
-                texts = (name, *labels.values())
-                for text in texts:
-                    if text.__class__ is not str or len(text) > MAX_NAME:
-                        key = _key(kind, name, labels)
-                        break
-                else:
-                    key = (kind, *labels, *texts)
-                cell = known.get(key)
+                try:
+                    # Labels that are texts, as nearly all are. Others are told apart below: 1, 1.0 and True are equal.
+                    cell = known.get((kind, name, *labels, *labels.values()))
+                except Exception:  # noqa: BLE001  # a value that cannot be looked up
+                    cell = None
                 if cell is None:
-                    cell = self._find(key, kind, name, labels, event.documentation)
+                    cell = self._find(kind, name, labels, event.documentation)
                     known = self._known  # may be another one now
                     if cell is None:
                         continue
@@ -248,8 +244,11 @@ class MetricTable:
                 topic=short_text(name),
             )
 
-    def _find(self, key: Key | None, kind: str, name: str, labels: dict[str, Any], documentation: str) -> Cell | None:
-        """Return the cell of a metric that is new, or spelled in a new way; None when it is refused."""
+    def _find(self, kind: str, name: str, labels: dict[str, Any], documentation: str) -> Cell | None:
+        """Return the cell of a metric that is new, or not spelled in texts alone; None when it is refused."""
+        key = _key(kind, name, labels)
+        if key in self._known:
+            return self._known[key]
         if not isinstance(name, str) or not name:
             self._losses.refuse(
                 "metrics", "bad_name", f"a metric named {short_text(name)!r} was refused: a name is a text."
@@ -341,11 +340,14 @@ class MetricTable:
 
 
 def _key(kind: str, name: Any, labels: dict[str, Any]) -> Key | None:
-    """Return under which key a series is cached whose labels are not all short texts; None where it must not be."""
-    for value in (name, *labels.values()):
-        # Other objects (tensors) must not be kept alive, and long texts are not even looked at.
+    """Return under which key a series is cached; None where it must not be."""
+    texts = (name, *labels.values())
+    for value in texts:
+        # Other objects (tensors) must not be kept alive, nor long texts.
         if value.__class__ not in _PLAIN or (value.__class__ is str and len(value) > MAX_NAME):
             return None
+    if all(value.__class__ is str for value in texts):
+        return kind, name, *labels, *labels.values()
     return kind, name, _exact_form(labels, 2)  # tells 1, 1.0 and True apart
 
 
