@@ -12,6 +12,7 @@ from rl_insight.schema.json_values import utf8_form
 from rl_insight.schema.tables import NO_STEP, TABLES, TEXT_KINDS, Series, Spans
 
 _SERIES_WIDTH = len(Series.TYPES)
+_VALUE_BYTES = 8
 _RECORDS = ("spans", "events", "logs", "sessions", "samples", "histograms")
 """The tables whose rows are something that was recorded; the others describe them."""
 
@@ -75,11 +76,6 @@ class BatchBuilder:
         self.samples: list[Any] = []
         self.histograms: list[Any] = []
         self.buckets: list[int] = []
-
-    @property
-    def text_bytes(self) -> int:
-        """Roughly how much text the batch holds; its filler can stop in time."""
-        return self.texts.size
 
     def add_row(self, table: str, values: Iterable[Any]) -> None:
         """Add one row of any table, in the order of its columns; texts are texts, and None is absent."""
@@ -231,7 +227,7 @@ class BatchBuilder:
     ) -> Batch:
         """Return the batch."""
         tables = {name: table.from_values(getattr(self, name)) for name, table in TABLES.items()}
-        if self._span_columns[0]:
+        if self.packed_spans:
             tables["spans"] = tables["spans"].followed_by(self._span_columns)
         return Batch(
             version=VERSION,
@@ -246,13 +242,23 @@ class BatchBuilder:
 
     @property
     def value_count(self) -> int:
-        """How many values the rows have together: what making the batch costs, and an eighth of its bytes."""
-        columns = self._span_columns
-        return sum(len(getattr(self, name)) for name in TABLES) + len(columns) * len(columns[0])
+        """How many values wait to be packed: what making the batch costs."""
+        return sum(len(getattr(self, name)) for name in TABLES)
+
+    @property
+    def packed_spans(self) -> int:
+        """How many spans came as columns: they cost next to nothing more."""
+        return len(self._span_columns[0])
+
+    @property
+    def size_bytes(self) -> int:
+        """Roughly how large the batch will be; its filler can stop in time."""
+        values = self.value_count + len(self._span_columns) * self.packed_spans
+        return values * _VALUE_BYTES + self.texts.size
 
     def __len__(self) -> int:
         rows = sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in _RECORDS)
-        return rows + len(self._span_columns[0])
+        return rows + self.packed_spans
 
 
 def _encodable(value: str) -> str:

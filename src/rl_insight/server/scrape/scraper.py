@@ -187,7 +187,7 @@ class _Feed:
             heartbeat_s=self._heartbeat_s,
         )
         built = builder.build(process, sequence=next(self._sequence), sent_ns=now_ns, final=is_final)
-        return built, builder.text_bytes + 32 * len(builder)
+        return built, builder.size_bytes
 
 
 def _own_labels(target: Target) -> dict[str, str]:
