@@ -7,6 +7,8 @@ FRAMEWORKS := $(STAMPS)/frameworks-venv
 ARGS ?=
 PROJECT_URL ?=
 MINUTES ?= 150
+# Without compiled files, every process that a test starts compiles the package again: 0.6 s more for each server.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/src/generated -prune -o -type f -print)
