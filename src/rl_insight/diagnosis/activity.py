@@ -103,4 +103,22 @@ def note_activity(activity: dict[int, Activity], spans: SpanTable, owners: Colum
             of_process = activity[key // 2] = Activity()
         kept = of_process.waiting if key % 2 else of_process.busy
         part = places[-_KEPT_INTERVALS:]
-        kept.extend(zip(starts[part].tolist(), ends[part].tolist(), strict=True))
+        for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True):
+            _merge(kept, start, end)
+
+
+def _merge(kept: deque[Interval], start: int, end: int) -> None:
+    """Add an interval, as one with the last where they touch: rules ask for the time that all of them cover.
+
+    The states of a process follow each other, so this keeps a fraction of them; a late one is kept by itself.
+
+    >>> kept = deque([(0, 2), (3, 5)])
+    >>> for start, end in ((5, 7), (9, 10), (1, 2)):
+    ...     _merge(kept, start, end)
+    >>> list(kept)
+    [(0, 2), (3, 7), (9, 10), (1, 2)]
+    """
+    while kept and start <= kept[-1][1] and kept[-1][0] <= end:
+        first, last = kept.pop()
+        start, end = min(start, first), max(end, last)
+    kept.append((start, end))
