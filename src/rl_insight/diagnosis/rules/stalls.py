@@ -274,8 +274,12 @@ class CollectiveHang(MomentRule):
                 waiting.setdefault((process.role, row.name), {}).setdefault(process.number, row)
         found = []
         for (role, name), rows in waiting.items():
+            if len(rows) < self["ranks"]:
+                continue
             alive = [one for one in model.workers() if one.role == role and model.state_of(one) != "ended"]
             absent = [process for process in alive if process.number not in rows]
+            if not 1 <= len(absent) <= self["missing"]:
+                continue
             first = next(iter(rows.values()))
             step = first.step if first.step is not None else model.steps.current
             if any(model.roles.has_left(process.number, role, step, name) for process in absent):
@@ -284,7 +288,7 @@ class CollectiveHang(MomentRule):
             limit_s = model.limit_s(first, self["shortest_s"], self["factor"])
             if model.steps.total < WARM_UP_STEPS:
                 limit_s *= self["patience"]  # one rank may compile or load for all
-            if len(rows) >= self["ranks"] and 1 <= len(absent) <= self["missing"] and youngest_s > limit_s:
+            if youngest_s > limit_s:
                 found.append(self._signal(model, absent[0], name, list(rows.values()), youngest_s))
         return found
 
