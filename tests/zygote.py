@@ -2,8 +2,8 @@
 
 `tests/conftest.py` puts `Popen` in the place of `subprocess.Popen`. The command `python -m rl_insight.cli ...` then
 becomes a process with its own arguments, environment, working directory, files, session, signals and exit code, as
-always; only its imports are those of the zygote. All other commands are executed as usual, and so is this one in a test
-that uses the fixture `executed`.
+always; only its imports, and its command line and environment in /proc, are those of the zygote. All other commands are
+executed as usual, and so is this one in a test that uses the fixture `executed`.
 """
 
 from __future__ import annotations
