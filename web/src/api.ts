@@ -164,6 +164,7 @@ export type HeatMapQuery = QueryOf<"metrics/heatmap">;
 /** What all questions about a metric have in common. */
 export type MetricQuery = Omit<QuantileQuery, "share">;
 export type SessionQuery = QueryOf<"sessions">;
+export type SessionConditions = Omit<SessionQuery, "run" | "limit" | "offset" | "order" | "descending" | "detail">;
 export type SpanQuery = QueryOf<"spans">;
 export type StepsQuery = QueryOf<"steps/metrics">;
 export type TimelineQuery = QueryOf<"timeline">;

@@ -1,12 +1,48 @@
 // What all searches with conditions share: `status:failed longer:2s task:"a b" some words`.
 
 /** Splits at spaces; quotes keep a value with spaces together. */
-export function tokens(text: string): string[] {
+function tokens(text: string): string[] {
   return text.match(/(?:[a-z_]+:)?"[^"]*"?|\S+/gi) ?? [];
 }
 
 export function unquoted(token: string): string {
   return token.replaceAll('"', "");
+}
+
+interface Parsed {
+  /** What is looked for as text. */
+  words: string[];
+  /** What was not understood, as a sentence. */
+  problem: string | null;
+}
+
+/**
+ * Reads words and conditions. `take` is told each condition that has a value, and returns what is wrong with it;
+ * `plain` may take a token that has no prefix, and says so.
+ */
+export function parseConditions(
+  text: string,
+  known: readonly string[],
+  take: (key: string, value: string, words: string[]) => string | null,
+  plain: (token: string) => boolean = () => false,
+): Parsed {
+  const words: string[] = [];
+  let problem: string | null = null;
+  for (const token of tokens(text)) {
+    if (plain(token)) continue;
+    // An address is text; anything else with a colon is meant as a condition.
+    const found = /^([a-z_]+):(?!\/\/)(.*)$/is.exec(token);
+    if (found === null) {
+      if (unquoted(token) !== "") words.push(unquoted(token));
+      continue;
+    }
+    const [key, value] = [found[1]!.toLowerCase(), unquoted(found[2]!)];
+    if (!known.includes(key))
+      problem = `“${key}:” is not a condition: use ${known.join(", ")}. Quotes make it text: "${token}".`;
+    // While typing, a prefix without a value is not a condition yet.
+    else if (value !== "") problem = take(key, value, words) ?? problem;
+  }
+  return { words, problem };
 }
 
 const UNITS: Readonly<Record<string, number>> = { "": 1, us: 1e-6, ms: 1e-3, s: 1, m: 60, min: 60, h: 3600 };
@@ -16,4 +52,9 @@ export function parseSeconds(text: string): number | null {
   const found = /^(\d+(?:\.\d+)?)\s*([a-z]*)$/i.exec(text);
   const unit = found === null ? undefined : UNITS[found[2]!.toLowerCase()];
   return found === null || unit === undefined ? null : Number(found[1]) * unit;
+}
+
+/** Says how a duration is written. */
+export function noDuration(value: string): string {
+  return `“${value}” is not a duration: write longer:2s, longer:500ms or longer:3min.`;
 }

@@ -12,6 +12,20 @@ interface Props<T extends string> {
   isLabelHidden?: boolean;
 }
 
+/** Options from their labels, in that order. */
+export function labelled<T extends string>(labels: Readonly<Record<T, string>>): readonly Option<T>[] {
+  return Object.entries<string>(labels).map(([value, label]) => ({ value: value as T, label }));
+}
+
+/** Whether charts are logarithmic. */
+export function LogButton({ isOn, onChange }: { isOn: boolean; onChange: (isOn: boolean) => void }) {
+  return (
+    <button type="button" aria-pressed={isOn} onClick={() => onChange(!isOn)} title="Logarithmic axis">
+      log
+    </button>
+  );
+}
+
 /** A choice from a list. */
 export function Select<T extends string>({ label, value, options, onChange, isLabelHidden = false }: Props<T>) {
   return (

@@ -1,5 +1,5 @@
 // The sessions of a report: the conditions and orders of the server's route, over the sessions inside.
-import type { Session, SessionPage, SessionQuery } from "../api";
+import type { Session, SessionConditions, SessionPage, SessionQuery } from "../api";
 
 export class Sessions {
   private readonly sorted = new Map<string, readonly Session[]>();
@@ -29,10 +29,7 @@ export class Sessions {
   }
 }
 
-function fits(
-  session: Session,
-  query: Omit<SessionQuery, "run" | "limit" | "offset" | "order" | "descending" | "detail">,
-): boolean {
+function fits(session: Session, query: SessionConditions): boolean {
   const { session_id, task_id, status, role, rank, first_step, last_step, longer_than_s, phase, text } = query;
   if (session_id !== undefined && session.session_id !== session_id) return false;
   if (task_id !== undefined && session.task_id !== task_id) return false;

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import type { Metric } from "../api";
 import { SearchBox } from "../components/SearchBox";
-import { Choice, Select } from "../components/Select";
+import { Choice, Select, labelled } from "../components/Select";
 import { naturally } from "../natural";
 import { shorten } from "../units";
 import type { Grouping, LaneOrder } from "./layout";
@@ -53,11 +53,7 @@ export function Toolbar({
         label="Color by"
         value={colourBy}
         onChange={address.setColourBy}
-        options={[
-          { value: "name", label: "Name" },
-          { value: "status", label: "Status" },
-          { value: "step", label: "Step" },
-        ]}
+        options={labelled({ name: "Name", status: "Status", step: "Step" })}
       />
       <button
         type="button"
@@ -106,18 +102,18 @@ export function Toolbar({
   );
 }
 
-const GROUP_LABELS: readonly { value: Grouping; label: string }[] = [
-  { value: "process", label: "by process" },
-  { value: "role", label: "by role" },
-  { value: "node", label: "by node" },
-  { value: "none", label: "ungrouped" },
-];
-const ORDER_LABELS: readonly { value: LaneOrder; label: string }[] = [
-  { value: "usual", label: "usual order" },
-  { value: "rank", label: "by rank" },
-  { value: "node", label: "by node" },
-  { value: "name", label: "by name" },
-];
+const GROUP_LABELS: readonly { value: Grouping; label: string }[] = labelled({
+  process: "by process",
+  role: "by role",
+  node: "by node",
+  none: "ungrouped",
+});
+const ORDER_LABELS: readonly { value: LaneOrder; label: string }[] = labelled({
+  usual: "usual order",
+  rank: "by rank",
+  node: "by node",
+  name: "by name",
+});
 
 /** Which lanes are on show, and how they are arranged. */
 function LaneControls({ lanes, shown, total }: { lanes: LanesAddress; shown: number; total: number }) {

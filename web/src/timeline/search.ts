@@ -1,6 +1,6 @@
 // The search of the timeline: words, and conditions such as `status:error longer:20s tool=search role:rollout rank:17`.
 import type { Lane, SpanQuery } from "../api";
-import { parseSeconds, tokens, unquoted } from "../searchText";
+import { noDuration, parseConditions, parseSeconds, unquoted } from "../searchText";
 import { laneTitle, processTitle } from "./layout";
 
 const OF_LANES = ["role", "rank", "node", "host", "lane", "process"] as const;
@@ -26,61 +26,45 @@ export interface TimelineSearch {
 
 /** Reads a search text. */
 export function parseTimelineSearch(text: string): TimelineSearch {
-  const words: string[] = [];
   const query: Found = {};
   const places: (readonly [LaneKey, string])[] = [];
-  let problem: string | null = null;
-  for (const token of tokens(text)) {
-    const attribute = /^([\w.\-/]+)=(.+)$/s.exec(token);
-    const found = /^([a-z_]+):(?!\/\/)(.*)$/is.exec(token);
-    if (attribute !== null) {
-      query.attribute = `${attribute[1]!}=${unquoted(attribute[2]!)}`;
-      continue;
-    }
-    const key = found?.[1]?.toLowerCase();
-    if (found === null || key === undefined) {
-      if (unquoted(token) !== "") words.push(unquoted(token));
-      continue;
-    }
-    const value = unquoted(found[2]!);
-    if (!CONDITIONS.includes(key))
-      problem = `“${key}:” is not a condition: use ${CONDITIONS.join(", ")} or key=value. Quotes make it text.`;
-    // While typing, a prefix without a value is not a condition yet.
-    else if (value === "") continue;
-    else if ((OF_LANES as readonly string[]).includes(key)) places.push([key as LaneKey, value]);
-    else problem = spanCondition(query, key as (typeof OF_SPANS)[number], value) ?? problem;
-  }
+  const isAttribute = (token: string) => {
+    const found = /^([\w.\-/]+)=(.+)$/s.exec(token);
+    if (found !== null) query.attribute = `${found[1]!}=${unquoted(found[2]!)}`;
+    return found !== null;
+  };
+  const take = (key: string, value: string) => {
+    if (!(OF_LANES as readonly string[]).includes(key)) return spanCondition(query, key, value);
+    places.push([key as LaneKey, value]);
+    return null;
+  };
+  const { words, problem } = parseConditions(text, [...CONDITIONS, "key=value"], take, isAttribute);
   return { words: words.join(" "), query, places, problem };
 }
 
-function spanCondition(query: Found, key: (typeof OF_SPANS)[number], value: string): string | null {
-  switch (key) {
-    case "status": {
-      const status = STATUSES.find((one) => one === value.toLowerCase());
-      if (status === undefined) return `“${value}” is not a status: choose ${STATUSES.join(", ")}.`;
-      query.status = status;
-      return null;
-    }
-    case "longer": {
-      const seconds = parseSeconds(value);
-      if (seconds === null) return `“${value}” is not a duration: write longer:2s, longer:500ms or longer:3min.`;
-      query.longer_than_ns = Math.round(seconds * 1e9);
-      return null;
-    }
-    case "step":
-      if (!/^-?\d+$/.test(value)) return `“${value}” is not a step: write step:37.`;
-      query.step = Number(value);
-      return null;
-    case "error":
-      query.error = value;
-      return null;
-    case "session":
-      query.session_id = value;
-      return null;
-    case "name":
-      query.name_contains = value;
-      return null;
+const TEXTS: Readonly<Record<string, "error" | "session_id" | "name_contains">> = {
+  error: "error",
+  session: "session_id",
+  name: "name_contains",
+};
+
+function spanCondition(query: Found, key: string, value: string): string | null {
+  const field = TEXTS[key];
+  if (field !== undefined) {
+    query[field] = value;
+  } else if (key === "status") {
+    const status = STATUSES.find((one) => one === value.toLowerCase());
+    if (status === undefined) return `“${value}” is not a status: choose ${STATUSES.join(", ")}.`;
+    query.status = status;
+  } else if (key === "longer") {
+    const seconds = parseSeconds(value);
+    if (seconds === null) return noDuration(value);
+    query.longer_than_ns = Math.round(seconds * 1e9);
+  } else {
+    if (!/^-?\d+$/.test(value)) return `“${value}” is not a step: write step:37.`;
+    query.step = Number(value);
   }
+  return null;
 }
 
 /** Whether a lane fits the conditions on lanes. */

@@ -2,7 +2,7 @@ import { type ReactNode, useMemo } from "react";
 import { type HotspotQuery, api } from "../api";
 import { NumberField } from "../components/NumberField";
 import { SearchBox } from "../components/SearchBox";
-import { Choice, Select } from "../components/Select";
+import { Choice, LogButton, Select, labelled } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { formatClock, shorten } from "../units";
@@ -17,20 +17,20 @@ import { SCOPES, type Scope, type ScopeKind, hotspotConditions, scopeWindow, ser
 import "./views.css";
 
 type Grouping = NonNullable<HotspotQuery["group_by"]>;
-const GROUPINGS: readonly { value: Grouping; label: string }[] = [
-  { value: "name", label: "name" },
-  { value: "role", label: "role" },
-  { value: "lane", label: "lane" },
-  { value: "name_role", label: "name and role" },
-  { value: "name_lane", label: "name and lane" },
-];
-const SEGMENTS = [
-  { value: "", label: "everything" },
-  { value: "state_interval", label: "states" },
-  { value: "duration", label: "operations" },
-  { value: "phase", label: "phases of sessions" },
-  { value: "session", label: "sessions" },
-];
+const GROUPINGS: readonly { value: Grouping; label: string }[] = labelled({
+  name: "name",
+  role: "role",
+  lane: "lane",
+  name_role: "name and role",
+  name_lane: "name and lane",
+});
+const SEGMENTS = labelled({
+  "": "everything",
+  state_interval: "states",
+  duration: "operations",
+  phase: "phases of sessions",
+  session: "sessions",
+});
 
 /** Where the time goes: as figures, and as a flame graph. */
 export default function Hotspots({ run }: ViewProps) {
@@ -82,11 +82,7 @@ export default function Hotspots({ run }: ViewProps) {
         <Choice
           label="Shape"
           value={shape}
-          options={[
-            { value: "table", label: "Table" },
-            { value: "flame", label: "Flame" },
-            { value: "latency", label: "Over time" },
-          ]}
+          options={labelled({ table: "Table", flame: "Flame", latency: "Over time" })}
           onChange={setShape}
         />
         {controls}
@@ -99,26 +95,9 @@ export default function Hotspots({ run }: ViewProps) {
           />
         )}
         {isByName && (
-          <Choice
-            label="Axis"
-            value={axis}
-            options={[
-              { value: "step", label: "Step" },
-              { value: "time", label: "Time" },
-            ]}
-            onChange={setAxis}
-          />
+          <Choice label="Axis" value={axis} options={labelled({ step: "Step", time: "Time" })} onChange={setAxis} />
         )}
-        {isByName && (
-          <button
-            type="button"
-            aria-pressed={isLogarithmic}
-            onClick={() => setIsLogarithmic(!isLogarithmic)}
-            title="Logarithmic axis"
-          >
-            log
-          </button>
-        )}
+        {isByName && <LogButton isOn={isLogarithmic} onChange={setIsLogarithmic} />}
         {shape === "table" && (
           <>
             <Select label="by" value={grouping} options={GROUPINGS} onChange={setGrouping} />

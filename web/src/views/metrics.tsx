@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import { type Metric, type MetricQuery, type RangeQuery, api } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
-import { Choice, Select } from "../components/Select";
+import { Choice, LogButton, Select, labelled } from "../components/Select";
 import { kindOf } from "../metricKinds";
 import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
@@ -173,15 +173,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
   };
   const controls = (
     <div className="toolbar">
-      <Choice
-        label="Axis"
-        value={axis}
-        options={[
-          { value: "time", label: "Time" },
-          { value: "step", label: "Step" },
-        ]}
-        onChange={setAxis}
-      />
+      <Choice label="Axis" value={axis} options={labelled({ time: "Time", step: "Step" })} onChange={setAxis} />
       {to > from ? (
         <button
           type="button"
@@ -223,21 +215,13 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
             label="Quantiles"
             isLabelHidden
             value={shares}
-            options={[
-              { value: "usual", label: "p50 p95 p99" },
-              { value: "wide", label: "min p10 p50 p90 max" },
-              { value: "tail", label: "p90 p99 p99.9" },
-            ]}
+            options={labelled({ usual: "p50 p95 p99", wide: "min p10 p50 p90 max", tail: "p90 p99 p99.9" })}
             onChange={setShares}
           />
           <Choice
             label="Distributions as"
             value={shape}
-            options={[
-              { value: "quantiles", label: "Quantiles" },
-              { value: "heat", label: "Heat map" },
-              { value: "both", label: "Both" },
-            ]}
+            options={labelled({ quantiles: "Quantiles", heat: "Heat map", both: "Both" })}
             onChange={setShape}
           />
         </>
@@ -245,14 +229,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
       {reportFacts() === null && (
         <Select label="Smooth" value={smoothing} options={SMOOTHING} onChange={setSmoothing} />
       )}
-      <button
-        type="button"
-        aria-pressed={isLogarithmic}
-        onClick={() => setIsLogarithmic(!isLogarithmic)}
-        title="Logarithmic axis"
-      >
-        log
-      </button>
+      <LogButton isOn={isLogarithmic} onChange={setIsLogarithmic} />
     </div>
   );
   const how: RangeQuery["aggregation"] = aggregation === "" ? undefined : aggregation;

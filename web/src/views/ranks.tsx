@@ -4,7 +4,7 @@ import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
-import { Select } from "../components/Select";
+import { Select, labelled } from "../components/Select";
 import { naturally } from "../natural";
 import { formatCount, formatSeconds, metricFormatter, shorten } from "../units";
 import { linkTo, navigate, useUrlState } from "../url";
@@ -78,11 +78,7 @@ export default function Ranks({ run }: ViewProps) {
         <Select
           label="Sort"
           value={order}
-          options={[
-            { value: "rank", label: "by rank" },
-            { value: "highest", label: "highest first" },
-            { value: "node", label: "by node" },
-          ]}
+          options={labelled({ rank: "by rank", highest: "highest first", node: "by node" })}
           onChange={setOrder}
         />
         <span

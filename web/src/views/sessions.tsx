@@ -1,9 +1,10 @@
 import { type ReactNode, memo, useCallback, useMemo } from "react";
+import type { SessionConditions } from "../api";
 import { OpenWorkTable } from "../components/OpenWorkTable";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { SearchBox } from "../components/SearchBox";
-import { Choice, Select } from "../components/Select";
+import { Choice, Select, labelled } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { formatCount } from "../units";
@@ -16,7 +17,7 @@ import { StepDurations } from "./sessions/StepDurations";
 import { SessionPanel } from "./sessions/SessionPanel";
 import { GANTT_AXES, SORTABLE, SessionTable } from "./sessions/SessionTable";
 import { useSessionSample, useSessionWindow } from "./sessions/data";
-import { type SessionSearch, parseSearch, withCondition } from "./sessions/search";
+import { parseSearch, withCondition } from "./sessions/search";
 import "./views.css";
 
 const STATUSES = [
@@ -29,15 +30,9 @@ const STATUSES = [
   })),
 ];
 
-const TIME_BY = [
-  { value: "submission", label: "By time" },
-  { value: "step", label: "By step" },
-] as const;
+const TIME_BY = labelled({ submission: "By time", step: "By step" });
 
-const SHOWN = [
-  { value: "samples", label: "Samples" },
-  { value: "groups", label: "Groups" },
-] as const;
+const SHOWN = labelled({ samples: "Samples", groups: "Groups" });
 
 /** Sessions, one by one or as the groups in which their rewards are compared. */
 export default function Sessions({ run }: ViewProps) {
@@ -137,7 +132,7 @@ function Samples({ run, choice }: ViewProps & { choice: ReactNode }) {
 }
 
 /** The sessions of the window that all views share, unless the search names steps. */
-function withinSteps(query: SessionSearch, steps: StepsWindow | null): SessionSearch {
+function withinSteps(query: SessionConditions, steps: StepsWindow | null): SessionConditions {
   if (steps === null || query.first_step !== undefined || query.last_step !== undefined) return query;
   return { ...query, first_step: steps.first, last_step: steps.last };
 }

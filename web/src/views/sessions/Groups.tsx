@@ -4,7 +4,7 @@ import { Chart } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { Panel } from "../../components/Panel";
 import { SearchBox } from "../../components/SearchBox";
-import { Select } from "../../components/Select";
+import { Select, labelled } from "../../components/Select";
 import { type Column, Table, parseSort, sortText } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colourOfIndex } from "../../colours";
@@ -14,11 +14,7 @@ import { useQuery } from "../../useQuery";
 
 const MOST = 500;
 const ORDERS = ["step", "spread", "mean", "samples", "longest_s"] as const;
-const DEAD = [
-  { value: "", label: "all groups" },
-  { value: "dead", label: "dead groups" },
-  { value: "alive", label: "groups with a spread" },
-] as const;
+const DEAD = labelled({ "": "all groups", dead: "dead groups", alive: "groups with a spread" });
 
 /** GRPO's groups: the samples of one task in one step, their rewards and spread, and how stale samples are. */
 export function Groups({ run }: { run: string }) {

@@ -1,10 +1,9 @@
 // What the sessions view asks for: a window of the table, and a sample for its statistics.
 import { useCallback, useState } from "react";
-import { type Session, api } from "../../api";
+import { type Session, type SessionConditions, api } from "../../api";
 import type { Sort } from "../../components/Table";
 import { reportFacts } from "../../reportFacts";
 import { useQuery } from "../../useQuery";
-import type { SessionSearch } from "./search";
 
 /** What is loaded begins and ends at multiples of this, so that a little scrolling asks for nothing. */
 const ALIGNED = 25;
@@ -21,7 +20,7 @@ export interface SessionWindow {
 }
 
 /** Loads the part of the table that is in view, however long the table is. */
-export function useSessionWindow(run: string, search: SessionSearch, sort: Sort): SessionWindow {
+export function useSessionWindow(run: string, search: SessionConditions, sort: Sort): SessionWindow {
   const [visible, setVisible] = useState<readonly [number, number]>([0, 40]);
   const offset = Math.floor(visible[0] / ALIGNED) * ALIGNED;
   const limit = (Math.ceil((visible[1] - offset) / ALIGNED) + 1) * ALIGNED;
@@ -82,7 +81,7 @@ export interface SessionSample {
 }
 
 /** Finished sessions that fit a search, for statistics; undefined while they are on the way. */
-export function useSessionSample(run: string, search: SessionSearch): SessionSample | undefined {
+export function useSessionSample(run: string, search: SessionConditions): SessionSample | undefined {
   const key = `sample ${run} ${JSON.stringify(search)}`;
   const { data } = useQuery(
     key,

@@ -1,51 +1,33 @@
 // The search of the sessions: words, and conditions with a prefix such as `step:3-9 status:failed task:"a b"`.
-import type { SessionQuery } from "../../api";
-import { parseSeconds, tokens, unquoted } from "../../searchText";
+import type { SessionConditions } from "../../api";
+import { noDuration, parseConditions, parseSeconds } from "../../searchText";
 
-export const PREFIXES = [
-  "step",
-  "status",
-  "task",
-  "session",
-  "phase",
-  "error",
-  "role",
-  "rank",
-  "longer",
-  "reward",
-  "tokens",
-  "turns",
-  "group",
-  "version",
-  "reason",
-] as const;
-type Prefix = (typeof PREFIXES)[number];
-
-export type SessionSearch = Pick<
-  SessionQuery,
-  | "session_id"
-  | "task_id"
-  | "status"
-  | "role"
-  | "rank"
-  | "first_step"
-  | "last_step"
-  | "longer_than_s"
-  | "least_reward"
-  | "most_reward"
-  | "least_tokens"
-  | "most_tokens"
-  | "least_turns"
-  | "most_turns"
-  | "group_id"
-  | "model_version"
-  | "reason"
-  | "text"
-  | "phase"
->;
+/** Conditions that are texts of the query. */
+const TEXTS = {
+  task: "task_id",
+  session: "session_id",
+  phase: "phase",
+  role: "role",
+  group: "group_id",
+  version: "model_version",
+  reason: "reason",
+} as const;
+/** Conditions that are numbers between bounds, and how they are written. */
+const NUMBERS = {
+  reward: "a reward: write reward:<0.1, reward:>=0.5 or reward:1",
+  tokens: "a number of tokens: write tokens:>1000 or tokens:<=64",
+  turns: "a number of turns: write turns:>3 or turns:1",
+} as const;
+type TextKey = keyof typeof TEXTS;
+type NumberKey = keyof typeof NUMBERS;
+type Prefix = TextKey | NumberKey | "step" | "status" | "error" | "rank" | "longer";
+export const PREFIXES =
+  "step status task session phase error role rank longer reward tokens turns group version reason".split(
+    " ",
+  ) as Prefix[];
 
 export interface ParsedSearch {
-  query: SessionSearch;
+  query: SessionConditions;
   /** What was not understood, as a sentence. */
   problem: string | null;
 }
@@ -63,93 +45,53 @@ const ALIASES: Readonly<Record<string, readonly string[]>> = {
 
 /** Reads a search text. */
 export function parseSearch(text: string): ParsedSearch {
-  const query: SessionSearch = {};
-  const words: string[] = [];
-  let problem: string | null = null;
-  for (const token of tokens(text)) {
-    // An address is text; anything else with a colon is meant as a condition.
-    const found = /^([a-z_]+):(?!\/\/)(.*)$/is.exec(token);
-    const prefix = found?.[1]?.toLowerCase();
-    if (found === null || prefix === undefined) {
-      if (unquoted(token) !== "") words.push(unquoted(token));
-      continue;
-    }
-    if (!(PREFIXES as readonly string[]).includes(prefix)) {
-      problem = `“${prefix}:” is not a condition: use ${PREFIXES.join(", ")}. Quotes make it text: "${token}".`;
-      continue;
-    }
-    const value = unquoted(found[2]!);
-    // While typing, a prefix without a value is not a condition yet.
-    if (value !== "") problem = condition(query, words, prefix as Prefix, value) ?? problem;
-  }
+  const query: SessionConditions = {};
+  const take = (key: string, value: string, words: string[]) => condition(query, words, key as Prefix, value);
+  const { words, problem } = parseConditions(text, PREFIXES, take);
   if (words.length > 0) query.text = words.join(" ");
   return { query, problem };
 }
 
-function condition(query: SessionSearch, words: string[], prefix: Prefix, value: string): string | null {
+function condition(query: SessionConditions, words: string[], prefix: Prefix, value: string): string | null {
   switch (prefix) {
     case "step":
       return stepCondition(query, value);
     case "status":
       return statusCondition(query, value);
-    case "task":
-      query.task_id = value;
-      return null;
-    case "session":
-      query.session_id = value;
-      return null;
-    case "phase":
-      query.phase = value;
-      return null;
     case "error":
       query.status = BAD;
       if (value !== "*") words.push(value);
       return null;
-    case "role":
-      query.role = value;
+    case "rank":
+      if (!Number.isInteger(Number(value))) return `“${value}” is not a rank: write rank:3.`;
+      query.rank = Number(value);
       return null;
-    case "rank": {
-      const rank = Number(value);
-      if (!Number.isInteger(rank)) return `“${value}” is not a rank: write rank:3.`;
-      query.rank = rank;
-      return null;
-    }
     case "longer": {
       const seconds = parseSeconds(value);
-      if (seconds === null) return `“${value}” is not a duration: write longer:2s, longer:500ms or longer:3min.`;
+      if (seconds === null) return noDuration(value);
       query.longer_than_s = seconds;
       return null;
     }
-    case "reward": {
-      const bounds = boundsOf(value, (bound, direction) => bound + direction * (Math.abs(bound) || 1) * 2 ** -52);
-      if (bounds === null) return `“${value}” is not a reward: write reward:<0.1, reward:>=0.5 or reward:1.`;
-      [query.least_reward, query.most_reward] = bounds;
-      return null;
-    }
-    case "tokens": {
-      const bounds = boundsOf(value, (bound, direction) => bound + direction);
-      if (bounds === null || bounds.some((bound) => bound !== undefined && !Number.isInteger(bound)))
-        return `“${value}” is not a number of tokens: write tokens:>1000 or tokens:<=64.`;
-      [query.least_tokens, query.most_tokens] = bounds;
-      return null;
-    }
-    case "turns": {
-      const bounds = boundsOf(value, (bound, direction) => bound + direction);
-      if (bounds === null || bounds.some((bound) => bound !== undefined && !Number.isInteger(bound)))
-        return `“${value}” is not a number of turns: write turns:>3 or turns:1.`;
-      [query.least_turns, query.most_turns] = bounds;
-      return null;
-    }
-    case "group":
-      query.group_id = value;
-      return null;
-    case "version":
-      query.model_version = value;
-      return null;
-    case "reason":
-      query.reason = value;
+    case "reward":
+    case "tokens":
+    case "turns":
+      return numberCondition(query, prefix, value);
+    default:
+      query[TEXTS[prefix]] = value;
       return null;
   }
+}
+
+function numberCondition(query: SessionConditions, key: NumberKey, value: string): string | null {
+  const isReward = key === "reward";
+  // The neighbor of a bound that is not meant itself.
+  const bounds = boundsOf(value, (bound, direction) =>
+    isReward ? bound + direction * (Math.abs(bound) || 1) * 2 ** -52 : bound + direction,
+  );
+  if (bounds === null || (!isReward && bounds.some((bound) => bound !== undefined && !Number.isInteger(bound))))
+    return `“${value}” is not ${NUMBERS[key]}.`;
+  [query[`least_${key}`], query[`most_${key}`]] = bounds;
+  return null;
 }
 
 type Bounds = [least: number | undefined, most: number | undefined];
@@ -166,7 +108,7 @@ function boundsOf(value: string, next: (bound: number, direction: number) => num
     : [isMeant ? bound : next(bound, 1), undefined];
 }
 
-function stepCondition(query: SessionSearch, value: string): string | null {
+function stepCondition(query: SessionConditions, value: string): string | null {
   const range = /^(\d+)(?:-(\d+))?$/.exec(value);
   const open = /^([<>])(=?)(\d+)$/.exec(value);
   if (range !== null) {
@@ -183,7 +125,7 @@ function stepCondition(query: SessionSearch, value: string): string | null {
   return `“${value}” is not a step: write step:7, step:3-9 or step:>5.`;
 }
 
-function statusCondition(query: SessionSearch, value: string): string | null {
+function statusCondition(query: SessionConditions, value: string): string | null {
   const wanted = value
     .toLowerCase()
     .split(",")
