@@ -39,6 +39,13 @@ def test_findings_are_said_with_what_to_do(capsys):
     assert "rules could not be judged" in said
 
 
+def test_the_run_is_a_word_or_an_option_and_not_both(capsys):
+    assert main(["diagnose", "--run", RUN_ID, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"]
+    assert main(["diagnose", RUN_ID, "--run", "other"]) == 2
+    assert f"give one run, not both '{RUN_ID}' and --run other." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("severity", "code"), [("critical", 1), ("info", 1)])
 def test_a_script_can_fail_on_a_severity(capsys, severity, code):
     assert main(["diagnose", "--json", "--fail-on", severity]) == code
@@ -71,7 +78,7 @@ def test_a_muted_rule_is_silent_until_it_is_unmuted(capsys):
     [
         (["--rules", "stragler"], "did you mean 'straggler'?"),
         (["--fail-on", "loud"], "choose one of info, warning, critical"),
-        (["--at", "yesterday"], "cannot parse 'yesterday' as a step or a time"),
+        (["--at", "yesterday"], "cannot parse 'yesterday' as a time"),
     ],
 )
 def test_what_cannot_be_used_is_named(capsys, words, said):

@@ -8,7 +8,7 @@ import pytest
 
 from rl_insight.schema import decode
 from rl_insight.server.http import made_files
-from rl_insight.server.routes import trace as trace_route
+from rl_insight.server.routes import exports as trace_route
 from rl_insight.testing import CaptureMonitor
 
 

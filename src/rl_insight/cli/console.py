@@ -23,15 +23,6 @@ def say(text: str = "") -> None:
     sys.stdout.flush()
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "file"), counted(1200, "record")
-    ('1 file', '1,200 records')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def say_json(value: Any) -> None:
     """Print a value for machines."""
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -12,10 +11,12 @@ import typer
 
 from rl_insight.cli.client import call
 from rl_insight.cli.completion import complete_rules, complete_run, complete_words
-from rl_insight.cli.console import counted, say, say_json, working
-from rl_insight.cli.opening import AsJson, DataDir, local_runs, opened_run, run_id_of, server_with
+from rl_insight.cli.console import say, say_json, working
+from rl_insight.cli.exporting import moment_ns
+from rl_insight.cli.opening import AsJson, DataDir, Run, given_run, local_runs, opened_run, run_id_of, server_with
 from rl_insight.cli.place import directory_of, running_record
 from rl_insight.cli.transfer import LONG_TIMEOUT_S
+from rl_insight.diagnosis.words import counted
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from rl_insight.store.queries import Finding
 
 _ORDER = ("info", "warning", "critical")
-_SECOND = 1_000_000_000
 
 
 def diagnose(
-    run: Annotated[
+    word: Annotated[
         str | None,
-        typer.Argument(help="The run, or files of one; default the run that began last.", autocompletion=complete_run),
+        typer.Argument(metavar="[RUN]", help="The run, in place of --run, or a file.", autocompletion=complete_run),
     ] = None,
+    run: Run = None,
     at: Annotated[
         str | None, typer.Option(help="Look at the run as of a step, or of a time such as 2026-05-01T12:00.")
     ] = None,
@@ -65,6 +66,7 @@ def diagnose(
     from rl_insight.diagnosis.settings import check_rule
     from rl_insight.store import queries
 
+    run = given_run(word, run)
     if fail_on is not None and fail_on not in _ORDER:
         raise ConfigError(f"--fail-on cannot be {fail_on!r}: choose one of {', '.join(_ORDER)}.")
     if mute is not None or unmute is not None:
@@ -131,12 +133,7 @@ def _moment(at: str | None) -> tuple[int | None, int | None]:
     """Return the step or the time that is asked for."""
     if at is None:
         return None, None
-    if at.lstrip("-").isdecimal():
-        return int(at), None
-    try:
-        return None, int(datetime.fromisoformat(at).astimezone().timestamp() * _SECOND)
-    except ValueError as error:
-        raise ConfigError(f"cannot parse {at!r} as a step or a time: write 120, or 2026-05-01T12:00:00.") from error
+    return (int(at), None) if at.lstrip("-").isdecimal() else (None, moment_ns(at))
 
 
 def _mute(run: str | None, rule: str, data_dir: str | None, *, muted: bool) -> None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from rl_insight.cli.completion import complete_run
 from rl_insight.cli.console import say, say_json, say_table, working
 from rl_insight.cli.hotspots import duration_text
-from rl_insight.cli.opening import AsJson, DataDir, asked_run
+from rl_insight.cli.opening import AsJson, DataDir, RunName, asked_run
 
 _METRICS = 30
 _KEYS = 100
-
-RunName = Annotated[
-    str,
-    typer.Argument(help="A run: its id, the beginning of it, or its experiment.", autocompletion=complete_run),
-]
 
 
 def diff(first: RunName, second: RunName, data_dir: DataDir = None, as_json: AsJson = False) -> None:

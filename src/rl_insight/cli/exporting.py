@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.completion import complete_words
-from rl_insight.cli.console import counted, say, working
+from rl_insight.cli.console import say, working
 from rl_insight.cli.opening import DataDir, Run, opened_run, run_id_of, server_with
 from rl_insight.cli.transfer import LONG_TIMEOUT_S, RunTransfer
+from rl_insight.diagnosis.words import counted
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.completion import complete_words
-from rl_insight.cli.console import counted, say, say_json, warn
+from rl_insight.cli.console import say, say_json, warn
 from rl_insight.cli.exporting import moment_ns
 from rl_insight.cli.opening import AsJson, DataDir, destination
 from rl_insight.cli.place import directory_of
+from rl_insight.diagnosis.words import counted
 from rl_insight.errors import ConfigError, InsightError
 
 if TYPE_CHECKING:

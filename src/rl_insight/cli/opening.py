@@ -32,10 +32,27 @@ Run = Annotated[
         autocompletion=complete_run,
     ),
 ]
+RunWord = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="The run, in place of --run.", autocompletion=complete_run)
+]
+RunName = Annotated[
+    str, typer.Argument(help="A run: its id, the beginning of it, or its experiment.", autocompletion=complete_run)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ScopeOption = Annotated[
     str, typer.Option(help="latest (the last step), all, or step=N.", autocompletion=complete_scope)
 ]
+
+
+def given_run(word: str | None, run: str | None) -> str | None:
+    """Return the run that a command line names, as a word or with `--run`.
+
+    Raises:
+        ConfigError: it names two.
+    """
+    if word is not None and run is not None:
+        raise ConfigError(f"give one run, not both {word!r} and --run {run}.")
+    return run if word is None else word
 
 
 @contextmanager

@@ -10,19 +10,13 @@ from urllib.parse import quote
 import typer
 
 from rl_insight.cli.client import call
-from rl_insight.cli.completion import complete_run
 from rl_insight.cli.console import fail, say, say_json, say_table, working
-from rl_insight.cli.opening import AsJson, DataDir, asked_run, local_runs, run_id_of
+from rl_insight.cli.opening import AsJson, DataDir, RunName, asked_run, local_runs, run_id_of
 from rl_insight.cli.place import place_of, remote, running_record
 from rl_insight.cli.transfer import RunTransfer
 from rl_insight.errors import InsightError
 
 app = typer.Typer(help="List, show, delete, export and import runs.", no_args_is_help=True)
-
-RunName = Annotated[
-    str,
-    typer.Argument(help="The run: its id, the beginning of it, or its experiment.", autocompletion=complete_run),
-]
 
 
 @app.command("list")

@@ -17,6 +17,7 @@ import typer
 from rl_insight.cli import targets
 from rl_insight.cli.client import call, request
 from rl_insight.cli.console import say, say_json, say_table, warn, working
+from rl_insight.cli.opening import AsJson, DataDir
 from rl_insight.cli.place import directory_of, remote, running_record, taken_ports
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
 from rl_insight.cli.version import log_words
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Start, stop and look after the server.", no_args_is_help=True)
 app.add_typer(targets.app, name="targets")
 app.command()(install)
-
-DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 15.0
@@ -215,7 +214,7 @@ def stop(
 @remote
 def status(
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Show whether the server runs and how it is doing; exit code 1 when none runs."""
     from rl_insight.server.state import read_record

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.console import say, say_table
+from rl_insight.cli.opening import DataDir
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def install(
     allow_unverified: Annotated[
         bool, typer.Option("--allow-unverified", help="Also take a local archive that has no checksum file.")
     ] = False,
-    data_dir: Annotated[
-        str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")
-    ] = None,
+    data_dir: DataDir = None,
     config: Annotated[
         str | None, typer.Option(help="The server's YAML file: which programs, which versions, and where to.")
     ] = None,

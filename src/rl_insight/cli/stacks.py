@@ -9,9 +9,8 @@ from urllib.parse import quote
 import typer
 
 from rl_insight.cli.client import call
-from rl_insight.cli.completion import complete_run
 from rl_insight.cli.console import say, say_json, working
-from rl_insight.cli.opening import AsJson, DataDir, opened_run, run_id_of, server_with
+from rl_insight.cli.opening import AsJson, DataDir, Run, RunWord, given_run, opened_run, run_id_of, server_with
 
 if TYPE_CHECKING:
     from rl_insight.reader.places import Server
@@ -22,9 +21,8 @@ _LOOK_AGAIN_S = 0.5
 
 
 def stacks(
-    run: Annotated[
-        str | None, typer.Argument(help="The run; default the run that began last.", autocompletion=complete_run)
-    ] = None,
+    word: RunWord = None,
+    run: Run = None,
     wait: Annotated[float, typer.Option(help="How long to wait for answers, in seconds.", min=0, max=600)] = 10.0,
     pid: Annotated[
         int | None, typer.Option(help="A process of this machine instead, also one that cannot answer.", min=1)
@@ -39,6 +37,7 @@ def stacks(
         _say_process(pid, as_json=as_json)
         return
 
+    run = given_run(word, run)
     server = server_with(data_dir, run)
     if server is None:
         with opened_run(data_dir, run) as store, store.reader() as cursor:

@@ -9,13 +9,13 @@ import typer
 
 from rl_insight.cli.client import call
 from rl_insight.cli.console import fail, say, say_json, say_table
+from rl_insight.cli.opening import AsJson, DataDir
 from rl_insight.cli.place import remote, running_server
 from rl_insight.config.loading import read_yaml
 from rl_insight.errors import ConfigError, InsightError
 
 app = typer.Typer(help="Prometheus endpoints that the server reads by itself.", no_args_is_help=True)
 
-DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 Addresses = Annotated[list[str], typer.Argument(help="host:port, or whole URLs.")]
 Listed = Annotated[list[str], typer.Argument(help="host:port, whole URLs, or a YAML file with `jobs`.")]
 _FILE_ENDINGS = (".yaml", ".yml", ".json")
@@ -76,9 +76,7 @@ def _add_jobs(path: str, run: str | None, data_dir: str | None) -> int:
 
 @app.command("list")
 @remote
-def list_(
-    data_dir: DataDir = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the targets and how their last reading went."""
     found = call(running_server(data_dir), "GET", "/api/v1/targets")["targets"]
     if as_json:

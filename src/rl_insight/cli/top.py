@@ -15,10 +15,10 @@ from typing import Annotated
 
 import typer
 
-from rl_insight.cli.completion import complete_run, complete_words
+from rl_insight.cli.completion import complete_words
 from rl_insight.cli.console import say, working
 from rl_insight.cli.frame import VIEWS, draw, read
-from rl_insight.cli.opening import DataDir
+from rl_insight.cli.opening import DataDir, Run, RunWord, given_run
 from rl_insight.cli.place import place_of
 from rl_insight.errors import ConfigError, InsightError
 
@@ -30,9 +30,8 @@ _DEFAULT_SIZE = (80, 24)
 
 
 def top(
-    run: Annotated[
-        str | None, typer.Argument(help="The run; default the one that began last.", autocompletion=complete_run)
-    ] = None,
+    word: RunWord = None,
+    run: Run = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     view: Annotated[
         str,
@@ -50,7 +49,7 @@ def top(
     """
     if view not in VIEWS:
         raise ConfigError(f"view {view!r} is unknown: it must be one of {', '.join(VIEWS)}.")
-    screen = Screen(data_dir, run, view, tuple(metric or ()))
+    screen = Screen(data_dir, given_run(word, run), view, tuple(metric or ()))
     try:
         if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
             with working("asking for the run"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -15,6 +15,7 @@ from rl_insight.store.queries import Cursor
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
+    from rl_insight.store.run_store import RunStore
 
 _REFERENCE = "#/components/schemas/{name}"
 _components: dict[str, Any] = {}
@@ -22,11 +23,8 @@ _encode = msgspec.json.Encoder().encode
 
 RunParameter = Annotated[str | None, Query(alias="run", max_length=500, description="The run; default the latest.")]
 TimeParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds since 1970.")]
-DurationParameter = Annotated[int | None, Query(ge=0, lt=2**62, description="Nanoseconds.")]
 StepParameter = Annotated[int | None, Query(gt=-(2**62), lt=2**62, description="A training step.")]
-RankParameter = Annotated[int | None, Query(ge=0, lt=2**31, description="A process's number within its role.")]
 TextParameter = Annotated[str | None, Query(max_length=1000)]
-LimitParameter = Annotated[int, Query(ge=1, le=10_000)]
 
 
 def answers(kind: Any, description: str = "The answer.") -> dict[int | str, dict[str, Any]]:
@@ -55,18 +53,24 @@ def json_answer(value: Any) -> Response:
 @contextmanager
 def reading(request: Request, run: str | None) -> Iterator[Cursor]:
     """Lend a cursor on a run, by default the latest."""
-    services: Services = request.app.state.services
-    run_id = run if run is not None else latest_run(services)
-    with services.runs.open(run_id) as store, store.reader() as cursor:
+    with opened(request, run) as store, store.reader() as cursor:
         yield cursor
 
 
-def latest_run(services: Services) -> str:
-    """Return the run that began last; the one of scraped metrics only where there is no other.
+def opened(request: Request, run: str | None) -> AbstractContextManager[RunStore]:
+    """Lend a run, by default the latest."""
+    return request.app.state.services.runs.open(run_of(request, run))  # type: ignore[no-any-return]
+
+
+def run_of(request: Request, run: str | None) -> str:
+    """Return the run that is asked for; by default the one that began last, of scraped metrics only if it is alone.
 
     Raises:
         RunNotFoundError: there are no runs.
     """
+    if run is not None:
+        return run
+    services: Services = request.app.state.services
     for info in services.runs.list_runs():
         if not info.problem:
             return info.run_id

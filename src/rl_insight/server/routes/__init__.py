@@ -15,7 +15,6 @@ from rl_insight.server.routes import (
     sql,
     stacks,
     targets,
-    trace,
     views,
 )
 
@@ -25,7 +24,6 @@ ROUTERS: tuple[APIRouter, ...] = tuple(
         health,
         runs,
         questions,
-        trace,
         exports,
         findings,
         stacks,

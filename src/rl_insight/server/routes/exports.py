@@ -13,20 +13,23 @@ from fastapi.responses import StreamingResponse
 from rl_insight.exchange.exporting.exporter import DIRECTORIES, check_selection, export_run
 from rl_insight.exchange.exporting.rows import Selection, count_spans
 from rl_insight.exchange.report import check_scope, write_report
-from rl_insight.server.http.answers import RunParameter, StepParameter, TextParameter, TimeParameter, latest_run
+from rl_insight.server.http.answers import RunParameter, StepParameter, TextParameter, TimeParameter, opened, run_of
 from rl_insight.server.http.made_files import attachment, check_room, make_file, turn
+from rl_insight.store.errors import QueryError
 from rl_insight.store.queries import Scope
 from rl_insight.store.run_files import file_name
 
 if TYPE_CHECKING:
-    from rl_insight.server.services import Services
     from rl_insight.store.run_store import RunStore
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 RECORDS_HEADER = "RL-Insight-Records"
 """How many records an export has."""
+MAX_SPANS = 500_000
+"""More make a file that viewers in a browser hardly open; `rl-insight export` writes traces of any size."""
 _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_TRACE: dict[str, Any] = {"application/json": {"schema": {"type": "object", "additionalProperties": True}}}
 _PAGE: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"description": "Nothing of the run fits."},
@@ -58,18 +61,55 @@ def export(
 
     The header `RL-Insight-Records` says how many records there are.
     """
-    services: Services = request.app.state.services
-    run_id = run if run is not None else latest_run(services)
+    run_id = run_of(request, run)
     selection = Selection(start_ns=start_ns, end_ns=end_ns, step=step, session_id=session_id, lane=lane)
     name = "export.gz" if is_packed and file_format not in DIRECTORIES else "export"
-    with turn(), services.runs.open(run_id) as store:
+    with turn(), opened(request, run_id) as store:
         with store.reader() as cursor:
             check_selection(cursor, selection)
-            check_room(services, count_spans(cursor, selection))
+            check_room(request.app.state.services, count_spans(cursor, selection))
         written = _Export(store, file_format, selection)
-        stream = make_file(services, name, written.write)
+        stream = make_file(request.app.state.services, name, written.write)
     headers = {RECORDS_HEADER: str(written.records)}
     return attachment(stream, f"{Path(file_name(run_id)).stem}.{file_format}", "application/octet-stream", headers)
+
+
+@router.get(
+    "/trace",
+    tags=["timeline"],
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "A Chrome trace: processes and threads have names.", "content": _TRACE},
+        **_REFUSALS,
+        400: {"description": f"It would hold more than {MAX_SPANS:,} spans."},
+    },
+)
+def trace(
+    request: Request,
+    start_ns: TimeParameter = None,
+    end_ns: TimeParameter = None,
+    step: StepParameter = None,
+    session_id: TextParameter = None,
+    lane: TextParameter = None,
+    run: RunParameter = None,
+) -> StreamingResponse:
+    """Send a trace in the JSON format of Chrome and Perfetto; conditions add up, spans that overlap the time are taken.
+
+    `lane` is a lane's name, or the process id or role of a process's own lane.
+    """
+    run_id = run_of(request, run)
+    selection = Selection(start_ns=start_ns, end_ns=end_ns, step=step, session_id=session_id, lane=lane)
+    with turn(), opened(request, run_id) as store:
+        with store.reader() as cursor:
+            spans = count_spans(cursor, selection)
+        if spans > MAX_SPANS:
+            raise QueryError(
+                f"the trace would hold {spans:,} spans, the limit is {MAX_SPANS:,}: choose a shorter time or a step, "
+                "or use `rl-insight export`, which has no limit."
+            )
+        check_room(request.app.state.services, spans)
+        stream = make_file(request.app.state.services, "trace.json", _Export(store, "chrome", selection).write)
+    return attachment(stream, f"{Path(file_name(run_id)).stem}.trace.json", "application/json")
 
 
 class _Export:
@@ -105,10 +145,10 @@ def report(
     run: RunParameter = None,
 ) -> StreamingResponse:
     """Send the report of a run as `rl-insight report` writes it: of one step, of the last steps, or of all of them."""
-    services: Services = request.app.state.services
-    run_id = run if run is not None else latest_run(services)
+    services = request.app.state.services
+    run_id = run_of(request, run)
     scope = Scope(step=step, last_steps=last_steps)
-    with turn(), services.runs.open(run_id) as store:
+    with turn(), opened(request, run_id) as store:
         with store.reader() as cursor:
             check_scope(cursor, scope)
         check_room(services, 0)

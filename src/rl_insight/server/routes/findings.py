@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rl_insight.diagnosis.run import Report, replay, sketch_coverage
 from rl_insight.diagnosis.settings import check_rule, make_settings
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, latest_run, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, opened, reading
 from rl_insight.server.http.made_files import turn
 from rl_insight.store import queries
 
@@ -79,7 +79,5 @@ def muted_rules(request: Request, run: RunParameter = None) -> Response:
 def mute(request: Request, rule: RuleParameter, muted: bool = True, run: RunParameter = None) -> Response:
     """Mute a rule for one run, or unmute it with `muted=false`."""
     check_rule(rule)
-    services: Services = request.app.state.services
-    run_id = run if run is not None else latest_run(services)
-    with services.runs.open(run_id) as store:
+    with opened(request, run) as store:
         return json_answer(Muted(queries.mute_rule(store, rule, muted=muted)))

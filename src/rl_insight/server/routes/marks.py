@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, latest_run
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, opened
 from rl_insight.store import queries
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1", tags=["marks"])
 
@@ -24,7 +21,5 @@ def annotate(
     run: RunParameter = None,
 ) -> Response:
     """Leave a text at a moment of a run; every time axis of the page shows it."""
-    services: Services = request.app.state.services
-    run_id = run if run is not None else latest_run(services)
-    with services.runs.open(run_id) as store:
+    with opened(request, run) as store:
         return json_answer(queries.annotate(store, time_ns, text))

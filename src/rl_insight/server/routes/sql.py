@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.server.http.answers import RunParameter, answers, latest_run
+from rl_insight.server.http.answers import RunParameter, answers, opened
 from rl_insight.store import queries
 from rl_insight.store.queries.sql import MAX_TEXT
 
@@ -51,5 +51,5 @@ def sql(request: Request, query: SqlQuery, run: RunParameter = None) -> Response
         memory_bytes=settings.memory_bytes,
         max_run_bytes=settings.max_run_bytes,
     )
-    with services.runs.open(run if run is not None else latest_run(services)) as store:
+    with opened(request, run) as store:
         return Response(queries.run_sql(store, query.sql, limits), media_type="application/json")
