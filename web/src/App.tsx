@@ -1,5 +1,4 @@
 import { Suspense, useEffect, useState } from "react";
-import { api } from "./api";
 import { EmptyState } from "./components/EmptyState";
 import { ErrorBoundary } from "./components/ErrorBoundary";
 import { Help } from "./components/Help";
@@ -12,7 +11,7 @@ import { MarksContext, useLoadedMarks } from "./marks";
 import { usePageKeys } from "./usePageKeys";
 import { runToShow } from "./runToShow";
 import { useUrlState } from "./url";
-import { useQuery } from "./useQuery";
+import { useAnswer } from "./useQuery";
 import { VIEWS } from "./views";
 
 /** The page: navigation, run picker and the view that the address names. */
@@ -38,7 +37,7 @@ interface ShellProps {
 function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
   const [viewName] = useUrlState("view", "overview");
   const [isHelpOpen, setIsHelpOpen] = useState(false);
-  const runs = useQuery("runs", (signal) => api.runs(signal), { everyMs: 3000, pollMs: 3000 });
+  const runs = useAnswer("runs", {}, { everyMs: 3000, pollMs: 3000 });
   const view = VIEWS.find((one) => one.name === viewName) ?? VIEWS[0];
   const { run, newer } = runToShow(runs.data ?? [], chosenRun, keptRun);
   const info = runs.data?.find((one) => one.run_id === run);

@@ -173,57 +173,36 @@ export type TraceQuery = QueryOf<"trace">;
 export type AnswerOf<R extends Route> =
   OperationOf<R> extends { responses: { 200: { content: { "application/json": infer Answer } } } } ? Answer : never;
 
-function asking<R extends Route>(route: R): (query: QueryOf<R>, signal?: AbortSignal) => Promise<AnswerOf<R>> {
+/** Asks a route. */
+export function get<R extends Route>(route: R, query: QueryOf<R>, signal?: AbortSignal): Promise<AnswerOf<R>> {
   // A query has no index signature; its fields are plain values all the same.
-  return (query, signal) => source.get<AnswerOf<R>>(route, query as Parameters, signal);
+  return source.get<AnswerOf<R>>(route, query as Parameters, signal);
+}
+
+function asking<R extends Route>(route: R): (query: QueryOf<R>, signal?: AbortSignal) => Promise<AnswerOf<R>> {
+  return (query, signal) => get(route, query, signal);
 }
 
 export const api = {
   runs: asking("runs"),
-  summary: asking("summary"),
-  processes: asking("processes"),
-  losses: asking("losses"),
   lanes: asking("lanes"),
   timeline: asking("timeline"),
   span: asking("span"),
   spans: asking("spans"),
-  spanSeries: asking("spans/series"),
-  openWork: asking("open/work"),
-  openSpans: asking("open/spans"),
   hotspots: asking("hotspots"),
-  flame: asking("hotspots/flame"),
   steps: asking("steps"),
   stepBreakdown: asking("steps/breakdown"),
-  stepIdle: asking("steps/idle"),
-  stepComparison: asking("steps/compare"),
   stepRanks: asking("steps/ranks"),
-  criticalPath: asking("steps/critical_path"),
   stepMetrics: asking("steps/metrics"),
-  metrics: asking("metrics"),
-  labelValues: asking("metrics/labels"),
   metricRange: asking("metrics/range"),
   metricQuantiles: asking("metrics/quantiles"),
-  metricHeatMap: asking("metrics/heatmap"),
   logs: asking("logs"),
   events: asking("events"),
-  marks: asking("marks"),
-  stacks: asking("stacks"),
   sessions: asking("sessions"),
-  sessionsInFlight: asking("sessions/in_flight"),
-  usageByState: asking("hardware/by_state"),
-  findings: asking("findings"),
-  mutedRules: asking("findings/mute"),
   annotate: (run: string, timeNs: bigint, text: string) => post("annotations", { run, time_ns: timeNs, text }),
   muteRule: (run: string, rule: string, muted: boolean) => post("findings/mute", { run, rule, muted }),
   askForStacks: (run: string) => post("stacks", { run }),
-  config: asking("config"),
-  compareRuns: asking("runs/compare"),
-  sessionGroups: asking("sessions/groups"),
-  groupSteps: asking("sessions/groups/steps"),
-  staleness: asking("sessions/staleness"),
   transcript: asking("sessions/transcript"),
-  stepChanges: asking("steps/changes"),
-  savedViews: asking("views"),
   saveView: (name: string, address: string) => post<SavedViews>("views", {}, { name, address }),
   pinMetric: (metric: string, pinned: boolean) => post<SavedViews>("views/pins", { metric, pinned }),
   changeNotes: (run: string, change: Partial<RunNotes>) => post<RunNotes>("runs/notes", { run }, change),

@@ -1,8 +1,8 @@
 // Events, checkpoints, restarts and annotations: what every time axis shows beside its data.
 import { createContext, useContext } from "react";
-import { type Mark, api } from "./api";
+import type { Mark } from "./api";
 import { formatDuration, shorten } from "./units";
-import { useQuery } from "./useQuery";
+import { useAnswer } from "./useQuery";
 
 const NO_MARKS: readonly Mark[] = [];
 
@@ -15,10 +15,7 @@ export function useMarks(): readonly Mark[] {
 
 /** Loads the marks of a run; undefined for none. */
 export function useLoadedMarks(run: string | undefined): readonly Mark[] {
-  const { data } = useQuery(`marks ${run}`, (signal) => api.marks({ run: run! }, signal), {
-    enabled: run !== undefined,
-    everyMs: 5000,
-  });
+  const { data } = useAnswer("marks", { run: run! }, { enabled: run !== undefined, everyMs: 5000 });
   return data ?? NO_MARKS;
 }
 

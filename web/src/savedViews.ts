@@ -2,7 +2,7 @@
 import { useCallback, useState } from "react";
 import { type SavedViews, api } from "./api";
 import { reportFacts } from "./reportFacts";
-import { useQuery } from "./useQuery";
+import { useAnswer } from "./useQuery";
 
 const NOTHING: SavedViews = { views: [], pins: [] };
 
@@ -10,11 +10,7 @@ const NOTHING: SavedViews = { views: [], pins: [] };
 export function useSavedViews() {
   const [changed, setChanged] = useState<SavedViews | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const { data } = useQuery("saved views", (signal) => api.savedViews({}, signal), {
-    enabled: reportFacts() === null,
-    live: false,
-    everyMs: 10_000,
-  });
+  const { data } = useAnswer("views", {}, { enabled: reportFacts() === null, live: false, everyMs: 10_000 });
   const take = useCallback((answer: Promise<SavedViews>) => {
     answer.then(
       (saved) => {

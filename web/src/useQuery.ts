@@ -1,5 +1,6 @@
 // Asks the server and keeps asking while there is news; the old answer stays until the new one is here.
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
+import { type AnswerOf, type QueryOf, type Route, get } from "./api";
 import { useLive } from "./live";
 
 export interface Query<T> {
@@ -41,6 +42,13 @@ interface Answer<T> {
   key: string;
   data: T | undefined;
   error: string | undefined;
+}
+
+/** Asks a route: `const { data } = useAnswer("lanes", { run })`. All that is asked for makes the key of the question. */
+export function useAnswer<R extends Route>(route: R, query: QueryOf<R>, options?: QueryOptions): Query<AnswerOf<R>> {
+  // JSON has no BigInt.
+  const key = JSON.stringify(query, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value));
+  return useQuery(`${route} ${key}`, (signal) => get(route, query, signal), options);
 }
 
 /** Asks for data: `const { data } = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal))`.

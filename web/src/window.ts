@@ -1,10 +1,10 @@
 // The stretch of the run that all views look at: some steps or some time. It is kept in the address as `window=37-40`
 // (steps) or `window=1794807048.166-1794807103.489` (seconds since 1970), and goes along from view to view.
 import { useCallback, useMemo } from "react";
-import { type Step, api } from "./api";
+import type { Step } from "./api";
 import { formatCount, formatDuration, formatMoment } from "./units";
 import { type UrlMode, useUrlState } from "./url";
-import { useQuery } from "./useQuery";
+import { useAnswer } from "./useQuery";
 
 export type StepsWindow = { kind: "steps"; first: number; last: number };
 export type TimeWindow = { kind: "time"; from: number; to: number };
@@ -84,9 +84,9 @@ export function useWindow(run: string): SharedWindow {
   const [text, setText] = useUrlState("window", "");
   const window = useMemo(() => parseWindow(text), [text]);
   const last = window?.kind === "steps" ? window.last : undefined;
-  const { data, error } = useQuery(
-    `window steps ${run} ${last}`,
-    (signal) => api.steps({ run, limit: MOST_STEPS, last }, signal),
+  const { data, error } = useAnswer(
+    "steps",
+    { run, limit: MOST_STEPS, last },
     { enabled: window !== null, everyMs: 5000, keep: false },
   );
   const setWindow = useCallback(

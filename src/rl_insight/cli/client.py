@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, Protocol
 
 from rl_insight.http_client import Connection
@@ -33,11 +34,8 @@ def call(server: ServerAddress, method: str, path: str, content: Any = None, tim
     Raises:
         InsightError: it cannot be reached, or it refused; the message is the server's.
     """
-    client = ServerClient(_plain(server), timeout_s)
-    try:
+    with closing(ServerClient(_plain(server), timeout_s)) as client:
         return client.call(method, path, content)
-    finally:
-        client.close()
 
 
 def request(
@@ -48,11 +46,8 @@ def request(
     Raises:
         InsightError: the server cannot be reached.
     """
-    client = ServerClient(_plain(server), timeout_s)
-    try:
+    with closing(ServerClient(_plain(server), timeout_s)) as client:
         return client.request(method, path, content)
-    finally:
-        client.close()
 
 
 def connect(server: ServerAddress, timeout_s: float = _TIMEOUT_S) -> Connection:

@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_insight._version import __version__
@@ -108,8 +109,7 @@ def _write_and_read_back(server: Server) -> Iterator[Check]:
     sent_ns = time.time_ns()
     builder.add_span(span_id=1, trace=(1, 1), name="doctor", start_ns=sent_ns, duration_ns=1)
     process = Process(process_id=run_id, run_id=run_id, host=platform.node(), pid=os.getpid())
-    transfer, client = RunTransfer(server), ServerClient(server, 10.0)
-    try:
+    with closing(RunTransfer(server)) as transfer, closing(ServerClient(server, 10.0)) as client:
         answer = transfer.post_frames(frame(encode(builder.build(process, sequence=1, sent_ns=time.time_ns()))))
         if answer.status != 200:
             yield Check("write and read back", PROBLEM, f"the server refused a span: {answer.error or answer.status}")
@@ -122,9 +122,6 @@ def _write_and_read_back(server: Server) -> Iterator[Check]:
             return
         off_s = (row["first_seen_ns"] - sent_ns) / 1e9
         client.call("DELETE", f"/api/v1/runs?run={quote(run_id, safe='')}")
-    finally:
-        transfer.close()
-        client.close()
     yield Check("write and read back", OK, f"a span was stored and found after {seconds:.2f} s")
     if abs(off_s) > seconds + _CLOCK_S:
         yield Check("clock", WARNING, f"the server's clock is {off_s:+.1f} s off: set both with NTP")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,20 +73,19 @@ def _fetch(server: Server, conditions: dict[str, Any], output: Path) -> int:
     from rl_insight.exchange.exporting.writers.output import output_directory, output_file
     from rl_insight.server.routes.exports import RECORDS_HEADER
 
-    transfer = RunTransfer(server, LONG_TIMEOUT_S)
-    try:
-        with working(f"waiting for the export of {conditions['run']}") as progress:
-            if conditions["format"] in DIRECTORIES:
-                with output_directory(output) as directory, tempfile.TemporaryFile(dir=output.parent) as archive:
-                    headers = transfer.download(_PATH, conditions, archive, progress)
-                    with zipfile.ZipFile(archive) as packed:
-                        packed.extractall(directory)
-            else:
-                conditions["gzip"] = "true" if output.suffix == ".gz" else None
-                with output_file(output, is_packed=True) as stream:
-                    headers = transfer.download(_PATH, conditions, stream, progress)
-    finally:
-        transfer.close()
+    with (
+        closing(RunTransfer(server, LONG_TIMEOUT_S)) as transfer,
+        working(f"waiting for the export of {conditions['run']}") as progress,
+    ):
+        if conditions["format"] in DIRECTORIES:
+            with output_directory(output) as directory, tempfile.TemporaryFile(dir=output.parent) as archive:
+                headers = transfer.download(_PATH, conditions, archive, progress)
+                with zipfile.ZipFile(archive) as packed:
+                    packed.extractall(directory)
+        else:
+            conditions["gzip"] = "true" if output.suffix == ".gz" else None
+            with output_file(output, is_packed=True) as stream:
+                headers = transfer.download(_PATH, conditions, stream, progress)
     return int(headers[RECORDS_HEADER])
 
 

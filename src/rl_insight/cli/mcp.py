@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -288,8 +289,6 @@ class RunTools:
         return _answer(answer, follow)
 
     def _open(self, run: str | None) -> Any:
-        from contextlib import closing
-
         from rl_insight.reader.opening import open_source
 
         return closing(open_source(self._place, run))

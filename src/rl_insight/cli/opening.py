@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,11 +60,8 @@ def local_runs(data_dir: str | None, *, threads: int = 2) -> Iterator[RunDirecto
     """Lend the directory of runs; for when no server runs there."""
     from rl_insight.store import RunDirectory
 
-    runs = RunDirectory(directory_of(data_dir), threads=threads)
-    try:
+    with closing(RunDirectory(directory_of(data_dir), threads=threads)) as runs:
         yield runs
-    finally:
-        runs.close()
 
 
 @contextmanager
@@ -78,11 +75,8 @@ def destination(data_dir: str | None) -> Iterator[Destination]:
         with local_runs(data_dir, threads=1) as runs:
             yield StoreDestination(runs)
         return
-    connection = RunTransfer(record)
-    try:
+    with closing(RunTransfer(record)) as connection:
         yield ServerDestination(connection.post_frames)
-    finally:
-        connection.close()
 
 
 def server_with(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Server | None:
@@ -115,11 +109,8 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
             yield made
         return
     path = Path(run or "").expanduser() if is_run_file(run) else _file_of(data_dir, run_id_of(data_dir, run))
-    store = open_run_file(path)
-    try:
+    with closing(open_run_file(path)) as store:
         yield store
-    finally:
-        store.close()
 
 
 def _file_of(data_dir: str | None, run_id: str) -> Path:
@@ -144,10 +135,8 @@ def asked_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ())
         return
     with working("opening the run"):
         source = open_source(place_of(data_dir), run)
-    try:
+    with closing(source):
         yield source
-    finally:
-        source.close()
 
 
 def run_id_of(data_dir: str | None, run: str | None) -> str:
@@ -172,8 +161,7 @@ def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
     from rl_insight.exchange.importing.importer import Importer
     from rl_insight.store import RunDirectory
 
-    runs = RunDirectory(work, min_free_bytes=0)
-    try:
+    with closing(RunDirectory(work, min_free_bytes=0)) as runs:
         run_id = default_run(paths[0])
         importer = Importer(StoreDestination(runs), data_dir=work, run_id=run_id)
         with working(f"reading {', '.join(path.name for path in paths[:3])}"):
@@ -183,8 +171,6 @@ def _imported(work: Path, paths: Sequence[Path]) -> Iterator[RunStore]:
             raise InsightError(f"there is nothing to show in {', '.join(map(str, paths))}.")
         with runs.open(run_id) as store:
             yield store
-    finally:
-        runs.close()
 
 
 def scope_of(text: str) -> Scope:

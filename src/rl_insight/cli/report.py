@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,9 +50,9 @@ def _fetch(server: Server, run_id: str, output: Path, scope: Scope, *, transcrip
     conditions = {"run": run_id, "step": scope.step, "last_steps": scope.last_steps}
     if transcripts:
         conditions["transcripts"] = "true"
-    transfer = RunTransfer(server, LONG_TIMEOUT_S)
-    try:
-        with working(f"waiting for the report of {run_id}") as progress, output_file(output, is_packed=True) as stream:
-            transfer.download("/api/v1/report", conditions, stream, progress)
-    finally:
-        transfer.close()
+    with (
+        closing(RunTransfer(server, LONG_TIMEOUT_S)) as transfer,
+        working(f"waiting for the report of {run_id}") as progress,
+        output_file(output, is_packed=True) as stream,
+    ):
+        transfer.download("/api/v1/report", conditions, stream, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,15 +170,13 @@ def export(
 
 def _download(record: Any, run: str, target: Path) -> None:
     partial = target.with_name(f".{target.name}.partial")
-    connection = RunTransfer(record)
     try:
-        with working(f"copying {run}") as progress:
+        with closing(RunTransfer(record)) as connection, working(f"copying {run}") as progress:
             connection.download_run(run, partial, progress)
         partial.rename(target)
     except OSError as error:
         raise InsightError(f"cannot export to {target}: {error.strerror or error}.") from error
     finally:
-        connection.close()
         partial.unlink(missing_ok=True)
 
 
@@ -195,12 +194,8 @@ def import_(
     else:
         if not file.is_file():
             raise InsightError(f"cannot import {file}: there is no such file.")
-        connection = RunTransfer(record)
-        try:
-            with working(f"sending {file.name}"):
-                run_id = connection.upload_run(file)["run_id"]
-        finally:
-            connection.close()
+        with closing(RunTransfer(record)) as connection, working(f"sending {file.name}"):
+            run_id = connection.upload_run(file)["run_id"]
     say(f"Imported run {run_id}.")
 
 

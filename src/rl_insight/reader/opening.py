@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
@@ -109,12 +109,9 @@ def open_source(place: Place, name: str | None) -> RunSource:
         except BaseException:
             client.close()
             raise
-    directory = _directory(place)
-    try:
+    with closing(_directory(place)) as directory:
         run_id = find_run(name, _rows(directory), describe(place))
         path = directory.file_of(run_id)
-    finally:
-        directory.close()
     return FileSource(path, run_id)
 
 
@@ -126,17 +123,11 @@ def is_run_file(name: str | None) -> bool:
 def list_runs(place: Place) -> list[Row]:
     """Return the runs at a place, the one that began last first."""
     if isinstance(place, Server):
-        client = ServerClient(place)
-        try:
+        with closing(ServerClient(place)) as client:
             found: list[Row] = client.get("/api/v1/runs")
-        finally:
-            client.close()
     else:
-        directory = _directory(place)
-        try:
+        with closing(_directory(place)) as directory:
             found = _rows(directory)
-        finally:
-            directory.close()
     return [dict(row) for row in found]
 
 

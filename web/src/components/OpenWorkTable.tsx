@@ -1,10 +1,10 @@
 import { useMemo } from "react";
-import { type OpenWork, api } from "../api";
+import type { OpenWork } from "../api";
 import { colourOfName } from "../colours";
 import { formatCount, formatSeconds } from "../units";
 import { usualText } from "../overview/OpenWorkPanel";
 import { AGE_CLASSES, toneOfWork } from "../tones";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { timelineSpan } from "../views/links";
 import { figure } from "./columns";
 import { type Column, Table } from "./Table";
@@ -12,11 +12,11 @@ import { ViewLink } from "./ViewLink";
 
 /** Work that began and has not ended, by name: how much of it, and since when. */
 export function OpenWorkTable({ run, height }: { run: string; height?: number }) {
-  const { data } = useQuery(`open ${run}`, (signal) => api.openWork({ run }, signal), { everyMs: 2000 });
+  const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
   const hasSessions = data?.some((work) => work.oldest_session_id !== null) ?? false;
-  const sessions = useQuery(
-    `in flight ${run}`,
-    (signal) => api.sessionsInFlight({ run, limit: MOST_SESSIONS }, signal),
+  const sessions = useAnswer(
+    "sessions/in_flight",
+    { run, limit: MOST_SESSIONS },
     { everyMs: 3000, enabled: hasSessions },
   );
   const columns = useMemo(

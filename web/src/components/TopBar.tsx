@@ -1,11 +1,11 @@
 import { useEffect, useState } from "react";
-import { type RunInfo, api } from "../api";
+import type { RunInfo } from "../api";
 import { useLive } from "../live";
 import { useTheme } from "../theme";
 import { formatAgo, formatCount, formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
 import { SavedViewsMenu } from "./SavedViewsMenu";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { useWindow, windowTitle } from "../window";
 
 interface Props {
@@ -97,7 +97,7 @@ function RunPicker({ runs, run, isLatest, onLatest }: Omit<Props, "onHelp" | "ne
 /** The run in a line: what it is, and how far it came. */
 export function RunLine({ run }: { run: string }) {
   const { step } = useLive();
-  const { data } = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const { data } = useAnswer("summary", { run }, { everyMs: 2000 });
   if (data === undefined) return null;
   const latest = Math.max(data.last_step ?? -1, step ?? -1);
   const facts = [

@@ -1,11 +1,11 @@
-import { type StepComparison, api } from "../api";
+import type { StepComparison } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfName } from "../colours";
 import { reportFacts } from "../reportFacts";
 import { formatDuration, shorten } from "../units";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { timelineWindow } from "../views/links";
 import { comparisonText } from "./stepTimes";
 
@@ -20,9 +20,9 @@ const MOST_ROWS = 8;
 /** One step beside a usual one. */
 export function ComparisonPanel({ run, step, onSteps }: Props) {
   const [role] = useUrlState("role", "");
-  const { data, error } = useQuery(
-    `comparison ${run} ${step} ${role}`,
-    (signal) => api.stepComparison({ run, step, role: role === "" ? undefined : role }, signal),
+  const { data, error } = useAnswer(
+    "steps/compare",
+    { run, step, role: role === "" ? undefined : role },
     { everyMs: 5000, keep: false, enabled: reportFacts() === null },
   );
   if (reportFacts() !== null) return null;

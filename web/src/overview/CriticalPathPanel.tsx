@@ -1,17 +1,16 @@
-import { api } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
 import { formatSeconds } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 
 const STEPS = 10;
 
 /** Who the steps waited for, and what they would take if that process were as fast as the others. */
 export function CriticalPathPanel({ run, last }: { run: string; last: number | undefined }) {
-  const { data } = useQuery(
-    `critical path ${run} ${last}`,
-    (signal) => api.criticalPath({ run, limit: STEPS, last }, signal),
+  const { data } = useAnswer(
+    "steps/critical_path",
+    { run, limit: STEPS, last },
     { everyMs: 5000, enabled: reportFacts() === null },
   );
   if (data === undefined || data.steps.length === 0) return null;

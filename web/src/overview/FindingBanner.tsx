@@ -1,8 +1,8 @@
-import { type Finding, api } from "../api";
+import type { Finding } from "../api";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { formatAgo, formatCount } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { timelineFinding } from "../views/links";
 
 /** The open findings that need a hand, the gravest first; those explained by another are left to the list. */
@@ -14,7 +14,7 @@ export function openFindings(findings: readonly Finding[]): Finding[] {
 
 /** What is wrong with the run now, above everything else. */
 export function FindingBanner({ run }: { run: string }) {
-  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
+  const { data } = useAnswer("findings", { run }, { everyMs: 3000 });
   const open = openFindings(data ?? []);
   const [worst] = open;
   if (worst === undefined) return null;

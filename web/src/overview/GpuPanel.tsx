@@ -5,7 +5,7 @@ import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfIndex } from "../colours";
 import { formatNumber, formatShare } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer, useQuery } from "../useQuery";
 import { chooseMetric } from "./chosenMetrics";
 
 const MINUTES = 10;
@@ -13,8 +13,8 @@ const POINTS = 120;
 
 /** How busy the GPUs are; not shown where they are not measured. */
 export function GpuPanel({ run }: { run: string }) {
-  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 10_000 });
-  const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const metrics = useAnswer("metrics", { run }, { everyMs: 10_000 });
+  const summary = useAnswer("summary", { run }, { everyMs: 2000 });
   const metric = chooseMetric(
     (metrics.data ?? []).map((one) => one.name),
     "gpu",

@@ -1,15 +1,15 @@
-import { type OpenWork, api } from "../api";
+import type { OpenWork } from "../api";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfName } from "../colours";
 import { formatCount, formatSeconds, shorten } from "../units";
 import { AGE_CLASSES, toneOfWork } from "../tones";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { Loading } from "../components/Loading";
 
 /** What is running now, and for how long the oldest of each kind. */
 export function OpenWorkPanel({ run }: { run: string }) {
-  const { data } = useQuery(`open work ${run}`, (signal) => api.openWork({ run }, signal));
+  const { data } = useAnswer("open/work", { run });
   const rows = data ?? [];
   const total = rows.reduce((sum, row) => sum + row.count, 0);
   const oldest = Math.max(1, ...rows.map((row) => row.oldest_age_s));

@@ -1,10 +1,10 @@
-import { type ProcessHealth, type Step, api } from "../api";
+import type { ProcessHealth, Step } from "../api";
 import { useLive } from "../live";
 import { formatCount, formatSeconds, formatShare, metricFormatter, shorten } from "../units";
 import { ViewLink } from "../components/ViewLink";
 import { nowMs, reportFacts } from "../reportFacts";
 import { type Tone, toneOfAge } from "../tones";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { median, slowdown, stepSeconds } from "./stepTimes";
 
 interface Props {
@@ -22,7 +22,7 @@ const NO_STEPS: readonly Step[] = [];
 /** The run in one row of figures. */
 export function Tiles({ run, steps: known, values, chosen, at }: Props) {
   const steps = known ?? NO_STEPS;
-  const processes = useQuery(`processes ${run}`, (signal) => api.processes({ run }, signal), { everyMs: 2000 });
+  const processes = useAnswer("processes", { run }, { everyMs: 2000 });
   const seconds = stepSeconds(steps).map((one) => one.seconds);
   const change = slowdown(seconds);
   const errors = steps.slice(-10).reduce((sum, step) => sum + step.errors, 0);

@@ -1,10 +1,10 @@
-import { type Finding, api } from "../api";
+import type { Finding } from "../api";
 import { Panel } from "../components/Panel";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { groupLines } from "./groupLines";
 import { formatAgo, formatCount, formatLevel, shorten } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { timelineFinding } from "../views/links";
 import { Loading } from "../components/Loading";
 
@@ -13,14 +13,8 @@ const MOST_LINES = 500;
 
 /** Findings, and the newest warnings and errors. */
 export function Troubles({ run }: { run: string }) {
-  const findings = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), { everyMs: 3000 });
-  const logs = useQuery(
-    `overview logs ${run}`,
-    (signal) => api.logs({ run, level: WARNING, limit: MOST_LINES }, signal),
-    {
-      everyMs: 4000,
-    },
-  );
+  const findings = useAnswer("findings", { run }, { everyMs: 3000 });
+  const logs = useAnswer("logs", { run, level: WARNING, limit: MOST_LINES }, { everyMs: 4000 });
   return (
     <>
       <Panel

@@ -1,10 +1,10 @@
 import { useMemo } from "react";
-import { type Lane, type Step, api } from "../api";
+import type { Lane, Step } from "../api";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { formatDuration, formatNumber, formatShare, shorten } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { median } from "./stepTimes";
 
 const RECENT_STEPS = 15;
@@ -25,9 +25,9 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
   const first = recent[0]?.step;
   const last = recent.at(-1)?.step;
   const slow = useMemo(() => slowSteps(known), [known]);
-  const idle = useQuery(
-    `idle ${run} ${first} ${last}`,
-    (signal) => api.stepIdle({ run, first: first!, last: last! }, signal),
+  const idle = useAnswer(
+    "steps/idle",
+    { run, first: first!, last: last! },
     { enabled: first !== undefined && last !== undefined, everyMs: 3000 },
   );
   const laneOf = useMemo(() => new Map(lanes.map((lane) => [lane.lane_id, lane])), [lanes]);

@@ -1,11 +1,11 @@
 import { type ReactNode, useEffect } from "react";
-import { type Span, type SpanDetail, api } from "../api";
+import type { Span, SpanDetail } from "../api";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfName, colourOfStatus } from "../colours";
 import { nowMs } from "../reportFacts";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 
 interface Props {
   run: string;
@@ -21,11 +21,7 @@ const MAX_SHOWN = 200;
 
 /** Everything about one span. */
 export function SpanPanel({ run, spanId, onPick, onShow, onClose, onDetail }: Props) {
-  const { data, error, isLoading } = useQuery(
-    `span ${run} ${spanId}`,
-    (signal) => api.span({ run, span_id: spanId }, signal),
-    { everyMs: 2000 },
-  );
+  const { data, error, isLoading } = useAnswer("span", { run, span_id: spanId }, { everyMs: 2000 });
   const span = data?.span;
   useEffect(() => {
     if (data !== undefined) onDetail(data);
@@ -109,7 +105,7 @@ function Details({
 
 /** How long an open span has been running, and how long its like usually takes. */
 function OpenAge({ run, span }: { run: string; span: Span }) {
-  const { data } = useQuery(`open work ${run}`, (signal) => api.openWork({ run }, signal), { everyMs: 2000 });
+  const { data } = useAnswer("open/work", { run }, { everyMs: 2000 });
   const age = Math.max(0, nowMs() / 1000 - span.start_ns / 1e9);
   const work = data?.find((one) => one.name === span.name);
   return (

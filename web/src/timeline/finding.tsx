@@ -1,17 +1,14 @@
 // The finding that a link into the timeline is about.
-import { type Finding, api } from "../api";
+import type { Finding } from "../api";
 import { SeverityBadge } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { shorten } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import type { Highlight } from "./scene";
 
 /** The finding that a link leads to. */
 export function useFinding(run: string, findingId: string): Finding | undefined {
-  const { data } = useQuery(`findings ${run}`, (signal) => api.findings({ run }, signal), {
-    enabled: findingId !== "",
-    everyMs: 10_000,
-  });
+  const { data } = useAnswer("findings", { run }, { enabled: findingId !== "", everyMs: 10_000 });
   return findingId === "" ? undefined : data?.find((one) => one.finding_id === findingId);
 }
 

@@ -9,7 +9,7 @@ import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { formatCount, formatNumber, formatSeconds, metricFormatter } from "../units";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer, useQuery } from "../useQuery";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { changeText } from "./changes/words";
@@ -26,9 +26,9 @@ export default function ChangesView({ run }: ViewProps) {
   const steps = useQuery(`steps ${run} latest`, (signal) => api.steps({ run, limit: 2 }, signal), { everyMs: 5000 });
   const latest = (steps.data ?? []).filter((step) => step.end_ns !== null).at(-1)?.step;
   const step = chosen >= 0 ? chosen : (shared.steps?.first ?? latest);
-  const changes = useQuery(
-    `changes ${run} ${step} ${window}`,
-    (signal) => api.stepChanges({ run, step: step!, window: Number(window) }, signal),
+  const changes = useAnswer(
+    "steps/changes",
+    { run, step: step!, window: Number(window) },
     { enabled: step !== undefined, everyMs: 10_000 },
   );
   const columns = useMemo(() => columnsOf(), []);

@@ -9,7 +9,7 @@ import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
 import { formatAgo, formatCount, formatDuration, formatMoment } from "../units";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineFinding } from "./links";
@@ -20,15 +20,8 @@ export default function Findings({ run }: ViewProps) {
   const [rule, setRule] = useUrlState("rule", "");
   const { bounds } = useWindow(run);
   const [hasMuted, setHasMuted] = useUrlState("muted", false);
-  const { data, error } = useQuery(
-    `findings ${run} ${hasMuted}`,
-    (signal) => api.findings({ run, muted: hasMuted || undefined }, signal),
-    { everyMs: 3000, pollMs: 5000 },
-  );
-  const mutes = useQuery(`mutes ${run}`, (signal) => api.mutedRules({ run }, signal), {
-    enabled: reportFacts() === null,
-    pollMs: 5000,
-  });
+  const { data, error } = useAnswer("findings", { run, muted: hasMuted || undefined }, { everyMs: 3000, pollMs: 5000 });
+  const mutes = useAnswer("findings/mute", { run }, { enabled: reportFacts() === null, pollMs: 5000 });
   const muted = new Set(mutes.data?.rules ?? []);
   if (error !== undefined && data === undefined) return <EmptyState title="No findings" text={error} />;
   if (data === undefined) return <Loading />;

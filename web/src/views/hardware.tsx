@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type Line, type Metric, type MetricQuery, api } from "../api";
+import type { Line, Metric, MetricQuery } from "../api";
 import { Chart, type ChartSeries } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { HeatMap } from "../components/HeatMap";
@@ -12,7 +12,7 @@ import { align } from "../lines";
 import { kindOf } from "../metricKinds";
 import { formatBytes, formatClock, metricFormatter } from "../units";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineWindow } from "./links";
@@ -68,8 +68,8 @@ const RECENT_LABELS: Readonly<Record<Recent, string>> = {
 export default function Hardware({ run }: ViewProps) {
   const [recent, setRecent] = useUrlState<Recent>("range", "", RECENT);
   const [chosen, setChosen] = useUrlState("quantity", "busy");
-  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
-  const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const metrics = useAnswer("metrics", { run }, { everyMs: 3000 });
+  const summary = useAnswer("summary", { run }, { everyMs: 2000 });
   const { bounds, setWindow } = useWindow(run);
   const wanted = { from: (bounds?.start_ns ?? 0) / 1e9, to: (bounds?.end_ns ?? 0) / 1e9 };
   const range = rangeOf(summary.data, { recent, ...wanted }, COLUMNS);
@@ -154,10 +154,7 @@ function useLines(
   groups: readonly string[],
 ): { lines: readonly Line[] | undefined; error: string | undefined } {
   const query: MetricQuery = { run, metric: metric ?? "", ...range, group_by: groups };
-  const { data, error } = useQuery(`hardware ${JSON.stringify(query)}`, (signal) => api.metricRange(query, signal), {
-    everyMs: 3000,
-    enabled: metric !== undefined,
-  });
+  const { data, error } = useAnswer("metrics/range", query, { everyMs: 3000, enabled: metric !== undefined });
   return { lines: data, error };
 }
 

@@ -1,5 +1,5 @@
 import { type ReactNode, useMemo } from "react";
-import { type HotspotQuery, api } from "../api";
+import type { HotspotQuery } from "../api";
 import { NumberField } from "../components/NumberField";
 import { SearchBox } from "../components/SearchBox";
 import { Choice, LogButton, Select, labelled } from "../components/Select";
@@ -7,7 +7,7 @@ import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
 import { formatClock, shorten } from "../units";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { useWindow, windowTitle } from "../window";
 import type { ViewProps } from ".";
 import { Flame } from "./hotspots/Flame";
@@ -48,8 +48,8 @@ export default function Hotspots({ run }: ViewProps) {
   const [isLogarithmic, setIsLogarithmic] = useUrlState("log", false);
   const [axis, setAxis] = useUrlState<"step" | "time">("axis", "step", ["step", "time"]);
   const [scope, controls] = useScope(run);
-  const steps = useQuery(`steps ${run}`, (signal) => api.steps({ run, limit: 1000 }, signal), { everyMs: 3000 });
-  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 5000 });
+  const steps = useAnswer("steps", { run, limit: 1000 }, { everyMs: 3000 });
+  const lanes = useAnswer("lanes", { run }, { everyMs: 5000 });
   const isByName = shape === "latency";
   const query: HotspotQuery = {
     run,
@@ -59,11 +59,7 @@ export default function Hotspots({ run }: ViewProps) {
     segment: segment === "" || isByName ? undefined : segment,
     limit: 2000,
   };
-  const { data, error, isLoading } = useQuery(
-    `hotspots ${JSON.stringify(query)}`,
-    (signal) => api.hotspots(query, signal),
-    { everyMs: 2000, enabled: shape !== "flame" },
-  );
+  const { data, error, isLoading } = useAnswer("hotspots", query, { everyMs: 2000, enabled: shape !== "flame" });
   const byId = useMemo(() => new Map((lanes.data ?? []).map((lane) => [lane.lane_id, lane])), [lanes.data]);
   const spots = useMemo(() => {
     const wanted = search.trim().toLowerCase();

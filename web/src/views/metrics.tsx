@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type Metric, type MetricQuery, type RangeQuery, api } from "../api";
+import type { Metric, MetricQuery, RangeQuery } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { Choice, LogButton, Select, labelled } from "../components/Select";
@@ -8,7 +8,7 @@ import { reportFacts } from "../reportFacts";
 import { formatClock } from "../units";
 import { useSavedViews } from "../savedViews";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
 import { byInterest } from "./metrics/interest";
@@ -49,7 +49,7 @@ export default function Metrics({ run }: ViewProps) {
   const [chosen, setChosen] = useUrlState("metric", []);
   const [search, setSearch] = useUrlState("search", "");
   const [hidden, setHidden] = useUrlState("hidden", []);
-  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 3000 });
+  const metrics = useAnswer("metrics", { run }, { everyMs: 3000 });
   const known = metrics.data ?? [];
   const [also, setAlso] = useUrlState("also", []);
   const saved = useSavedViews();
@@ -140,7 +140,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
   const [isLogarithmic, setIsLogarithmic] = useUrlState("log", false);
   const [shape, setShape] = useUrlState<HistogramShape>("shape", "both", ["quantiles", "heat", "both"]);
   const [shares, setShares] = useUrlState("quantiles", "usual", ["usual", "wide", "tail"]);
-  const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const summary = useAnswer("summary", { run }, { everyMs: 2000 });
   const shared = useWindow(run);
   const { bounds } = shared;
   const chosen = to > from || bounds === null ? { from, to } : { from: bounds.start_ns / 1e9, to: bounds.end_ns / 1e9 };

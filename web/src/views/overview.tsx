@@ -1,5 +1,5 @@
 import { useCallback, useMemo } from "react";
-import { type Step, type StepMetric, api } from "../api";
+import type { Step, StepMetric } from "../api";
 import { Chart } from "../components/Chart";
 import { EmptyState } from "../components/EmptyState";
 import { Panel } from "../components/Panel";
@@ -19,7 +19,7 @@ import { lastShown, wholeSteps } from "../overview/stepTimes";
 import { colourOfIndex } from "../colours";
 import { useSavedViews } from "../savedViews";
 import { metricFormatter, shorten } from "../units";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { useStepMetrics, useSteps } from "../useSteps";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
@@ -29,7 +29,7 @@ const MOST_STEPS = 1000;
 
 /** Is the run healthy, and where does the time go? */
 export default function Overview({ run }: ViewProps) {
-  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 4000 });
+  const lanes = useAnswer("lanes", { run }, { everyMs: 4000 });
   const shared = useWindow(run);
   const chosenSteps = shared.steps;
   const until = chosenSteps === null ? -1 : lastShown(chosenSteps);

@@ -8,16 +8,16 @@ import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { formatCount, formatDate, formatDuration, formatSeconds, shorten } from "../units";
 import { useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import type { ViewProps } from ".";
 import "./views.css";
 
 /** Who records: where each process runs, whether it reports, and what telemetry was lost and why. */
 export default function Processes({ run }: ViewProps) {
   const [order, setOrder] = useUrlState("sort", "-lost");
-  const processes = useQuery(`processes ${run}`, (signal) => api.processes({ run }, signal), { everyMs: 2000 });
-  const losses = useQuery(`losses ${run}`, (signal) => api.losses({ run }, signal), { everyMs: 4000 });
-  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs: 10_000 });
+  const processes = useAnswer("processes", { run }, { everyMs: 2000 });
+  const losses = useAnswer("losses", { run }, { everyMs: 4000 });
+  const lanes = useAnswer("lanes", { run }, { everyMs: 10_000 });
   const laneOf = useMemo(() => {
     const found = new Map<string, number>();
     for (const lane of lanes.data ?? []) if (!found.has(lane.process_id)) found.set(lane.process_id, lane.lane_id);
@@ -81,7 +81,7 @@ const MOST_FRAMES = 8;
 
 /** Where the processes are: those in the same place together, the smallest group first. */
 function StackGroups({ run }: { run: string }) {
-  const { data } = useQuery(`stacks ${run}`, (signal) => api.stacks({ run }, signal), { everyMs: 3000, pollMs: 5000 });
+  const { data } = useAnswer("stacks", { run }, { everyMs: 3000, pollMs: 5000 });
   if (data === undefined || data.length === 0) return null;
   return (
     <Panel title="Stacks" value={`${formatCount(data.length)} ${data.length === 1 ? "place" : "places"}`}>

@@ -8,7 +8,7 @@ import { Select, labelled } from "../components/Select";
 import { naturally } from "../natural";
 import { formatCount, formatSeconds, metricFormatter, shorten } from "../units";
 import { linkTo, navigate, useUrlState } from "../url";
-import { useQuery } from "../useQuery";
+import { useAnswer, useQuery } from "../useQuery";
 import { useSteps } from "../useSteps";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
@@ -29,7 +29,7 @@ export default function Ranks({ run }: ViewProps) {
   const isOne = shared.steps !== null && shared.steps.first === shared.steps.last;
   const first = (shared.steps === null || isOne ? undefined : shared.steps.first) ?? steps?.[0]?.step;
   const last = (shared.steps === null || isOne ? undefined : shared.steps.last) ?? steps?.at(-1)?.step;
-  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 10_000 });
+  const metrics = useAnswer("metrics", { run }, { everyMs: 10_000 });
   const { data, error } = useQuery(
     `ranks ${run} ${phase} ${metric} ${first} ${isOne || shared.steps === null ? "latest" : last}`,
     (signal) =>

@@ -24,13 +24,13 @@ import { useRange } from "../timeline/useRange";
 import { useStrips } from "../timeline/useStrips";
 import { type TimelineAddress, useTimelineAddress } from "../timeline/useTimelineAddress";
 import { useTimelineKeys } from "../timeline/useTimelineKeys";
-import { useQuery } from "../useQuery";
+import { useAnswer } from "../useQuery";
 import { useSteps } from "../useSteps";
 import type { ViewProps } from ".";
 
 /** What the timeline needs before it can begin: the run's time and lanes. */
 export default function TimelineView({ run }: ViewProps) {
-  const summary = useQuery(`summary ${run}`, (signal) => api.summary({ run }, signal), { everyMs: 2000 });
+  const summary = useAnswer("summary", { run }, { everyMs: 2000 });
   const start = summary.data?.start_ns;
   if (summary.error !== undefined && summary.data === undefined)
     return <EmptyState title="No timeline" text={summary.error} />;
@@ -93,10 +93,10 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   const [laneCount, setLaneCount] = useState(0);
   // A long list changes little in a few seconds.
   const everyMs = Math.max(2000, laneCount * 2);
-  const lanes = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal), { everyMs });
+  const lanes = useAnswer("lanes", { run }, { everyMs });
   useEffect(() => setLaneCount(lanes.data?.length ?? 0), [lanes.data]);
   const steps = useSteps(run, 1000);
-  const metrics = useQuery(`metrics ${run}`, (signal) => api.metrics({ run }, signal), { everyMs: 5000 });
+  const metrics = useAnswer("metrics", { run }, { everyMs: 5000 });
   const laneRows = lanes.data ?? NO_LANES;
   const hits = useHits(run, address.search, laneRows);
   const marks = useMarks();

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rl_insight.compat._recording import BatchFiles
+from rl_insight.otlp.encode.items import EventItem, SpanItem
+from rl_insight.otlp.encode.json import attributes, span_object
 from rl_insight.schema import Batch
 from rl_insight.schema.records import EventRecord, SpanRecord, records
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 64 * 1000 * 1000
 _MAX_WAITING = 10_000
-_INTERNAL, _ERROR = 1, 2
 
 
 class OtlpFile(BatchFiles):
@@ -24,7 +25,7 @@ class OtlpFile(BatchFiles):
 
     def __init__(self, flusher: Flusher, path: Path, *, service_name: str, run_id: str) -> None:
         self.path = path
-        self._resource = _pairs({"service.name": service_name, "run.id": run_id})
+        self._resource = attributes({"service.name": service_name, "run.id": run_id})
         self._rotated = 0
         self._events: dict[str, list[EventRecord]] = {}
         """Of spans that have not ended."""
@@ -40,7 +41,8 @@ class OtlpFile(BatchFiles):
                 self._events.setdefault(record.span_id, []).append(record)
         if not spans:
             return False
-        encoded = [_span(span, self._events.pop(span.span_id, [])) for span in spans]
+        items = [_item(span, self._events.pop(span.span_id, [])) for span in spans]
+        encoded = [{"status": {}, **span_object(item)} for item in items]
         scope = {"scope": {"name": "xtuner"}, "spans": encoded}
         line = {"resourceSpans": [{"resource": {"attributes": self._resource}, "scopeSpans": [scope]}]}
         self._rotate()
@@ -53,41 +55,27 @@ class OtlpFile(BatchFiles):
             self.path.rename(self.path.with_name(f"{self.path.stem}-{self._rotated}{self.path.suffix}"))
 
 
-def _span(span: SpanRecord, events: list[EventRecord]) -> dict[str, Any]:
-    attributes = dict(span.attributes)
+def _item(span: SpanRecord, events: list[EventRecord]) -> SpanItem:
+    values = dict(span.attributes)
     if span.step is not None:
-        attributes.setdefault("xtuner.train_step", span.step)
-    found: dict[str, Any] = {
-        "traceId": span.trace_id,
-        "spanId": span.span_id,
-        "name": span.name,
-        "kind": _INTERNAL,
-        "startTimeUnixNano": str(span.start_ns),
-        "endTimeUnixNano": str(span.start_ns + (span.duration_ns or 0)),
-        "attributes": _pairs(attributes),
-        "status": {"code": _ERROR, "message": span.error or ""} if span.status == "error" else {},
-    }
-    if span.parent_id is not None:
-        found["parentSpanId"] = span.parent_id
-    if events:
-        found["events"] = [
-            {"name": event.name, "timeUnixNano": str(event.time_ns), "attributes": _pairs(event.attributes)}
-            for event in events
-        ]
-    return found
+        values.setdefault("xtuner.train_step", span.step)
+    return SpanItem(
+        (int(span.trace_id[:16], 16), int(span.trace_id[16:], 16)),
+        int(span.span_id, 16),
+        int(span.parent_id or "0", 16),
+        span.name,
+        span.start_ns,
+        span.start_ns + (span.duration_ns or 0),
+        _flat(values),
+        [EventItem(event.time_ns, event.name, _flat(event.attributes)) for event in events],
+        (span.error or "") if span.status == "error" else None,
+    )
 
 
-def _pairs(values: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as XTuner has them: objects, and what is missing, as JSON text."""
+    return {key: value if _is_plain(value) else msgspec.json.encode(value).decode() for key, value in values.items()}
 
 
-def _value(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(inner) for inner in value]}}
-    return {"stringValue": value if isinstance(value, str) else msgspec.json.encode(value).decode()}
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (str, bool, int, float))

@@ -1,4 +1,4 @@
-import { type StateUsage, api } from "../../api";
+import type { StateUsage } from "../../api";
 import { MeterCell } from "../../components/MeterCell";
 import { Panel } from "../../components/Panel";
 import { figure, text } from "../../components/columns";
@@ -6,7 +6,7 @@ import { type Column, Table } from "../../components/Table";
 import { ViewLink } from "../../components/ViewLink";
 import { colourOfName } from "../../colours";
 import { formatBytes, formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 import type { Range } from "../metrics/range";
 
 /** How busy the accelerators were while a role was in a state: "busy 31 % during rollout". */
@@ -14,9 +14,7 @@ export function UsageTable({ run, range }: { run: string; range: Range }) {
   const query = { run, start_ns: range.start_ns, end_ns: range.end_ns };
   // Of a long stretch, some seconds more change nothing that can be seen.
   const everyMs = Math.min(60_000, Math.max(5000, range.width / 1e6));
-  const { data, error } = useQuery(`usage ${JSON.stringify(query)}`, (signal) => api.usageByState(query, signal), {
-    everyMs,
-  });
+  const { data, error } = useAnswer("hardware/by_state", query, { everyMs });
   if (data !== undefined && data.states.length === 0) return null;
   return (
     <Panel className="span-6" title="GPU busy by state">

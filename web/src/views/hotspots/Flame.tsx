@@ -1,10 +1,10 @@
 import { useMemo, useState } from "react";
-import { type FlameNode, type HotspotQuery, api } from "../../api";
+import type { FlameNode, HotspotQuery } from "../../api";
 import { EmptyState } from "../../components/EmptyState";
 import { Tooltip } from "../../components/Tooltip";
 import { colourOfName, textOn } from "../../colours";
 import { formatCount, formatDuration, formatShare, shorten } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 import { type FlameBox, findNode, layOut, placed } from "./flame";
 
 interface Props {
@@ -20,9 +20,7 @@ const ROW = 25;
 /** Where the time goes by role, name and children: the width is the sum of their durations. */
 export function Flame({ run, conditions, zoom, onZoom }: Props) {
   const query = { run, ...conditions };
-  const { data, error } = useQuery(`flame ${JSON.stringify(query)}`, (signal) => api.flame(query, signal), {
-    everyMs: 5000,
-  });
+  const { data, error } = useAnswer("hotspots/flame", query, { everyMs: 5000 });
   const roots = useMemo(() => placed(data?.roots ?? []), [data]);
   const shown = findNode(roots, zoom);
   const boxes = useMemo(() => layOut(shown === null ? roots : [shown]), [roots, shown?.path]);

@@ -1,11 +1,11 @@
 import { useMemo } from "react";
-import { type SpanSeries, api } from "../../api";
+import type { SpanSeries } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { colourOfName, colourOfStatus } from "../../colours";
 import { formatCount, formatDuration, formatShare } from "../../units";
 import { linkTo, navigate } from "../../url";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 import { timelineSpan } from "../links";
 import type { SeriesQuery } from "./scope";
 
@@ -25,11 +25,7 @@ const formatSeconds = (value: number | null | undefined) =>
 /** The spans of one name over steps or time: p50, p95 and the longest of each interval, count, errors, and single spans. */
 export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Props) {
   const query = { run, ...conditions, axis, name };
-  const { data, error } = useQuery(`series ${JSON.stringify(query)}`, (signal) => api.spanSeries(query, signal), {
-    enabled: name !== "",
-    everyMs: 5000,
-    keep: false,
-  });
+  const { data, error } = useAnswer("spans/series", query, { enabled: name !== "", everyMs: 5000, keep: false });
   const lines = useMemo(() => (data === undefined ? null : linesOf(data)), [data]);
   const points = useMemo(() => (data === undefined ? null : pointsOf(data)), [data]);
   if (error !== undefined) return <div className="error-line">{error}</div>;

@@ -1,8 +1,7 @@
 import { useState } from "react";
-import { api } from "../../api";
 import { Select } from "../../components/Select";
 import { shorten } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 
 interface Props {
   run: string;
@@ -17,9 +16,9 @@ interface Props {
 /** Conditions on labels: each a chip that can be taken out; new ones from the labels and values there are. */
 export function LabelFilters({ run, metric, labels, matches, onChange }: Props) {
   const [label, setLabel] = useState("");
-  const values = useQuery(
-    `label ${run} ${metric} ${label}`,
-    (signal) => api.labelValues({ run, label, metric }, signal),
+  const values = useAnswer(
+    "metrics/labels",
+    { run, label, metric },
     { enabled: label !== "", live: false, keep: false },
   );
   return (

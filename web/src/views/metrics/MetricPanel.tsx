@@ -10,7 +10,7 @@ import { savePicture, saveText } from "../../download";
 import { type AlignedLines, align, toCsv } from "../../lines";
 import { kindOf } from "../../metricKinds";
 import { type Formatter, formatBytes, formatClock, formatCount, formatNumber, metricFormatter } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer, useQuery } from "../../useQuery";
 
 export type HistogramShape = "quantiles" | "heat" | "both";
 
@@ -232,9 +232,7 @@ function Spread({ metric, query }: Props) {
   // Cells are seen one by one, so they are coarser than the points of a line.
   const width = Number(query.width) * (isStep ? 1 : 2);
   const asked = { ...query, metric: metric.name, rows: 40, group_by: undefined, width };
-  const { data, error } = useQuery(`heat ${JSON.stringify(asked)}`, (signal) => api.metricHeatMap(asked, signal), {
-    everyMs: 3000,
-  });
+  const { data, error } = useAnswer("metrics/heatmap", asked, { everyMs: 3000 });
   const format = metricFormatter(metric.name);
   const map = useMemo<HeatMapData | null>(() => {
     if (data === undefined || data.x.length === 0) return null;

@@ -1,7 +1,6 @@
-import { api } from "../../api";
 import { Select } from "../../components/Select";
 import { shorten } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 
 interface Props {
   run: string;
@@ -11,7 +10,7 @@ interface Props {
 
 /** Other runs whose values are drawn in the same charts, by step. */
 export function Overlay({ run, also, onChange }: Props) {
-  const { data } = useQuery("runs", (signal) => api.runs(signal), { everyMs: 10_000, pollMs: 10_000 });
+  const { data } = useAnswer("runs", {}, { everyMs: 10_000, pollMs: 10_000 });
   const others = (data ?? []).filter((info) => info.run_id !== run && !also.includes(info.run_id) && !info.problem);
   if (others.length === 0 && also.length === 0) return null;
   return (

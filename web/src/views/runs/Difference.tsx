@@ -1,16 +1,12 @@
-import { type RunComparison, api } from "../../api";
+import type { RunComparison } from "../../api";
 import { Panel } from "../../components/Panel";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 import { valueText } from "./values";
 import { Loading } from "../../components/Loading";
 
 /** What is different in the other run: a sentence, and the configuration values that differ. */
 export function WhatDiffers({ one, other }: { one: string; other: string }) {
-  const { data, error } = useQuery(
-    `what differs ${one} ${other}`,
-    (signal) => api.compareRuns({ run: one, other }, signal),
-    { everyMs: 10_000, keep: false },
-  );
+  const { data, error } = useAnswer("runs/compare", { run: one, other }, { everyMs: 10_000, keep: false });
   if (error !== undefined) return <div className="error-line">{error}</div>;
   if (data === undefined) return <Loading text="Comparing…" />;
   return (

@@ -4,7 +4,7 @@ import { Drawer } from "../../components/Drawer";
 import { EmptyState } from "../../components/EmptyState";
 import { SearchBox } from "../../components/SearchBox";
 import { formatCount } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 import { valueText } from "./values";
 
 interface Props {
@@ -75,10 +75,7 @@ function Notes({ info, onChanged }: Omit<Props, "onClose">) {
 
 function Config({ run }: { run: string }) {
   const [search, setSearch] = useState("");
-  const { data, error } = useQuery(`config ${run}`, (signal) => api.config({ run }, signal), {
-    everyMs: 5000,
-    keep: false,
-  });
+  const { data, error } = useAnswer("config", { run }, { everyMs: 5000, keep: false });
   const rows = useMemo(() => Object.entries(data ?? {}), [data]);
   const shown = rows.filter(([key, value]) =>
     `${key} ${valueText(value)}`.toLowerCase().includes(search.toLowerCase()),

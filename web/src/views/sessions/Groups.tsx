@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type SampleGroup, api } from "../../api";
+import type { SampleGroup } from "../../api";
 import { Chart } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { Panel } from "../../components/Panel";
@@ -10,7 +10,7 @@ import { ViewLink } from "../../components/ViewLink";
 import { colourOfIndex } from "../../colours";
 import { formatCount, formatNumber, formatSeconds, formatShare, formatTokens } from "../../units";
 import { useUrlState } from "../../url";
-import { useQuery } from "../../useQuery";
+import { useAnswer } from "../../useQuery";
 
 const MOST = 500;
 const ORDERS = ["step", "spread", "mean", "samples", "longest_s"] as const;
@@ -31,9 +31,7 @@ export function Groups({ run }: { run: string }) {
     descending: asked.descending,
     limit: MOST,
   };
-  const page = useQuery(`groups ${JSON.stringify(query)}`, (signal) => api.sessionGroups(query, signal), {
-    everyMs: 3000,
-  });
+  const page = useAnswer("sessions/groups", query, { everyMs: 3000 });
   const columns = useMemo(() => columnsOf(setGroup), [setGroup]);
   const found = page.data;
   return (
@@ -80,10 +78,8 @@ export function Groups({ run }: { run: string }) {
 
 function GroupCharts({ run, group }: { run: string; group: string }) {
   const asked = { run, ...(group === "" ? {} : { group_id: group }) };
-  const steps = useQuery(`group steps ${JSON.stringify(asked)}`, (signal) => api.groupSteps(asked, signal), {
-    everyMs: 4000,
-  });
-  const stale = useQuery(`staleness ${run}`, (signal) => api.staleness({ run }, signal), { everyMs: 5000 });
+  const steps = useAnswer("sessions/groups/steps", asked, { everyMs: 4000 });
+  const stale = useAnswer("sessions/staleness", { run }, { everyMs: 5000 });
   const rows = steps.data ?? [];
   const x = useMemo(() => rows.map((one) => one.step), [steps.data]);
   const reward = useMemo(

@@ -8,7 +8,7 @@ import { TraceButtons } from "../../components/TraceButtons";
 import { ViewLink } from "../../components/ViewLink";
 import { nowMs, reportFacts } from "../../reportFacts";
 import { formatClock, formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
-import { useQuery } from "../../useQuery";
+import { useAnswer, useQuery } from "../../useQuery";
 import { timelineWindow } from "../links";
 import { TranscriptPanel } from "./TranscriptPanel";
 import { Waterfall } from "./Waterfall";
@@ -24,11 +24,7 @@ const MOST_SPANS = 1000;
 
 /** One session: what became of it, its waterfall, its events, logs and counters. */
 export function SessionPanel({ run, sessionId, onClose }: Props) {
-  const session = useQuery(
-    `session ${run} ${sessionId}`,
-    (signal) => api.sessions({ run, session_id: sessionId, limit: 1 }, signal),
-    { everyMs: 2000, keep: false },
-  );
+  const session = useAnswer("sessions", { run, session_id: sessionId, limit: 1 }, { everyMs: 2000, keep: false });
   const found = session.data?.sessions[0];
   const isOpen = found?.status === "pending";
   const options = { live: isOpen, everyMs: 2000, keep: false, enabled: found !== undefined };
