@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 import msgspec
 
 from rl_insight.errors import ConfigError
+from rl_insight.files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -95,9 +95,6 @@ class ViewBook:
             return self._write(SavedViews(self.saved.views, kept))
 
     def _write(self, saved: SavedViews) -> SavedViews:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(f".{self.path.name}.partial")
-        partial.write_bytes(msgspec.json.encode(saved))
-        os.replace(partial, self.path)  # noqa: PTH105  (as a whole)
+        replace_file(self.path, msgspec.json.encode(saved))
         self.saved = saved
         return saved

@@ -9,13 +9,14 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+
+from rl_insight.files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +77,7 @@ def write_discovery(path: Path, targets: Iterable[RegisteredTarget], job_labels:
                 return False
         except OSError:
             pass
-        partial = path.with_name(f".{path.name}.partial")
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
+        replace_file(path, text.encode(), durable=True)
     return True
 
 

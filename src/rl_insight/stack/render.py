@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
+from rl_insight.files import replace_file
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.stack.errors import StackError
 from rl_insight.stack.ports import Ports, reachable_host
@@ -92,7 +92,7 @@ def render_prometheus(
     credentials = layout.root / "prometheus" / "server-token"
     token_file = {"credentials_file": layout.seen(credentials)}
     if server.token is not None:
-        write_private(credentials, server.token)
+        replace_file(credentials, server.token.encode(), mode=0o600)
     tls: dict[str, Any] = {}
     if parts.scheme == "https":
         # A certificate for a public name does not cover 127.0.0.1, which no other machine can answer on.
@@ -165,9 +165,9 @@ def render_grafana(
         # Grafana complains about kinds of provisioning without a directory.
         (provisioning / kind).mkdir(parents=True, exist_ok=True)
     if not layout.password_file.is_file():
-        write_private(layout.password_file, secrets.token_urlsafe(18))
+        replace_file(layout.password_file, secrets.token_urlsafe(18).encode(), mode=0o600)
     for name, text in dashboard_files(namespace).items():
-        write(dashboards / name, text)
+        replace_file(dashboards / name, text.encode())
     reachable = reachable_host(settings.host)
     prefix = f"{namespace}_" if namespace else ""
     _render(
@@ -291,19 +291,4 @@ def write_marked(path: Path, text: str) -> None:
     comment = ";" if path.suffix == ".ini" else "#"
     if path.is_file() and MARK not in path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]:
         raise StackError(f"{path} was not written by rl-insight, so it is left alone: move it away, and start again.")
-    write(path, f"{comment} {MARK}\n{text}")
-
-
-def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replace a file as a whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    partial.replace(path)
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read."""
-    write(path, text, mode=0o600)
+    replace_file(path, f"{comment} {MARK}\n{text}".encode())

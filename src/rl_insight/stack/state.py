@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from pathlib import Path
 from typing import IO
 
 import msgspec
 import psutil
 
+from rl_insight.files import replace_file
 from rl_insight.stack.errors import StackError
 
 STATE_FILE = "state.json"
@@ -63,10 +63,7 @@ def read_state(root: Path) -> StackState | None:
 
 def write_state(root: Path, state: StackState) -> None:
     """Replace the state as a whole."""
-    path = state_path(root)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
-    partial.replace(path)
+    replace_file(state_path(root), msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
 
 
 def remove_state(root: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rl_insight.errors import ConfigError
+from rl_insight.files import replace_file
 from rl_insight.schema.names import RESERVED_LABELS, label_name
 
 logger = logging.getLogger(__name__)
@@ -194,14 +194,7 @@ class TargetBook:
 
     def _save(self, targets: Mapping[str, Target]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_File(targets=list(targets.values()))), indent=2)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(self.path.name + ".partial")
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(self.path)
+        replace_file(self.path, content + b"\n", mode=0o600, durable=True)
 
 
 def make_targets(
