@@ -50,6 +50,12 @@ def json_answer(value: Any) -> Response:
     return Response(_encode(value), media_type="application/json")
 
 
+def services_of(request: Request) -> Services:
+    """Return what the server owns."""
+    services: Services = request.app.state.services
+    return services
+
+
 @contextmanager
 def reading(request: Request, run: str | None) -> Iterator[Cursor]:
     """Lend a cursor on a run, by default the latest."""
@@ -59,7 +65,7 @@ def reading(request: Request, run: str | None) -> Iterator[Cursor]:
 
 def opened(request: Request, run: str | None) -> AbstractContextManager[RunStore]:
     """Lend a run, by default the latest."""
-    return request.app.state.services.runs.open(run_of(request, run))  # type: ignore[no-any-return]
+    return services_of(request).runs.open(run_of(request, run))
 
 
 def run_of(request: Request, run: str | None) -> str:
@@ -70,8 +76,7 @@ def run_of(request: Request, run: str | None) -> str:
     """
     if run is not None:
         return run
-    services: Services = request.app.state.services
-    for info in services.runs.list_runs():
+    for info in services_of(request).runs.list_runs():
         if not info.problem:
             return info.run_id
     raise RunNotFoundError("there are no runs yet. Point a training at this server and call rl_insight.init().")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
@@ -12,11 +12,9 @@ from pydantic import BaseModel, Field
 
 from rl_insight.errors import ConfigError
 from rl_insight.schema.names import TRAINER_JOB
+from rl_insight.server.http.answers import services_of
 from rl_insight.server.scrape.targets import Target, make_targets
 from rl_insight.stack.state import read_state
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1", tags=["clients of 0.3.0"])
 
@@ -41,7 +39,7 @@ class ClientTargets(BaseModel):
 @router.get("/services")
 def list_services(request: Request) -> JSONResponse:
     """Return the ports of what belongs to this server; null where it does not run here."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     stack = read_state(services.settings.directory / "stack")
     running = {one.name: urlsplit(one.url).port for one in (stack.services if stack else []) if one.state == "running"}
     ports = {f"{name}_port": running.get(name) for name in ("prometheus", "grafana")}
@@ -51,7 +49,7 @@ def list_services(request: Request) -> JSONResponse:
 @router.post("/prometheus/targets", responses=_BAD)
 def add_client_targets(request: Request, registration: ClientTargets) -> JSONResponse:
     """Register targets; they are read from now on, in the run that their client's spans are in."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     try:
         spans_run = f"otlp-{services.settings.namespace}-{time.strftime('%Y%m%d', time.gmtime())}"
         run_id = spans_run if registration.run_id is None else registration.run_id

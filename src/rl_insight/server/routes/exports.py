@@ -13,7 +13,15 @@ from fastapi.responses import StreamingResponse
 from rl_insight.exchange.exporting.exporter import DIRECTORIES, check_selection, export_run
 from rl_insight.exchange.exporting.rows import Selection, count_spans
 from rl_insight.exchange.report import check_scope, write_report
-from rl_insight.server.http.answers import RunParameter, StepParameter, TextParameter, TimeParameter, opened, run_of
+from rl_insight.server.http.answers import (
+    RunParameter,
+    StepParameter,
+    TextParameter,
+    TimeParameter,
+    opened,
+    run_of,
+    services_of,
+)
 from rl_insight.server.http.made_files import attachment, check_room, make_file, turn
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries import Scope
@@ -67,9 +75,9 @@ def export(
     with turn(), opened(request, run_id) as store:
         with store.reader() as cursor:
             check_selection(cursor, selection)
-            check_room(request.app.state.services, count_spans(cursor, selection))
+            check_room(services_of(request), count_spans(cursor, selection))
         written = _Export(store, file_format, selection)
-        stream = make_file(request.app.state.services, name, written.write)
+        stream = make_file(services_of(request), name, written.write)
     headers = {RECORDS_HEADER: str(written.records)}
     return attachment(stream, f"{Path(file_name(run_id)).stem}.{file_format}", "application/octet-stream", headers)
 
@@ -107,8 +115,8 @@ def trace(
                 f"the trace would hold {spans:,} spans, the limit is {MAX_SPANS:,}: choose a shorter time or a step, "
                 "or use `rl-insight export`, which has no limit."
             )
-        check_room(request.app.state.services, spans)
-        stream = make_file(request.app.state.services, "trace.json", _Export(store, "chrome", selection).write)
+        check_room(services_of(request), spans)
+        stream = make_file(services_of(request), "trace.json", _Export(store, "chrome", selection).write)
     return attachment(stream, f"{Path(file_name(run_id)).stem}.trace.json", "application/json")
 
 
@@ -145,7 +153,7 @@ def report(
     run: RunParameter = None,
 ) -> StreamingResponse:
     """Send the report of a run as `rl-insight report` writes it: of one step, of the last steps, or of all of them."""
-    services = request.app.state.services
+    services = services_of(request)
     run_id = run_of(request, run)
     scope = Scope(step=step, last_steps=last_steps)
     with turn(), opened(request, run_id) as store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -11,12 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rl_insight.diagnosis.run import Report, replay, sketch_coverage
 from rl_insight.diagnosis.settings import check_rule, make_settings
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, opened, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, opened, reading, services_of
 from rl_insight.server.http.made_files import turn
 from rl_insight.store import queries
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1/findings", tags=["findings"])
 
@@ -48,8 +45,7 @@ def replay_run(request: Request, how: Replay, run: RunParameter = None) -> Respo
 
     Findings of muted rules are left out.
     """
-    services: Services = request.app.state.services
-    rules = services.settings.diagnosis.rules if how.rules is None else how.rules
+    rules = services_of(request).settings.diagnosis.rules if how.rules is None else how.rules
     for name in how.only or ():
         check_rule(name)
     settings = make_settings(rules, None if how.only is None else frozenset(how.only))

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rl_insight._version import __version__
 from rl_insight.server import metrics
+from rl_insight.server.http.answers import services_of
 from rl_insight.server.threads import processor_seconds
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ async def healthz() -> JSONResponse:
 @router.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "Not ready."}})
 async def readyz(request: Request) -> PlainTextResponse:
     """Answer 200 once everything can be reached, 503 before and while stopping."""
-    services: Services = request.app.state.services
-    if services.is_ready:
+    if services_of(request).is_ready:
         return PlainTextResponse("ready\n")
     return PlainTextResponse("not ready\n", status_code=503, headers={"Retry-After": "1"})
 
@@ -40,16 +40,16 @@ def prometheus(request: Request, ranks: Literal["all", "auto"] = "auto") -> Resp
 
     With more live processes than `max_rank_processes` there are series by role; `ranks=all` shows those of each rank.
     """
-    services: Services = request.app.state.services
-    body, content_type = metrics.render(services, request.headers.get("accept", ""), all_ranks=ranks == "all")
+    body, content_type = metrics.render(
+        services_of(request), request.headers.get("accept", ""), all_ranks=ranks == "all"
+    )
     return Response(body, media_type=content_type)
 
 
 @router.get("/api/v1/status")
 def status(request: Request) -> JSONResponse:
     """Return the state of the server: what it has taken, what is queued, who sends."""
-    services: Services = request.app.state.services
-    return JSONResponse(describe(services))
+    return JSONResponse(describe(services_of(request)))
 
 
 def describe(services: Services) -> dict[str, Any]:

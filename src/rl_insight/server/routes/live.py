@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from rl_insight.server.http.answers import RunParameter
+from rl_insight.server.http.answers import RunParameter, services_of
 from rl_insight.server.live import LiveNotes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def live(
     Each event `change` says how much of what kind arrived; its id resumes the stream after a lost connection, which
     browsers do by themselves. `resync` in a change asks for a fresh look at everything.
     """
-    services: Services = request.app.state.services
+    services = services_of(request)
     feed = services.live
     version = feed.version if after is None else after
     if last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 19:

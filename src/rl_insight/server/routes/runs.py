@@ -14,7 +14,7 @@ from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 
 from rl_insight.diagnosis.run_comparison import RunComparison, compare_runs
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading, services_of
 from rl_insight.store import queries
 from rl_insight.store.errors import NoRunError, RunExistsError, StoreCorruptError, StoreFullError, StoreVersionError
 from rl_insight.store.run_files import RunInfo, file_name
@@ -28,15 +28,13 @@ router = APIRouter(prefix="/api/v1", tags=["runs"])
 @router.get("/runs", responses=answers(list[RunInfo], "The runs, the one that began last first."))
 def list_runs(request: Request) -> Response:
     """List the runs."""
-    services: Services = request.app.state.services
-    return json_answer(services.runs.list_runs())
+    return json_answer(services_of(request).runs.list_runs())
 
 
 @router.delete("/runs", responses={404: {"description": "No such run."}, 409: {"description": "It is in use."}})
 def delete_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> JSONResponse:
     """Delete a run and its file."""
-    services: Services = request.app.state.services
-    services.delete_run(run)
+    services_of(request).delete_run(run)
     return JSONResponse({"deleted": run})
 
 
@@ -54,7 +52,7 @@ _FREE_CHECK_BYTES = 16 * 1024 * 1024
 )
 def download_run(request: Request, run: Annotated[str, Query(max_length=500)]) -> FileResponse:
     """Send a consistent copy of a run's file, while the run is live."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     directory = _work_directory(services)
     try:
         copy = services.runs.export(run, directory / "run")
@@ -82,7 +80,7 @@ def download_run(request: Request, run: Annotated[str, Query(max_length=500)]) -
 )
 async def upload_run(request: Request) -> Response:
     """Take a run file, as `GET` of the same path sends it."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     directory = _work_directory(services)
     path = directory / "run"
     try:
@@ -131,8 +129,7 @@ class LaunchRank(BaseModel):
 @router.post("/runs/join", responses=answers(dict[str, str], "The run, as `run_id`."))
 def join_run(request: Request, rank: LaunchRank) -> Response:
     """Return the run of a rank: the one asked for, with a number where an earlier launch had that name."""
-    services: Services = request.app.state.services
-    return json_answer({"run_id": services.launches.join(rank.run_id, rank.rank, rank.restarts)})
+    return json_answer({"run_id": services_of(request).launches.join(rank.run_id, rank.rank, rank.restarts)})
 
 
 class NotesChange(BaseModel):
@@ -147,8 +144,7 @@ class NotesChange(BaseModel):
 @router.post("/runs/notes", responses=answers(queries.RunNotes, "The tags and notes as they are now."))
 def change_notes(request: Request, change: NotesChange, run: Annotated[str, Query(max_length=500)]) -> Response:
     """Set the tags or the notes of a run."""
-    services: Services = request.app.state.services
-    with services.runs.open(run) as store:
+    with services_of(request).runs.open(run) as store:
         return json_answer(queries.write_notes(store, change.tags, change.notes))
 
 

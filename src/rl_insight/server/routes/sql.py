@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.server.http.answers import RunParameter, answers, opened
+from rl_insight.server.http.answers import RunParameter, answers, opened, services_of
 from rl_insight.store import queries
 from rl_insight.store.queries.sql import MAX_TEXT
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1", tags=["sql"])
 
@@ -38,8 +33,7 @@ class SqlQuery(BaseModel):
 )
 def sql(request: Request, query: SqlQuery, run: RunParameter = None) -> Response:
     """Run one SELECT on a copy of a run; off unless the server was started with `sql.enabled=true`."""
-    services: Services = request.app.state.services
-    settings = services.settings.sql
+    settings = services_of(request).settings.sql
     if not settings.enabled:
         raise HTTPException(
             403, "SQL is off on this server: start it with `rl-insight server start sql.enabled=true` to allow it."

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
+from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading, services_of
 from rl_insight.store import queries
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1/stacks", tags=["findings"])
 
@@ -31,7 +27,7 @@ def ask_for_stacks(request: Request, run: RunParameter = None) -> Response:
 
     Another process of its host is asked about one that is silent.
     """
-    services: Services = request.app.state.services
+    services = services_of(request)
     with reading(request, run) as cursor:
         live, silent = queries.running_processes(cursor, time.time_ns())
     return json_answer(Asked(services.stacks.ask(live) + services.stacks.ask_neighbors(silent)))

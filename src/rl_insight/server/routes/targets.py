@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rl_insight.server.http.answers import services_of
 from rl_insight.server.scrape.targets import MAX_TARGETS, make_targets, target_url
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Registration(BaseModel):
 @router.get("")
 def list_targets(request: Request) -> JSONResponse:
     """List the targets and how their last reading went."""
-    return JSONResponse({"targets": _described(request.app.state.services)})
+    return JSONResponse({"targets": _described(services_of(request))})
 
 
 @router.post("", responses=_BAD)
@@ -72,7 +73,7 @@ def add_targets(request: Request, registration: Registration) -> JSONResponse:
     A program that registers itself, as Ray hubs do, names itself as `owner`, asks for a lease, and registers again
     well before the lease is over.
     """
-    services: Services = request.app.state.services
+    services = services_of(request)
     added = services.targets.add(
         make_targets(
             registration.addresses,
@@ -95,8 +96,7 @@ def remove_targets(
     address: Annotated[list[str], Query(min_length=1, description="`host:port`, or whole URLs.")],
 ) -> JSONResponse:
     """Forget targets."""
-    services: Services = request.app.state.services
-    return JSONResponse({"removed": services.targets.remove([target_url(entry) for entry in address])})
+    return JSONResponse({"removed": services_of(request).targets.remove([target_url(entry) for entry in address])})
 
 
 def _described(services: Services) -> list[dict[str, Any]]:

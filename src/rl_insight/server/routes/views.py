@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_insight.errors import ConfigError
-from rl_insight.server.http.answers import answers, json_answer
+from rl_insight.server.http.answers import answers, json_answer, services_of
 from rl_insight.server.saved_views import SavedViews
-
-if TYPE_CHECKING:
-    from rl_insight.server.services import Services
 
 router = APIRouter(prefix="/api/v1", tags=["views"])
 
@@ -30,16 +27,14 @@ class ViewChange(BaseModel):
 @router.get("/views", responses=answers(SavedViews))
 def saved_views(request: Request) -> Response:
     """Show the views that were saved on this server, and the pinned metrics."""
-    services: Services = request.app.state.services
-    return json_answer(services.views.saved)
+    return json_answer(services_of(request).views.saved)
 
 
 @router.post("/views", responses=answers(SavedViews, "What is saved now."))
 def save_view(request: Request, view: ViewChange) -> Response:
     """Save the address of a view under a name, for everyone who uses this server."""
-    services: Services = request.app.state.services
     try:
-        return json_answer(services.views.save(view.name, view.address))
+        return json_answer(services_of(request).views.save(view.name, view.address))
     except ConfigError as error:
         return JSONResponse({"error": str(error)}, 400)
 
@@ -49,8 +44,7 @@ def pin_metric(
     request: Request, metric: Annotated[str, Query(min_length=1, max_length=1000)], pinned: bool = True
 ) -> Response:
     """Pin a metric, or unpin it: *Metrics* begins with the pinned ones."""
-    services: Services = request.app.state.services
     try:
-        return json_answer(services.views.pin(metric, pinned=pinned))
+        return json_answer(services_of(request).views.pin(metric, pinned=pinned))
     except ConfigError as error:
         return JSONResponse({"error": str(error)}, 400)
