@@ -17,8 +17,8 @@ interface Parsed {
 }
 
 /**
- * Reads words and conditions. `take` is told each condition that has a value, and returns what is wrong with it;
- * `plain` may take a token that has no prefix, and says so.
+ * Reads words and conditions. `take` gets each condition that has a value, and returns what is wrong with it;
+ * `plain` returns whether it took a token that has no prefix.
  */
 export function parseConditions(
   text: string,
