@@ -112,6 +112,10 @@ class Place:
         """Return how many batches wait in the spools of all producers, those that were killed too."""
         return sum(1 for _ in self.spool.rglob(f"*{SUFFIX}"))
 
+    def filled_spools(self) -> set[Path]:
+        """Return the spools in which batches wait."""
+        return {path.parent for path in self.spool.rglob(f"*{SUFFIX}")}
+
     def counted_losses(self) -> int:
         """Return how many events the producers that ended in order say they dropped."""
         return sum(producer.losses for producer in self._producers)

@@ -33,8 +33,6 @@ _AGES_S = 86_400.0
 """Of a producer that records until it is told to end."""
 _DRAIN_S = 120.0
 _VIEW_EVERY_S = 5.0
-_BATCHES_IN_FLIGHT = 5
-"""Of a producer that delivers as it records: nothing is left behind."""
 _FULL_MINUTES = 150.0
 """The length at which the figures of a full run are reached: 100 kills, 1,000,000 requests, 500 streams, two hours."""
 
@@ -74,14 +72,15 @@ def _drain(here: Place) -> int:
     """Let further processes send what the others left in their spools; returns the spans that they made themselves."""
     made = 0
     for rank in range(90, 100):
+        left = here.filled_spools()
+        if not left:
+            break
         last = here.start_producer(rank, _AGES_S)
         until = time.monotonic() + _DRAIN_S
-        while here.waiting_batches() > _BATCHES_IN_FLIGHT and time.monotonic() < until:
+        while left & here.filled_spools() and time.monotonic() < until:
             time.sleep(0.5)
         last.end()
         made += last.report[0]
-        if not here.waiting_batches():
-            break
     return made
 
 

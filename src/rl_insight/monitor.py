@@ -13,13 +13,11 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from rl_insight.producer import Producer
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
 from rl_insight.recorder.recorder import Recorder
 from rl_insight.recorder.session_producer import nothing_to_join
-from rl_insight.urls import without_credentials
 
 if TYPE_CHECKING:
     from rl_insight.config import InsightConfig
@@ -178,6 +176,10 @@ class Monitor(Producer):
         url = None if pipeline is None else pipeline.transport.server_url or pipeline.config.server.url
         if pipeline is None or not url:
             return None
+        from urllib.parse import quote  # not at the top: `import rl_insight` does without it
+
+        from rl_insight.urls import without_credentials
+
         return f"{without_credentials(url).rstrip('/')}/?run={quote(pipeline.process.run_id)}"
 
     def _begin_in_background(self, recorder: Recorder, find_settings: Any) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+import subprocess
+import sys
 import time
 import warnings
 
@@ -306,3 +308,9 @@ def test_public_names_are_all_that_dir_lists():
 
     assert dir(rl_insight) == sorted(rl_insight.__all__)
     assert all(getattr(rl_insight, name) is not None for name in dir(rl_insight))
+
+
+def test_import_loads_no_module_that_only_some_programs_need():
+    program = "import sys; before = set(sys.modules); import rl_insight; print(*sorted(set(sys.modules) - before))"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {"asyncio", "http.client", "ipaddress", "urllib.parse"}.isdisjoint(finished.stdout.split())

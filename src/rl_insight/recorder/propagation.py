@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, unquote
 
 from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
 from rl_insight.recorder.losses import safe_text
@@ -57,6 +56,8 @@ def inject(
     own = {_STEP_KEY, _SESSION_KEY, _TASK_KEY, _TEXT_KEY}
     present = (member.strip() for member in str(carrier.get("baggage", "")).split(","))
     baggage = list(dict.fromkeys([*(m for m in present if m and m.partition("=")[0].strip() not in own), *members]))
+    from urllib.parse import quote  # not at the top: `import rl_insight` does without it
+
     step = current_step.get()
     step = default_step if step is None else step
     if step is not None:
@@ -80,6 +81,8 @@ class Attachment:
     __slots__ = ("_tokens", "session_id", "takes_text")
 
     def __init__(self, carrier: Mapping[str, str]) -> None:
+        from urllib.parse import unquote
+
         self.session_id: str | None = None
         self.takes_text: bool | None = None
         """Whether the session's owner records its texts; None where it did not say."""
