@@ -182,11 +182,21 @@ class StepRegression(StepRule):
         for name in sorted(excess, key=excess.__getitem__, reverse=True):
             # Generation varies and hides what happens to the rest of a step, which is therefore compared by itself.
             series = baseline.phases[name]
-            is_longer = taken.seconds - usual_s > 0.5 * excess[name]
             is_work = state_kind(name) != "wait" and series.is_known
-            if is_work and is_longer and self._is_slow(series, taken.phases[name], longer, usual_s):
+            if (
+                is_work
+                and self._is_longer(baseline.total, taken.seconds, excess[name], usual_s)
+                and self._is_slow(series, taken.phases[name], longer, usual_s)
+            ):
                 return name
         return None
+
+    def _is_longer(self, total: _Series, seconds: float, excess_s: float, usual_s: float) -> bool:
+        """Return whether a phase that took longer made its step longer."""
+        by_s = seconds - usual_s
+        # Part of it may be made up for by a shorter wait, where samples are generated meanwhile.
+        is_plain = by_s > max(self["share"] * usual_s, self["floor_s"]) and total.is_shifted(self["errors"])
+        return is_plain or by_s > 0.5 * excess_s
 
     def _is_slow(self, series: _Series, seconds: float, longer: float, step_s: float) -> bool:
         usual_s = median(series.seconds)
