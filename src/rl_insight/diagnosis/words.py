@@ -29,6 +29,9 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.1f}×" if ratio < 10 else f"{ratio:.0f}×"
 
 
+_THOUSAND, _TRILLION = 1e3, 1e12
+
+
 def share_text(share: float) -> str:
     """Return a share in percent.
 
@@ -41,10 +44,11 @@ def share_text(share: float) -> str:
 def number_text(value: float) -> str:
     """Return a number with three digits.
 
-    >>> number_text(0.73123), number_text(1e-06), number_text(12345.6)
-    ('0.731', '1e-06', '1.23e+04')
+    >>> number_text(0.73123), number_text(1e-06), number_text(165_712.4)
+    ('0.731', '1e-06', '166,000')
     """
-    return f"{value:.3g}"
+    text = f"{value:.3g}"
+    return f"{float(text):,.0f}" if _THOUSAND <= abs(value) < _TRILLION else text
 
 
 def counted(count: int, word: str) -> str:

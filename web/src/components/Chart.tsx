@@ -8,6 +8,7 @@ import { markText, useMarks } from "../marks";
 import { token, useTheme } from "../theme";
 import { type Formatter, formatCount, formatMoment, formatNumber, tickTexts } from "../units";
 import { type Overlay, drawOverlay, marksNear } from "./chartOverlay";
+import { xRange } from "./chartScale";
 
 export interface ChartSeries {
   label: string;
@@ -248,7 +249,7 @@ function options(
       ...(syncKey === undefined ? {} : { sync: { key: syncKey } }),
     },
     scales: {
-      x: { time: xKind === "time", ...(isBars ? { range: (_plot, from, to) => [from - 0.6, to + 0.6] } : {}) },
+      x: { time: xKind === "time", range: (_plot, from, to) => xRange(from, to, xKind, isBars) },
       y: {
         // uPlot has its kinds of scale as a constant enum in types alone.
         // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment

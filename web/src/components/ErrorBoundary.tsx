@@ -1,23 +1,34 @@
 import { Component, type ReactNode } from "react";
+import { PageChangedError } from "../views/retrying";
 import { EmptyState } from "./EmptyState";
 
 interface State {
-  message: string | null;
+  error: Error | null;
 }
 
 /** Keeps a failing view from taking the page with it. */
 export class ErrorBoundary extends Component<{ children: ReactNode }, State> {
-  override state: State = { message: null };
+  override state: State = { error: null };
 
   static getDerivedStateFromError(error: unknown): State {
-    return { message: error instanceof Error ? error.message : String(error) };
+    return { error: error instanceof Error ? error : new Error(String(error)) };
   }
 
   override render(): ReactNode {
-    if (this.state.message === null) return this.props.children;
+    const { error } = this.state;
+    if (error === null) return this.props.children;
+    if (error instanceof PageChangedError) {
+      return (
+        <EmptyState title="The page has changed" text={error.message}>
+          <button type="button" onClick={() => window.location.reload()}>
+            Reload the page
+          </button>
+        </EmptyState>
+      );
+    }
     return (
-      <EmptyState title="This view failed" text={this.state.message}>
-        <button type="button" onClick={() => this.setState({ message: null })}>
+      <EmptyState title="This view failed" text={error.message}>
+        <button type="button" onClick={() => this.setState({ error: null })}>
           Try again
         </button>
       </EmptyState>

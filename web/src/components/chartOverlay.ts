@@ -4,6 +4,7 @@ import type uPlot from "uplot";
 import type { Mark } from "../api";
 import { markToken } from "../marks";
 import { token } from "../theme";
+import { frequentNames } from "./frequentNames";
 
 export interface Overlay {
   xKind: "time" | "step";
@@ -51,9 +52,18 @@ export function drawOverlay(plot: uPlot, { marks, xKind, band, wrong }: Overlay)
     const x = placeOf(mark, xKind);
     return x !== null && isInside(x) ? [{ mark, left: plot.valToPos(x, "x", true) }] : [];
   });
+  const frequent = frequentNames(shown.map(({ mark }) => mark));
+  const rare = shown.filter(({ mark }) => !frequent.has(mark.name));
+  context.globalAlpha = 0.5;
   for (const { mark, left } of shown) {
+    if (!frequent.has(mark.name)) continue;
+    context.fillStyle = token(markToken(mark));
+    context.fillRect(left, bbox.top, ratio, 3 * ratio);
+  }
+  context.globalAlpha = 1;
+  for (const { mark, left } of rare) {
     const colour = token(markToken(mark));
-    if (shown.length <= MANY_MARKS) line(context, left, bbox.top, bbox.top + bbox.height, colour, ratio);
+    if (rare.length <= MANY_MARKS) line(context, left, bbox.top, bbox.top + bbox.height, colour, ratio);
     context.fillStyle = colour;
     context.beginPath();
     context.moveTo(left - 4 * ratio, bbox.top);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { retrying } from "./retrying";
+import { PageChangedError, retrying } from "./retrying";
 
 const wait = () => Promise.resolve();
 
@@ -14,5 +14,5 @@ test("waits for a server that is away", async () => {
 test("asks for a reload where the server answers without the part", async () => {
   const load = () => Promise.reject(new Error("404"));
   const isReachable = () => Promise.resolve(true);
-  await expect(retrying(load, { isReachable, wait })()).rejects.toThrow("reload the page");
+  await expect(retrying(load, { isReachable, wait })()).rejects.toThrow(PageChangedError);
 });

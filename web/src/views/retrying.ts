@@ -16,6 +16,13 @@ const browser: Patience = {
   wait: (ms) => new Promise((resolve) => window.setTimeout(resolve, ms)),
 };
 
+/** The server has another build of the page than the one on show. */
+export class PageChangedError extends Error {
+  constructor() {
+    super("The server has a newer build of this page, and this part of the old one is gone: reload the page.");
+  }
+}
+
 /** Returns a loader that waits for a server that is away.
  *
  * Where the server answers and the part is still not to be had, the server was upgraded since the page was opened.
@@ -27,7 +34,7 @@ export function retrying<T>(load: () => Promise<T>, { isReachable, wait }: Patie
       try {
         return await load();
       } catch {
-        if (isAnswering) throw new Error("This part of the page is not on the server any more: reload the page.");
+        if (isAnswering) throw new PageChangedError();
         await wait(RETRY_MS);
       }
     }

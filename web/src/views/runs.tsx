@@ -166,7 +166,7 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
     {
       key: "run_id",
       title: "Run",
-      width: "minmax(180px, 2fr)",
+      width: "minmax(150px, 2fr)",
       value: (info) => info.run_id,
       render: (info) =>
         info.problem ? (
@@ -177,8 +177,8 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
           </ViewLink>
         ),
     },
-    text("project", "Project", "minmax(90px, 1fr)", (info) => info.project ?? ""),
-    text("experiment", "Experiment", "minmax(90px, 1fr)", (info) => info.experiment_name ?? ""),
+    text("project", "Project", "minmax(72px, 1fr)", (info) => info.project ?? ""),
+    text("experiment", "Experiment", "minmax(92px, 1fr)", (info) => info.experiment_name ?? ""),
     {
       key: "state",
       title: "State",
@@ -195,7 +195,7 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
     {
       key: "tags",
       title: "Tags",
-      width: "minmax(80px, 1fr)",
+      width: "minmax(60px, 1fr)",
       value: (info) => (info.tags ?? []).join(", "),
       render: (info) => (
         <span title={[...(info.tags ?? []), info.notes ?? ""].join("\n")}>
@@ -211,38 +211,35 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
     {
       key: "started",
       title: "Began",
-      width: "166px",
+      width: "150px",
       value: (info) => info.started_ns,
       render: (info) => formatDate(info.started_ns),
     },
     {
-      key: "ended",
-      title: "Latest data",
-      width: "166px",
-      value: (info) => info.ended_ns,
-      render: (info) => formatDate(info.ended_ns),
-    },
-    figure("duration", "Duration", "100px", durationOf, formatDuration),
-    figure("processes", "Processes", "94px", (info) => info.processes, formatCount),
-    figure("size", "Size", "84px", (info) => info.size_bytes, formatBytes),
-    {
-      key: "about",
-      title: "",
-      width: "80px",
+      key: "duration",
+      title: "Duration",
+      width: "96px",
+      align: "right",
+      value: durationOf,
       render: (info) => (
-        <button type="button" className="chip" onClick={() => onOpen(info)} aria-label={`Details of ${info.run_id}`}>
-          Details
-        </button>
+        <span title={`Latest data: ${formatDate(info.ended_ns)}`}>{formatDuration(durationOf(info))}</span>
       ),
     },
+    figure("processes", "Processes", "92px", (info) => info.processes, formatCount),
+    figure("size", "Size", "78px", (info) => info.size_bytes, formatBytes),
     {
-      key: "delete",
+      key: "actions",
       title: "",
-      width: "80px",
+      width: "156px",
       render: (info) => (
-        <button type="button" className="chip" onClick={() => onDelete(info)} aria-label={`Delete ${info.run_id}`}>
-          Delete
-        </button>
+        <>
+          <button type="button" className="chip" onClick={() => onOpen(info)} aria-label={`Details of ${info.run_id}`}>
+            Details
+          </button>{" "}
+          <button type="button" className="chip" onClick={() => onDelete(info)} aria-label={`Delete ${info.run_id}`}>
+            Delete
+          </button>
+        </>
       ),
     },
   ];

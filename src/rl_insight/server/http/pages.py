@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from rl_insight.server.http.schema_text import content_text, type_text
 
 STATIC = Path(__file__).parent.parent / "static"
-_NOT_PAGES = ("api/", "v1/")
+_NOT_PAGES = ("api/", "v1/", "assets/")
 _FOREVER = "public, max-age=31536000, immutable"
 
 _SHELL = """<!doctype html>
@@ -37,12 +37,12 @@ _NOT_BUILT = """<h1>RL-Insight is running</h1>
 
 def add_page(app: FastAPI, directory: Path) -> None:
     """Serve the built page; a path of the page's own leads to its index, so that every view has a URL."""
-    files = _files(directory)
-    index = directory / "index.html"
+    folder = _Folder(directory)
 
     @app.get("/{path:path}", include_in_schema=False)
     def page(path: str) -> Response:
-        # Looked up in a list made at the start: no text of a request ever becomes a path.
+        # Looked up in a list: no text of a request ever becomes a path.
+        files = folder.files()
         found = files.get(path)
         if found is not None:
             caching = _FOREVER if path.startswith("assets/") else "no-cache"
@@ -50,16 +50,31 @@ def add_page(app: FastAPI, directory: Path) -> None:
         if path.startswith(_NOT_PAGES):
             raise HTTPException(404)
         if "index.html" in files:
-            return FileResponse(index, headers={"Cache-Control": "no-cache"})
+            return FileResponse(files["index.html"], headers={"Cache-Control": "no-cache"})
         if path:
             raise HTTPException(404)
         return HTMLResponse(_SHELL.format(title="RL-Insight", body=_NOT_BUILT))
 
 
-def _files(directory: Path) -> dict[str, Path]:
-    if not directory.is_dir():
-        return {}
-    return {path.relative_to(directory).as_posix(): path for path in directory.rglob("*") if path.is_file()}
+class _Folder:
+    """The files of the page by their path, listed anew when the page was built again while the server runs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._built_ns = -1
+        self._files: dict[str, Path] = {}
+
+    def files(self) -> dict[str, Path]:
+        """Return the files as of the last build."""
+        try:
+            built_ns = (self._directory / "index.html").stat().st_mtime_ns
+        except OSError:
+            built_ns = 0
+        if built_ns != self._built_ns:
+            found = self._directory.rglob("*") if self._directory.is_dir() else ()
+            self._files = {path.relative_to(self._directory).as_posix(): path for path in found if path.is_file()}
+            self._built_ns = built_ns
+        return self._files
 
 
 def docs_page(document: dict[str, Any]) -> str:

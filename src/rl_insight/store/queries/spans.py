@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -127,13 +128,17 @@ _FRAGMENTS = {
     "longer": "duration_ns >= $longer",
     "from_ns": "start_ns + clock_offset_ns >= $from_ns",
     "until_ns": "start_ns + clock_offset_ns < $until_ns",
-    "text": "(name_id IN (SELECT name_id FROM names WHERE name ILIKE $text ESCAPE '!')"
-    " OR attributes ILIKE $text ESCAPE '!' OR error ILIKE $text ESCAPE '!' OR session_id ILIKE $text ESCAPE '!')",
+    "text": "(name_id IN (SELECT name_id FROM names WHERE name {like}) OR {in_attributes}"
+    " OR error {like} OR session_id {like})",
     "error": "error ILIKE $error ESCAPE '!'",
     # The value must occur in the text, which is far quicker to rule out than to parse.
     "value": "contains(attributes, $value)",
     "path": "CASE WHEN json_valid(attributes) THEN json_extract_string(attributes, $path) = $value ELSE false END",
 }
+_ESCAPED = "ILIKE $text ESCAPE '!'"
+_PLAIN = "ILIKE $text"
+"""Takes half the time, and does where a text has no wildcards."""
+_CASELESS = re.compile(r"[^A-Za-z\x80-\U0010ffff]{2,}")
 _COUNTED = (
     "(step = $step OR (step IS NULL AND start_ns + clock_offset_ns >= $step_from_ns"
     " AND start_ns + clock_offset_ns < $step_until_ns))"
@@ -266,8 +271,10 @@ def search_spans(
     if attribute is not None and not equals:
         raise QueryError(f"cannot parse attribute {attribute[:80]!r}: write key=value.")
     counted = None if step is None else time_of_steps(cursor, step, step)
+    fragments = _FRAGMENTS if counted is None else _FRAGMENTS | {"step": _COUNTED}
+    sought = {} if text is None else _text_parameters(text)
     where, given = conditions(
-        _FRAGMENTS if counted is None else _FRAGMENTS | {"step": _COUNTED},
+        fragments if text is None else fragments | {"text": _text_condition(sought)},
         {
             "names": _name_ids(cursor, name, name_contains),
             "lanes": _lane_ids(cursor, lane_ids, role),
@@ -279,13 +286,13 @@ def search_spans(
             "longer": longer_than_ns,
             "from_ns": start_ns,
             "until_ns": end_ns,
-            "text": None if text is None else like_pattern(text),
+            "text": sought.get("text"),
             "value": None if attribute is None else value.strip(),
             "path": None if attribute is None else json_path(key.strip()),
             "error": None if error is None else like_pattern(error),
         },
     )
-    given |= {"limit": checked_limit(limit)}
+    given |= sought | {"limit": checked_limit(limit)}
     if counted is not None:
         given |= dict(zip(("step_from_ns", "step_until_ns"), counted, strict=True))
     rows = {}
@@ -293,6 +300,21 @@ def search_spans(
         found = cursor.execute(_FIND.format(table=table, where=where, order=_ORDERS[order]), given).fetchall()
         rows[which] = [row for (row,) in found]
     return with_counted_steps(cursor, sorted(_spans(cursor, _READ, rows), key=_SORT_KEYS[order])[:limit])
+
+
+def _text_parameters(text: str) -> Parameters:
+    """Return the pattern of a text, and its longest part without letters, which is quick to look for."""
+    parts = _CASELESS.findall(text)
+    found: Parameters = {"text": like_pattern(text)}
+    return found | {"part": max(parts, key=len)} if parts else found
+
+
+def _text_condition(sought: Parameters) -> str:
+    like = _ESCAPED if "!" in sought["text"] else _PLAIN
+    in_attributes = f"attributes {like}"
+    if "part" in sought:
+        in_attributes = f"(contains(attributes, $part) AND {in_attributes})"
+    return _FRAGMENTS["text"].format(like=like, in_attributes=in_attributes)
 
 
 def with_counted_steps(cursor: Cursor, spans: list[Span]) -> list[Span]:
