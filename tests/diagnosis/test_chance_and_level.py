@@ -89,3 +89,14 @@ def test_a_helper_that_is_killed_after_training_is_no_stall(script, diagnosed):
         script.span(tool, "evaluate", 2.0 * step, 0.5)
     trainer.ended_s, tool.died_s = 60.0, 60.0
     assert diagnosed(60.0, goodbye=False) == {}
+
+
+def test_a_tool_of_which_some_calls_were_always_slow_is_judged_by_its_median(script, diagnosed):
+    trainer, worker = script.actor("trainer", 0, "box"), script.actor("rollout", 0, "box")
+    for step in range(60):
+        script.span(trainer, "update", 4.0 * step, 3.9, step=step)
+        for call in range(20):
+            seconds = 1.2 if call % 10 == 0 else 0.08
+            script.span(worker, "toolcall", 4.0 * step + 0.05 * call, seconds + (1.5 if step > 45 else 0.0), step=step,
+                        segment="phase", attributes={"tool": "calculator"})  # fmt: skip
+    assert "median 1.6 s instead of 80 ms" in diagnosed(241.0)["slow_tool"].title

@@ -52,9 +52,9 @@ class SlowTool(StepRule):
     name = "slow_tool"
     pathology = "A tool has become slow."
     threshold = (
-        "The p95 of a tool's calls in the step, or of the last 30 calls, is {factor} times that before and above "
-        "{floor_s} s, and the median has risen by {median_factor} times too, both beyond a slowdown of all work; 3 of "
-        "5."
+        "The p95 or the median of a tool's calls in the step, or of the last 30 calls, is {factor} times that before, "
+        "the p95 is above {floor_s} s, and the median has risen by {median_factor} times too, beyond a slowdown of all "
+        "work; 3 of 5."
     )
     needs = 'tool phases of sessions (`rl_insight.phase("toolcall", tool=...)`)'
     remedy = "Scale the tool's server, cache its answers, and set a timeout below the rollout's."
@@ -95,26 +95,30 @@ class SlowTool(StepRule):
             middle, before = median(recent), median(history.seconds)
             # A busy machine slows everything: the tool must be slower than that.
             slowdown = model.pace.slowdown(step.start_ns, step.end_ns, key[0])
-            is_slow = slow_s > max(self["factor"] * before_s * slowdown, self["floor_s"])
-            if is_slow and middle > self["median_factor"] * before * slowdown:
+            is_tail_slow = slow_s > self["factor"] * before_s * slowdown
+            # Where a few calls were always slow, the p95 says little: then the median tells.
+            is_slow = is_tail_slow or middle > self["factor"] * before * slowdown
+            if is_slow and slow_s > self["floor_s"] and middle > self["median_factor"] * before * slowdown:
                 history.held.clear()
-                return self._signal(model, key, step, slow_s, before_s, middle / max(before, 1e-9))
+                compared = ("p95", slow_s, before_s) if is_tail_slow else ("median", middle, before)
+                return self._signal(model, key, step, compared, middle / max(before, 1e-9))
         history.held.append(new)
         if len(history.held) > _WINDOW:
             history.seconds.extend(history.held.popleft())
         return None
 
     def _signal(
-        self, model: RunModel, key: tuple[str, str], step: Step, slow_s: float, before_s: float, ratio: float
+        self, model: RunModel, key: tuple[str, str], step: Step, compared: tuple[str, float, float], ratio: float
     ) -> Signal:
         name = key[1] or key[0]
+        what, slow_s, before_s = compared
         calls = recent_calls(model, key, step)
         excess_s = sum(call.seconds for call in calls) * (1 - 1 / ratio)
         lanes = max(1, len({(call.process, call.session_id) for call in calls}) // _WINDOW)
         saved_s = min(excess_s / _WINDOW / lanes, step.seconds_of("wait", "generate") or step.seconds)
         return Signal(
             {"phase": key[0], "tool": key[1]} if key[1] else {"phase": key[0]},
-            f"{name} takes {ratio_text(ratio)} as long as before: p95 {seconds_text(slow_s)} instead of "
+            f"{name} takes {ratio_text(ratio)} as long as before: {what} {seconds_text(slow_s)} instead of "
             f"{seconds_text(before_s)}",
             f"{len(calls)} calls in the last {_WINDOW} steps, compared with the calls before.",
             key=key,
@@ -122,7 +126,7 @@ class SlowTool(StepRule):
             share_of_step=saved_s / max(step.seconds, 1e-9),
             sessions=[call.session_id for call in sorted(calls, key=lambda one: -one.seconds)[:8] if call.session_id],
             evidence=[
-                fact(f"p95 of {name}", slow_s, "s", f"{seconds_text(before_s)} before"),
+                fact(f"{what} of {name}", slow_s, "s", f"{seconds_text(before_s)} before"),
                 fact("calls", len(calls)),
             ],
         )
