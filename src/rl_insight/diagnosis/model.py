@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
@@ -318,6 +318,10 @@ class RunModel:
     def workers(self) -> list[ProcessRow]:
         """Return the processes of the training itself, without scrape targets."""
         return self._workers
+
+    def largest_role(self) -> int:
+        """Return how many processes the role with the most of them has."""
+        return max(Counter(process.role for process in self._workers).values(), default=0)
 
     def has_ended(self) -> bool:
         """Return whether every process said goodbye."""

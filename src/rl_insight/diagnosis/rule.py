@@ -16,6 +16,8 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 LEARNING_WARM_UP: Final = 10
 """Learning rules ignore the first points of a metric."""
+NO_SESSIONS: Final = "no sessions: wrap each sample in rl_insight.session"
+NO_STEPS: Final = "no steps: call rl_insight.set_step(step), or log training/global_step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +123,21 @@ class Rule(ABC):
     def __init__(self, values: Mapping[str, float] | None = None) -> None:
         known = {parameter.name: parameter.default for parameter in self.parameters}
         self._values = known | {name: value for name, value in (values or {}).items() if name in known}
+        self._begin()
+
+    def _begin(self) -> None:  # most rules keep nothing
+        """Prepare what the rule keeps between evaluations."""
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]
 
-    @abstractmethod
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule, and how to provide it; None when it can be evaluated."""
+        return self._lacks(model)
+
+    def _lacks(self, model: RunModel) -> str | None:  # noqa: ARG002
+        """Return what is missing for this rule in particular."""
+        return None
 
     @abstractmethod
     def evaluate(self, model: RunModel) -> Iterable[Observation]:
@@ -139,9 +149,8 @@ class StepRule(Rule):
 
     def missing(self, model: RunModel) -> str | None:
         """Return what the run lacks for this rule."""
-        if model.steps.total or model.steps.current is not None:
-            return None
-        return "no steps: call rl_insight.set_step(step), or log training/global_step"
+        has_steps = model.steps.total or model.steps.current is not None
+        return self._lacks(model) or (None if has_steps else NO_STEPS)
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Look at the steps that closed."""
@@ -172,6 +181,40 @@ class MomentRule(Rule):
         """Return what is wrong now."""
 
 
+@dataclass(frozen=True, slots=True)
+class MetricLook:
+    """A point of a metric, and the run around it."""
+
+    model: RunModel
+    canonical: str
+    track: Track
+    number: int
+    point: TrackPoint
+
+    @property
+    def name(self) -> str:
+        """The metric, as the run calls it."""
+        return self.track.name
+
+    @property
+    def value(self) -> float:
+        """The mean of the step."""
+        return self.point.value
+
+    @property
+    def step(self) -> int | None:
+        """The step of the point."""
+        return self.point.step
+
+    def last(self, count: int) -> list[float]:
+        """Return the values of up to so many points, this one included."""
+        return [*self.track.before(self.number, count - 1), self.value]
+
+    def found(self, title: str, explanation: str, severity: Severity, *evidence: dict[str, Any]) -> list[Signal]:
+        """Return a finding about the metric."""
+        return [Signal({"metric": self.name}, title, explanation, severity, metrics=[self.name], evidence=[*evidence])]
+
+
 class MetricRule(Rule):
     """A rule that looks at each point of a metric, after a warm-up."""
 
@@ -185,8 +228,7 @@ class MetricRule(Rule):
         super().__init__(values)
         self._places: dict[str, int] = {}
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if any(model.metrics.track(name) is not None for name in self.metrics):
             return None
         return f"no metric for {' or '.join(name.replace('_', ' ') for name in self.metrics)}{self.advice}"
@@ -201,15 +243,13 @@ class MetricRule(Rule):
                 self._places[canonical] = number + 1
                 if number < self.warm_up or not point.count:
                     continue
-                signals = self.look(model, canonical, track, number, point)
+                signals = self.look(MetricLook(model, canonical, track, number, point))
                 if signals is not None:
                     step = point.step if point.step is not None else number
                     yield Observation(point.time_ns, step, signals, family=canonical)
 
     @abstractmethod
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Return what is wrong at a point; None when it cannot be judged."""
 
 

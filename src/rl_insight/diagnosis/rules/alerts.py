@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.rows import EventRow
@@ -21,14 +21,8 @@ class UserAlert(Rule):
     confirmation = AT_ONCE
     rank = 2
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._until_ns = 0
-
-    def missing(self, model: RunModel) -> str | None:
-        """Return None: every run can be judged."""
-        del model
-        return None
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Take the alerts that are new."""

@@ -75,9 +75,8 @@ class _Balance(StepRule):
     needs = "states of the trainer and of the rollout in different processes"
     rank = 80
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        lacking = super().missing(model)
+    def _lacks(self, model: RunModel) -> str | None:
+        lacking = None
         if lacking is None and _follower(model) is None:
             return "no separate rollout processes with states"
         return lacking

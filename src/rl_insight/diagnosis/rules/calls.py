@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rl_insight.diagnosis.activity import Call
@@ -67,15 +67,11 @@ class SlowTool(StepRule):
     explains = frozenset({"step_regression", "rollout_bound", "long_tail", "gpu_idle_in_rollout"})
     kind = "tool"
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._histories: dict[tuple[str, str], _History] = {}
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        if _keys(model, self.kind):
-            return super().missing(model)
-        return f"no {self.kind} phases: record each call with rl_insight.phase"
+    def _lacks(self, model: RunModel) -> str | None:
+        return None if _keys(model, self.kind) else f"no {self.kind} phases: record each call with rl_insight.phase"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Compare each tool with its own past."""
@@ -153,16 +149,12 @@ class ToolErrors(StepRule):
     kind = "tool"
     noun = "calls"
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._before: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         """By tool: the calls of the last good steps, and how many of them failed."""
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        if _keys(model, self.kind):
-            return super().missing(model)
-        return f"no {self.kind} phases: record each call with rl_insight.phase"
+    def _lacks(self, model: RunModel) -> str | None:
+        return None if _keys(model, self.kind) else f"no {self.kind} phases: record each call with rl_insight.phase"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Return the tools whose calls fail."""
@@ -224,15 +216,13 @@ class SlowReward(StepRule):
     rank = 46
     explains = frozenset({"step_regression", "rollout_bound", "long_tail"})
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._phases = _RewardPhases(self._values)
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         has_states = any(state_kind(name) == "reward" for _, name in model.usual)
         if has_states or model.metrics.track("reward_time"):
-            return super().missing(model)
+            return None
         return "no reward states, phases or metric timing_s/reward"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import ClassVar
+
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout, state_kind
@@ -46,8 +49,7 @@ class DeadEngine(MomentRule):
         "replica_imbalance", "collective_hang", "blocked_reward", "gpu_idle_in_rollout", "straggler", "long_tail",
     })  # fmt: skip
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if model.hardware.engines or any(is_rollout(process.role) for process in model.workers()):
             return None
         return _NO_ENGINES
@@ -106,7 +108,30 @@ class DeadEngine(MomentRule):
         )
 
 
-class StuckEngine(MomentRule):
+class _EngineRule(MomentRule):
+    """Looks at the readings of each engine in the last window."""
+
+    reading: ClassVar[str]
+    """What an engine must report."""
+    window: ClassVar[str] = "window_s"
+    """The parameter with the length of the window."""
+
+    def _lacks(self, model: RunModel) -> str | None:
+        engines = model.hardware.engines.values()
+        return None if any(self.reading in engine.quantities for engine in engines) else _NO_ENGINES
+
+    def look(self, model: RunModel) -> list[Signal]:
+        """Return what is wrong with the engines."""
+        since = model.as_of_ns - int(self[self.window] * SECOND)
+        found = [self.judge(model, engine, since) for engine in model.hardware.engines.values()]
+        return [signal for signal in found if signal is not None]
+
+    @abstractmethod
+    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
+        """Return what is wrong with an engine."""
+
+
+class StuckEngine(_EngineRule):
     """An engine that answers but generates nothing."""
 
     name = "stuck_engine"
@@ -121,45 +146,36 @@ class StuckEngine(MomentRule):
         "replica_imbalance", "collective_hang", "straggler",
     })  # fmt: skip
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        engines = model.hardware.engines.values()
-        return None if any("running" in engine.quantities for engine in engines) else _NO_ENGINES
+    reading, window = "running", "still_s"
 
-    def look(self, model: RunModel) -> list[Signal]:
-        """Return the engines that stand still."""
-        found = []
-        since = model.as_of_ns - int(self["still_s"] * SECOND)
-        for instance, engine in model.hardware.engines.items():
-            running = engine.between("running", since, model.as_of_ns)
-            waiting = engine.between("waiting", since, model.as_of_ns)
-            grown = engine.growth("tokens", since, model.as_of_ns)
-            history = engine.history("running")
-            if not history or history[0][0] > since or len(running) < 2 or engine.latest("target_up") == 0:
-                continue
-            asleep = engine.latest("awake") == 0
-            if asleep and waiting and min(waiting) > 0:
-                title = f"Engine {instance} is asleep while {waiting[-1]:.0f} requests wait"
-            elif min(running) > 0 and grown == 0 and not asleep:
-                title = f"Engine {instance} generates nothing: {running[-1]:.0f} requests run and no token comes"
-            else:
-                continue
-            found.append(
-                Signal(
-                    {"engine": instance},
-                    title,
-                    f"Over the last {seconds_text(self['still_s'])} its token counter did not move; a decode step "
-                    "takes less than a second.",
-                    "critical",
-                    anchor=f"after step {model.steps.current}",
-                    start_ns=since,
-                    evidence=[fact("running requests", running[-1]), fact("tokens generated", grown or 0.0)],
-                )
-            )
-        return found
+    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
+        """Return an engine that stands still."""
+        running = engine.between("running", since, model.as_of_ns)
+        waiting = engine.between("waiting", since, model.as_of_ns)
+        grown = engine.growth("tokens", since, model.as_of_ns)
+        history = engine.history("running")
+        if not history or history[0][0] > since or len(running) < 2 or engine.latest("target_up") == 0:
+            return None
+        asleep = engine.latest("awake") == 0
+        if asleep and waiting and min(waiting) > 0:
+            title = f"Engine {engine.host} is asleep while {waiting[-1]:.0f} requests wait"
+        elif min(running) > 0 and grown == 0 and not asleep:
+            title = f"Engine {engine.host} generates nothing: {running[-1]:.0f} requests run and no token comes"
+        else:
+            return None
+        return Signal(
+            {"engine": engine.host},
+            title,
+            f"Over the last {seconds_text(self['still_s'])} its token counter did not move; a decode step takes less "
+            "than a second.",
+            "critical",
+            anchor=f"after step {model.steps.current}",
+            start_ns=since,
+            evidence=[fact("running requests", running[-1]), fact("tokens generated", grown or 0.0)],
+        )
 
 
-class CacheThrash(MomentRule):
+class CacheThrash(_EngineRule):
     """Preemptions because the KV cache is full."""
 
     name = "kv_cache_thrash"
@@ -174,38 +190,29 @@ class CacheThrash(MomentRule):
     )
     explains = frozenset({"gpu_idle_in_rollout", "engine_queue"})
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        engines = model.hardware.engines.values()
-        return None if any("preemptions" in engine.quantities for engine in engines) else _NO_ENGINES
+    reading = "preemptions"
 
-    def look(self, model: RunModel) -> list[Signal]:
-        """Return the engines that thrash."""
-        found = []
-        since = model.as_of_ns - int(self["window_s"] * SECOND)
-        for instance, engine in model.hardware.engines.items():
-            preempted = engine.growth("preemptions", since, model.as_of_ns)
-            usage = engine.between("cache_usage", since, model.as_of_ns)
-            if preempted is None or not usage:
-                continue
-            full = sum(usage) / len(usage)
-            full = full / 100 if full > 1.5 else full
-            rate = preempted * 60 / self["window_s"]
-            if rate >= self["per_minute"] and full >= self["usage"]:
-                found.append(
-                    Signal(
-                        {"engine": instance},
-                        f"Engine {instance} preempts {rate:.0f} requests per minute: its KV cache is "
-                        f"{share_text(full)} full",
-                        "Preempted requests are computed again, which multiplies the time of the longest ones.",
-                        anchor=f"after step {model.steps.current}",
-                        evidence=[fact("preemptions", rate, "per minute"), fact("cache usage", full)],
-                    )
-                )
-        return found
+    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
+        """Return an engine that thrashes."""
+        preempted = engine.growth("preemptions", since, model.as_of_ns)
+        usage = engine.between("cache_usage", since, model.as_of_ns)
+        if preempted is None or not usage:
+            return None
+        full = sum(usage) / len(usage)
+        full = full / 100 if full > 1.5 else full
+        rate = preempted * 60 / self["window_s"]
+        if rate < self["per_minute"] or full < self["usage"]:
+            return None
+        return Signal(
+            {"engine": engine.host},
+            f"Engine {engine.host} preempts {rate:.0f} requests per minute: its KV cache is {share_text(full)} full",
+            "Preempted requests are computed again, which multiplies the time of the longest ones.",
+            anchor=f"after step {model.steps.current}",
+            evidence=[fact("preemptions", rate, "per minute"), fact("cache usage", full)],
+        )
 
 
-class EngineQueue(MomentRule):
+class EngineQueue(_EngineRule):
     """More requests wait than run."""
 
     name = "engine_queue"
@@ -224,34 +231,24 @@ class EngineQueue(MomentRule):
     )
     rank = 60
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        engines = model.hardware.engines.values()
-        return None if any("waiting" in engine.quantities for engine in engines) else _NO_ENGINES
+    reading = "waiting"
 
-    def look(self, model: RunModel) -> list[Signal]:
-        """Return the engines with long queues."""
-        found = []
-        since = model.as_of_ns - int(self["window_s"] * SECOND)
-        for instance, engine in model.hardware.engines.items():
-            waiting = engine.between("waiting", since, model.as_of_ns)
-            running = engine.between("running", since, model.as_of_ns)
-            history = engine.history("waiting")
-            if len(waiting) < 3 or len(waiting) != len(running) or history[0][0] > since:
-                continue
-            if all(more > self["factor"] * max(less, 1.0) for more, less in zip(waiting, running, strict=True)):
-                ratio = sum(waiting) / max(1.0, sum(running))
-                grows = spearman(waiting) >= self["trend"]
-                severity: Severity = "warning" if grows else "info"
-                found.append(
-                    Signal(
-                        {"engine": instance},
-                        f"Engine {instance} has {ratio_text(ratio)} as many requests waiting as running"
-                        f"{', and more with every reading' if grows else ''}",
-                        "The queue was longer than the batch in every reading of the window.",
-                        severity,
-                        anchor=f"after step {model.steps.current}",
-                        evidence=[fact("waiting", waiting[-1]), fact("running", running[-1])],
-                    )
-                )
-        return found
+    def judge(self, model: RunModel, engine: Device, since: int) -> Signal | None:
+        """Return an engine with a long queue."""
+        waiting = engine.between("waiting", since, model.as_of_ns)
+        running = engine.between("running", since, model.as_of_ns)
+        history = engine.history("waiting")
+        if len(waiting) < 3 or len(waiting) != len(running) or history[0][0] > since:
+            return None
+        if any(more <= self["factor"] * max(less, 1.0) for more, less in zip(waiting, running, strict=True)):
+            return None
+        grows = spearman(waiting) >= self["trend"]
+        return Signal(
+            {"engine": engine.host},
+            f"Engine {engine.host} has {ratio_text(sum(waiting) / max(1.0, sum(running)))} as many requests waiting as "
+            f"running{', and more with every reading' if grows else ''}",
+            "The queue was longer than the batch in every reading of the window.",
+            "warning" if grows else "info",
+            anchor=f"after step {model.steps.current}",
+            evidence=[fact("waiting", waiting[-1]), fact("running", running[-1])],
+        )

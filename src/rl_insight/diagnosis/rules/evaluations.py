@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from statistics import fmean, stdev
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import median, noise, spearman
-from rl_insight.diagnosis.rule import Confirmation, MetricRule, Parameter, Signal, StepRule, fact
+from rl_insight.diagnosis.rule import Confirmation, MetricLook, MetricRule, Parameter, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, share_text
 
 
@@ -34,30 +32,22 @@ class MismatchAfterSync(MetricRule):
         "clipping_saturated",
     })  # fmt: skip
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._healthy: dict[str, deque[float]] = {}
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare a point with the healthy ones before it."""
-        del model, number
-        healthy = self._healthy.setdefault(canonical, deque(maxlen=30))
+        healthy = self._healthy.setdefault(at.canonical, deque(maxlen=30))
         before = median(healthy) if len(healthy) >= 3 else None
-        if before is None or point.value < self["factor"] * before or point.value < self["smallest"]:
-            healthy.append(point.value)
+        if before is None or at.value < self["factor"] * before or at.value < self["smallest"]:
+            healthy.append(at.value)
             return None if before is None else []
-        return [
-            Signal(
-                {"metric": track.name},
-                f"{track.name} jumped from {number_text(before)} to {number_text(point.value)} at a weight update",
-                "A jump that stays comes from how the engine loaded the new weights, not from the policy.",
-                "critical",
-                metrics=[track.name],
-                evidence=[fact(track.name, point.value, "", f"{number_text(before)} before")],
-            )
-        ]
+        return at.found(
+            f"{at.name} jumped from {number_text(before)} to {number_text(at.value)} at a weight update",
+            "A jump that stays comes from how the engine loaded the new weights, not from the policy.",
+            "critical",
+            fact(at.name, at.value, "", f"{number_text(before)} before"),
+        )
 
 
 class RewardHacking(MetricRule):
@@ -82,13 +72,10 @@ class RewardHacking(MetricRule):
     warm_up = 0
     confirmation = Confirmation(2, 2)
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare the last evaluations with the training reward."""
-        del canonical
-        scores = [*track.before(number, 30), point.value]
-        reward = model.metrics.track("reward")
+        scores = at.last(31)
+        reward = at.model.metrics.track("reward")
         if reward is None or len(scores) < self["evaluations"]:
             return None
         gained = [one.value for one in reward.points[-int(self["points"]) :] if one.count]
@@ -101,20 +88,16 @@ class RewardHacking(MetricRule):
         has_risen = len(gained) >= self["points"] and spearman(gained) > 0.7
         if best <= 0 or not has_fallen or not has_risen or lost < self["drop"] * best:
             return []
-        return [
-            Signal(
-                {"metric": track.name},
-                f"{track.name} fell from {number_text(best)} to {number_text(scores[-1])} while {reward.name} rose to "
-                f"{number_text(gained[-1])}",
-                "What the policy learns raises the training reward and not what the evaluation measures.",
-                "warning" if lost >= self["severe"] * best else "info",
-                metrics=[track.name, reward.name],
-                evidence=[
-                    fact(track.name, scores[-1], "", f"best {number_text(best)}"),
-                    fact(reward.name, gained[-1], "", f"{number_text(gained[0])} before"),
-                ],
-            )
-        ]
+        found = at.found(
+            f"{at.name} fell from {number_text(best)} to {number_text(scores[-1])} while {reward.name} rose to "
+            f"{number_text(gained[-1])}",
+            "What the policy learns raises the training reward and not what the evaluation measures.",
+            "warning" if lost >= self["severe"] * best else "info",
+            fact(at.name, scores[-1], "", f"best {number_text(best)}"),
+            fact(reward.name, gained[-1], "", f"{number_text(gained[0])} before"),
+        )
+        found[0].metrics.append(reward.name)
+        return found
 
 
 class NoisyReward(MetricRule):
@@ -132,27 +115,20 @@ class NoisyReward(MetricRule):
     )
     metrics = ("reward",)
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare the variation of the last steps with their mean."""
-        del model, canonical
-        values = [*track.before(number, int(self["points"]) - 1), point.value]
+        values = at.last(int(self["points"]))
         if len(values) < self["points"] or min(values) < 0 or fmean(values) <= 0:
             return None
         variation = stdev(values) / fmean(values)
         if variation <= self["variation"] or abs(spearman(values)) > self["trend"]:
             return []
-        return [
-            Signal(
-                {"metric": track.name},
-                f"{track.name} varies by {share_text(variation)} of its mean from step to step, without a trend",
-                "Progress that is smaller than this noise cannot be seen, and gradients point in random directions.",
-                "info",
-                metrics=[track.name],
-                evidence=[fact("variation", variation, "", f"over {len(values)} steps")],
-            )
-        ]
+        return at.found(
+            f"{at.name} varies by {share_text(variation)} of its mean from step to step, without a trend",
+            "Progress that is smaller than this noise cannot be seen, and gradients point in random directions.",
+            "info",
+            fact("variation", variation, "", f"over {len(values)} steps"),
+        )
 
 
 class StaleEngineWeights(StepRule):
@@ -171,17 +147,13 @@ class StaleEngineWeights(StepRule):
     rank = 24
     explains = frozenset({"stale_samples", "engine_mismatch", "mismatch_growth", "importance_weights"})
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._newest = -1
         self._advanced = 0
         self._syncs = 0
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        if self._newest < 0:
-            return "no numeric model versions: pass model_version to rl_insight.session"
-        return super().missing(model)
+    def _lacks(self, model: RunModel) -> str | None:  # noqa: ARG002
+        return "no numeric model versions: pass model_version to rl_insight.session" if self._newest < 0 else None
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Count the syncs since the version last advanced."""

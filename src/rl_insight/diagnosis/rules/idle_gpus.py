@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout
@@ -32,15 +31,13 @@ class IdleGpus(StepRule):
     )
     rank = 62
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._steps: deque[dict[str, tuple[float, int]]] = deque(maxlen=5)
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if not model.hardware.gpus:
             return NO_GPUS
-        return super().missing(model)
+        return None
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Join GPUs with the generation of their hosts over the last steps."""

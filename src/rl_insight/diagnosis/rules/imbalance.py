@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
@@ -45,15 +45,12 @@ class DataImbalance(Rule):
     )
     rank = 60
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._slowest: dict[str, deque[int]] = {}
         self._point = 0
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        roles = [process.role for process in model.workers()]
-        if any(roles.count(role) > 2 for role in set(roles)) or model.metrics.track("sequence_length_max"):
+    def _lacks(self, model: RunModel) -> str | None:
+        if model.largest_role() > 2 or model.metrics.track("sequence_length_max"):
             return None
         return "no role with at least three processes, and no metric global_seqlen/balanced_max"
 
@@ -127,14 +124,11 @@ class ReplicaImbalance(Rule):
     confirmation = PERSISTENT
     rank = 48
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._seen: dict[str, int] = {}
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        roles = [process.role for process in model.workers()]
-        return None if any(roles.count(role) > 2 for role in set(roles)) else "no role with at least three processes"
+    def _lacks(self, model: RunModel) -> str | None:
+        return None if model.largest_role() > 2 else "no role with at least three processes"
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Compare how long the replicas were generating."""

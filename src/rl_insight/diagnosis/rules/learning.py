@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isfinite
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import median, spearman, theil_sen
 from rl_insight.diagnosis.rule import (
     AT_ONCE,
+    MetricLook,
     MetricRule,
     Observation,
     Parameter,
@@ -20,7 +21,7 @@ from rl_insight.diagnosis.rule import (
     culprit_of,
     fact,
 )
-from rl_insight.diagnosis.rules.rewards import is_solved
+from rl_insight.diagnosis.rules.rewards import is_solved, rewards_until
 from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, ratio_text
 
@@ -43,15 +44,13 @@ class NonFinite(Rule):
         {"gradient_spike", "entropy_collapse", "entropy_explosion", "kl_blowup", "reward_drop", "no_update"}
     )
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._places: dict[str, int] = {}
         self._first: Signal | None = None
         """Who turned first, while values are bad."""
         self._good_steps = 0
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if model.metrics.names() & set(_FINITE):
             return None
         return "no metric of training: log loss, grad_norm, kl, entropy or reward"
@@ -102,50 +101,37 @@ class _Baselined(MetricRule):
 
     least: ClassVar[int] = 10
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._good: dict[str, deque[float]] = {}
 
     def good(self, canonical: str) -> deque[float]:
         """Return the last good values of a metric."""
         return self._good.setdefault(canonical, deque(maxlen=_BASELINE))
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare a point with its baseline."""
-        good = self.good(canonical)
+        good = self.good(at.canonical)
         if len(good) < self.least:
-            good.append(point.value)
+            good.append(at.value)
             return None
-        signal = self.compare(model, track, number, point, median(good))
-        if signal is None:
-            good.append(point.value)
-            return []
-        return [signal]
+        found = self.compare(at, median(good))
+        if not found:
+            good.append(at.value)
+        return found
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return what is wrong with a point."""
         raise NotImplementedError
 
-    def signal(self, track: Track, point: TrackPoint, usual: float, title: str, why: str, severity: Severity) -> Signal:
+    @staticmethod
+    def found(at: MetricLook, usual: float, title: str, why: str, severity: Severity = "warning") -> list[Signal]:
         """Return a finding about a metric and its baseline."""
-        return Signal(
-            {"metric": track.name},
-            title,
-            why,
-            severity,
-            metrics=[track.name],
-            evidence=[fact(track.name, point.value, "", f"baseline {number_text(usual)}")],
-        )
+        return at.found(title, why, severity, fact(at.name, at.value, "", f"baseline {number_text(usual)}"))
 
 
 def reward_rises(model: RunModel, step: int | None, window: int = 20) -> bool:
     """Return whether the reward gained at least 2% of its range over the last points up to a step."""
-    track = model.metrics.track("reward")
-    if track is None:
-        return False
-    values = [p.value for p in track.points if p.count and (step is None or p.step is None or p.step <= step)]
+    values = rewards_until(model, step)
     recent = values[-window:]
     if len(recent) < 5:
         return False
@@ -155,10 +141,7 @@ def reward_rises(model: RunModel, step: int | None, window: int = 20) -> bool:
 
 def reward_gained(model: RunModel, step: int | None) -> bool:
     """Return whether the reward of the last five points is above that of the ten before by 2% of its range."""
-    track = model.metrics.track("reward")
-    if track is None:
-        return False
-    values = [p.value for p in track.points if p.count and (step is None or p.step is None or p.step <= step)]
+    values = rewards_until(model, step)
     if len(values) < 15:
         return False
     return median(values[-5:]) - median(values[-15:-5]) > 0.02 * max(max(values) - min(values), 1e-9)
@@ -179,26 +162,23 @@ class EntropyCollapse(_Baselined):
     metrics = ("entropy",)
     warm_up = 3
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare a point with the beginning of the run."""
-        good = self.good(canonical)
+        good = self.good(at.canonical)
         if len(good) < self.least:
-            good.append(point.value)
+            good.append(at.value)
             return None
         early = median(good)
-        if early <= 0 or point.value > min(self["share"] * early, self["ceiling"]):
+        if early <= 0 or at.value > min(self["share"] * early, self["ceiling"]):
             return []
-        recent = [*track.before(number, 19), point.value]
-        if theil_sen(recent) >= 0 or reward_rises(model, point.step):
+        if theil_sen(at.last(20)) >= 0 or reward_rises(at.model, at.step):
             return []
-        title = f"The entropy has collapsed from {number_text(early)} to {number_text(point.value)} and still falls"
+        title = f"The entropy has collapsed from {number_text(early)} to {number_text(at.value)} and still falls"
         why = "The reward does not gain from it, so the policy loses its variety for nothing."
         severity: Severity = "warning"
-        if is_solved(model, point.step):
+        if is_solved(at.model, at.step):
             severity, why = "info", "The reward is near the best that a sample can get: the tasks are solved."
-        return [self.signal(track, point, early, title, why, severity)]
+        return self.found(at, early, title, why, severity)
 
 
 class EntropyExplosion(_Baselined):
@@ -212,15 +192,12 @@ class EntropyExplosion(_Baselined):
     parameters = (Parameter("factor", 3, "Compared with the baseline"), Parameter("floor", 1.0, "Never below this"))
     metrics = ("entropy",)
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return an entropy that is far above its baseline."""
-        del number
-        if point.value < max(self["factor"] * usual, self["floor"]) or reward_rises(model, point.step):
-            return None
-        title = f"The entropy has risen {ratio_text(point.value / max(usual, 1e-9))} to {number_text(point.value)}"
-        return self.signal(
-            track, point, usual, title, "The policy becomes random while the reward does not rise.", "warning"
-        )
+        if at.value < max(self["factor"] * usual, self["floor"]) or reward_rises(at.model, at.step):
+            return []
+        title = f"The entropy has risen {ratio_text(at.value / max(usual, 1e-9))} to {number_text(at.value)}"
+        return self.found(at, usual, title, "The policy becomes random while the reward does not rise.")
 
 
 class KlBlowup(_Baselined):
@@ -236,18 +213,17 @@ class KlBlowup(_Baselined):
     rank = 54
     explains = frozenset({"reward_drop", "length_explosion", "entropy_explosion"})
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return a KL that is far above its baseline."""
-        del model, number
-        value = point.value
+        value = at.value
         if value < -self["floor"]:
-            title = f"{track.name} is {number_text(value)}: a KL must not be negative"
-            return self.signal(track, point, usual, title, "The sign or the estimator is wrong.", "warning")
+            title = f"{at.name} is {number_text(value)}: a KL must not be negative"
+            return self.found(at, usual, title, "The sign or the estimator is wrong.")
         if value < max(self["factor"] * abs(usual), self["floor"]):
-            return None
-        title = f"{track.name} has risen {ratio_text(value / max(abs(usual), 1e-9))} to {number_text(value)}"
+            return []
+        title = f"{at.name} has risen {ratio_text(value / max(abs(usual), 1e-9))} to {number_text(value)}"
         severity: Severity = "critical" if value > 100 * max(abs(usual), self["floor"]) else "warning"
-        return self.signal(track, point, usual, title, "The policy runs away from its reference.", severity)
+        return self.found(at, usual, title, "The policy runs away from its reference.", severity)
 
 
 class GradientSpike(_Baselined):
@@ -268,28 +244,28 @@ class GradientSpike(_Baselined):
     metrics = ("gradient_norm",)
     rank = 54
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
+        super()._begin()
         self._largest: dict[str, float] = {}
         """By metric: the largest level that its gradients kept up, also during the warm-up."""
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return a gradient that is far above its baseline."""
         # Once the tasks are solved gradients are tiny, and a thousand times tiny is what they were before.
-        largest = self._largest.get(track.name)
+        largest = self._largest.get(at.name)
         if largest is None:
-            first = track.before(number, number)
+            first = at.track.before(at.number, at.number)
             largest = max(median(first[place : place + 10]) for place in range(max(1, len(first) - 9)))
-        if usual <= 0 or point.value <= self["factor"] * usual or point.value <= self["typical"] * largest:
-            self._largest[track.name] = max(largest, median(list(self.good(self.metrics[0]))[-10:]))
-            return None
-        self._largest[track.name] = largest
-        title = f"{track.name} spikes to {number_text(point.value)}, {ratio_text(point.value / usual)} the usual"
+        if usual <= 0 or at.value <= self["factor"] * usual or at.value <= self["typical"] * largest:
+            self._largest[at.name] = max(largest, median(list(self.good(self.metrics[0]))[-10:]))
+            return []
+        self._largest[at.name] = largest
+        title = f"{at.name} spikes to {number_text(at.value)}, {ratio_text(at.value / usual)} the usual"
         why = "One such step is noise; several destroy what was learned."
         severity: Severity = "warning"
-        if is_solved(model, point.step):
+        if is_solved(at.model, at.step):
             why, severity = "The tasks are solved: the few that fail dominate the gradient.", "info"
-        return self.signal(track, point, usual, title, why, severity)
+        return self.found(at, usual, title, why, severity)
 
 
 class LengthExplosion(_Baselined):
@@ -307,13 +283,12 @@ class LengthExplosion(_Baselined):
     explains = frozenset({"truncation", "step_regression", "reward_drop"})
     rank = 54
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return a length that is far above its baseline."""
-        del number
-        if usual <= 0 or point.value < self["factor"] * usual or reward_gained(model, point.step):
-            return None
-        title = f"Responses are {ratio_text(point.value / usual)} as long as before ({number_text(point.value)} tokens)"
-        return self.signal(track, point, usual, title, "The reward does not rise with the length.", "warning")
+        if usual <= 0 or at.value < self["factor"] * usual or reward_gained(at.model, at.step):
+            return []
+        title = f"Responses are {ratio_text(at.value / usual)} as long as before ({number_text(at.value)} tokens)"
+        return self.found(at, usual, title, "The reward does not rise with the length.")
 
 
 class LengthCollapse(_Baselined):
@@ -329,13 +304,12 @@ class LengthCollapse(_Baselined):
     explains = frozenset({"reward_drop"})
     rank = 54
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return a length that is far below its baseline."""
-        del number
-        if point.value > self["share"] * usual or reward_gained(model, point.step):
-            return None
-        title = f"Responses shrank from {number_text(usual)} to {number_text(point.value)} tokens"
-        return self.signal(track, point, usual, title, "The reward does not rise with shorter responses.", "warning")
+        if at.value > self["share"] * usual or reward_gained(at.model, at.step):
+            return []
+        title = f"Responses shrank from {number_text(usual)} to {number_text(at.value)} tokens"
+        return self.found(at, usual, title, "The reward does not rise with shorter responses.")
 
 
 class MoeImbalance(_Baselined):
@@ -349,13 +323,12 @@ class MoeImbalance(_Baselined):
     parameters = (Parameter("factor", 3, "Compared with the baseline"),)
     metrics = ("moe_violation",)
 
-    def compare(self, model: RunModel, track: Track, number: int, point: TrackPoint, usual: float) -> Signal | None:
+    def compare(self, at: MetricLook, usual: float) -> list[Signal]:
         """Return a load that is far from even."""
-        del model, number
-        if usual <= 0 or point.value < self["factor"] * usual:
-            return None
-        title = f"The load of experts is {ratio_text(point.value / usual)} as uneven as before"
-        return self.signal(track, point, usual, title, "Compared with the median of the last good steps.", "warning")
+        if usual <= 0 or at.value < self["factor"] * usual:
+            return []
+        title = f"The load of experts is {ratio_text(at.value / usual)} as uneven as before"
+        return self.found(at, usual, title, "Compared with the median of the last good steps.")
 
 
 class MismatchGrowth(MetricRule):
@@ -374,27 +347,20 @@ class MismatchGrowth(MetricRule):
     metrics = ("probability_difference", "logprob_difference", "mismatch_kl")
     rank = 53
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Look for a steady rise."""
-        del model, canonical
-        values = [*track.before(number, int(self["points"]) - 1), point.value]
+        values = at.last(int(self["points"]))
         if len(values) < self["points"]:
             return None
         first = median(values[:3])
         if not isfinite(first) or spearman(values) < self["correlation"] or values[-1] < self["factor"] * first:
             return []
-        return [
-            Signal(
-                {"metric": track.name},
-                f"{track.name} grows with each update: from {number_text(first)} to {number_text(values[-1])}",
-                "A mismatch that grows steadily comes from stale caches on the engine.",
-                "warning",
-                metrics=[track.name],
-                evidence=[fact(track.name, values[-1], "", f"{number_text(first)} at the start")],
-            )
-        ]
+        return at.found(
+            f"{at.name} grows with each update: from {number_text(first)} to {number_text(values[-1])}",
+            "A mismatch that grows steadily comes from stale caches on the engine.",
+            "warning",
+            fact(at.name, values[-1], "", f"{number_text(first)} at the start"),
+        )
 
 
 LEARNING_RULES: tuple[type[Rule], ...] = (

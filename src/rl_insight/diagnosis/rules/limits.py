@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.rule import MetricRule, Parameter, Severity, Signal, fact
+from rl_insight.diagnosis.rule import MetricLook, MetricRule, Parameter, Severity, Signal, fact
 from rl_insight.diagnosis.rules.rewards import changes, is_solved
-from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, share_text
 
 
@@ -20,37 +17,20 @@ class _Limit(MetricRule):
     as_share: ClassVar[bool] = True
     base_severity: ClassVar[Severity] = "warning"
 
-    def limit_of(self, canonical: str) -> float:
-        """Return the limit for a metric."""
-        del canonical
-        return self["limit"]
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return what is compared, and its limit."""
+        return at.value, self["limit"]
 
-    def measured(self, canonical: str, point: TrackPoint) -> float:
-        """Return what is compared with the limit."""
-        del canonical
-        return point.value
-
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare a point with its limit."""
-        del model, number
-        value, limit = self.measured(canonical, point), self.limit_of(canonical)
+        value, limit = self.compared(at)
         if value <= limit:
             return []
         text = share_text if self.as_share else number_text
         critical = self._values.get("critical")
         severity: Severity = "critical" if critical is not None and value > critical else self.base_severity
-        return [
-            Signal(
-                {"metric": track.name},
-                f"{self.what} is {text(value)}, above {text(limit)}",
-                self.explanation,
-                severity,
-                metrics=[track.name],
-                evidence=[fact(track.name, value, "", f"limit {text(limit)}")],
-            )
-        ]
+        title = f"{self.what} is {text(value)}, above {text(limit)}"
+        return at.found(title, self.explanation, severity, fact(at.name, value, "", f"limit {text(limit)}"))
 
 
 class Truncation(_Limit):
@@ -85,9 +65,9 @@ class StaleSamples(_Limit):
     explanation = "Off-policy samples make the importance weights explode, and training unstable."
     as_share = False
 
-    def limit_of(self, canonical: str) -> float:
-        """Return the limit for the mean or the maximum."""
-        return self["mean"] if canonical == "staleness_mean" else self["largest"]
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return the mean or the maximum, and its limit."""
+        return at.value, self["mean"] if at.canonical == "staleness_mean" else self["largest"]
 
 
 class ClippingSaturated(_Limit):
@@ -126,25 +106,23 @@ class DeadGroups(_Limit):
     explanation = "With equal rewards the advantage is 0, and so is the gradient."
     rank = 57
 
-    def measured(self, canonical: str, point: TrackPoint) -> float:
-        """Return the share of dead groups."""
-        return point.value if canonical == "dead_group_share" else 1.0 - point.value
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return the share of dead groups, and its limit."""
+        return at.value if at.canonical == "dead_group_share" else 1.0 - at.value, self["limit"]
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Add whether the tasks are too easy or too hard."""
-        found = super().look(model, canonical, track, number, point)
-        reward = model.metrics.track("reward")
-        level = None if reward is None else reward.at(point.step)
+        found = super().look(at)
+        reward = at.model.metrics.track("reward")
+        level = None if reward is None else reward.at(at.step)
         for signal in found or []:
             if level is None:
                 continue
-            easy = is_solved(model, point.step, self["easy"])
+            easy = is_solved(at.model, at.step, self["easy"])
             why = "the tasks are too easy" if easy else "the tasks are too hard, or the verifier is broken"
             signal.explanation += f" The mean reward is {number_text(level)}: {why}."
             if easy:
-                is_done = signal.severity == "warning" or is_solved(model, point.step)
+                is_done = signal.severity == "warning" or is_solved(at.model, at.step)
                 signal.severity = "info" if is_done else "warning"
         return found
 
@@ -175,10 +153,10 @@ class EngineMismatch(_Limit):
         "importance_weights", "entropy_explosion", "gradient_spike", "clipping_saturated", "mismatch_growth",
     })  # fmt: skip
 
-    def limit_of(self, canonical: str) -> float:
-        """Return the limit for a way to measure it."""
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return the difference, and the limit for a way to measure it."""
         names = {"probability_difference": "probability", "logprob_difference": "logprob", "mismatch_kl": "kl"}
-        return self[names[canonical]]
+        return at.value, self[names[at.canonical]]
 
 
 class ImportanceWeights(_Limit):
@@ -199,25 +177,19 @@ class ImportanceWeights(_Limit):
     explanation = "A weight of 1 means that samples come from the policy that is trained."
     as_share = False
 
-    def measured(self, canonical: str, point: TrackPoint) -> float:
-        """Return how far a value is outside of its range; 0 inside."""
-        if canonical == "effective_sample_size":
-            return 1.0 if point.value < self["size"] else 0.0
-        return 1.0 if not self["low"] <= point.value <= self["high"] else 0.0
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return 1 for a value outside of its range, and half: it is inside or outside."""
+        lowest, highest = self["low"], self["high"]
+        if at.canonical == "effective_sample_size":
+            lowest, highest = self["size"], float("inf")
+        return 0.0 if lowest <= at.value <= highest else 1.0, 0.5
 
-    def limit_of(self, canonical: str) -> float:
-        """Return half: a value is inside or outside."""
-        del canonical
-        return 0.5
-
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Say the value itself."""
-        found = super().look(model, canonical, track, number, point)
+        found = super().look(at)
         for signal in found or []:
-            signal.title = f"{track.name} is {number_text(point.value)}"
-            signal.evidence = [fact(track.name, point.value, "", f"{self['low']:g} to {self['high']:g}")]
+            signal.title = f"{at.name} is {number_text(at.value)}"
+            signal.evidence = [fact(at.name, at.value, "", f"{self['low']:g} to {self['high']:g}")]
         return found
 
 
@@ -265,10 +237,9 @@ class SmallEffectiveBatch(_Limit):
     what = "The unused share of the batch"
     explanation = "The gradient is made of what is left."
 
-    def measured(self, canonical: str, point: TrackPoint) -> float:
-        """Return what is not used."""
-        del canonical
-        return 1.0 - point.value
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return what is not used, and its limit."""
+        return 1.0 - at.value, self["limit"]
 
 
 class ToolFailures(_Limit):
@@ -299,15 +270,9 @@ class UselessCritic(_Limit):
     what = "The variance that the critic does not explain"
     explanation = "Its values are no better than the mean reward."
 
-    def measured(self, canonical: str, point: TrackPoint) -> float:
-        """Return how far the value is below its limit."""
-        del canonical
-        return 1.0 - point.value
-
-    def limit_of(self, canonical: str) -> float:
-        """Return the limit for what is not explained."""
-        del canonical
-        return 1.0 - self["limit"]
+    def compared(self, at: MetricLook) -> tuple[float, float]:
+        """Return what is not explained, and its limit."""
+        return 1.0 - at.value, 1.0 - self["limit"]
 
 
 class NoUpdate(MetricRule):
@@ -321,38 +286,22 @@ class NoUpdate(MetricRule):
     metrics = ("gradient_norm", "learning_rate")
     rank = 58
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
-        self._was_positive: set[str] = set()
-
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Look for exact zeros; a schedule that ends at 0 is healthy."""
-        if point.value > 0:
-            self._was_positive.add(canonical)
-        before = track.before(number, 20)
+        before = at.track.before(at.number, 20)
         fades = (
-            canonical == "learning_rate"
+            at.canonical == "learning_rate"
             and len(before) > 3
             and before == sorted(before, reverse=True)
             and before[0] > 0
         )
-        if point.value != 0.0 or fades:
+        if at.value != 0.0 or fades:
             return []
-        beside = changes(model, point.step)
-        solved = is_solved(model, point.step)
+        beside = changes(at.model, at.step)
+        solved = is_solved(at.model, at.step)
         why = "The tasks are solved: all samples of a group get the same reward." if solved else ""
-        return [
-            Signal(
-                {"metric": track.name},
-                f"{track.name} is exactly 0",
-                f"The weights do not change. {why}".strip() + (f" Also: {beside[0]}." if beside else ""),
-                "info" if solved else "warning",
-                metrics=[track.name],
-                evidence=[fact(track.name, 0.0)],
-            )
-        ]
+        why = f"The weights do not change. {why}".strip() + (f" Also: {beside[0]}." if beside else "")
+        return at.found(f"{at.name} is exactly 0", why, "info" if solved else "warning", fact(at.name, 0.0))
 
 
 LIMIT_RULES = (

@@ -7,7 +7,7 @@ from math import log
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.robust import Interval, overlap_s, quantile, recent, union
 from rl_insight.diagnosis.rows import SessionRow
-from rl_insight.diagnosis.rule import Parameter, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.rule import NO_SESSIONS, Parameter, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
@@ -43,9 +43,8 @@ class LongTail(StepRule):
     rank = 65
     explains = frozenset({"rollout_bound", "step_regression"})
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        return super().missing(model) if model.sessions_seen else "no sessions: wrap each sample in rl_insight.session"
+    def _lacks(self, model: RunModel) -> str | None:
+        return None if model.sessions_seen else NO_SESSIONS
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Look at the sessions that ended in a step."""
@@ -108,9 +107,8 @@ class WastedSamples(StepRule):
     parameters = (Parameter("share", 0.1, "Share of dropped and cancelled sessions"),)
     rank = 66
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        return super().missing(model) if model.sessions_seen else "no sessions: wrap each sample in rl_insight.session"
+    def _lacks(self, model: RunModel) -> str | None:
+        return None if model.sessions_seen else NO_SESSIONS
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Count what was thrown away."""

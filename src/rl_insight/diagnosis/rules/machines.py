@@ -28,8 +28,7 @@ class _Machine(MomentRule):
         if model.as_of_ns % _EVERY_NS == 0:
             yield from super().evaluate(model)
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         has = model.hardware.gpus if self.lacking == NO_GPUS else model.hardware.hosts
         return None if has else self.lacking
 
@@ -315,8 +314,7 @@ class GpuFault(_Machine):
     rank = 1
     explains = frozenset({"straggler", "dead_engine", "stalled_run", "collective_hang", "step_regression"})
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         return None if model.metrics.track("gpu_errors") else "no DCGM metrics: register the exporter as a target"
 
     def look(self, model: RunModel) -> list[Signal]:

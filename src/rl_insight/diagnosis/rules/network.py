@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rl_insight.diagnosis.hardware import Device
 from rl_insight.diagnosis.model import RunModel
@@ -40,14 +40,12 @@ class SlowNetwork(Rule):
     is_local = True
     explains = frozenset({"straggler", "slow_weight_sync", "step_regression", "rollout_bound", "sync_overhead"})
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._steps: dict[tuple[str, str], deque[tuple[int, dict[str, float]]]] = {}
         """Role and state to the start of the last steps and the seconds of each host in it."""
         self._seen: Counter[str] = Counter()
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         measured = [device for device in model.hardware.hosts.values() if _BYTES[0] in device.quantities]
         if len(measured) >= self["hosts"]:
             return None
@@ -133,15 +131,13 @@ class ColdPrefixCache(StepRule):
     confirmation = PERSISTENT
     rank = 61
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._before: dict[str, deque[float]] = {}
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         known = {name for engine in model.hardware.engines.values() for name in engine.quantities}
         if "hit_rate" in known or {"prefix_hits", "prefix_queries"} <= known:
-            return super().missing(model)
+            return None
         return "no prefix-cache metrics: register the address of vLLM or SGLang with `rl-insight server targets`"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:

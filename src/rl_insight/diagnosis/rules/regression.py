@@ -124,8 +124,7 @@ class StepRegression(StepRule):
     )
     rank = 70
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._baselines: dict[tuple[int, frozenset[str]], _Baseline] = {}
         self._recent: deque[float] = deque(maxlen=STEPS.window)
         self._first: Step | None = None

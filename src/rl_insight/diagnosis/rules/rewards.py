@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from itertools import islice
 from math import ceil, log
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import coarse_noise, median, noise
-from rl_insight.diagnosis.rule import MetricRule, Parameter, Rule, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.rule import MetricLook, MetricRule, Parameter, Rule, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.rules.calls import ToolErrors
 from rl_insight.diagnosis.steps import Step
-from rl_insight.diagnosis.tracks import Track, TrackPoint
 from rl_insight.diagnosis.words import number_text, share_text
 
 _LEAST_REWARDS = 20
@@ -59,15 +57,19 @@ def told_changes(model: RunModel, step: int | None) -> list[str]:
     return [f"{event.name} at step {event.step}: {event.text[:100]}" for event in near]
 
 
+def rewards_until(model: RunModel, step: int | None) -> list[float]:
+    """Return the mean rewards up to a step; of all steps for None."""
+    track = model.metrics.track("reward")
+    points = [] if track is None else track.points
+    return [p.value for p in points if p.count and (step is None or p.step is None or p.step <= step)]
+
+
 def is_solved(model: RunModel, step: int | None, share: float = _SOLVED) -> bool:
     """Return whether the reward is near the best that a sample can get: then little is left to learn.
 
     The best is the highest reward of a session; without sessions, 1 where the mean reward never exceeded it.
     """
-    track = model.metrics.track("reward")
-    if track is None:
-        return False
-    values = [p.value for p in track.points if p.count and (step is None or p.step is None or p.step <= step)]
+    values = rewards_until(model, step)
     if len(values) < _SOLVED_POINTS:
         return False
     recent = islice(reversed(model.sessions), _RECENT_SESSIONS)
@@ -96,19 +98,15 @@ class RewardDrop(MetricRule):
     metrics = ("reward",)
     rank = 55
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._good: deque[float] = deque(maxlen=30)
         self._lowest = float("inf")
         self._highest = float("-inf")
         self._bad: list[tuple[int | None, float]] = []
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare a point with the good ones before."""
-        del canonical, number
-        value = point.value
+        value = at.value
         self._lowest, self._highest = min(self._lowest, value), max(self._highest, value)
         if len(self._good) < 10:
             self._good.append(value)
@@ -125,26 +123,19 @@ class RewardDrop(MetricRule):
             if self._bad and len(self._bad) < 3:
                 self._bad.clear()
             return []
-        self._bad.append((point.step, value))
+        self._bad.append((at.step, value))
         first = self._bad[0][0]
         now = median([one for _, one in self._bad[-5:]])
-        beside = changes(model, first)
+        beside = changes(at.model, first)
         also = f"; at the same time {beside[0]}" if beside else ""
         text = "" if not beside else " At the same step: " + "; ".join(beside) + "."
-        severity: Severity = "info" if told_changes(model, first) else "warning"
-        return [
-            Signal(
-                {"metric": track.name},
-                f"The reward fell from {number_text(usual)} to {number_text(now)} at step {first}{also}",
-                f"Compared with the median of the last 10 good steps.{text}",
-                severity,
-                metrics=[track.name],
-                evidence=[
-                    fact("reward", now, "", f"baseline {number_text(usual)}"),
-                    fact("noise of the baseline", coarse_noise(self._good)),
-                ],
-            )
-        ]
+        return at.found(
+            f"The reward fell from {number_text(usual)} to {number_text(now)} at step {first}{also}",
+            f"Compared with the median of the last 10 good steps.{text}",
+            "info" if told_changes(at.model, first) else "warning",
+            fact("reward", now, "", f"baseline {number_text(usual)}"),
+            fact("noise of the baseline", coarse_noise(self._good)),
+        )
 
 
 class FailingReward(StepRule):
@@ -168,18 +159,16 @@ class FailingReward(StepRule):
     rank = 43
     explains = frozenset({"reward_drop", "constant_reward", "dead_groups", "entropy_explosion", "no_update"})
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._errors = _RewardErrors(self._values)
         self._zero: deque[float] = deque(maxlen=30)
         self._first: int | None = None
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if any(state_kind(name) == "reward" for name, _ in model.call_book.by_tool) or any(
             session.reward is not None for session in list(model.sessions)[-50:]
         ):
-            return super().missing(model)
+            return None
         return "no reward phases and no sessions with rewards: use rl_insight.phase and session.finalize(reward=...)"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
@@ -253,35 +242,24 @@ class ConstantReward(MetricRule):
     rank = 51
     explains = frozenset({"reward_drop", "dead_groups", "no_update"})
 
-    def look(
-        self, model: RunModel, canonical: str, track: Track, number: int, point: TrackPoint
-    ) -> list[Signal] | None:
+    def look(self, at: MetricLook) -> list[Signal] | None:
         """Compare a point with those before it."""
-        del canonical
-        needed = self._needed(track, number, point.value)
-        values = [*track.before(number, needed - 1), point.value]
+        needed = self._needed(at)
+        values = at.last(needed)
         if len(values) < needed or max(values) - min(values) > self["change"]:
             return []
-        saturated = abs(point.value - 1.0) < 1e-9 and number > 20
-        from_start = number - len(values) < 3
+        saturated = abs(at.value - 1.0) < 1e-9 and at.number > 20
+        from_start = at.number - len(values) < 3
         severity: Severity = "critical" if from_start and not saturated else "info" if saturated else "warning"
-        del model
-        return [
-            Signal(
-                {"metric": track.name},
-                f"The reward has been {number_text(point.value)} for {len(values)} steps without any change",
-                "A reward that never changes teaches nothing.",
-                severity,
-                metrics=[track.name],
-                evidence=[fact("reward", point.value), fact("steps", len(values))],
-            )
-        ]
+        title = f"The reward has been {number_text(at.value)} for {len(values)} steps without any change"
+        why = "A reward that never changes teaches nothing."
+        return at.found(title, why, severity, fact("reward", at.value), fact("steps", len(values)))
 
-    def _needed(self, track: Track, number: int, value: float) -> int:
+    def _needed(self, at: MetricLook) -> int:
         """Return how many equal values are too many: the mean of few samples is often the same by chance."""
         least = int(self["steps"])
-        before = track.before(number - least + 1, 200)
-        often = sum(1 for one in before if abs(one - value) <= self["change"]) / max(1, len(before))
+        before = at.track.before(at.number - least + 1, 200)
+        often = sum(1 for one in before if abs(one - at.value) <= self["change"]) / max(1, len(before))
         if not before or often == 0.0:
             return least
         return max(least, min(100, ceil(log(self["chance"]) / log(min(often, 0.99)))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
@@ -22,10 +21,9 @@ class _Share(StepRule):
     what: ClassVar[str]
     severity: ClassVar[Severity] = "warning"
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if model.metrics.track(self.metric) or any(state_kind(name) == self.kind for _, name in model.usual):
-            return super().missing(model)
+            return None
         return f"no {self.what} states, and no metric for {self.metric.replace('_', ' ')}"
 
     def seconds_of(self, model: RunModel, step: Step) -> tuple[float, str]:
@@ -80,8 +78,7 @@ class SlowWeightSync(_Share):
     explains = frozenset({"step_regression", "rollout_bound", "sync_overhead"})
     kind, metric, what = "sync", "sync_time", "weight sync"
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._before: list[float] = []
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
@@ -218,15 +215,13 @@ class UnattributedTime(StepRule):
     rank = 68
     explains = frozenset({"step_regression"})
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._before: dict[frozenset[str], deque[float]] = {}
         """By the kind of steps."""
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if any(step.phases for step in model.steps.closed[-5:]) or not model.steps.closed:
-            return super().missing(model)
+            return None
         return "no states of the leading role: wrap the parts of a step in rl_insight.trace_state"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:

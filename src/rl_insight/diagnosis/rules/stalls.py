@@ -53,8 +53,7 @@ class StalledRun(MomentRule):
         "unattributed_time", "sync_overhead",
     })  # fmt: skip
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         if model.steps.current is not None or model.usual:
             return None
         return "no steps and no states: call rl_insight.set_step(step), or log training/global_step"
@@ -258,12 +257,9 @@ class CollectiveHang(MomentRule):
     asks_stacks = True
     explains = frozenset({"stalled_run", "straggler", "step_regression", "rollout_bound", "trainer_bound"})
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        roles = [process.role for process in model.workers()]
-        if any(roles.count(role) >= self["ranks"] for role in set(roles)):
-            return None
-        return f"no role with at least {self['ranks']:.0f} processes"
+    def _lacks(self, model: RunModel) -> str | None:
+        has_ranks = model.largest_role() >= self["ranks"]
+        return None if has_ranks else f"no role with at least {self['ranks']:.0f} processes"
 
     def look(self, model: RunModel) -> list[Signal]:
         """Return the ranks that others wait for."""

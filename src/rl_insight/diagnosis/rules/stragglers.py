@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import log, sqrt
 from statistics import fmean
 
@@ -14,6 +14,7 @@ from rl_insight.diagnosis.robust import Interval, mad, median
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import SECOND, ProcessRow
 from rl_insight.diagnosis.rule import (
+    NO_STEPS,
     PERSISTENT,
     Observation,
     Parameter,
@@ -69,19 +70,16 @@ class Straggler(Rule):
         "slow_reward", "slow_weight_sync",
     })  # fmt: skip
 
-    def __init__(self, values: Mapping[str, float] | None = None) -> None:
-        super().__init__(values)
+    def _begin(self) -> None:
         self._seen: dict[str, int] = {}
         self._by_state: dict[int, int] = {}
         """Process to how many settled steps ago a state of it was slow, counted down."""
         self._hosts = SlowHosts(self)
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        roles = [process.role for process in model.workers()]
+    def _lacks(self, model: RunModel) -> str | None:
         if not model.steps.total and model.steps.current is None:
-            return "no steps: call rl_insight.set_step(step), or log training/global_step"
-        if any(roles.count(role) > 1 for role in set(roles)) or any(role.by_lane for role in model.roles.settled):
+            return NO_STEPS
+        if model.largest_role() > 1 or any(role.by_lane for role in model.roles.settled):
             return None
         return "no role with several processes"
 

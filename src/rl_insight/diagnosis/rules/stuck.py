@@ -6,7 +6,7 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import quantile
 from rl_insight.diagnosis.rows import SessionRow, SpanRow
-from rl_insight.diagnosis.rule import MomentRule, Parameter, Signal, culprit_of, fact, where
+from rl_insight.diagnosis.rule import NO_SESSIONS, MomentRule, Parameter, Signal, culprit_of, fact, where
 from rl_insight.diagnosis.words import counted, seconds_text
 
 
@@ -17,8 +17,7 @@ class _StuckWork(MomentRule):
     what: str
     asks_stacks = True
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
+    def _lacks(self, model: RunModel) -> str | None:
         seen = {state_kind(name) for _, name in model.usual} | {state_kind(row.name) for row in model.open_spans}
         if self.kind in seen:
             return None
@@ -134,13 +133,8 @@ class StuckSession(MomentRule):
     rank = 40
     asks_stacks = True
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return what the run lacks for this rule."""
-        return (
-            None
-            if model.sessions_seen or model.open_sessions
-            else "no sessions: wrap each sample in rl_insight.session"
-        )
+    def _lacks(self, model: RunModel) -> str | None:
+        return None if model.sessions_seen or model.open_sessions else NO_SESSIONS
 
     def look(self, model: RunModel) -> list[Signal]:
         """Return the stuck sessions, one signal for each phase and tool."""

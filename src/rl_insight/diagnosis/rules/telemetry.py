@@ -20,11 +20,6 @@ class TelemetryGap(MomentRule):
     parameters = (Parameter("clock_s", 5.0, "Largest clock offset, in seconds"),)
     rank = 90
 
-    def missing(self, model: RunModel) -> str | None:
-        """Return None: every run can be judged."""
-        del model
-        return None
-
     def look(self, model: RunModel) -> list[Signal]:
         """Return what is missing, one signal for each process and reason."""
         return [*self._lost(model), *self._silent(model), *self._clocks(model)]
