@@ -92,9 +92,8 @@ def _replay(run: str | None, how: dict[str, Any], data_dir: str | None) -> Repor
     """Diagnose a run from its beginning, without findings of muted rules: on its server, or from its file."""
     import msgspec
 
-    from rl_insight.diagnosis.run import Report, replay
+    from rl_insight.diagnosis.run import Report, heard, replay
     from rl_insight.diagnosis.settings import make_settings
-    from rl_insight.store import queries
 
     paths = [Path(run)] if run is not None and Path(run).exists() else []
     server = server_with(data_dir, run, paths)
@@ -106,10 +105,7 @@ def _replay(run: str | None, how: dict[str, Any], data_dir: str | None) -> Repor
     rules = _server_rules(data_dir) if how["rules"] is None else how["rules"]
     settings = make_settings(rules, None if how["only"] is None else frozenset(how["only"]))
     with opened_run(data_dir, None if paths else run, paths) as store, store.reader() as cursor, working("diagnosing"):
-        found = replay(cursor, settings, at_ns=how["at_ns"], at_step=how["at_step"])
-        muted = set(queries.muted_rules(cursor))
-    heard = [finding for finding in found.findings if finding.rule not in muted]
-    return Report(heard, found.coverage, found.as_of_ns, found.opened_ns)
+        return heard(cursor, replay(cursor, settings, at_ns=how["at_ns"], at_step=how["at_step"]))
 
 
 def _rules(config: str | None) -> Mapping[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rl_insight.metrics import LabelItems
@@ -39,10 +40,18 @@ class RunActivity:
     """When each process and each run was last heard from; not safe to use from several threads.
 
     A process ends when `end` is called, or after `forget_after_s` of silence. A run ends when all its processes have
-    ended and nothing of it arrived for `grace_s`.
+    ended and nothing of it arrived for `grace_s`. `forget` and `drop` are called with what a sweep finds ended.
     """
 
-    def __init__(self, *, forget_after_s: float = FORGET_AFTER_S, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self,
+        forget: Callable[[str], None],
+        drop: Callable[[RunKey], None],
+        *,
+        forget_after_s: float = FORGET_AFTER_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._forget, self._drop = forget, drop
         self._forget_after_ns = int(forget_after_s * _SECOND)
         self._grace_ns = int(min(grace_s, forget_after_s) * _SECOND)
         self._processes: OrderedDict[str, tuple[int, RunKey]] = OrderedDict()
@@ -72,23 +81,22 @@ class RunActivity:
             del self._processes[process_id]
         return dropped
 
-    def sweep(self, now_ns: int, every_ns: int = 0) -> tuple[list[str], list[RunKey]]:
-        """Return the processes and the runs that have ended since the last call; nothing before `every_ns` are over."""
+    def sweep(self, now_ns: int, every_ns: int = 0) -> None:
+        """Forget the processes and drop the runs that have ended since the last call, unless that was just now."""
         if now_ns - self._swept_ns < every_ns:
-            return [], []
+            return
         self._swept_ns = now_ns
-        silent = []
         while self._processes:
             process_id, (heard_ns, _) = next(iter(self._processes.items()))
             if heard_ns > now_ns - self._forget_after_ns:
                 break
             del self._processes[process_id]
-            silent.append(process_id)
+            self._forget(process_id)
         live = {run for _, run in self._processes.values()}
         ended = [run for run, heard_ns in self._runs.items() if run not in live and heard_ns <= now_ns - self._grace_ns]
         for run in ended:
             del self._runs[run]
-        return silent, ended
+            self._drop(run)
 
     def __len__(self) -> int:
         return len(self._runs)

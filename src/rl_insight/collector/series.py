@@ -56,7 +56,7 @@ class SeriesTable:
     ) -> None:
         self._lock = Lock()
         self._clock = clock
-        self._activity = RunActivity(forget_after_s=forget_after_s, grace_s=grace_s)
+        self._activity = RunActivity(self._forget, self._drop, forget_after_s=forget_after_s, grace_s=grace_s)
         self._max_series = max_series
         self._max_forgotten = max_forgotten
         self._count = 0
@@ -76,7 +76,7 @@ class SeriesTable:
         with self._lock:
             now_ns = self._clock()
             runs = [self._activity.note(batch.process, now_ns) for batch in batches]
-            self._sweep(now_ns, SWEEP_EVERY_NS)
+            self._activity.sweep(now_ns, SWEEP_EVERY_NS)
             for batch, run in zip(batches, runs, strict=True):
                 if batch.samples.series or batch.histograms.series:
                     self._apply(batch, self._contributor(batch.process.process_id, run))
@@ -118,7 +118,7 @@ class SeriesTable:
         The lock is held for one metric at a time.
         """
         with self._lock:
-            self._sweep(self._clock())
+            self._activity.sweep(self._clock())
             families = list(self._families.values())
         for family in families:
             with self._lock:
@@ -144,13 +144,6 @@ class SeriesTable:
 
     def __len__(self) -> int:
         return self._count
-
-    def _sweep(self, now_ns: int, every_ns: int = 0) -> None:
-        silent, ended = self._activity.sweep(now_ns, every_ns)
-        for process_id in silent:
-            self._forget(process_id)
-        for run in ended:
-            self._drop(run)
 
     def _forget(self, process_id: str) -> None:
         contributor = self._processes.pop(process_id, None)

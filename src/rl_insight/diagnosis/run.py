@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rl_insight.diagnosis.engine import Engine
 from rl_insight.diagnosis.feed import Feed, LiveFeed, ReplayFeed
@@ -13,7 +13,7 @@ from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.rules import make_rules
 from rl_insight.diagnosis.steps import Step
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.findings import Coverage, Finding
+from rl_insight.store.queries.findings import Coverage, Finding, muted_rules
 
 TICK_NS = 5 * SECOND
 """Runs are looked at every five seconds of recorded time, at multiples of it."""
@@ -125,6 +125,12 @@ def replay(
         findings = [finding for finding in findings if finding.rule in only]
     coverage = diagnosis.engine.coverage(diagnosis.model)
     return Report(findings, coverage, diagnosis.as_of_ns, diagnosis.opened_ns)
+
+
+def heard(cursor: Cursor, report: Report) -> Report:
+    """Return a report without findings of the rules that are muted for the run."""
+    muted = set(muted_rules(cursor))
+    return replace(report, findings=[finding for finding in report.findings if finding.rule not in muted])
 
 
 def sketch_coverage(cursor: Cursor) -> list[Coverage]:

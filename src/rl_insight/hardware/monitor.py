@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from rl_insight.hardware.base import Source
@@ -105,9 +104,7 @@ class HardwareMonitor:
     def __enter__(self) -> HardwareMonitor:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- results

@@ -19,6 +19,7 @@ from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from rl_insight.recorder.context import current_span
+from rl_insight.recorder.decorators import surrounded
 
 logger = logging.getLogger("rl_insight")
 
@@ -102,23 +103,9 @@ def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], Abstrac
 
         return QuietContext(f"the observer of {name}", make)
 
-    surrounded: Any
-    if inspect.iscoroutinefunction(original):
-
-        @functools.wraps(original)
-        async def surrounded(*args: Any, **kwargs: Any) -> Any:
-            with watching(args, kwargs):
-                return await original(*args, **kwargs)
-
-    else:
-
-        @functools.wraps(original)
-        def surrounded(*args: Any, **kwargs: Any) -> Any:
-            with watching(args, kwargs):
-                return original(*args, **kwargs)
-
-    surrounded._rl_insight_manager = manager
-    setattr(owner, name, surrounded if binding is None else binding(surrounded))
+    replacement: Any = surrounded(original, watching)
+    replacement._rl_insight_manager = manager
+    setattr(owner, name, replacement if binding is None else binding(replacement))
 
 
 def between(

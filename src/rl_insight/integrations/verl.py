@@ -24,6 +24,7 @@ from rl_insight.integrations.texts import captures_text, note_texts, takes_text
 from rl_insight.integrations.timers import timed
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
+from rl_insight.recorder.decorators import surrounded
 
 PHASES = {"generate": "generate", "execute": "toolcall"}
 """The traced methods of verl that are phases of a session; others are spans inside it."""
@@ -120,26 +121,19 @@ def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Ca
             return monitor.trace_span(function.__qualname__)
         return monitor.phase(phase, tool=str(owner.name)) if hasattr(owner, "name") else monitor.phase(phase)
 
-    if inspect.iscoroutinefunction(function):
+    if note is not None and inspect.iscoroutinefunction(function):
 
         @functools.wraps(decorated)
         async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
             with QuietContext("the phases of verl", lambda: manager(self)) as opened:
-                if note is not None:
-                    _quietly(note.before, opened, self, args, kwargs)
+                _quietly(note.before, opened, self, args, kwargs)
                 result = await decorated(self, *args, **kwargs)
-                if note is not None:
-                    _quietly(note.after, opened, result)
+                _quietly(note.after, opened, result)
                 return result
 
         return asynchronous
 
-    @functools.wraps(decorated)
-    def synchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with QuietContext("the phases of verl", lambda: manager(self)):
-            return decorated(self, *args, **kwargs)
-
-    return synchronous
+    return surrounded(decorated, lambda args, _kwargs: QuietContext("the phases of verl", lambda: manager(args[0])))
 
 
 class _Texts(NamedTuple):

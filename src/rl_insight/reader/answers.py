@@ -39,8 +39,8 @@ def answer(cursor: Cursor, question: str, conditions: Mapping[str, Any]) -> Any:
 
 def _diagnosed(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[queries.Finding]:
     """Diagnose a run that live diagnosis never saw."""
-    from rl_insight.diagnosis.run import replay
+    from rl_insight.diagnosis.run import heard, replay
 
-    silenced = set() if muted else set(queries.muted_rules(cursor))
-    kept = [finding for finding in replay(cursor).findings if finding.rule not in silenced]
+    report = replay(cursor)
+    kept = (report if muted else heard(cursor, report)).findings
     return kept if explained else queries.top_findings(kept)

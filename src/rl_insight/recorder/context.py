@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any, Protocol
 
 
@@ -24,7 +23,19 @@ active_session: ContextVar[Any] = ContextVar("rl_insight_active_session", defaul
 """The session object of this process whose block is running; `current_session_id` may also name another process's."""
 
 
-class StepScope:
+class AlsoAsync:
+    """Has `async with` do what `with` does."""
+
+    __slots__ = ()
+
+    async def __aenter__(self: Any) -> Any:
+        return self.__enter__()
+
+    async def __aexit__(self: Any, *outcome: object) -> None:
+        self.__exit__(*outcome)
+
+
+class StepScope(AlsoAsync):
     """The training step of everything recorded inside a `with` block."""
 
     __slots__ = ("_step", "_token")
@@ -36,19 +47,9 @@ class StepScope:
     def __enter__(self) -> None:
         self._token = current_step.set(self._step)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._token is not None:
             reset(current_step, self._token)
-
-    async def __aenter__(self) -> None:
-        self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
 
 
 def step_of(value: Any) -> int | None:

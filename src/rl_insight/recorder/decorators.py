@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -16,6 +17,27 @@ SpanMaker = Callable[[tuple[Any, ...]], "Span | None"]
 """Makes the span of one call from its positional arguments; None when nothing is recorded."""
 Maker = Callable[..., "Span | None"]
 """Makes one more of the same from the same arguments; returns None while nothing is recorded."""
+
+
+def surrounded(
+    function: Callable[..., Any], make: Callable[[tuple[Any, ...], dict[str, Any]], AbstractContextManager[Any]]
+) -> Callable[..., Any]:
+    """Return a function whose calls run inside a block made from their arguments; a coroutine while it is awaited."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            with make(args, kwargs):
+                return await function(*args, **kwargs)
+
+        return call_async
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with make(args, kwargs):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def traced(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any
 
 from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
@@ -120,9 +119,7 @@ class Attachment:
     def __enter__(self) -> Attachment:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.detach()
 
 

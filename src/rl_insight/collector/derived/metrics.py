@@ -64,7 +64,7 @@ class DerivedMetrics(Sink):
         """Since when everything is counted."""
         self._clock = clock
         self._max_open = max_open
-        self._activity = RunActivity(forget_after_s=forget_after_s, grace_s=grace_s)
+        self._activity = RunActivity(self._forget, self._drop, forget_after_s=forget_after_s, grace_s=grace_s)
         self._lock = Lock()
         self._states = Totals(max_series)
         self._spans = Totals(max_series)
@@ -84,7 +84,7 @@ class DerivedMetrics(Sink):
         with self._lock:
             tracked = self._tracked(batch.process)
             self._activity.note(batch.process, now_ns)
-            self._sweep(now_ns, SWEEP_EVERY_NS)
+            self._activity.sweep(now_ns, SWEEP_EVERY_NS)
             tracked.note(batch, now_ns)
             self._take_spans(batch, tracked)
             for status in tracked.ended_sessions(batch):
@@ -104,7 +104,7 @@ class DerivedMetrics(Sink):
     def _families(self, *, by_role: bool) -> list[Family]:
         now_ns = self._clock()
         with self._lock:
-            self._sweep(now_ns)
+            self._activity.sweep(now_ns)
             gauges = Gauges()
             for tracked in self._processes.values():
                 tracked.report(gauges, now_ns, by_role=by_role)
@@ -215,13 +215,6 @@ class DerivedMetrics(Sink):
             return
         for state, seconds in tracked.open_states().items():
             self._states.add(tracked.source, (("state", state),), seconds)
-
-    def _sweep(self, now_ns: int, every_ns: int = 0) -> None:
-        silent, ended = self._activity.sweep(now_ns, every_ns)
-        for process_id in silent:
-            self._forget(process_id)
-        for run in ended:
-            self._drop(run)
 
     def _drop(self, run: RunKey) -> None:
         for table in self._tables:

@@ -9,8 +9,6 @@ False
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
@@ -22,6 +20,7 @@ from rl_insight.compat.areal.scopes import SessionPhase, new_scope
 from rl_insight.compat.areal.sessions import SessionTracer
 from rl_insight.compat.areal.tracer import PerfTracer
 from rl_insight.recorder import context
+from rl_insight.recorder.decorators import surrounded
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
@@ -162,25 +161,7 @@ def trace_perf(name: str, *, category: Any = None) -> Callable[[Any], Any]:
 
 def _around_calls(make: Callable[[], Any]) -> Callable[[Any], Any]:
     """Return a decorator that makes a context manager for each call."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def call_async(*args: Any, **kwargs: Any) -> Any:
-                with make():
-                    return await function(*args, **kwargs)
-
-            return call_async
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with make():
-                return function(*args, **kwargs)
-
-        return call
-
-    return decorate
+    return lambda function: surrounded(function, lambda _args, _kwargs: make())
 
 
 # -- tasks and sessions

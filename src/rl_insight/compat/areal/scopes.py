@@ -15,7 +15,15 @@ import msgspec
 
 from rl_insight.integrations.torch_profiler import merge_chrome_trace
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step, reset, step_of
+from rl_insight.recorder.context import (
+    AlsoAsync,
+    SpanLike,
+    current_session_id,
+    current_span,
+    current_step,
+    reset,
+    step_of,
+)
 from rl_insight.recorder.sessions import Phase
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 from rl_insight.schema.names import PHASE_SEGMENT
@@ -143,7 +151,7 @@ def instant_attributes(category: str, args: Any) -> dict[str, Any]:
     return attributes
 
 
-class SessionPhase:
+class SessionPhase(AlsoAsync):
     """A phase of a session; `with` and `async with`. Without a session or a tracer it does nothing."""
 
     __slots__ = ("_end_payload", "_name", "_phase", "_session_id", "_sessions", "_start_payload", "_tokens")
@@ -192,11 +200,3 @@ class SessionPhase:
         session_token, span_token = self._tokens
         reset(current_span, span_token)
         reset(current_session_id, session_token)
-
-    async def __aenter__(self) -> SessionPhase:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)

@@ -210,8 +210,8 @@ def trace_function(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         default_name = f"{function.__module__}.{function.__qualname__}"
         calls = TracedCalls(
-            active_runtime,
-            name if callable(name) else spans.checked_name(name or default_name),
+            runtime=active_runtime,
+            name=name if callable(name) else spans.checked_name(name or default_name),
             finder=TargetFinder(function, target, target_getter),
             fields=fields,
             fields_getter=trace_kwargs_getter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any
 
 from rl_insight.compat.xtuner import spans
@@ -48,76 +48,45 @@ class TargetFinder:
             return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCalls:
     """What the decorator of a function traces: a span around each call, events of its samples, or both."""
 
-    def __init__(
-        self,
-        runtime: Callable[[], TraceRuntime],
-        name: Any,
-        *,
-        finder: TargetFinder,
-        fields: Mapping[str, Any],
-        fields_getter: Callable[..., Mapping[str, Any] | None] | None,
-        attributes: dict[str, Any],
-        has_span: bool,
-        has_events: bool,
-    ) -> None:
-        self._runtime = runtime
-        self._name = name
-        self._finder = finder
-        self._fields = fields
-        self._fields_getter = fields_getter
-        self._attributes = attributes
-        self._has_span = has_span
-        self._has_events = has_events
+    runtime: Callable[[], TraceRuntime]
+    name: Any
+    finder: TargetFinder
+    fields: Mapping[str, Any]
+    fields_getter: Callable[..., Mapping[str, Any] | None] | None
+    attributes: dict[str, Any]
+    has_span: bool
+    has_events: bool
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallBlock:
-        """Return the block around one call."""
-        runtime = self._runtime()
+        """Enter the block around one call."""
+        runtime = self.runtime()
         call = CallBlock()
         if not runtime.enabled:
             return call
-        name = str(_ask(self._name, args, kwargs)) if callable(self._name) else self._name
-        if self._has_span and (runtime.config.has_otel_trace or not self._has_events):
-            call.add(spans.OtelSpan(name, self._attributes, parent_carrier=None, enabled=True))
-        if self._has_events:
-            more = None if self._fields_getter is None else _ask(self._fields_getter, args, kwargs)
-            samples = _ask(lambda: self._finder.find(args, kwargs), (), {})
-            call.add_samples(SampleSpan(runtime, samples, name, {**self._fields, **(more or {})}))
+        name = str(_ask(self.name, args, kwargs)) if callable(self.name) else self.name
+        if self.has_span and (runtime.config.has_otel_trace or not self.has_events):
+            call.enter_context(spans.OtelSpan(name, self.attributes, parent_carrier=None, enabled=True))
+        if self.has_events:
+            more = None if self.fields_getter is None else _ask(self.fields_getter, args, kwargs)
+            samples = _ask(lambda: self.finder.find(args, kwargs), (), {})
+            span = SampleSpan(runtime, samples, name, {**self.fields, **(more or {})})
+            call.samples = call.enter_context(span)
         return call
 
 
-class CallBlock:
+class CallBlock(ExitStack):
     """The block around one call."""
 
-    def __init__(self) -> None:
-        self._blocks: list[Any] = []
-        self._samples: SampleSpan | None = None
-        self._stack = ExitStack()
-
-    def add(self, block: Any) -> None:
-        """Have a block entered and left with this one."""
-        self._blocks.append(block)
-
-    def add_samples(self, span: SampleSpan) -> None:
-        """Have events of samples written at the start and the end."""
-        self._samples = span
-        self.add(span)
+    samples: SampleSpan | None = None
+    """Gets the events of samples at the end."""
 
     def end(self, result: Any) -> Any:
         """Say what the function returned; returns it."""
-        return result if self._samples is None else self._samples.end(result)
-
-    def __enter__(self) -> CallBlock:
-        for block in self._blocks:
-            self._stack.enter_context(block)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+        return result if self.samples is None else self.samples.end(result)
 
 
 def _ask(getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

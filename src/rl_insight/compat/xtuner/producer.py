@@ -104,7 +104,7 @@ class SampleRecorder:
         return self.record_many(targets, stage, **fields)
 
 
-class SampleSpan:
+class SampleSpan(context.AlsoAsync):
     """A stage of one or several samples: `.start` and `.end` or `.error` lines, and a phase of each sample."""
 
     def __init__(self, recorder: SampleRecorder, target: Any, name: str, fields: Mapping[str, Any]) -> None:
@@ -144,14 +144,6 @@ class SampleSpan:
             phase.finish(kind)
         while self._tokens:
             context.reset(*self._tokens.pop())
-
-    async def __aenter__(self) -> SampleSpan:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
 
     def _record(self, target: Any, moment: str, **more: Any) -> list[TraceEvent]:
         stage = f"{self._name}.{moment}"

@@ -27,13 +27,13 @@ _mappings: dict[type, bool] = {}
 
 
 class TraceEvent(msgspec.Struct):
-    """One line of a producer's trace; None for what is unknown."""
+    """One line of a producer's trace; None for what is unknown. Other programs may write any status, task or error."""
 
     trace_id: str
     stage: str
     timestamp_s: float
-    status: str | None = None
-    task_name: str | None = None
+    status: Any = None
+    task_name: Any = None
     uid: Any = None
     session_uid: Any = None
     train_step: int | None = None
@@ -42,7 +42,7 @@ class TraceEvent(msgspec.Struct):
     produce_batch_id: str | None = None
     worker_rank: int | None = None
     elapsed_s: float | None = None
-    error_msg: str | None = None
+    error_msg: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields."""

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.context import current_span, current_step, reset
+from rl_insight.recorder.context import AlsoAsync, current_span, current_step, reset
 from rl_insight.recorder.spans import Span
 
 SPAN_NAME_PATH = "xtuner.span_name_path"
@@ -69,7 +69,7 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, (str, bool, float)) else f"<{type(value).__name__}>"
 
 
-class OtelSpan:
+class OtelSpan(AlsoAsync):
     """A span that is current inside its block; `with` and `async with`."""
 
     __slots__ = ("_attached", "_attributes", "_enabled", "_name", "_parent_carrier", "_path", "_span", "_step")
@@ -120,14 +120,6 @@ class OtelSpan:
             reset(_path, self._path)
         if self._attached is not None:
             self._attached.__exit__(kind, error, traceback)
-
-    async def __aenter__(self) -> None:
-        self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
 
 
 def set_attributes(attributes: Mapping[str, Any]) -> None:

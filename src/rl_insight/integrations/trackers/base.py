@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,6 +31,24 @@ class Tracker(ABC):
 
     def close(self) -> None:
         """Write what is still kept back, and end what was begun here."""
+
+
+class RunTracker(Tracker):
+    """Writes to a run that exists, or to a new one, which it ends."""
+
+    def __init__(self, run: Any, begin: Callable[[], Any]) -> None:
+        self._is_ours = not run
+        self._run = run or begin()
+
+    def log(self, values: Mapping[str, float], step: int | None) -> None:
+        """Write values of one step."""
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        """End the run if it was begun here."""
+        run, self._run = self._run, None
+        if run is not None and self._is_ours:
+            run.finish()
 
 
 class TrackerFeed:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
-from rl_insight.integrations.trackers.base import Tracker
+from rl_insight.integrations.trackers.base import RunTracker
 
 
-class TrackioTracker(Tracker):
+class TrackioTracker(RunTracker):
     """Writes to the run that is given, or to a new one. Steps may come in any order.
 
     Args:
@@ -20,15 +19,4 @@ class TrackioTracker(Tracker):
     name = "trackio"
 
     def __init__(self, run: Any = None, **options: Any) -> None:
-        self._is_ours = run is None
-        self._run = run or importlib.import_module("trackio").init(**options)
-
-    def log(self, values: Mapping[str, float], step: int | None) -> None:
-        """Write values of one step."""
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        """End the run if it was begun here."""
-        run, self._run = self._run, None
-        if run is not None and self._is_ours:
-            run.finish()
+        super().__init__(run, lambda: importlib.import_module("trackio").init(**options))

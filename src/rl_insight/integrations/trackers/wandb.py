@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from rl_insight.integrations.trackers.base import Tracker
+from rl_insight.integrations.trackers.base import RunTracker
 
 STEP_KEY = "rl_insight/step"
 """The x axis of our charts: Weights & Biases' own step can only grow."""
 
 
-class WandbTracker(Tracker):
+class WandbTracker(RunTracker):
     """Writes to the active run, to the run that is given, or to a new one when `init` options are given.
 
     Every value has `rl_insight/step` as its x axis. In a run of the user's, its own step is never moved ahead of what
@@ -27,10 +27,7 @@ class WandbTracker(Tracker):
 
     def __init__(self, run: Any = None, **options: Any) -> None:
         wandb: Any = importlib.import_module("wandb")
-        self._run: Any = run or (None if options else wandb.run)
-        self._is_ours = self._run is None
-        if self._is_ours:
-            self._run = wandb.init(**options)
+        super().__init__(run or (None if options else wandb.run), lambda: wandb.init(**options))
         self._known: set[str] = set()
         self._run.define_metric(STEP_KEY, hidden=True)
 
@@ -50,9 +47,3 @@ class WandbTracker(Tracker):
             self._run.log(row, step=step)
         else:
             self._run.log(row, commit=False)
-
-    def close(self) -> None:
-        """End the run if it was begun here."""
-        run, self._run = self._run, None
-        if run is not None and self._is_ours:
-            run.finish()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.diagnosis.run import Report, replay, sketch_coverage
+from rl_insight.diagnosis.run import Report, heard, replay, sketch_coverage
 from rl_insight.diagnosis.settings import check_rule, make_settings
 from rl_insight.server.http.answers import RunParameter, answers, json_answer, opened, reading, services_of
 from rl_insight.server.http.made_files import turn
@@ -50,10 +50,8 @@ def replay_run(request: Request, how: Replay, run: RunParameter = None) -> Respo
         check_rule(name)
     settings = make_settings(rules, None if how.only is None else frozenset(how.only))
     with turn(), reading(request, run) as cursor:
-        found = replay(cursor, settings, at_ns=how.at_ns, at_step=how.at_step)
-        muted = set(queries.muted_rules(cursor))
-    heard = [finding for finding in found.findings if finding.rule not in muted]
-    return json_answer(Report(heard, found.coverage, found.as_of_ns, found.opened_ns))
+        found = heard(cursor, replay(cursor, settings, at_ns=how.at_ns, at_step=how.at_step))
+    return json_answer(found)
 
 
 @router.get("/coverage", responses=answers(list[queries.Coverage]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.compat.xtuner.samples import TraceEvent
 from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import PHASE_SEGMENT
@@ -16,24 +17,7 @@ _CANCELLED = frozenset({"cancelled", "canceled", "aborted"})
 _FAILED = frozenset({"error", "failed"})
 
 
-class _Line(msgspec.Struct):
-    trace_id: str
-    stage: str
-    timestamp_s: float
-    status: Any = None
-    task_name: Any = None
-    uid: Any = None
-    session_uid: Any = None
-    train_step: int | None = None
-    model_step: int | None = None
-    producer_future_step: int | None = None
-    produce_batch_id: str | None = None
-    worker_rank: int | None = None
-    elapsed_s: float | None = None
-    error_msg: Any = None
-
-
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(TraceEvent)
 _KEPT = (
     "task_name", "uid", "model_step", "producer_future_step", "produce_batch_id", "error_msg",
 )  # fmt: skip
@@ -78,7 +62,7 @@ class XtunerReader(Reader):
             found = self._processes[rank] = self.context.process(part, role="producer", rank=rank)
         return found
 
-    def _add(self, builder: BatchBuilder, line: _Line) -> None:
+    def _add(self, builder: BatchBuilder, line: TraceEvent) -> None:
         name, dot, kind = line.stage.rpartition(".")
         time_ns = self.context.wall_ns(line.timestamp_s)
         if not dot or kind not in {"start", "end", "error"}:
@@ -108,7 +92,7 @@ class XtunerReader(Reader):
                 return found
         return None
 
-    def _write(self, builder: BatchBuilder, line: _Line, stage: _Stage, duration: int) -> None:
+    def _write(self, builder: BatchBuilder, line: TraceEvent, stage: _Stage, duration: int) -> None:
         status = "open" if duration < 0 else _outcome(line)
         where = self._where(line)
         builder.add_span(
@@ -126,7 +110,7 @@ class XtunerReader(Reader):
         )
 
     @staticmethod
-    def _where(line: _Line) -> dict[str, Any]:
+    def _where(line: TraceEvent) -> dict[str, Any]:
         session = line.session_uid if line.session_uid is not None else line.uid
         step = line.train_step
         return {
@@ -136,12 +120,12 @@ class XtunerReader(Reader):
         }
 
 
-def _outcome(line: _Line) -> str:
+def _outcome(line: TraceEvent) -> str:
     said = str(line.status or "").lower()
     if said in _CANCELLED or "cancelled" in str(line.error_msg or "").lower():
         return "cancelled"
     return "error" if line.stage.endswith(".error") or said in _FAILED else "ok"
 
 
-def _attributes(line: _Line) -> str | None:
+def _attributes(line: TraceEvent) -> str | None:
     return json_text({name: value for name in _KEPT if (value := getattr(line, name)) is not None})
