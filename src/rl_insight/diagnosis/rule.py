@@ -173,11 +173,11 @@ class MomentRule(Rule):
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
         """Look at this moment."""
-        signals = [] if model.has_ended() else self.look(model)
+        signals = [] if model.has_ended() else list(self.look(model))
         yield Observation(model.as_of_ns, model.steps.current, signals)
 
     @abstractmethod
-    def look(self, model: RunModel) -> list[Signal]:
+    def look(self, model: RunModel) -> Iterable[Signal]:
         """Return what is wrong now."""
 
 

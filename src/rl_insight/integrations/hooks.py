@@ -164,6 +164,25 @@ class _Opened:
         self.outer = outer
 
 
+class OpenBlock:
+    """A block that one call of a framework begins and another one ends."""
+
+    def __init__(self) -> None:
+        self._manager: Any = None
+
+    def enter(self, manager: AbstractContextManager[Any]) -> None:
+        """Begin a block; ends the one that is open."""
+        self.leave()
+        self._manager = manager
+        manager.__enter__()
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End the block that is open, if there is one."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.__exit__(None if error is None else type(error), error, None)
+
+
 class QuietContext:
     """A context manager whose making, entering and leaving never raise: what fails is reported once.
 

@@ -22,7 +22,7 @@ else:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import Logger
 
-from rl_insight.integrations.hooks import never_raises
+from rl_insight.integrations.hooks import OpenBlock, never_raises
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
@@ -82,8 +82,7 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
         self._project = project
         self._experiment_name = experiment_name
         self._logger = InsightLogger()
-        self._step: Any = None
-        self._state: Any = None
+        self._step, self._state = OpenBlock(), OpenBlock()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
         """Leave the trainer to one callback where Lightning added another one by itself."""
@@ -101,21 +100,20 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
         """Begin a step."""
         self._leave()
         monitor.set_step(trainer.global_step)
-        self._step = monitor.trace_span("train_step")
-        self._step.__enter__()
-        self._enter("forward")
+        self._step.enter(monitor.trace_span("train_step"))
+        self._state.enter(monitor.trace_state("forward"))
 
     def on_before_backward(self, *_args: Any) -> None:
         """Begin the backward pass."""
-        self._enter("backward")
+        self._state.enter(monitor.trace_state("backward"))
 
     def on_after_backward(self, *_args: Any) -> None:
         """End the backward pass."""
-        self._enter(None)
+        self._state.leave()
 
     def on_before_optimizer_step(self, *_args: Any) -> None:
         """Begin the optimizer's part of a step."""
-        self._enter("optimizer_step")
+        self._state.enter(monitor.trace_state("optimizer_step"))
 
     def on_train_batch_end(self, trainer: Any, *_args: Any) -> None:
         """End a step, and record its metrics."""
@@ -125,11 +123,11 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
 
     def on_validation_start(self, *_args: Any) -> None:
         """Begin validation."""
-        self._enter("validation")
+        self._state.enter(monitor.trace_state("validation"))
 
     def on_validation_end(self, trainer: Any, *_args: Any) -> None:
         """End validation, and record its metrics."""
-        self._enter(None)
+        self._state.leave()
         if not trainer.sanity_checking:
             self._log(trainer)
 
@@ -152,20 +150,6 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
         self._leave()
         monitor.flush()
 
-    def _enter(self, state: str | None) -> None:
-        """End the running state, and begin another."""
-        self._exit_state(None)
-        if state is not None:
-            self._state = monitor.trace_state(state)
-            self._state.__enter__()
-
     def _leave(self, error: BaseException | None = None) -> None:
-        self._exit_state(error)
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None if error is None else type(error), error, None)
-
-    def _exit_state(self, error: BaseException | None) -> None:
-        state, self._state = self._state, None
-        if state is not None:
-            state.__exit__(None if error is None else type(error), error, None)
+        self._state.leave(error)
+        self._step.leave(error)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from rl_insight.monitor import default_monitor
+from rl_insight.recorder.decorators import surrounded
 
 TargetT = TypeVar("TargetT", bound=Callable[..., Any])
 
@@ -59,28 +60,21 @@ def _continuing(function: Any) -> Any:
 
 
 def _by_kind(function: Any) -> Any:
+    def attached(_args: Any, kwargs: dict[str, Any]) -> Any:
+        return default_monitor.attach(kwargs.pop(_CONTEXT, None) or {})
+
     async def iterate_async(*args: Any, **kwargs: Any) -> Any:
-        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
+        with attached(args, kwargs):
             async for item in function(*args, **kwargs):
                 yield item
 
-    async def call_async(*args: Any, **kwargs: Any) -> Any:
-        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
-            return await function(*args, **kwargs)
-
     def iterate(*args: Any, **kwargs: Any) -> Any:
-        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
+        with attached(args, kwargs):
             return (yield from function(*args, **kwargs))
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with default_monitor.attach(kwargs.pop(_CONTEXT, None) or {}):
-            return function(*args, **kwargs)
 
     if inspect.isasyncgenfunction(function):
         return iterate_async
-    if inspect.iscoroutinefunction(function):
-        return call_async
-    return iterate if inspect.isgeneratorfunction(function) else call
+    return iterate if inspect.isgeneratorfunction(function) else surrounded(function, attached)
 
 
 def _extended(signature: inspect.Signature) -> inspect.Signature:

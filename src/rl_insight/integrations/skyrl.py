@@ -11,7 +11,7 @@ from typing import Any
 
 from skyrl.train.utils.callbacks import TrainingCallback
 
-from rl_insight.integrations.hooks import around, never_raises, on_import
+from rl_insight.integrations.hooks import OpenBlock, around, never_raises, on_import
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.timers import record_blocks
@@ -30,7 +30,7 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
     def __init__(self, project: str | None = None) -> None:
         self._project = project
         self._logger = InsightLogger()
-        self._evaluation: Any = None
+        self._evaluation = OpenBlock()
         on_import("skyrl.train.utils.utils", _patch_timer)
         on_import("skyrl.train.utils.tracking", _patch_tracking)
 
@@ -48,13 +48,11 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
 
     def on_eval_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """Begin an evaluation."""
-        self._end_evaluation()
-        self._evaluation = monitor.trace_state("evaluate")
-        self._evaluation.__enter__()
+        self._evaluation.enter(monitor.trace_state("evaluate"))
 
     def on_eval_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """End an evaluation."""
-        self._end_evaluation()
+        self._evaluation.leave()
 
     def on_save(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """Mark a checkpoint."""
@@ -67,13 +65,8 @@ class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may
 
     def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
         """Deliver what was recorded."""
-        self._end_evaluation()
+        self._evaluation.leave()
         monitor.flush()
-
-    def _end_evaluation(self) -> None:
-        evaluation, self._evaluation = self._evaluation, None
-        if evaluation is not None:
-            evaluation.__exit__(None, None, None)
 
 
 def _patch_timer(module: ModuleType) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from rl_insight.integrations.hooks import around, before, never_raises, on_import, report_once
+from rl_insight.integrations.hooks import OpenBlock, around, before, never_raises, on_import, report_once
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.trackers.logger import InsightLogger
@@ -38,8 +38,7 @@ class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def __init__(self, project: str = "transformers") -> None:
         self._project = project
         self._logger = InsightLogger()
-        self._step: Any = None
-        self._optimizer: Any = None
+        self._step, self._optimizer = OpenBlock(), OpenBlock()
         instrument()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
@@ -53,17 +52,15 @@ class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         """Begin a step."""
         self._close()
         monitor.set_step(state.global_step + 1)
-        self._step = monitor.trace_span("train_step")
-        self._step.__enter__()
+        self._step.enter(monitor.trace_span("train_step"))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """Begin the optimizer's part of a step."""
-        self._optimizer = monitor.trace_state("optimizer_step")
-        self._optimizer.__enter__()
+        self._optimizer.enter(monitor.trace_state("optimizer_step"))
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """End the optimizer's part of a step."""
-        self._close_optimizer()
+        self._optimizer.leave()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """End a step."""
@@ -92,15 +89,8 @@ class InsightCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         monitor.flush()
 
     def _close(self) -> None:
-        self._close_optimizer()
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None, None, None)
-
-    def _close_optimizer(self) -> None:
-        optimizer, self._optimizer = self._optimizer, None
-        if optimizer is not None:
-            optimizer.__exit__(None, None, None)
+        self._optimizer.leave()
+        self._step.leave()
 
 
 def register(module: ModuleType) -> None:

@@ -13,19 +13,17 @@ from rl_insight.diagnosis.rule import (
     PERSISTENT,
     Observation,
     Parameter,
-    Rule,
-    Severity,
     Signal,
     culprit_of,
     fact,
     where,
 )
-from rl_insight.diagnosis.rules.peers import step_seconds
+from rl_insight.diagnosis.rules.peers import RoleRule
 from rl_insight.diagnosis.steps import WARM_UP_STEPS
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
 
-class DataImbalance(Rule):
+class DataImbalance(RoleRule):
     """Another rank is the slowest in each step."""
 
     name = "data_imbalance"
@@ -44,6 +42,7 @@ class DataImbalance(Rule):
         Parameter("share", 0.05, "Excess as a share of the step"),
     )
     rank = 60
+    warm_up, by_lane = 0, True
 
     def _begin(self) -> None:
         self._slowest: dict[str, deque[int]] = {}
@@ -55,15 +54,16 @@ class DataImbalance(Rule):
         return "no role with at least three processes, and no metric global_seqlen/balanced_max"
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Look at the spread of each role in each step."""
-        step_s = step_seconds(model)
-        for role_step in model.roles.settled:
-            if step_s is not None:
-                signals = list(self._look(role_step, step_s))
-                yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, role_step.role)
+        """Look at the spread of each role in each step, and at the metrics about it."""
+        yield from super().evaluate(model)
         yield from self._tokens(model)
 
-    def _look(self, role_step: RoleStep, step_s: float) -> Iterator[Signal]:
+    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        """Look at the spread of a role."""
+        del model
+        return list(self._spread(role_step, step_s))
+
+    def _spread(self, role_step: RoleStep, step_s: float) -> Iterator[Signal]:
         for name, seconds in role_step.seconds.items():
             if state_kind(name) not in {"update", "log_prob"} or len(seconds) < 3:
                 continue
@@ -112,7 +112,7 @@ class DataImbalance(Rule):
             yield Observation(point.time_ns, point.step, signals, family="tokens")
 
 
-class ReplicaImbalance(Rule):
+class ReplicaImbalance(RoleRule):
     """A replica that hardly works while the others do."""
 
     name = "replica_imbalance"
@@ -124,45 +124,33 @@ class ReplicaImbalance(Rule):
     confirmation = PERSISTENT
     rank = 48
 
-    def _begin(self) -> None:
-        self._seen: dict[str, int] = {}
-
     def _lacks(self, model: RunModel) -> str | None:
         return None if model.largest_role() > 2 else "no role with at least three processes"
 
-    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
         """Compare how long the replicas were generating."""
-        step_s = step_seconds(model)
-        for role_step in model.roles.settled:
-            self._seen[role_step.role] = self._seen.get(role_step.role, 0) + 1
-            if step_s is None or role_step.by_lane or self._seen[role_step.role] <= WARM_UP_STEPS:
-                continue
-            usual = {
-                name: median(seconds.values())
-                for name, seconds in role_step.seconds.items()
-                if state_kind(name) == "generate" and len(seconds) >= 3
-            }
-            signals = [
-                self._signal(model, unit, name, value, usual_s)
-                for name, usual_s in usual.items()
-                if usual_s > 0.1 * step_s
-                for unit, value in role_step.seconds[name].items()
-                if value < self["share"] * usual_s
-            ]
-            if len(signals) * 3 > len(model.workers()):
-                signals = []
-            yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, role_step.role)
+        usual = {
+            name: median(seconds.values())
+            for name, seconds in role_step.seconds.items()
+            if state_kind(name) == "generate" and len(seconds) >= 3
+        }
+        signals = [
+            self._signal(model, unit, name, value, usual_s)
+            for name, usual_s in usual.items()
+            if usual_s > 0.1 * step_s
+            for unit, value in role_step.seconds[name].items()
+            if value < self["share"] * usual_s
+        ]
+        return signals if len(signals) * 3 <= len(model.workers()) else []
 
     @staticmethod
     def _signal(model: RunModel, unit: int, name: str, busy_s: float, usual_s: float) -> Signal:
         process = model.processes[unit]
-        severity: Severity = "warning"
         return Signal(
             culprit_of(process, phase=name),
             f"{where(process)} has little to do: it generates {seconds_text(busy_s)} per step, its peers "
             f"{seconds_text(usual_s)} ({share_text(busy_s / usual_s)})",
             "The others do its share, so requests are not spread evenly.",
-            severity,
             key=(process.process_id,),
             lanes=model.lanes_of(unit),
             evidence=[fact("busy", busy_s, "s", f"median of the role {seconds_text(usual_s)}")],

@@ -65,10 +65,8 @@ class ThrottledGpu(_Machine):
         since = self.since(model)
         clocks: dict[tuple[str, str], float] = {}
         for key, gpu in model.hardware.gpus.items():
-            busy, clock = (
-                gpu.between("utilization_ratio", since, model.as_of_ns),
-                gpu.between("sm_clock_hertz", since, model.as_of_ns),
-            )
+            busy = gpu.between("utilization_ratio", since, model.as_of_ns)
+            clock = gpu.between("sm_clock_hertz", since, model.as_of_ns)
             if clock and busy and min(busy) >= self["busy"]:
                 clocks[key] = median(clock)
         if len(clocks) < 3:
@@ -81,11 +79,8 @@ class ThrottledGpu(_Machine):
         ]
 
     def _has_reason(self, gpu: Device) -> bool:
-        hot, power, limit = (
-            gpu.latest("temperature_celsius"),
-            gpu.latest("power_watts"),
-            gpu.latest("power_limit_watts"),
-        )
+        hot, power = gpu.latest("temperature_celsius"), gpu.latest("power_watts")
+        limit = gpu.latest("power_limit_watts")
         return (hot or 0) >= self["hot"] or (limit is not None and (power or 0) >= self["power"] * limit)
 
     @staticmethod
@@ -118,10 +113,9 @@ class OverloadedHost(_Machine):
     is_local = True
     explains = frozenset({"straggler", "step_regression"})
 
-    def look(self, model: RunModel) -> list[Signal]:
+    def look(self, model: RunModel) -> Iterator[Signal]:
         """Return the hosts whose cores are busy all the time."""
         since = self.since(model)
-        found = []
         for host, device in model.hardware.hosts.items():
             busy = device.between("cpu_utilization_ratio", since, model.as_of_ns)
             history = device.history("cpu_utilization_ratio")
@@ -135,17 +129,14 @@ class OverloadedHost(_Machine):
             ]
             if not gpus or median(gpus) > 0.5:
                 continue
-            found.append(
-                Signal(
-                    {"host": host},
-                    f"{host} is overloaded: {share_text(median(busy))} of its cores are busy while its GPUs idle",
-                    "The GPUs wait for the CPU.",
-                    "warning",
-                    anchor="overloaded",
-                    evidence=[fact("busy cores", median(busy)), fact("GPU utilization", median(gpus))],
-                )
+            yield Signal(
+                {"host": host},
+                f"{host} is overloaded: {share_text(median(busy))} of its cores are busy while its GPUs idle",
+                "The GPUs wait for the CPU.",
+                "warning",
+                anchor="overloaded",
+                evidence=[fact("busy cores", median(busy)), fact("GPU utilization", median(gpus))],
             )
-        return found
 
 
 class DiskFull(_Machine):
@@ -163,9 +154,8 @@ class DiskFull(_Machine):
     )
     rank = 9
 
-    def look(self, model: RunModel) -> list[Signal]:
+    def look(self, model: RunModel) -> Iterator[Signal]:
         """Return the disks that are nearly full."""
-        found = []
         for host, device in model.hardware.hosts.items():
             used, total = device.latest("disk_used_bytes"), device.latest("disk_total_bytes")
             if used is None or not total or used / total < self["limit"]:
@@ -174,8 +164,7 @@ class DiskFull(_Machine):
             title = f"The disk of {host} is {share_text(used / total)} full"
             evidence = [fact("used", used / 1e9, "GB", f"{total / 1e9:.0f} GB")]
             why = "Checkpoints and spilled objects will fail."
-            found.append(Signal({"host": host}, title, why, severity, anchor="full", evidence=evidence))
-        return found
+            yield Signal({"host": host}, title, why, severity, anchor="full", evidence=evidence)
 
 
 class MemoryLeak(_Machine):
@@ -197,9 +186,8 @@ class MemoryLeak(_Machine):
     )
     rank = 9
 
-    def look(self, model: RunModel) -> list[Signal]:
+    def look(self, model: RunModel) -> Iterator[Signal]:
         """Return the hosts whose memory runs out."""
-        found = []
         for host, device in model.hardware.hosts.items():
             total = device.latest("cgroup_memory_limit_bytes") or device.latest("memory_total_bytes")
             name = "cgroup_memory_used_bytes" if device.latest("cgroup_memory_limit_bytes") else "memory_used_bytes"
@@ -221,8 +209,7 @@ class MemoryLeak(_Machine):
                 evidence=[fact("used", used / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
             )
             self._add_process(model, host, history[-1][1] - history[0][1], signal)
-            found.append(signal)
-        return found
+            yield signal
 
     def _add_process(self, model: RunModel, host: str, grown: float, signal: Signal) -> None:
         """Name the process that grew most, where its growth is at least half of the host's."""
@@ -276,10 +263,9 @@ class GpuMemoryCreep(_Machine):
     rank = 9
     lacking = NO_GPUS
 
-    def look(self, model: RunModel) -> list[Signal]:
+    def look(self, model: RunModel) -> Iterator[Signal]:
         """Return the GPUs whose memory is nearly full and was not before."""
         since = self.since(model)
-        found = []
         for gpu in model.hardware.gpus.values():
             total = gpu.latest("memory_total_bytes")
             used = gpu.between("memory_used_bytes", since, model.as_of_ns)
@@ -289,17 +275,14 @@ class GpuMemoryCreep(_Machine):
             before = median([value for _, value in history[:10]])
             if median(used) - before < self["rise"] * total:
                 continue
-            found.append(
-                Signal(
-                    {"host": gpu.host, "gpu": gpu.gpu},
-                    f"The memory of GPU {gpu.gpu} on {gpu.host} is {share_text(median(used) / total)} full",
-                    f"It was {share_text(before / total)} at first.",
-                    "warning",
-                    anchor="memory",
-                    evidence=[fact("used", median(used) / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
-                )
+            yield Signal(
+                {"host": gpu.host, "gpu": gpu.gpu},
+                f"The memory of GPU {gpu.gpu} on {gpu.host} is {share_text(median(used) / total)} full",
+                f"It was {share_text(before / total)} at first.",
+                "warning",
+                anchor="memory",
+                evidence=[fact("used", median(used) / 2**30, "GiB", f"{total / 2**30:.0f} GiB")],
             )
-        return found
 
 
 class GpuFault(_Machine):

@@ -10,16 +10,16 @@ from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median
 from rl_insight.diagnosis.role_steps import RoleStep
-from rl_insight.diagnosis.rule import PERSISTENT, Observation, Parameter, Rule, Severity, Signal, StepRule, fact
-from rl_insight.diagnosis.rules.peers import saved_by, step_seconds, what_if
-from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
+from rl_insight.diagnosis.rule import PERSISTENT, Parameter, Severity, Signal, StepRule, fact
+from rl_insight.diagnosis.rules.peers import RoleRule, saved_by, what_if
+from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
 _WINDOW = 5
 _BYTES = ("network_sent_bytes", "network_received_bytes")
 
 
-class SlowNetwork(Rule):
+class SlowNetwork(RoleRule):
     """The network of a host is slower than that of its peers."""
 
     name = "slow_network"
@@ -43,7 +43,6 @@ class SlowNetwork(Rule):
     def _begin(self) -> None:
         self._steps: dict[tuple[str, str], deque[tuple[int, dict[str, float]]]] = {}
         """Role and state to the start of the last steps and the seconds of each host in it."""
-        self._seen: Counter[str] = Counter()
 
     def _lacks(self, model: RunModel) -> str | None:
         measured = [device for device in model.hardware.hosts.values() if _BYTES[0] in device.quantities]
@@ -51,15 +50,9 @@ class SlowNetwork(Rule):
             return None
         return f"no network counters of at least {self['hosts']:.0f} hosts: switch hardware monitoring on"
 
-    def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Compare the hosts of each role in each step that is over."""
-        step_s = step_seconds(model)
-        for role_step in model.roles.settled:
-            self._seen[role_step.role] += 1
-            if step_s is None or role_step.by_lane or self._seen[role_step.role] <= WARM_UP_STEPS:
-                continue
-            signals = [one for name in role_step.seconds for one in self._compare(model, role_step, name, step_s)]
-            yield Observation(role_step.end_ns, role_step.step, signals[:1], role_step.start_ns, role_step.role)
+    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        """Compare the hosts of a role."""
+        return [one for name in role_step.seconds for one in self._compare(model, role_step, name, step_s)][:1]
 
     def _compare(self, model: RunModel, role_step: RoleStep, name: str, step_s: float) -> Iterator[Signal]:
         if state_kind(name) not in {"sync", "update"}:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import ProcessRow
-from rl_insight.diagnosis.rule import Rule, Signal, fact
+from rl_insight.diagnosis.rule import Observation, Rule, Signal, fact
+from rl_insight.diagnosis.steps import WARM_UP_STEPS
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
 OWN_WORK = frozenset({"generate", "update", "log_prob", "reward", "tool", "data", "work", "sync"})
@@ -81,6 +84,34 @@ def host_signal(model: RunModel, slow: list[Slow], host: str, step_s: float) -> 
         lanes=[lane for one in slow for lane in model.lanes_of(one.unit)[:1]],
         evidence=[fact(worst.name, worst.seconds, "s", f"median of the other hosts {seconds_text(worst.usual_s)}")],
     )
+
+
+class RoleRule(Rule):
+    """A rule that looks at each step of each role that is over."""
+
+    warm_up: ClassVar[int] = WARM_UP_STEPS
+    """The first steps of a role are not looked at."""
+    by_lane: ClassVar[bool] = False
+    """Whether it also looks at roles whose lanes are compared in place of their processes."""
+    family: ClassVar[str] = ""
+
+    def __init__(self, values: Mapping[str, float] | None = None) -> None:
+        super().__init__(values)
+        self._seen: Counter[str] = Counter()
+
+    def evaluate(self, model: RunModel) -> Iterator[Observation]:
+        """Look at the steps of roles that are settled."""
+        step_s = step_seconds(model)
+        for role_step in model.roles.settled:
+            role = role_step.role
+            self._seen[role] += 1
+            if step_s is not None and self._seen[role] > self.warm_up and (self.by_lane or not role_step.by_lane):
+                signals = self.look(model, role_step, step_s)
+                yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, self.family + role)
+
+    @abstractmethod
+    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        """Return what is wrong in a step of a role, where steps take so long."""
 
 
 class SlowHosts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rl_insight.diagnosis.model import PATIENT_KINDS, RunModel
 from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import median, quantile
@@ -261,14 +263,13 @@ class CollectiveHang(MomentRule):
         has_ranks = model.largest_role() >= self["ranks"]
         return None if has_ranks else f"no role with at least {self['ranks']:.0f} processes"
 
-    def look(self, model: RunModel) -> list[Signal]:
+    def look(self, model: RunModel) -> Iterator[Signal]:
         """Return the ranks that others wait for."""
         waiting: dict[tuple[str, str], dict[int, SpanRow]] = {}
         for row in model.open_spans:
             if row.is_state and state_kind(row.name) != "wait":
                 process = model.process_of_lane(row.lane_id)
                 waiting.setdefault((process.role, row.name), {}).setdefault(process.number, row)
-        found = []
         for (role, name), rows in waiting.items():
             if len(rows) < self["ranks"]:
                 continue
@@ -285,8 +286,7 @@ class CollectiveHang(MomentRule):
             if model.steps.total < WARM_UP_STEPS:
                 limit_s *= self["patience"]  # one rank may compile or load for all
             if youngest_s > limit_s:
-                found.append(self._signal(model, absent[0], name, list(rows.values()), youngest_s))
-        return found
+                yield self._signal(model, absent[0], name, list(rows.values()), youngest_s)
 
     def _signal(self, model: RunModel, absent: ProcessRow, name: str, rows: list[SpanRow], age_s: float) -> Signal:
         inside = [row for row in model.open_spans if model.process_of_lane(row.lane_id) is absent]

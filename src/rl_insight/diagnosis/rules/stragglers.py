@@ -18,7 +18,6 @@ from rl_insight.diagnosis.rule import (
     PERSISTENT,
     Observation,
     Parameter,
-    Rule,
     Signal,
     culprit_of,
     fact,
@@ -26,6 +25,7 @@ from rl_insight.diagnosis.rule import (
 )
 from rl_insight.diagnosis.rules.peers import (
     OWN_WORK,
+    RoleRule,
     Slow,
     SlowHosts,
     host_signal,
@@ -33,7 +33,7 @@ from rl_insight.diagnosis.rules.peers import (
     step_seconds,
     what_if,
 )
-from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step
+from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import ratio_text, seconds_text
 
 _SCALE = 1.4826
@@ -44,7 +44,7 @@ _LASTING_STEPS = 4
 _MANY_CALLS = 64
 
 
-class Straggler(Rule):
+class Straggler(RoleRule):
     """One process is slower than its peers in step after step."""
 
     name = "straggler"
@@ -70,8 +70,10 @@ class Straggler(Rule):
         "slow_reward", "slow_weight_sync",
     })  # fmt: skip
 
+    by_lane = True
+    family = "states "
+
     def _begin(self) -> None:
-        self._seen: dict[str, int] = {}
         self._by_state: dict[int, int] = {}
         """Process to how many settled steps ago a state of it was slow, counted down."""
         self._hosts = SlowHosts(self)
@@ -84,23 +86,20 @@ class Straggler(Rule):
         return "no role with several processes"
 
     def evaluate(self, model: RunModel) -> Iterator[Observation]:
-        """Compare the processes of each role in each step that is over."""
+        """Compare the processes of each role in each step that is over, and in their phases."""
+        yield from super().evaluate(model)
         step_s = step_seconds(model)
-        for role_step in model.roles.settled:
-            self._seen[role_step.role] = self._seen.get(role_step.role, 0) + 1
-            if self._seen[role_step.role] <= WARM_UP_STEPS or step_s is None:
-                continue
-            slow = self._slow_units(role_step, step_s)
-            signals = self._signals(model, role_step, slow, step_s)
-            if not role_step.by_lane:
-                told = {signal.culprit["host"] for signal in signals}
-                signals += [
-                    one for one in self._hosts.look(model, role_step, step_s) if one.culprit["host"] not in told
-                ]
-            yield Observation(role_step.end_ns, role_step.step, signals, role_step.start_ns, f"states {role_step.role}")
         for step in model.new_steps[-5:]:
             if not step.is_warm_up and step_s is not None:
                 yield from self._phases(model, step, step_s)
+
+    def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
+        """Compare the processes of a role, and its hosts."""
+        signals = self._signals(model, role_step, self._slow_units(role_step, step_s), step_s)
+        if role_step.by_lane:
+            return signals
+        told = {signal.culprit["host"] for signal in signals}
+        return signals + [one for one in self._hosts.look(model, role_step, step_s) if one.culprit["host"] not in told]
 
     def _slow_units(self, role_step: RoleStep, step_s: float) -> list[Slow]:
         found: dict[int, Slow] = {}

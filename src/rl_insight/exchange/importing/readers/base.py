@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
 from rl_insight.store.gathered import LAST_TIME_NS
 
@@ -40,6 +42,14 @@ class Counts:
         self.bad += count
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
+
+    def add_each(self, records: Iterable[bytes], add: Callable[[bytes], int], what: str) -> None:
+        """Count what is added of each record; one that is damaged is counted too, and the others are read."""
+        for record in records:
+            try:
+                self.records += add(record)
+            except (SchemaError, struct.error, TypeError, ValueError, OverflowError) as error:
+                self.note_bad(f"{error} in {what}")
 
     def add(self, other: Counts) -> None:
         """Add what another reading counted."""

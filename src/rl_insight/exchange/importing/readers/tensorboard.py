@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from rl_insight.errors import SchemaError
 from rl_insight.exchange.importing.readers.base import BinaryReader
 from rl_insight.exchange.importing.readers.rows import FileRows
 from rl_insight.otlp.wire import fields
@@ -29,12 +28,7 @@ class TensorboardReader(BinaryReader):
     def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
         """Yield one batch of all scalars."""
         rows = FileRows()
-        counts = self.context.counts
-        for record in records:
-            try:
-                counts.records += self._add(rows, record)
-            except (SchemaError, UnicodeDecodeError, struct.error, ValueError, OverflowError) as error:
-                counts.note_bad(f"{error} in an event")
+        self.context.counts.add_each(records, lambda record: self._add(rows, record), "an event")
         if len(rows.builder):
             yield self.context.build(rows.builder, self.context.process(role="tensorboard"))
 

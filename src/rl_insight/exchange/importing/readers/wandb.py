@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.errors import SchemaError
 from rl_insight.exchange.importing.readers.base import BinaryReader, FileContext, json_text, whole_step
 from rl_insight.exchange.importing.readers.rows import FileRows
 from rl_insight.otlp.wire import fields
@@ -33,12 +32,7 @@ class WandbReader(BinaryReader):
     def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
         """Yield one batch of all that was logged."""
         rows = FileRows()
-        counts = self.context.counts
-        for record in records:
-            try:
-                counts.records += self._add(rows, record)
-            except (SchemaError, UnicodeDecodeError, TypeError, ValueError, OverflowError) as error:
-                counts.note_bad(f"{error} in a record")
+        self.context.counts.add_each(records, lambda record: self._add(rows, record), "a record")
         if len(rows.builder):
             yield self.context.build(rows.builder, self._process)
 
