@@ -16,7 +16,7 @@ class _Told(Rule):
     """Says what a test tells it to."""
 
     name = "told"
-    pathology = threshold = needs = remedy = "test"
+    threshold = needs = remedy = "test"
 
     def __init__(self):
         super().__init__()

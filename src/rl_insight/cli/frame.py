@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rl_insight.cli.hotspots import duration_text
@@ -109,16 +110,14 @@ def _overview(found: dict[str, Any], width: int, room: int) -> list[str]:
     lines = [*_step_lines(found, width), ""]
     lines += [*_metric_lines(found, width, max(2, room // 5)), ""]
     lines += _work_lines(found, max(1, room // 9))
-    states: dict[str, int] = {}
-    for process in found["processes"]:
-        states[process["state"]] = states.get(process["state"], 0) + 1
+    states = Counter(process["state"] for process in found["processes"])
     lines.append(" processes  " + ", ".join(f"{count:,} {state}" for state, count in sorted(states.items())))
     lines += [line[:width] for line in (_slowest_line(found["ranks"]), _gpu_line(found["gpus"])) if line]
     return lines + _findings(found, width, max(2, room - len(lines)))
 
 
 def _slowest_line(grid: dict[str, Any]) -> str:
-    slow = _slowest(grid)
+    slow = slowest(grid)
     if len(slow) < 2:
         return ""
     shown = ", ".join(f"{row['title']} {duration_text(seconds * 1e9)}" for seconds, row in slow[:2])
@@ -126,7 +125,7 @@ def _slowest_line(grid: dict[str, Any]) -> str:
     return f" slowest    {grid['name']}: {shown}; median of {len(slow):,} {middle}"
 
 
-def _slowest(grid: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
+def slowest(grid: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     """Return the processes by their last value, the largest first."""
     rows = [(row["values"][-1], row) for row in grid["rows"] if row["values"][-1] is not None]
     return sorted(rows, key=lambda pair: -pair[0])
@@ -225,7 +224,7 @@ def _processes(found: dict[str, Any], _width: int, room: int) -> list[str]:
 
 def _ranks(found: dict[str, Any], width: int, room: int) -> list[str]:
     grid = found["ranks"]
-    slow = _slowest(grid)
+    slow = slowest(grid)
     if not slow:
         return [" no finished step yet"]
     middle = slow[len(slow) // 2][0]
@@ -254,11 +253,4 @@ def _gpus(found: dict[str, Any], width: int, room: int) -> list[str]:
     ]
 
 
-_BODIES = {
-    "overview": _overview,
-    "sessions": _sessions,
-    "findings": _findings,
-    "processes": _processes,
-    "ranks": _ranks,
-    "gpus": _gpus,
-}
+_BODIES = dict(zip(VIEWS, (_overview, _sessions, _findings, _processes, _ranks, _gpus), strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +13,7 @@ import typer
 
 from rl_insight._version import __version__
 from rl_insight.cli.completion import complete_words
+from rl_insight.cli.frame import slowest
 from rl_insight.cli.opening import DataDir
 from rl_insight.cli.place import place_of
 from rl_insight.errors import ConfigError, InsightError
@@ -64,21 +66,9 @@ def build_server(place: Place) -> MCPServer:
 
     server = MCPServer("rl-insight", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = RunTools(place)
-    for tool in (
-        tools.list_runs,
-        tools.summary,
-        tools.findings,
-        tools.step_breakdown,
-        tools.metric_history,
-        tools.sessions,
-        tools.transcript,
-        tools.open_work,
-        tools.hotspots,
-        tools.slow_ranks,
-        tools.stacks,
-        tools.sql,
-    ):
-        server.tool(structured_output=False)(_explained(tool))
+    for name, tool in vars(RunTools).items():
+        if not name.startswith("_"):
+            server.tool(structured_output=False)(_explained(tool.__get__(tools)))
     return server
 
 
@@ -116,10 +106,7 @@ class RunTools:
         with self._open(run) as source:
             found = source.ask("summary")
             processes = source.ask("processes")
-        states: dict[str, int] = {}
-        for process in processes:
-            states[process["state"]] = states.get(process["state"], 0) + 1
-        found["process_states"] = states
+        found["process_states"] = Counter(process["state"] for process in processes)
         return _answer(found, "findings(run) for what is wrong, step_breakdown(run) for where the time goes.")
 
     def findings(self, run: str | None = None, finding_id: str | None = None) -> str:
@@ -303,8 +290,7 @@ def _last_step_by_rank(source: RunSource, **what: str | None) -> tuple[int, _Ran
     if not finished:
         raise InsightError(f"{source.run_id} has no finished step: open_work(run) shows what has not ended.")
     grid: dict[str, Any] = source.ask("steps/ranks", first=finished[-1], last=finished[-1], **what)
-    valued = [(row["values"][-1], row) for row in grid["rows"] if row["values"][-1] is not None]
-    return finished[-1], sorted(valued, key=lambda pair: -pair[0]), grid
+    return finished[-1], slowest(grid), grid
 
 
 def _ranked(value: float, row: dict[str, Any], unit: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def _section(rule: type[Rule]) -> str:
     lines = [
         f"### `{rule.name}`",
         "",
-        f"{rule.pathology} {rule.threshold.format(**values)}",
+        f"{rule.__doc__} {rule.threshold.format(**values)}",
         "",
         f"Needs {rule.needs}. {rule.remedy}",
         "",

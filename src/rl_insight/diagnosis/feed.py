@@ -5,6 +5,7 @@ Both hand out the same moments, which is why a stored run is diagnosed exactly a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -257,6 +258,16 @@ class Feed:
 
     def _read_open(self) -> None:
         self._open_spans = read_spans(self._cursor.execute(_OPEN_SPANS).fetchnumpy()).rows(self.names)
+        pending = "finalized_ts IS NULL AND status = 'pending'"
+        self._open_sessions = [self._session(row) for row in self._session_rows(pending, {})]
+
+    def _add_events(self, sql: str, condition: str, bounds: dict[str, int]) -> None:
+        rows = self._cursor.execute(sql.format(range=condition), bounds).fetchall()
+        self._events.add([EventRow(*row) for row in rows])
+
+    def _session_rows(self, condition: str, bounds: Mapping[str, float]) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._cursor.execute(_SESSIONS.format(range=condition), bounds).fetchall()
+        return found
 
     def _add_samples(self, condition: str, bounds: dict[str, int]) -> None:
         # As arrays: most samples are of no interest to rules, and making rows of all of them takes far longer.
@@ -307,8 +318,6 @@ class ReplayFeed(Feed):
         self._read_open()
         self._read_until = -1
         self.frontier = find_frontier(cursor)
-        rows = cursor.execute(_SESSIONS.format(range="finalized_ts IS NULL AND status = 'pending'")).fetchall()
-        self._open_sessions = [self._session(row) for row in rows]
 
     def _read_signs_of_life(self) -> None:
         """Take from an export's events when its processes were last heard: its import says nothing of it."""
@@ -341,11 +350,9 @@ class ReplayFeed(Feed):
         self._add_spans(_BY_TIME.format(column="start_ns"), bounds)
         self._add_samples(_BY_TIME.format(column="time_ns"), bounds)
         window = "submit_ts > $first / 1e9 AND submit_ts <= $last / 1e9 AND finalized_ts IS NOT NULL"
-        rows = self._cursor.execute(_SESSIONS.format(range=window), bounds).fetchall()
-        self._sessions.add([self._session(row) for row in rows])
+        self._sessions.add([self._session(row) for row in self._session_rows(window, bounds)])
         for sql in (_EVENTS, _ERRORS):
-            found = self._cursor.execute(sql.format(range=_BY_TIME.format(column="time_ns")), bounds).fetchall()
-            self._events.add([EventRow(*row) for row in found])
+            self._add_events(sql, _BY_TIME.format(column="time_ns"), bounds)
 
 
 def _read_last_seen(text: str) -> tuple[bool, float]:
@@ -386,8 +393,7 @@ class LiveFeed(Feed):
             self._add_samples(_BY_ROW.format(table="sample_data"), bounds)
         for table, sql in (("event_data", _EVENTS), ("log_data", _ERRORS)):
             if bounds := self._next_rows(table):
-                rows = cursor.execute(sql.format(range=_BY_ROW.format(table=table)), bounds).fetchall()
-                self._events.add([EventRow(*row) for row in rows])
+                self._add_events(sql, _BY_ROW.format(table=table), bounds)
         self._read_sessions()
 
     def _next_rows(self, table: str) -> dict[str, int] | None:
@@ -419,8 +425,7 @@ class LiveFeed(Feed):
     def _read_sessions(self) -> None:
         """Read the sessions that ended since; some are told late, so the last minutes are looked at again."""
         since = self._finalized_until - 120.0
-        window = "finalized_ts > $since"
-        rows = self._cursor.execute(_SESSIONS.format(range=window), {"since": since}).fetchall()
+        rows = self._session_rows("finalized_ts > $since", {"since": since})
         new = [row for row in rows if self._finalized.get(row[2]) is None]
         for row in new:
             self._finalized[row[2]] = row[1]
@@ -429,10 +434,6 @@ class LiveFeed(Feed):
             oldest = self._finalized_until - 300.0
             self._finalized = {one: moment for one, moment in self._finalized.items() if moment > oldest}
         self._sessions.add([self._session(row) for row in new])
-        pending = "finalized_ts IS NULL AND status = 'pending'"
-        self._open_sessions = [
-            self._session(row) for row in self._cursor.execute(_SESSIONS.format(range=pending)).fetchall()
-        ]
 
 
 _FRONTIER = """

@@ -98,11 +98,12 @@ class Observation:
 
 
 class Rule(ABC):
-    """A rule of one run. It keeps what it has already looked at; the engine keeps what it found."""
+    """A rule of one run. It keeps what it has already looked at; the engine keeps what it found.
+
+    The docstring of a rule says what is wrong, in a few words; the documentation begins with it.
+    """
 
     name: ClassVar[str]
-    pathology: ClassVar[str]
-    """What is wrong, in a few words."""
     threshold: ClassVar[str]
     """When it speaks, for the documentation; parameters in braces."""
     needs: ClassVar[str]

@@ -11,10 +11,9 @@ from rl_insight.schema.records import read_object
 
 
 class UserAlert(Rule):
-    """`rl_insight.alert(title, text, level)` was called."""
+    """Training code raised an alert."""
 
     name = "alert"
-    pathology = "Training code raised an alert."
     threshold = "Each call of `rl_insight.alert(title, text, level)`."
     needs = "nothing"
     remedy = "See what the training code says."

@@ -98,10 +98,9 @@ class _Balance(StepRule):
 
 
 class RolloutBound(_Balance):
-    """The trainer waits for samples while the rollout is busy."""
+    """The trainer starves: the rollout is the bottleneck."""
 
     name = "rollout_bound"
-    pathology = "The trainer starves: the rollout is the bottleneck."
     threshold = "The trainer waits for {waiting} of the step while the rollout is idle for at most {idle}, 3 of 5."
     remedy = "Give the rollout more GPUs or replicas, tune the engine, or let training overlap with generation."
 
@@ -122,10 +121,9 @@ class RolloutBound(_Balance):
 
 
 class TrainerBound(_Balance):
-    """The rollout waits for the trainer."""
+    """The rollout is throttled: the trainer is the bottleneck."""
 
     name = "trainer_bound"
-    pathology = "The rollout is throttled: the trainer is the bottleneck."
     threshold = "The rollout waits for {waiting} of the step while the trainer is idle for at most {idle}, 3 of 5."
     remedy = "Give the trainer more GPUs or a larger micro-batch, or make the rollout smaller."
 
@@ -144,10 +142,9 @@ class TrainerBound(_Balance):
 
 
 class SyncOverhead(_Balance):
-    """Both halves wait at the same time."""
+    """Trainer and rollout wait at the same time."""
 
     name = "sync_overhead"
-    pathology = "Trainer and rollout wait at the same time."
     threshold = "Both wait at the same time for {waiting} of the step, 3 of 5."
     remedy = "Look at what is open while both wait: the weight sync, a save, the data loader, or a queue."
     parameters = (Parameter("waiting", 0.3, "Share of the step in which both wait"),)
@@ -169,10 +166,9 @@ class SyncOverhead(_Balance):
 
 
 class SerialAsync(_Balance):
-    """Trainer and rollout never work at the same time."""
+    """An asynchronous run works serially."""
 
     name = "serial_async"
-    pathology = "An asynchronous run works serially."
     threshold = (
         "Work of trainer and rollout overlaps for less than {overlap} of the shorter one, 3 of 5, with samples that "
         "are at least one version old."

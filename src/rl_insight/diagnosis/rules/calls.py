@@ -47,10 +47,9 @@ class _History:
 
 
 class SlowTool(StepRule):
-    """A tool answers much more slowly than before."""
+    """A tool has become slow."""
 
     name = "slow_tool"
-    pathology = "A tool has become slow."
     threshold = (
         "The p95 or the median of a tool's calls in the step, or of the last 30 calls, is {factor} times that before, "
         "the p95 is above {floor_s} s, and the median has risen by {median_factor} times too, beyond a slowdown of all "
@@ -129,10 +128,9 @@ class SlowTool(StepRule):
 
 
 class ToolErrors(StepRule):
-    """Calls of a tool fail."""
+    """Calls of a tool or sandbox fail."""
 
     name = "tool_errors"
-    pathology = "Calls of a tool or sandbox fail."
     threshold = (
         "More than {share} of a tool's calls in the last 5 steps failed, at least {least} of them, and more than a "
         "tool with its usual errors has with a chance of {chance}; 3 of 5. Critical above {critical}."
@@ -197,10 +195,9 @@ class ToolErrors(StepRule):
 
 
 class SlowReward(StepRule):
-    """Scoring takes a large part of the step."""
+    """The reward is the bottleneck."""
 
     name = "slow_reward"
-    pathology = "The reward is the bottleneck."
     threshold = (
         "Reward states of the leading role take {share} of the step, 3 of 5; or scoring has become {factor} times "
         "slower."

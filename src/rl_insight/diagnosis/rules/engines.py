@@ -28,10 +28,9 @@ def _waiting_s(model: RunModel, process: ProcessRow | None) -> float:
 
 
 class DeadEngine(MomentRule):
-    """A replica that is gone while others wait for it."""
+    """An engine or rollout process is dead, and the trainer waits for it."""
 
     name = "dead_engine"
-    pathology = "An engine or rollout process is dead, and the trainer waits for it."
     threshold = (
         "A scrape target is down for {down_s} s, or a rollout process is silent for three heartbeats. Critical when "
         "another role has been waiting for at least {waiting_s} s."
@@ -132,10 +131,9 @@ class _EngineRule(MomentRule):
 
 
 class StuckEngine(_EngineRule):
-    """An engine that answers but generates nothing."""
+    """An engine is alive but stuck: requests run and no token comes."""
 
     name = "stuck_engine"
-    pathology = "An engine is alive but stuck: requests run and no token comes."
     threshold = "Requests running for {still_s} s while no token was generated; or asleep while requests wait."
     needs = "vLLM or SGLang metrics: running requests and generated tokens"
     remedy = "Look at the stack of the engine's core process; check pause and resume around the weight update."
@@ -176,10 +174,9 @@ class StuckEngine(_EngineRule):
 
 
 class CacheThrash(_EngineRule):
-    """Preemptions because the KV cache is full."""
+    """The KV cache thrashes: requests are preempted because it is full."""
 
     name = "kv_cache_thrash"
-    pathology = "The KV cache thrashes: requests are preempted because it is full."
     threshold = "At least {per_minute} preemptions per minute for {window_s} s with the cache at {usage} or more."
     needs = "vLLM or SGLang metrics: preemptions and cache usage"
     remedy = "Lower the number of concurrent sequences, give the cache more memory, or shorten responses."
@@ -213,10 +210,9 @@ class CacheThrash(_EngineRule):
 
 
 class EngineQueue(_EngineRule):
-    """More requests wait than run."""
+    """The queue of an engine grows."""
 
     name = "engine_queue"
-    pathology = "The queue of an engine grows."
     threshold = (
         "More requests waiting than running, by a factor of {factor}, in every reading for {window_s} s; a warning "
         "where it grows all the time (rank correlation {trend}), information otherwise: the queue of a batch that was "

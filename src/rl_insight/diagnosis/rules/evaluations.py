@@ -13,10 +13,9 @@ from rl_insight.diagnosis.words import number_text, share_text
 
 
 class MismatchAfterSync(MetricRule):
-    """The engine disagrees with the trainer since a weight sync."""
+    """The mismatch between trainer and engine jumped at a weight update."""
 
     name = "mismatch_after_sync"
-    pathology = "The mismatch between trainer and engine jumped at a weight update."
     threshold = "{factor} times the median of the points before, and above {smallest}; 3 of 5."
     needs = "a metric such as training/rollout_probs_diff_mean"
     remedy = "The engine loaded the update wrongly: check its weight layout, quantization and sleep level; reload it."
@@ -51,10 +50,9 @@ class MismatchAfterSync(MetricRule):
 
 
 class RewardHacking(MetricRule):
-    """The training reward rises while held-out scores fall."""
+    """The training reward rises while held-out scores fall: the policy may be exploiting the reward."""
 
     name = "reward_hacking"
-    pathology = "The training reward rises while held-out scores fall: the policy may be exploiting the reward."
     threshold = (
         "The last two evaluations fell, to {drop} below the best and by {noise} times their noise, while the training "
         "reward rose over {points} steps; a warning from {severe} below the best, information before."
@@ -101,10 +99,9 @@ class RewardHacking(MetricRule):
 
 
 class NoisyReward(MetricRule):
-    """The mean reward varies too much between steps to show progress."""
+    """The mean reward of steps varies so much that no trend can be seen."""
 
     name = "noisy_reward"
-    pathology = "The mean reward of steps varies so much that no trend can be seen."
     threshold = "Standard deviation above {variation} of the mean over {points} steps without a trend; information."
     needs = "a reward metric that is never negative"
     remedy = "Use larger batches or more samples per prompt, or normalize the reward."
@@ -132,10 +129,9 @@ class NoisyReward(MetricRule):
 
 
 class StaleEngineWeights(StepRule):
-    """Weight syncs take place, and new sessions still come from an old version."""
+    """The policy is not updated on the engine: syncs take place, and sessions keep their old model version."""
 
     name = "stale_engine_weights"
-    pathology = "The policy is not updated on the engine: syncs take place, and sessions keep their old model version."
     threshold = "The newest model version of finished sessions has not advanced over {syncs} steps with a weight sync."
     needs = "sessions with numeric model versions, and weight-sync states"
     remedy = "Check that the engine applies the update: its sleep level, its weight names, and the version it reports."

@@ -14,10 +14,9 @@ from rl_insight.diagnosis.words import share_text
 
 
 class IdleGpus(StepRule):
-    """GPUs of the rollout idle while it generates."""
+    """GPUs idle during rollout."""
 
     name = "gpu_idle_in_rollout"
-    pathology = "GPUs idle during rollout."
     threshold = (
         "The GPUs of a host are below {limit} on average while its processes generate, with at least {readings} "
         "readings over the last 5 steps, and below {peers} of the other hosts' where there are others; 3 of 5."

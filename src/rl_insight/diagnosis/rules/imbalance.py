@@ -24,10 +24,9 @@ from rl_insight.diagnosis.words import ratio_text, seconds_text, share_text
 
 
 class DataImbalance(RoleRule):
-    """Another rank is the slowest in each step."""
+    """Work is spread unevenly over the ranks: another one is the slowest in each step."""
 
     name = "data_imbalance"
-    pathology = "Work is spread unevenly over the ranks: another one is the slowest in each step."
     threshold = (
         "The slowest rank takes {ratio} times the median in an update or log-probability state, the middle half of "
         "the ranks differs by {spread} of it, and at least three ranks took turns in 5 steps; or the longest and "
@@ -113,10 +112,9 @@ class DataImbalance(RoleRule):
 
 
 class ReplicaImbalance(RoleRule):
-    """A replica that hardly works while the others do."""
+    """Replicas are loaded unequally."""
 
     name = "replica_imbalance"
-    pathology = "Replicas are loaded unequally."
     threshold = "A rollout process generates for less than {share} of the median of its peers, in 4 of 5 steps."
     needs = "generation states of at least three rollout processes"
     remedy = "Route requests to the least loaded replica, and check the data-parallel balancer."

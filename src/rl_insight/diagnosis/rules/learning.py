@@ -31,10 +31,9 @@ _BASELINE = 30
 
 
 class NonFinite(Rule):
-    """A metric of training is not a number."""
+    """A loss, gradient, KL, entropy or reward is NaN or infinite."""
 
     name = "non_finite"
-    pathology = "A loss, gradient, KL, entropy or reward is NaN or infinite."
     threshold = "One value, without any warm-up. The first metric that turned is named."
     needs = "a loss, gradient norm, KL, entropy or reward metric"
     remedy = "Stop and roll back; check the precision, and that no micro-batch is larger than a rank's share."
@@ -148,10 +147,9 @@ def reward_gained(model: RunModel, step: int | None) -> bool:
 
 
 class EntropyCollapse(_Baselined):
-    """The policy becomes deterministic without gaining reward."""
+    """The entropy collapses."""
 
     name = "entropy_collapse"
-    pathology = "The entropy collapses."
     threshold = (
         "At most {share} of the median of the first ten points after warm-up, below {ceiling}, still falling over 20 "
         "points, while the reward gains less than 2% of its range; 3 of 5."
@@ -182,10 +180,9 @@ class EntropyCollapse(_Baselined):
 
 
 class EntropyExplosion(_Baselined):
-    """The policy becomes random."""
+    """The entropy explodes."""
 
     name = "entropy_explosion"
-    pathology = "The entropy explodes."
     threshold = "At least {factor} times its baseline and {floor}, with a reward that does not rise; 3 of 5."
     needs = "an entropy metric"
     remedy = "Set the entropy coefficient to 0, lower the upper clip, and mask truncated responses."
@@ -201,10 +198,9 @@ class EntropyExplosion(_Baselined):
 
 
 class KlBlowup(_Baselined):
-    """The policy runs away from its reference."""
+    """The KL divergence blows up."""
 
     name = "kl_blowup"
-    pathology = "The KL divergence blows up."
     threshold = "At least {factor} times its baseline and above {floor}, 3 of 5."
     needs = "a KL metric"
     remedy = "Lower the learning rate, raise the KL coefficient, or use the k2 or k3 estimator."
@@ -227,10 +223,9 @@ class KlBlowup(_Baselined):
 
 
 class GradientSpike(_Baselined):
-    """The gradient norm spikes again and again."""
+    """The gradient norm spikes."""
 
     name = "gradient_spike"
-    pathology = "The gradient norm spikes."
     threshold = (
         "More than {factor} times the median of the last 30 good points, and {typical} times the largest median of 10 "
         "points in a row so far, 3 of 5; only information where the tasks are solved."
@@ -269,10 +264,9 @@ class GradientSpike(_Baselined):
 
 
 class LengthExplosion(_Baselined):
-    """Responses grow while the reward falls."""
+    """Responses explode in length."""
 
     name = "length_explosion"
-    pathology = "Responses explode in length."
     threshold = (
         "At least {factor} times the median of the last 30 good points, with a reward that does not rise; 3 of 5."
     )
@@ -292,10 +286,9 @@ class LengthExplosion(_Baselined):
 
 
 class LengthCollapse(_Baselined):
-    """Responses shrink while the reward does not rise."""
+    """Responses collapse in length."""
 
     name = "length_collapse"
-    pathology = "Responses collapse in length."
     threshold = "At most {share} of the median of the last 30 good points, with a reward that does not rise; 3 of 5."
     needs = "a response length metric"
     remedy = "Look at the length penalty and at what the reward pays for."
@@ -313,10 +306,9 @@ class LengthCollapse(_Baselined):
 
 
 class MoeImbalance(_Baselined):
-    """Experts are loaded unequally."""
+    """Experts of the mixture are loaded unequally."""
 
     name = "moe_imbalance"
-    pathology = "Experts of the mixture are loaded unequally."
     threshold = "At least {factor} times its baseline, 3 of 5."
     needs = "a metric such as max_vio/mean"
     remedy = "Add an auxiliary loss, or replay the routing of the rollout."
@@ -332,10 +324,9 @@ class MoeImbalance(_Baselined):
 
 
 class MismatchGrowth(MetricRule):
-    """The mismatch grows with each update."""
+    """The mismatch between trainer and engine grows with the updates."""
 
     name = "mismatch_growth"
-    pathology = "The mismatch between trainer and engine grows with the updates."
     threshold = "A rise over {points} points (rank correlation {correlation}) to {factor} times the start; 3 of 5."
     needs = "a metric such as training/rollout_probs_diff_mean"
     remedy = "Reset the prefix cache on each update, or salt it by the version."

@@ -34,10 +34,9 @@ class _Limit(MetricRule):
 
 
 class Truncation(_Limit):
-    """Responses hit the length cap."""
+    """Responses are truncated."""
 
     name = "truncation"
-    pathology = "Responses are truncated."
     threshold = "More than {limit} of the responses are truncated, 3 of 5; critical above {critical}."
     needs = "a metric such as response_length/clip_ratio or completions/clipped_ratio"
     remedy = "Raise the cap, shape the reward of overlong responses, or filter the prompts."
@@ -48,10 +47,9 @@ class Truncation(_Limit):
 
 
 class StaleSamples(_Limit):
-    """Samples are too old."""
+    """Samples are stale."""
 
     name = "stale_samples"
-    pathology = "Samples are stale."
     threshold = "The mean staleness is above {mean} versions, or the largest above {largest}, 3 of 5."
     needs = "a metric such as staleness_mean or off_policy/mean"
     remedy = "Make the queue smaller, sync weights faster, or give the trainer more capacity."
@@ -71,10 +69,9 @@ class StaleSamples(_Limit):
 
 
 class ClippingSaturated(_Limit):
-    """Most of the updates are clipped."""
+    """Clipping saturates."""
 
     name = "clipping_saturated"
-    pathology = "Clipping saturates."
     threshold = "More than {limit} of the tokens are clipped, 3 of 5."
     needs = "a metric such as actor/pg_clipfrac or clip_ratio/region_mean"
     remedy = "Use fewer inner epochs, a lower learning rate, or fresher samples."
@@ -85,10 +82,9 @@ class ClippingSaturated(_Limit):
 
 
 class DeadGroups(_Limit):
-    """Groups whose samples all get the same reward."""
+    """Most groups have one reward and teach nothing."""
 
     name = "dead_groups"
-    pathology = "Most groups have one reward and teach nothing."
     threshold = (
         "At least {limit} of the groups have one reward for all samples, 3 of 5; critical from {critical}. Where the "
         "mean reward is at least {easy} of the best, the tasks are too easy: one severity less, and information once "
@@ -128,10 +124,9 @@ class DeadGroups(_Limit):
 
 
 class EngineMismatch(_Limit):
-    """Trainer and engine disagree about probabilities."""
+    """Trainer and inference engine disagree about log-probabilities."""
 
     name = "engine_mismatch"
-    pathology = "Trainer and inference engine disagree about log-probabilities."
     threshold = (
         "Mean difference of probabilities above {probability}, of log-probabilities above {logprob}, or KL above {kl}; "
         "3 of 5."
@@ -160,10 +155,9 @@ class EngineMismatch(_Limit):
 
 
 class ImportanceWeights(_Limit):
-    """Importance weights far from one."""
+    """Importance weights are off."""
 
     name = "importance_weights"
-    pathology = "Importance weights are off."
     threshold = "The mean weight is below {low} or above {high}, or the effective sample size below {size}; 3 of 5."
     needs = "a metric such as rollout_corr/rollout_is_mean"
     remedy = "Use fewer minibatches, less staleness, or reject samples."
@@ -197,7 +191,6 @@ class AbortedResponses(_Limit):
     """Responses are aborted."""
 
     name = "aborted_responses"
-    pathology = "Responses are aborted."
     threshold = "More than {limit} of the responses are aborted, 3 of 5."
     needs = "a metric such as response/aborted_ratio"
     remedy = "Look at the engine's log for the reason; allow aborts only around weight syncs."
@@ -208,10 +201,9 @@ class AbortedResponses(_Limit):
 
 
 class Repetition(_Limit):
-    """Responses repeat themselves."""
+    """Responses repeat themselves or are garbage."""
 
     name = "repetition"
-    pathology = "Responses repeat themselves or are garbage."
     threshold = "More than {limit} of the responses repeat themselves, 3 of 5."
     needs = "a metric such as rollout/repetition_frac"
     remedy = "Roll back, stop repetition in the engine, and check the engine's precision."
@@ -222,10 +214,9 @@ class Repetition(_Limit):
 
 
 class SmallEffectiveBatch(_Limit):
-    """Few of the planned samples are trained on."""
+    """The effective batch shrinks."""
 
     name = "small_effective_batch"
-    pathology = "The effective batch shrinks."
     threshold = "More than {limit} of the planned samples are not used, 3 of 5; critical above {critical}."
     needs = "a metric such as effective_batch_ratio"
     remedy = "Find out which filter, mask or error removes most of the samples."
@@ -243,10 +234,9 @@ class SmallEffectiveBatch(_Limit):
 
 
 class ToolFailures(_Limit):
-    """Tool calls fail, as a metric says."""
+    """Tool calls fail, by the framework's own metric."""
 
     name = "tool_failures"
-    pathology = "Tool calls fail, by the framework's own metric."
     threshold = "More than {limit} of the tool calls fail, 3 of 5."
     needs = "a metric such as tools/failure_frequency"
     remedy = "Retry only infrastructure errors, and repair the environment."
@@ -257,10 +247,9 @@ class ToolFailures(_Limit):
 
 
 class UselessCritic(_Limit):
-    """The critic explains nothing."""
+    """The critic is useless."""
 
     name = "useless_critic"
-    pathology = "The critic is useless."
     threshold = "The explained variance is at most {limit} after 50 steps, 3 of 5."
     needs = "a metric such as critic/vf_explained_var"
     remedy = "Warm the critic up, and check its learning rate."
@@ -276,10 +265,9 @@ class UselessCritic(_Limit):
 
 
 class NoUpdate(MetricRule):
-    """Nothing is learned."""
+    """The policy is not updated."""
 
     name = "no_update"
-    pathology = "The policy is not updated."
     threshold = "The gradient norm or the learning rate is exactly 0, 3 of 5."
     needs = "a gradient norm or learning rate metric"
     remedy = "Check the schedule, dead groups, and whether the trained layers are attached."

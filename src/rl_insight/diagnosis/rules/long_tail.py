@@ -24,10 +24,9 @@ def _waits(model: RunModel, step: Step) -> list[Interval]:
 
 
 class LongTail(StepRule):
-    """A few sessions hold up the step."""
+    """A few long sessions hold up the step."""
 
     name = "long_tail"
-    pathology = "A few long sessions hold up the step."
     threshold = (
         "The longest session takes {ratio} times the median and stands {gap} times as far above the p95 as the p95 "
         "above the median (by logarithms); the leading role waits for {share} of the step while fewer than 10% of the "
@@ -97,10 +96,9 @@ class LongTail(StepRule):
 
 
 class WastedSamples(StepRule):
-    """Sessions that are finished for nothing."""
+    """Finished work is thrown away."""
 
     name = "wasted_samples"
-    pathology = "Finished work is thrown away."
     threshold = "At least {share} of the sessions that ended in the last 5 steps were dropped or cancelled, 3 of 5."
     needs = "sessions with their outcome"
     remedy = "Pace sampling instead of discarding, and hold samples back instead of cancelling them."

@@ -38,10 +38,9 @@ class _Machine(MomentRule):
 
 
 class ThrottledGpu(_Machine):
-    """A GPU runs below the clock of its peers."""
+    """A GPU is throttled."""
 
     name = "throttled_gpu"
-    pathology = "A GPU is throttled."
     threshold = (
         "For {window_s} s at {busy} utilization its clock is at most {clock} of the median of its peers, and it is "
         "hotter than {hot} °C or at {power} of its power limit."
@@ -101,10 +100,9 @@ class ThrottledGpu(_Machine):
 
 
 class OverloadedHost(_Machine):
-    """All cores of a host are busy."""
+    """A host is overloaded."""
 
     name = "overloaded_host"
-    pathology = "A host is overloaded."
     threshold = "At least {busy} of all cores are busy in every reading for {window_s} s while its GPUs idle."
     needs = "CPU utilization of hosts"
     remedy = "Run fewer workers on the host, pin them, or move the environment elsewhere."
@@ -140,10 +138,9 @@ class OverloadedHost(_Machine):
 
 
 class DiskFull(_Machine):
-    """A disk is nearly full."""
+    """A disk fills up."""
 
     name = "disk_full"
-    pathology = "A disk fills up."
     threshold = "At least {limit} of the disk in use; critical from {critical}."
     needs = "disk usage of hosts"
     remedy = "Remove old checkpoints, and move the spill directory."
@@ -168,10 +165,9 @@ class DiskFull(_Machine):
 
 
 class MemoryLeak(_Machine):
-    """The memory of a host grows towards its limit."""
+    """Host memory leaks."""
 
     name = "memory_leak"
-    pathology = "Host memory leaks."
     threshold = (
         "More than {now} of the memory in use; or a steady rise over {window_s} s that reaches 95% within {hours} h. "
         "Names the process that has grown by {process_share} of what the host has."
@@ -244,10 +240,9 @@ class MemoryLeak(_Machine):
 
 
 class GpuMemoryCreep(_Machine):
-    """The memory of a GPU is nearly full."""
+    """GPU memory creeps up to its limit."""
 
     name = "gpu_memory_creep"
-    pathology = "GPU memory creeps up to its limit."
     threshold = (
         "At least {limit} of the memory in use in every reading for {window_s} s, more than {rise} above what it was."
     )
@@ -286,10 +281,9 @@ class GpuMemoryCreep(_Machine):
 
 
 class GpuFault(_Machine):
-    """A GPU reports an error."""
+    """A GPU reports a fault."""
 
     name = "gpu_fault"
-    pathology = "A GPU reports a fault."
     threshold = "An error code that is not 0."
     needs = "DCGM or NPU metrics as a scrape target"
     remedy = "Drain the machine and look the code up."

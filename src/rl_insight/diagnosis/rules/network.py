@@ -23,7 +23,6 @@ class SlowNetwork(RoleRule):
     """The network of a host is slower than that of its peers."""
 
     name = "slow_network"
-    pathology = "The network of a host is slower than that of its peers."
     threshold = (
         "In the weight-sync or update states of the last 5 steps a host moves at most {share} of the bytes per second "
         "of the median host of the role, and spends {ratio} times as long in them; 3 of 5."
@@ -107,10 +106,9 @@ def _moved(host: Device | None, start_ns: int, end_ns: int) -> float | None:
 
 
 class ColdPrefixCache(StepRule):
-    """The prefix cache of an engine hardly ever hits."""
+    """The prefix cache of an engine is useless."""
 
     name = "cold_prefix_cache"
-    pathology = "The prefix cache of an engine is useless."
     threshold = (
         "Over the last 5 steps the hit rate is below half of what it was: a warning. It is below {share} of (n - 1) / "
         "n with n samples per prompt: information. 4 of 5 steps."

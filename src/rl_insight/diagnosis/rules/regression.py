@@ -98,10 +98,9 @@ class _Taken:
 
 
 class StepRegression(StepRule):
-    """The step time has risen."""
+    """Steps take longer than before."""
 
     name = "step_regression"
-    pathology = "Steps take longer than before."
     threshold = (
         "A step, or a phase of it that is not a wait, exceeds the median of the last 30 good steps of its kind by "
         "max({deviations} MAD, {share} of the step, {floor_s} s), 3 of 5, and the mean of the last 5 that of the steps "

@@ -82,7 +82,6 @@ class RewardDrop(MetricRule):
     """The reward falls and stays low."""
 
     name = "reward_drop"
-    pathology = "The reward falls and stays low."
     threshold = (
         "The reward is below the median of the last 10 good steps by {deviations} standard deviations, {range_share} "
         "of the range it has covered and {share} of the median, 3 of 5; only information where the run told of a "
@@ -139,10 +138,9 @@ class RewardDrop(MetricRule):
 
 
 class FailingReward(StepRule):
-    """A judge or verifier fails, with errors or without."""
+    """A judge or verifier fails silently."""
 
     name = "failing_reward"
-    pathology = "A judge or verifier fails silently."
     threshold = (
         "More than {share} of the reward phases in the last 5 steps fail; or the share of zero rewards jumps by {jump} "
         "while entropy, length, KL and learning rate do not change; 3 of 5."
@@ -222,10 +220,9 @@ class _RewardErrors(ToolErrors):
 
 
 class ConstantReward(MetricRule):
-    """The reward does not change at all."""
+    """The reward is constant."""
 
     name = "constant_reward"
-    pathology = "The reward is constant."
     threshold = (
         "The mean reward changes by less than {change} over {steps} steps, or over as many as make it less likely "
         "than {chance} where the value was frequent before."

@@ -60,10 +60,9 @@ class _Share(StepRule):
 
 
 class SlowWeightSync(_Share):
-    """Sending weights to the engines takes long."""
+    """The weight sync is slow."""
 
     name = "slow_weight_sync"
-    pathology = "The weight sync is slow."
     threshold = (
         "Weight-sync states take {share} of the step and {floor_s} s, 3 of 5; or have become {factor} times slower."
     )
@@ -100,10 +99,9 @@ class SlowWeightSync(_Share):
 
 
 class SlowValidation(_Share):
-    """Validation takes a large part of the run."""
+    """Validation eats the run."""
 
     name = "slow_validation"
-    pathology = "Validation eats the run."
     threshold = "Validation takes {share} of the last 10 steps, or one takes {factor} times the median step."
     needs = "validation states, or a metric such as timing_s/testing"
     remedy = "Validate on fewer samples, more rarely, or on dedicated engines."
@@ -123,10 +121,9 @@ class SlowValidation(_Share):
 
 
 class SlowCheckpoint(_Share):
-    """Saving takes a large part of the run."""
+    """Checkpoints stall the run."""
 
     name = "slow_checkpoint"
-    pathology = "Checkpoints stall the run."
     threshold = "Checkpoints take {share} of the last 10 steps, or one save takes {longest_s} s."
     needs = "checkpoint states, or a metric such as timing_s/save_checkpoint"
     remedy = "Save asynchronously, write to the local disk first, and make the group timeout longer than a save."
@@ -163,10 +160,9 @@ def _over_window(rule: _Share, model: RunModel) -> list[Signal] | None:
 
 
 class DataStarvation(_Share):
-    """Loading data takes a large part of the step."""
+    """The run waits for data."""
 
     name = "data_starvation"
-    pathology = "The run waits for data."
     threshold = "Loading data takes {share} of the step and {floor_s} s, 3 of 5."
     needs = "data states, or a metric such as timing/data_loading"
     remedy = "Add data-loader workers, prefetch, or keep a local copy."
@@ -177,10 +173,9 @@ class DataStarvation(_Share):
 
 
 class SwitchOverhead(_Share):
-    """Switching between training and generation takes long."""
+    """Switching between training and generation is slow."""
 
     name = "switch_overhead"
-    pathology = "Switching between training and generation is slow."
     threshold = "Switching takes {share} of the step and {floor_s} s, 3 of 5."
     needs = "a metric such as timing_s/switch_to_rollout or sleep_time"
     remedy = "Use separate pools, or switch less often."
@@ -197,10 +192,9 @@ class SwitchOverhead(_Share):
 
 
 class UnattributedTime(StepRule):
-    """Time of the step that no state covers."""
+    """A part of the step is in no state."""
 
     name = "unattributed_time"
-    pathology = "A part of the step is in no state."
     threshold = (
         "The lanes of the leading role are in no state for {share} of the step and {floor_s} s, 3 of 5; only "
         "information unless it has risen to {factor} times what it was, and above the longest of the last 30."

@@ -16,10 +16,9 @@ from rl_insight.store.queries.findings import STALLED_RUN
 
 
 class StalledRun(MomentRule):
-    """No step finishes, and nothing else does."""
+    """The run stalls silently: no step finishes and no counter moves."""
 
     name = STALLED_RUN
-    pathology = "The run stalls silently: no step finishes and no counter moves."
     threshold = (
         "Nothing has finished for max({early_s} s, {early_factor} × the longest usual gap), or the leading role is in "
         "a state for max({stuck_s} s, {stuck_factor} × p99): a warning where a process is gone or in something for far "
@@ -236,10 +235,9 @@ def open_work(model: RunModel) -> list[SpanRow]:
 
 
 class CollectiveHang(MomentRule):
-    """All ranks of a role are in one state, and one is not."""
+    """A collective hangs: all ranks of a role are in the same state for too long, and one is missing."""
 
     name = "collective_hang"
-    pathology = "A collective hangs: all ranks of a role are in the same state for too long, and one is missing."
     threshold = (
         "At least {ranks} ranks of a role, all but at most {missing} of them, have been in one state for "
         "max({shortest_s} s, {factor} × p99), {patience} times as long in the first steps; critical after "

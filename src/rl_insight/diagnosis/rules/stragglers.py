@@ -45,10 +45,9 @@ _MANY_CALLS = 64
 
 
 class Straggler(RoleRule):
-    """One process is slower than its peers in step after step."""
+    """One rank is slower than its peers in step after step."""
 
     name = "straggler"
-    pathology = "One rank is slower than its peers in step after step."
     threshold = (
         "The same process takes {ratio} times the median of its role in a state or phase (or {clear_ratio} times, "
         "when that is {deviations} standard deviations of its peers) and at least {share} of the step longer, in 4 of "

@@ -70,10 +70,9 @@ class _StuckWork(MomentRule):
 
 
 class BlockedReward(_StuckWork):
-    """A reward function that does not come back."""
+    """The reward function blocks: it is open for far longer than ever, and the run waits for it."""
 
     name = "blocked_reward"
-    pathology = "The reward function blocks: it is open for far longer than ever, and the run waits for it."
     threshold = (
         "A reward state or phase is open for max({shortest_s} s, {factor} × p99) and the step waits for it; critical "
         "after {critical_s} s."
@@ -94,10 +93,9 @@ class BlockedReward(_StuckWork):
 
 
 class StuckWeightSync(_StuckWork):
-    """A weight sync that does not end."""
+    """The weight sync is stuck."""
 
     name = "stuck_weight_sync"
-    pathology = "The weight sync is stuck."
     threshold = "A weight-sync state is open for max({shortest_s} s, {factor} × p99); critical after {critical_s} s."
     needs = "weight-sync states"
     remedy = "Check the members of the process group, its port, and whether an engine is still paused."
@@ -115,10 +113,9 @@ class StuckWeightSync(_StuckWork):
 
 
 class StuckSession(MomentRule):
-    """Sessions that stay in one phase for far longer than any before."""
+    """A session is stuck in one phase."""
 
     name = "stuck_session"
-    pathology = "A session is stuck in one phase."
     threshold = (
         "A phase is open for max({shortest_s} s, {factor} × p99 of that phase in this run); a warning after "
         "{warning_s} s, information before."

@@ -10,10 +10,9 @@ from rl_insight.intake import has_cadence
 
 
 class TelemetryGap(MomentRule):
-    """Records were lost, a clock is off, or a process fell silent."""
+    """Telemetry is missing: records were lost, a process fell silent, or a clock is far off."""
 
     name = "telemetry_gap"
-    pathology = "Telemetry is missing: records were lost, a process fell silent, or a clock is far off."
     threshold = "Anything lost; a process without heartbeats for three intervals; a clock that is off by {clock_s} s."
     needs = "nothing"
     remedy = "Raise the buffers, record less, or look at why the process cannot reach the server."

@@ -240,28 +240,27 @@ def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
 
 def events(cursor: Cursor, selection: Selection) -> Iterator[ExportedEvent]:
     """Yield events by process and time."""
-    where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
-    yield from map(ExportedEvent._make, _stream(cursor, _EVENTS.format(where=where), given))
+    return map(ExportedEvent._make, _instants(cursor, _EVENTS, selection))
 
 
 def logs(cursor: Cursor, selection: Selection) -> Iterator[ExportedLog]:
     """Yield log lines by process and time."""
-    where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
-    yield from map(ExportedLog._make, _stream(cursor, _LOGS.format(where=where), given))
+    return map(ExportedLog._make, _instants(cursor, _LOGS, selection))
 
 
 def samples(cursor: Cursor, selection: Selection) -> Iterator[ExportedSample]:
     """Yield values of gauges and counters by process and time."""
-    if selection.has_metrics:
-        where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
-        yield from map(ExportedSample._make, _stream(cursor, _SAMPLES.format(where=where), given))
+    return map(ExportedSample._make, _instants(cursor, _SAMPLES, selection) if selection.has_metrics else ())
 
 
 def histograms(cursor: Cursor, selection: Selection) -> Iterator[HistogramRow]:
     """Yield distributions by process and time."""
-    if selection.has_metrics:
-        where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
-        yield from map(HistogramRow._make, _stream(cursor, _HISTOGRAMS.format(where=where), given))
+    return map(HistogramRow._make, _instants(cursor, _HISTOGRAMS, selection) if selection.has_metrics else ())
+
+
+def _instants(cursor: Cursor, sql: str, selection: Selection) -> Iterator[tuple[Any, ...]]:
+    where, given = conditions(_INSTANT_FRAGMENTS, selection.given)
+    yield from _stream(cursor, sql.format(where=where), given)
 
 
 def _stream(cursor: Cursor, sql: str, given: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
