@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from rl_insight.errors import ConfigError
@@ -110,14 +111,10 @@ class Run:
             **conditions: `session_id`, `task_id`, `role`, `rank`, `first_step`, `last_step`, `longer_than_s`, `phase`,
                 `text`, `detail` (`full`, `phases` or `brief`).
         """
-
-        def fetch(given: Mapping[str, Any], most: int | None) -> Iterator[Row]:
-            return pages.sessions(self._source, given, most)
-
         steps = {} if step is None else {"first_step": step, "last_step": step}
         statuses = [status] if isinstance(status, str) else None if status is None else list(status)
         known = {"status": statuses, "order": order, "descending": descending, **steps}
-        return self._rows("sessions", fetch, _SESSIONS, known | conditions)
+        return self._rows("sessions", partial(pages.sessions, self._source), _SESSIONS, known | conditions)
 
     def metrics(self) -> Rows:
         """Return the metrics that there are: name, kind, labels and how many series each has."""
@@ -145,15 +142,11 @@ class Run:
             points: how many intervals to divide the time into.
             **conditions: `start_ns`, `end_ns`, `width` (of an interval: nanoseconds, or steps).
         """
-
-        def fetch(given: Mapping[str, Any], _most: int | None) -> Iterator[Row]:
-            return self._values(name, by, points, given)
-
         groups = None if group_by is None else [*group_by] or [""]
         known = {"aggregation": aggregation, "match": None if match is None else list(match), "group_by": groups}
-        return self._rows(f"values of {name}", fetch, _METRIC, known | conditions)
+        return self._rows(f"values of {name}", partial(self._values, name, by, points), _METRIC, known | conditions)
 
-    def _values(self, name: str, by: str, points: int, given: Mapping[str, Any]) -> Iterator[Row]:
+    def _values(self, name: str, by: str, points: int, given: Mapping[str, Any], _most: int | None) -> Iterator[Row]:
         asked = dict(given)
         if by not in {"step", "time"}:
             raise ConfigError(f"cannot show a metric by {by!r}: choose step or time.")
@@ -172,11 +165,7 @@ class Run:
 
     def steps(self, *, first: int | None = None, last: int | None = None) -> Rows:
         """Return the training steps with their times; `head(n)` are the last n of them."""
-
-        def fetch(given: Mapping[str, Any], most: int | None) -> Iterator[Row]:
-            return pages.steps(self._source, given, most)
-
-        return self._rows("steps", fetch, _STEP_RANGE, {"first": first, "last": last})
+        return self._rows("steps", partial(pages.steps, self._source), _STEP_RANGE, {"first": first, "last": last})
 
     def breakdown(self, *, first: int | None = None, last: int | None = None, role: str | None = None) -> Rows:
         """Return where the time of each finished step went: a row for each step and state, in seconds."""
