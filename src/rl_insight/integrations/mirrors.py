@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -45,21 +46,17 @@ def paused(_call: Mapping[str, Any] | None = None) -> Iterator[None]:
         _is_paused.reset(before)
 
 
-def _record(data: Mapping[str, Any], step: int | None) -> None:
+def _record(data: Mapping[str, Any], step: Any) -> None:
     # What our own trackers write came from the run: it must not come back as a second copy.
     if not _is_paused.get() and not threading.current_thread().name.startswith("rl-insight"):
-        _logger.log(data, step)
-
-
-def _whole(step: Any) -> int | None:
-    return None if step is None else int(step)
+        _logger.log(data, None if step is None else int(step))
 
 
 def _patch_wandb(module: ModuleType) -> None:
     def log(call: Mapping[str, Any]) -> None:
         # Without a step, the values go into the row that is open.
         step = call["step"] if call["step"] is not None else call["self"].step
-        _record(call["data"], _whole(step))
+        _record(call["data"], step)
 
     def alert(call: Mapping[str, Any]) -> None:
         level = str(getattr(call["level"], "value", call["level"]) or "INFO").upper()
@@ -71,30 +68,22 @@ def _patch_wandb(module: ModuleType) -> None:
 
 
 def _patch_tensorboard(module: ModuleType) -> None:
-    def add_scalar(call: Mapping[str, Any]) -> None:
-        _record({call["tag"]: call["scalar_value"]}, _whole(call["global_step"]))
+    for method, tag, values in (("add_scalar", "tag", "scalar_value"), ("add_scalars", "main_tag", "tag_scalar_dict")):
+        before(module.SummaryWriter, method, partial(_record_tagged, tag, values))
 
-    def add_scalars(call: Mapping[str, Any]) -> None:
-        _record({call["main_tag"]: call["tag_scalar_dict"]}, _whole(call["global_step"]))
 
-    before(module.SummaryWriter, "add_scalar", add_scalar)
-    before(module.SummaryWriter, "add_scalars", add_scalars)
+def _record_tagged(tag: str, values: str, call: Mapping[str, Any]) -> None:
+    _record({call[tag]: call[values]}, call["global_step"])
 
 
 def _patch_mlflow(module: ModuleType) -> None:
-    def log_metric(call: Mapping[str, Any]) -> None:
-        _record({call["key"]: call["value"]}, _whole(call["step"]))
-
     def log_batch(call: Mapping[str, Any]) -> None:
         for metric in call["metrics"]:
-            _record({metric.key: metric.value}, _whole(metric.step))
+            _record({metric.key: metric.value}, metric.step)
 
-    before(module.MlflowClient, "log_metric", log_metric)
+    before(module.MlflowClient, "log_metric", lambda call: _record({call["key"]: call["value"]}, call["step"]))
     before(module.MlflowClient, "log_batch", log_batch)
 
 
 def _patch_trackio(module: ModuleType) -> None:
-    def log(call: Mapping[str, Any]) -> None:
-        _record(call["metrics"], _whole(call["step"]))
-
-    before(module.Run, "log", log)
+    before(module.Run, "log", lambda call: _record(call["metrics"], call["step"]))
