@@ -156,6 +156,7 @@ QUESTIONS: dict[str, Question] = {
     "metrics/heatmap": Question("metrics", queries.heat_map),
     "hardware/by_state": Question("hardware", usage_of_run),
     "logs": Question("logs", queries.search_logs),
+    "logs/histogram": Question("logs", queries.log_histogram),
     "events": Question("logs", queries.search_events),
 }
 """By name, which is the path of the route below `/api/v1/`."""

@@ -543,6 +543,26 @@ def test_open_work_is_shown_by_age(store, make, begin_ns):
     assert oldest[0].session_id == "s3"
 
 
+def test_lines_are_counted_by_time_and_level(store, make, begin_ns):
+    maker = make()
+    for at, level in ((0, 20), (1, 30), (2, 40), (90, 50), (99, 20)):
+        maker.builder.add_log(time_ns=begin_ns + at, level=level, message=f"line {at}", step=at)
+    store.commit([maker.build()])
+    with store.reader() as cursor:
+        whole = queries.log_histogram(cursor, intervals=10)
+        grave = queries.log_histogram(cursor, level=30, text="line", end_ns=begin_ns + 90, intervals=1)
+        of_step = queries.log_histogram(cursor, step=99)
+        none = queries.log_histogram(cursor, text="nothing like this")
+        with pytest.raises(QueryError, match="intervals 0 is out of range"):
+            queries.log_histogram(cursor, intervals=0)
+    assert whole.width_ns == 10
+    counts = [(one.start_ns - begin_ns, one.lines, one.warnings, one.errors) for one in whole.intervals]
+    assert counts == [(0, 3, 1, 1), (90, 2, 0, 1)]
+    assert [(one.lines, one.warnings, one.errors) for one in grave.intervals] == [(2, 1, 1)]
+    assert [one.lines for one in of_step.intervals] == [1]
+    assert none.intervals == []
+
+
 def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, begin_ns):
     maker = make()
     for at, level, message in ((1, 20, "loaded 100% of it"), (2, 40, "Tool FAILED"), (3, 30, "slow")):

@@ -22,6 +22,8 @@ SECOND = 1_000_000_000
 STEPS = 40
 STEP_S = 10
 NODES, GPUS = 4, 8
+BURST = 30
+LONG_RUN = "async_grpo-20261116-161616-18958"
 
 
 def rows():
@@ -53,10 +55,10 @@ def test_lines_are_measured_against_the_surfaces_that_the_styles_have():
     assert f'SURFACES: Readonly<Record<Theme, string>> = {{ light: "{light}", dark: "{dark}" }}' in colours
 
 
-def send(server, builder, *, run, sequence=1, **fields):
+def send(server, builder, *, run, role="trainer", sequence=1, **fields):
     process = Process(
-        process_id=f"{run}-trainer-0", run_id=run, host="node-0", pid=1, project="math", experiment_name="page",
-        role="trainer", rank=0, heartbeat_s=30.0,
+        process_id=f"{run}-{role}-0", run_id=run, host="node-0", pid=1, project="math", experiment_name="page",
+        role=role, rank=0, heartbeat_s=30.0,
     )  # fmt: skip
     body = frame(encode(builder.build(process, sequence=sequence, sent_ns=time.time_ns(), **fields)))
     kind = {"Content-Type": "application/vnd.rl-insight.frames"}
@@ -91,6 +93,22 @@ def record_stalled(server):
                 builder.add_sample(builder.add_series(name, "gauge", "", text), time_ns=start, value=value, step=step)
     losses = [Loss(kind="spans", reason="buffer_full", count=1234)]
     send(server, builder, run="stalled", losses=losses)
+    ahead = BatchBuilder()  # rollouts are a step ahead of the trainer
+    ahead.add_span(
+        span_id=9_001, trace=(1, 1), name="generate", start_ns=start, step=STEPS + 1, segment="state_interval",
+        duration_ns=SECOND, status="ok",
+    )  # fmt: skip
+    send(server, ahead, run="stalled", role="rollout")
+
+
+def record_short(server):
+    """Record a run with a name as the example's launcher makes it: a burst of one message, and another line."""
+    builder = BatchBuilder()
+    for number in range(BURST):
+        builder.add_log(time_ns=time.time_ns(), level=30, message=f"no answer, attempt {number}")
+    builder.add_log(time_ns=time.time_ns(), level=40, message="gave up")
+    builder.add_sample(builder.add_series("loss", "gauge", "", "{}"), time_ns=time.time_ns(), value=1.0, step=1)
+    send(server, builder, run=LONG_RUN, final=True)
 
 
 def record_metrics(server):
@@ -114,6 +132,7 @@ def server(built_page, tmp_path_factory, wait_until):
 @pytest.fixture(scope="module")
 def runs(server):
     record_metrics(server)
+    record_short(server)
     record_stalled(server)
 
 
@@ -167,6 +186,12 @@ def test_an_ended_run_is_not_called_live(page, runs):
     page.get_by_role("row").filter(has_text="metrics-only").get_by_text("ended").wait_for()
 
 
+def test_the_step_of_a_run_is_that_of_the_leading_role(page, runs):
+    page.goto("/?run=stalled")
+    page.locator(".tile", has_text="Step").filter(has_text=str(STEPS)).first.wait_for()
+    page.locator(".run-line").get_by_text(re.compile(rf"^step {STEPS} ")).wait_for()
+
+
 def test_a_point_of_a_chart_chooses_its_step_in_all_views(page, runs):
     page.goto("/?run=stalled")
     chart = page.get_by_role("figure", name="reward_mean by step").locator(".u-over")
@@ -212,3 +237,45 @@ def test_the_sql_console_shows_rows(page, runs):
     page.locator("textarea").fill("DROP TABLE sessions")
     page.locator("textarea").press("Control+Enter")
     page.locator(".error-line").wait_for()
+
+
+def test_a_view_whose_file_is_gone_offers_to_reload(page, built_page, runs):
+    [file] = (built_page / "assets").glob("logs-*.js")
+    index = built_page / "index.html"  # a build writes it last
+    away = file.rename(file.with_suffix(".away"))
+    index.touch()
+    try:
+        page.goto("/?run=stalled")
+        page.get_by_role("navigation").get_by_role("link", name="Logs").click()
+        reload = page.get_by_role("button", name="Reload the page")
+        reload.wait_for()
+        page.evaluate("window.isOldPage = true")
+    finally:
+        away.rename(file)
+        index.touch()
+    reload.click()
+    page.get_by_text("No logs in this run").wait_for()
+    assert page.evaluate("window.isOldPage") is None
+
+
+def test_a_burst_of_one_message_folds_and_is_a_bar_over_time(page, runs):
+    page.goto(f"/?view=logs&run={LONG_RUN}")
+    table = page.get_by_role("table", name="Logs")
+    burst = table.get_by_role("row").filter(has_text="no answer")
+    burst.get_by_text(f"{BURST} ×").wait_for()
+    assert burst.count() == 1
+    table.get_by_text("gave up").wait_for()
+    page.get_by_role("figure", name="Lines over time").wait_for()
+    page.get_by_role("button", name="Fold repeats").click()
+    table.get_by_text(f"attempt {BURST - 1}").wait_for()
+    assert burst.count() > 1
+
+
+@pytest.mark.parametrize("width", [1440, 1360])
+def test_whole_names_of_runs_are_in_view(page, runs, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/?view=runs&run=stalled")
+    row = page.get_by_role("row").filter(has_text=LONG_RUN)
+    row.wait_for()
+    for cell in (row.locator(".cell", has_text=LONG_RUN), row.locator(".cell").filter(has_text=re.compile(":.*:"))):
+        assert cell.evaluate("box => box.scrollWidth <= box.clientWidth"), "cut off"

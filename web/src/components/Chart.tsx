@@ -172,7 +172,7 @@ function LegendEntry({
   const content = (
     <>
       <i style={{ background: series.colour }} />
-      {series.label}
+      <span className="legend-name">{series.label}</span>
       {children}
     </>
   );

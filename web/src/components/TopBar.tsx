@@ -96,12 +96,12 @@ function RunPicker({ runs, run, isLatest, onLatest }: Omit<Props, "onHelp" | "ne
 
 /** The run in a line: what it is, and how far it came. */
 export function RunLine({ run }: { run: string }) {
-  const { step } = useLive();
   const { data } = useAnswer("summary", { run }, { everyMs: 2000 });
+  // Rollouts may be a step ahead: the step of a run is the one of the role that leads the steps.
+  const latest = useAnswer("steps", { run, limit: 1 }, { everyMs: 2000 }).data?.at(-1);
   if (data === undefined) return null;
-  const latest = Math.max(data.last_step ?? -1, step ?? -1);
   const facts = [
-    latest >= 0 ? `step ${formatCount(latest)}` : null,
+    latest === undefined ? null : `step ${formatCount(latest.step)}`,
     data.start_ns !== null && data.end_ns !== null ? formatDuration(data.end_ns - data.start_ns) : null,
     `${formatCount(data.processes)} ${data.processes === 1 ? "process" : "processes"}`,
     `${formatCount(data.lanes)} ${data.lanes === 1 ? "lane" : "lanes"}`,

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { LogLine } from "../api";
-import { groupLines } from "./groupLines";
+import { foldLines, groupLines } from "./groupLines";
 
 const line = (time_ns: number, process_id: string, message: string, level = 40): LogLine => ({
   ...{ time_ns, level, logger: null, message, span_id: null, step: null, session_id: null, attributes: {} },
@@ -17,5 +17,19 @@ test("a burst of one message is one line that says how many processes logged it"
   expect(found.map(({ line: newest, count, places }) => [newest.time_ns, count, places])).toEqual([
     [3, 3, 2],
     [4, 1, 1],
+  ]);
+});
+
+test("lines that follow each other and differ in numbers alone fold into one, and the order stays", () => {
+  const found = foldLines([
+    line(5, "a", "retry 3"),
+    line(4, "b", "retry 2"),
+    line(3, "a", "slow disk", 30),
+    line(2, "a", "retry 1"),
+  ]);
+  expect(found.map(({ line: newest, count, places }) => [newest.time_ns, count, places])).toEqual([
+    [5, 2, 2],
+    [3, 1, 1],
+    [2, 1, 1],
   ]);
 });

@@ -8,11 +8,36 @@ export interface LineGroup {
   places: number;
 }
 
+/** Lines that differ in numbers alone are the same message. */
+function messageOf(line: LogLine): string {
+  return `${line.level} ${line.logger} ${line.message.replace(/\d+/g, "#")}`;
+}
+
+/** The lines in their order, where a burst of one message is one entry: its first line, with how often it came. */
+export function foldLines(lines: readonly LogLine[]): LineGroup[] {
+  const folded: LineGroup[] = [];
+  let message = "";
+  let processes = new Set<string>();
+  for (const line of lines) {
+    const last = folded.at(-1);
+    const next = messageOf(line);
+    if (last === undefined || next !== message) {
+      processes = new Set([line.process_id]);
+      folded.push({ line, count: 1, places: 1 });
+    } else {
+      processes.add(line.process_id);
+      folded[folded.length - 1] = { line: last.line, count: last.count + 1, places: processes.size };
+    }
+    message = next;
+  }
+  return folded;
+}
+
 /** The newest line of each message, with how often it came: a burst of one message must not hide the others. */
 export function groupLines(lines: readonly LogLine[]): LineGroup[] {
   const found = new Map<string, { line: LogLine; count: number; processes: Set<string> }>();
   for (const line of lines) {
-    const key = `${line.level} ${line.logger} ${line.message.replace(/\d+/g, "#")}`;
+    const key = messageOf(line);
     const known = found.get(key);
     if (known === undefined) found.set(key, { line, count: 1, processes: new Set([line.process_id]) });
     else {

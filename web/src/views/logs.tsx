@@ -15,6 +15,8 @@ import { useUrlState } from "../url";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineSpan, timelineWindow } from "./links";
+import { type LineGroup, foldLines } from "../overview/groupLines";
+import { LogHistogram } from "./logs/LogHistogram";
 import { lineKey, useLogTail } from "./logs/tail";
 import "./views.css";
 
@@ -40,22 +42,25 @@ export default function Logs({ run }: ViewProps) {
   const [to, setTo] = useUrlState("to", 0);
   const [limit, setLimit] = useUrlState("lines", FIRST_LINES);
   const [selected, setSelected] = useUrlState("line", "");
+  const [isFolded, setFolded] = useUrlState("fold", true);
   const hasWindow = to > from;
   const { bounds } = useWindow(run);
   const time = hasWindow ? { start_ns: from * 1e9, end_ns: to * 1e9 } : bounds;
-  const tail = useLogTail(
-    {
-      run,
-      level: Number(level) || undefined,
-      text: search.trim() || undefined,
-      session_id: session || undefined,
-      span_id: /^[0-9a-f]{1,16}$/i.test(span) ? span : undefined,
-      process_id: process || undefined,
-      step: /^-?\d+$/.test(step) ? Number(step) : undefined,
-      start_ns: time === null ? undefined : Math.round(time.start_ns),
-      end_ns: time === null ? undefined : Math.round(time.end_ns),
-    },
-    Math.min(MOST_LINES, Math.max(1, limit)),
+  const query = {
+    run,
+    level: Number(level) || undefined,
+    text: search.trim() || undefined,
+    session_id: session || undefined,
+    span_id: /^[0-9a-f]{1,16}$/i.test(span) ? span : undefined,
+    process_id: process || undefined,
+    step: /^-?\d+$/.test(step) ? Number(step) : undefined,
+    start_ns: time === null ? undefined : Math.round(time.start_ns),
+    end_ns: time === null ? undefined : Math.round(time.end_ns),
+  };
+  const tail = useLogTail(query, Math.min(MOST_LINES, Math.max(1, limit)));
+  const rows = useMemo(
+    () => (isFolded ? foldLines(tail.lines) : tail.lines.map((line) => ({ line, count: 1, places: 1 }))),
+    [tail.lines, isFolded],
   );
   const shown = useMemo(() => tail.lines.find((line) => keyInAddress(line) === selected), [tail.lines, selected]);
   const filters: readonly (readonly [string, string, () => void])[] = [
@@ -95,6 +100,14 @@ export default function Logs({ run }: ViewProps) {
               title="Remove this filter"
             >{`${name}: ${shorten(value, 40)} ×`}</button>
           ))}
+        <button
+          type="button"
+          aria-pressed={isFolded}
+          onClick={() => setFolded(!isFolded)}
+          title="Show lines that follow each other and differ in numbers alone as one, with how many there are"
+        >
+          Fold repeats
+        </button>
         <span className="spacer" />
         <span
           className="muted"
@@ -107,16 +120,23 @@ export default function Logs({ run }: ViewProps) {
         )}
       </div>
       {tail.error !== undefined && <div className="error-line">{tail.error}</div>}
+      <LogHistogram
+        query={query}
+        onSelect={(start, end) => {
+          setFrom(start, "push");
+          setTo(end);
+        }}
+      />
       <div className="beside">
         <section className="panel table-panel">
           <Table
             label="Logs"
             columns={COLUMNS}
-            rows={tail.lines}
-            rowKey={keyInAddress}
+            rows={rows}
+            rowKey={({ line }) => keyInAddress(line)}
             selected={selected}
-            onOpen={(line) => setSelected(keyInAddress(line))}
-            rowClass={(line) => (line.level >= 40 ? "is-error-line" : undefined)}
+            onOpen={({ line }) => setSelected(keyInAddress(line))}
+            rowClass={({ line }) => (line.level >= 40 ? "is-error-line" : undefined)}
             empty={
               tail.isLoading ? (
                 <Loading />
@@ -156,37 +176,41 @@ function Nothing({ hasFilter }: { hasFilter: boolean }) {
   );
 }
 
-const COLUMNS: readonly Column<LogLine>[] = [
+const COLUMNS: readonly Column<LineGroup>[] = [
   {
     key: "time",
     title: "Time",
     width: "104px",
-    render: (line) => <span className="mono muted">{formatClock(line.time_ns, true)}</span>,
+    render: ({ line }) => <span className="mono muted">{formatClock(line.time_ns, true)}</span>,
   },
   {
     key: "level",
     title: "Level",
     width: "84px",
-    render: (line) => <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span>,
+    render: ({ line }) => <span className={`mono ${levelClass(line.level)}`}>{formatLevel(line.level)}</span>,
   },
   {
     key: "process",
     title: "Process",
     width: "110px",
-    render: (line) => (
+    render: ({ line, places }) => (
       <span title={line.process_id}>
-        {line.rank === null ? line.role || line.process_id : `${line.role} ${line.rank}`}
+        {places > 1
+          ? `${formatCount(places)} processes`
+          : line.rank === null
+            ? line.role || line.process_id
+            : `${line.role} ${line.rank}`}
       </span>
     ),
   },
-  { key: "step", title: "Step", width: "56px", align: "right", render: (line) => formatCount(line.step) },
+  { key: "step", title: "Step", width: "56px", align: "right", render: ({ line }) => formatCount(line.step) },
   {
     key: "message",
     title: "Message",
     width: "minmax(300px, 1fr)",
-    render: (line) => (
+    render: ({ line, count }) => (
       <span className="mono" title={shorten(line.message, 500)}>
-        {shorten(line.message, 500)}
+        {count > 1 && <span className="badge">{`${formatCount(count)} ×`}</span>} {shorten(line.message, 500)}
       </span>
     ),
   },
@@ -194,7 +218,7 @@ const COLUMNS: readonly Column<LogLine>[] = [
     key: "links",
     title: "",
     width: "132px",
-    render: (line) => (
+    render: ({ line }) => (
       <span className="row-links" onClick={(event) => event.stopPropagation()}>
         {line.span_id !== null && (
           <ViewLink view="timeline" state={spanOf(line, line.span_id)}>

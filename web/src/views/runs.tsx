@@ -152,7 +152,7 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
     {
       key: "compare",
       title: "Compare",
-      width: "76px",
+      width: "72px",
       render: (info) => (
         <input
           type="checkbox"
@@ -166,7 +166,7 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
     {
       key: "run_id",
       title: "Run",
-      width: "minmax(150px, 2fr)",
+      width: "minmax(272px, 2fr)",
       value: (info) => info.run_id,
       render: (info) =>
         info.problem ? (
@@ -177,12 +177,13 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
           </ViewLink>
         ),
     },
-    text("project", "Project", "minmax(72px, 1fr)", (info) => info.project ?? ""),
-    text("experiment", "Experiment", "minmax(92px, 1fr)", (info) => info.experiment_name ?? ""),
+    text("experiment", "Experiment", "minmax(92px, 2fr)", (info) =>
+      [info.project, info.experiment_name].filter(Boolean).join(" / "),
+    ),
     {
       key: "state",
       title: "State",
-      width: "84px",
+      width: "80px",
       value: (info) => info.state,
       render: (info) => (
         <span className={`badge ${STATE_BADGES[info.state ?? "ended"]}`} title={STATE_TITLES[info.state ?? "ended"]}>
@@ -190,12 +191,12 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
         </span>
       ),
     },
-    figure("last_step", "Last step", "84px", (info) => info.last_step, formatCount),
-    figure("reward", "Reward", "80px", (info) => info.reward, formatNumber, { hint: "The latest mean reward" }),
+    figure("last_step", "Last step", "72px", (info) => info.last_step, formatCount),
+    figure("reward", "Reward", "84px", (info) => info.reward, formatNumber, { hint: "The latest mean reward" }),
     {
       key: "tags",
       title: "Tags",
-      width: "minmax(60px, 1fr)",
+      width: "minmax(48px, 0.4fr)",
       value: (info) => (info.tags ?? []).join(", "),
       render: (info) => (
         <span title={[...(info.tags ?? []), info.notes ?? ""].join("\n")}>
@@ -211,26 +212,25 @@ function columnsOf({ chosen, onCompare, onOpen, onDelete }: Actions): Column<Run
     {
       key: "started",
       title: "Began",
-      width: "150px",
+      width: "156px",
       value: (info) => info.started_ns,
       render: (info) => formatDate(info.started_ns),
     },
     {
       key: "duration",
       title: "Duration",
-      width: "96px",
+      width: "92px",
       align: "right",
       value: durationOf,
       render: (info) => (
         <span title={`Latest data: ${formatDate(info.ended_ns)}`}>{formatDuration(durationOf(info))}</span>
       ),
     },
-    figure("processes", "Processes", "92px", (info) => info.processes, formatCount),
     figure("size", "Size", "78px", (info) => info.size_bytes, formatBytes),
     {
       key: "actions",
       title: "",
-      width: "156px",
+      width: "144px",
       render: (info) => (
         <>
           <button type="button" className="chip" onClick={() => onOpen(info)} aria-label={`Details of ${info.run_id}`}>

@@ -22,7 +22,15 @@ from rl_insight.store.queries.findings import (
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
-from rl_insight.store.queries.logs import Event, LogLine, search_events, search_logs
+from rl_insight.store.queries.logs import (
+    Event,
+    LogHistogram,
+    LogInterval,
+    LogLine,
+    log_histogram,
+    search_events,
+    search_logs,
+)
 from rl_insight.store.queries.marks import Annotation, Mark, annotate, marks, read_annotations
 from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, parse_matchers, range_query
 from rl_insight.store.queries.rank_steps import RankGrid, RankRow, rank_steps
@@ -89,6 +97,8 @@ __all__ = [
     "Hotspot",
     "Lane",
     "Line",
+    "LogHistogram",
+    "LogInterval",
     "LogLine",
     "LossCount",
     "Mark",
@@ -136,6 +146,7 @@ __all__ = [
     "label_values",
     "lanes",
     "latest_reward",
+    "log_histogram",
     "losses",
     "marks",
     "metrics",

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.schema.records import read_object
+from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import (
     Cursor,
     Parameters,
@@ -56,6 +57,25 @@ class Event(msgspec.Struct, frozen=True):
     lane_id: int
 
 
+class LogInterval(msgspec.Struct, frozen=True):
+    """The log lines of one interval."""
+
+    start_ns: int
+    lines: int
+    """Of any level."""
+    warnings: int
+    errors: int
+    """ERROR and above, which `warnings` leaves out."""
+
+
+class LogHistogram(msgspec.Struct, frozen=True):
+    """How many lines were logged when; intervals without lines are left out."""
+
+    width_ns: int
+    intervals: list[LogInterval]
+
+
+MAX_INTERVALS = 1_000
 _FRAGMENTS = {
     "from_ns": "time_ns + clock_offset_ns >= $from_ns",
     "until_ns": "time_ns + clock_offset_ns < $until_ns",
@@ -71,6 +91,14 @@ _FRAGMENTS = {
 _SELECT = f"""
     SELECT time_ns + clock_offset_ns AS at_ns, {{columns}} FROM {{table}} {PLACE}
     WHERE {{where}} ORDER BY at_ns {{direction}} LIMIT $limit
+"""  # noqa: S608  (constants)
+_SPAN_OF_TIME = f"""
+    SELECT min(time_ns + clock_offset_ns), max(time_ns + clock_offset_ns) FROM {{table}} {PLACE} WHERE {{where}}
+"""  # noqa: S608  (constants)
+_COUNTS = f"""
+    SELECT (time_ns + clock_offset_ns - $origin) // $width AS interval, count(*),
+        count(*) FILTER (level >= 30 AND level < 40), count(*) FILTER (level >= 40)
+    FROM {{table}} {PLACE} WHERE {{where}} GROUP BY interval ORDER BY interval
 """  # noqa: S608  (constants)
 _DIRECTIONS = {True: "DESC", False: "ASC"}
 
@@ -94,6 +122,34 @@ def search_logs(
     values = _values(start_ns, end_ns, span_id, process_id, session_id, step, lane_ids)
     values |= {"level": level or None, "in_log": None if text is None else like_pattern(text)}
     return _found(cursor, LogLine, "log_data", values, limit, newest_first=newest_first)
+
+
+def log_histogram(
+    cursor: Cursor,
+    *,
+    text: str | None = None,
+    level: int = 0,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    span_id: str | None = None,
+    process_id: str | None = None,
+    session_id: str | None = None,
+    step: int | None = None,
+    intervals: int = 100,
+) -> LogHistogram:
+    """Return how many of the log lines that fit every condition given were logged when, in so many intervals."""
+    if not 1 <= intervals <= MAX_INTERVALS:
+        raise QueryError(f"intervals {intervals} is out of range: it must be from 1 to {MAX_INTERVALS}.")
+    values = _values(start_ns, end_ns, span_id, process_id, session_id, step, None)
+    values |= {"level": level or None, "in_log": None if text is None else like_pattern(text)}
+    where, given = conditions(_FRAGMENTS, values)
+    words = {"table": _table(cursor, "log_data", step), "where": where}
+    first, last = cursor.execute(_SPAN_OF_TIME.format(**words), given).fetchone() or (None, None)
+    if first is None:
+        return LogHistogram(0, [])
+    width = (last - first) // intervals + 1
+    rows = cursor.execute(_COUNTS.format(**words), given | {"origin": first, "width": width}).fetchall()
+    return LogHistogram(width, [LogInterval(first + place * width, *counts) for place, *counts in rows])
 
 
 def search_events(
@@ -146,11 +202,15 @@ def _values(
     }
 
 
+def _table(cursor: Cursor, table: str, step: Any) -> str:
+    return table if step is None else stepped(cursor, table)
+
+
 def _found(
     cursor: Cursor, kind: type[Row], table: str, values: Parameters, limit: int, *, newest_first: bool
 ) -> list[Row]:
     where, given = conditions(_FRAGMENTS, values)
-    source = table if values["step"] is None else stepped(cursor, table)
+    source = _table(cursor, table, values["step"])
     names = kind.__struct_fields__
     direction = _DIRECTIONS[newest_first]
     sql = _SELECT.format(columns=", ".join(names[1:]), table=source, where=where, direction=direction)

@@ -24,6 +24,7 @@ export function RunPanel({ info, onChanged, onClose }: Props) {
       }
       onClose={onClose}
     >
+      <p className="muted">{`${formatCount(info.processes)} ${info.processes === 1 ? "process" : "processes"}`}</p>
       <Notes key={info.run_id} info={info} onChanged={onChanged} />
       <Config run={info.run_id} />
     </Drawer>

@@ -97,7 +97,7 @@ const COLUMNS: readonly Column<Session>[] = [
   {
     key: "status",
     title: "Status",
-    width: "100px",
+    width: "116px",
     isSortable: true,
     render: (session) => (
       <span title={session.reason ?? ""}>
