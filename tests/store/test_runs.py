@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 
 import pytest
@@ -194,6 +195,16 @@ def test_damage_found_while_reading_sets_the_file_aside(directory, make):
     assert list(directory.path.glob("r.duckdb.corrupt-*"))
     _write(directory, make, "r")
     assert directory.get("r").processes == 1
+
+
+def test_a_run_is_deleted_when_its_last_reader_is_done(directory, make):
+    with directory.open("r", create=True) as store:
+        store.commit([make(run_id="r").build()])
+        deleting = threading.Thread(target=directory.delete, args=("r", 60.0))
+        deleting.start()
+        assert directory.file_of("r").exists()
+    deleting.join(60)
+    assert not directory.file_of("r").exists()
 
 
 def test_a_run_in_use_cannot_be_deleted(directory, make):

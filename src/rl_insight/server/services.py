@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _WORKERS = 4
 _CLOSE_S = 2.0
+_DELETE_S = 5.0
+"""How long the deletion of a run waits for those who read it: a view, or diagnosis."""
 _IDLE_RUN_S = 300.0
 _LOST_SESSIONS_S = 5.0
 _LOST_SESSIONS_FOR_S = 600.0
@@ -184,7 +186,7 @@ class Services:
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run: its file, and its metrics on `/metrics`."""
-        self.runs.delete(run_id)
+        self.runs.delete(run_id, _DELETE_S)
         self.collector.drop_run(run_id)
 
     def apply_retention(self) -> list[str]:

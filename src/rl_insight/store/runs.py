@@ -39,6 +39,7 @@ from rl_insight.store.run_store import RunStore
 
 logger = logging.getLogger(__name__)
 
+_FREE_POLL_S = 0.05
 _LARGE_BYTES = 32 * 1024 * 1024
 _CHEAP = 20.0
 """How much longer than it took the reading of a large open file is good enough: it takes 5% of a core at most."""
@@ -273,24 +274,32 @@ class RunDirectory:
                 self._index.put(shown, described, recent_s=recent_s, is_open=True)
         return described
 
-    def delete(self, run_id: str) -> None:
-        """Delete a run's file.
+    def delete(self, run_id: str, wait_s: float = 0.0) -> None:
+        """Delete a run's file, as soon as it is not in use.
 
         Raises:
             RunNotFoundError: there is no such run.
-            StoreBusyError: the run is being written or read.
+            StoreBusyError: the run was being written or read all the time.
         """
+        end = time.monotonic() + wait_s
+        while not self._delete_if_free(run_id):
+            if time.monotonic() >= end:
+                raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a moment.")
+            time.sleep(_FREE_POLL_S)
+
+    def _delete_if_free(self, run_id: str) -> bool:
         with self._lock:
             path = self.file_of(run_id)
             if not path.exists():
                 raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
             handle = self._handles.get(run_id)
             if handle is not None and handle.leases:
-                raise StoreBusyError(f"cannot delete run {run_id!r}: it is in use. Try again in a moment.")
+                return False
             self._drop(run_id)
             self._index.drop(path.name)
             path.unlink()
             wal_of(path).unlink(missing_ok=True)
+            return True
 
     def export(self, run_id: str, target: Path) -> Path:
         """Write a consistent copy of a run's file, while the run is live.
