@@ -66,6 +66,8 @@ def test_sessions_are_counted_filtered_and_sorted(page, runs):
 def test_a_wrong_search_says_what_would_be_right(page, runs):
     page.goto("/?view=sessions&run=first&search=step%3Anever")
     page.get_by_text("write step:7, step:3-9 or step:>5").wait_for()
+    page.goto("/?view=sessions&run=first&search=foo%3Abar")
+    page.get_by_text("“foo:” is not a condition").wait_for()
 
 
 def test_one_session_shows_waterfall_events_logs_and_counters(page, runs):
