@@ -564,7 +564,7 @@ def test_lines_are_counted_by_time_and_level(store, make, begin_ns):
 
 
 def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, begin_ns):
-    maker = make()
+    maker = make(role="rollout", rank=2)
     for at, level, message in ((1, 20, "loaded 100% of it"), (2, 40, "Tool FAILED"), (3, 30, "slow")):
         maker.builder.add_log(
             time_ns=begin_ns + at, level=level, message=message, session_id=f"s{at}", step=at, lane="l"
@@ -585,7 +585,10 @@ def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, beg
     assert messages(start_ns=begin_ns + 2, end_ns=begin_ns + 3) == ["Tool FAILED"]
     assert messages(session_id="s3", step=3, process_id="p1") == ["slow"]
     assert messages(lane_ids=[99]) == []
+    assert messages(role=maker.process.role, rank=maker.process.rank, level=40) == ["Tool FAILED"]
+    assert messages(role="trainer") == messages(rank=99) == []
     with store.reader() as cursor:
+        assert queries.log_histogram(cursor, rank=99).intervals == []
         (event,) = queries.search_events(cursor, text="VERSION")
     assert (event.name, event.attributes) == ("weights published", {"version": 3})
 

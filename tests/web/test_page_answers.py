@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.web.many_ranks import CHANGED_STEP, ROLLOUTS, RUN, SLOW_RANK, SLOW_STEP, record
 
@@ -154,7 +155,7 @@ def test_window_goes_along_to_every_view_and_can_be_taken_back(open_view):
     page.get_by_text(f"Step {SLOW_STEP} compared").wait_for()
     page.keyboard.press("4")
     page.get_by_role("row").filter(has_text="save_checkpoint").wait_for()
-    assert page.get_by_label("Scope").input_value() == "window"
+    expect(page.get_by_label("Scope")).to_have_value("window")
     page.keyboard.press("7")
     page.get_by_text("No log line fits").wait_for()
     page.keyboard.press("3")

@@ -271,6 +271,28 @@ def test_a_burst_of_one_message_folds_and_is_a_bar_over_time(page, runs):
     assert burst.count() > 1
 
 
+def test_lines_stay_where_they_are_while_new_ones_arrive(page, server):
+    def log(first, last, sequence):
+        builder = BatchBuilder()
+        for number in range(first, last):
+            builder.add_log(time_ns=time.time_ns(), level=20, message=f"line {number} of {chr(97 + number % 26)}")
+        send(server, builder, run="talking", sequence=sequence)
+
+    log(0, 200, 1)
+    page.goto("/?view=logs&run=talking&role=trainer&rank=0&fold=false")
+    page.get_by_text("200 lines").wait_for()
+    table = page.get_by_role("table", name="Logs")
+    table.evaluate("box => { box.scrollTop = 50 * 28; }")
+    row = table.get_by_role("row").filter(has_text="line 149 of")
+    before = row.bounding_box()
+    log(200, 230, 2)
+    page.get_by_text("230 lines").wait_for()
+    page.wait_for_function("() => document.querySelector('.table').scrollTop === 80 * 28")
+    assert row.bounding_box() == before
+    page.get_by_role("button", name="Remove the filter rank").click()
+    assert "rank=" not in page.url
+
+
 @pytest.mark.parametrize("width", [1440, 1360])
 def test_whole_names_of_runs_are_in_view(page, runs, width):
     page.set_viewport_size({"width": width, "height": 900})

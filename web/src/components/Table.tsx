@@ -1,4 +1,4 @@
-import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 export interface Column<Row> {
   key: string;
@@ -46,6 +46,8 @@ interface VirtualProps<Row> {
   rowClass?: ((row: Row) => string | undefined) | undefined;
   label: string;
   empty?: ReactNode;
+  /** True for a list that grows at its top: what has been scrolled to stays where it is. */
+  keepsPlace?: boolean;
   /** The table's height; by default it fills its parent. */
   height?: number | string;
 }
@@ -56,6 +58,7 @@ const SPARE_ROWS = 8;
 /** A table of any length: only the rows in view are in the document. */
 export function VirtualTable<Row>(props: VirtualProps<Row>) {
   const { columns, count, rowAt, rowKey, onOpen, selected, onVisible, rowClass, label, empty, height = "100%" } = props;
+  const { keepsPlace = false } = props;
   const box = useRef<HTMLDivElement>(null);
   const [scroll, setScroll] = useState({ top: 0, height: 400 });
   const [cursor, setCursor] = useState(-1);
@@ -70,6 +73,25 @@ export function VirtualTable<Row>(props: VirtualProps<Row>) {
     observer.observe(element);
     return () => observer.disconnect();
   }, []);
+
+  const top = useRef<{ index: number; key: string } | null>(null);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!keepsPlace || element === null) return;
+    const held = top.current;
+    if (held !== null) {
+      let index = held.index;
+      while (index < count && keyAt(index) !== held.key) index += 1;
+      if (index < count) element.scrollTop += (index - held.index) * ROW_HEIGHT;
+    }
+    const index = Math.floor(element.scrollTop / ROW_HEIGHT);
+    const key = element.scrollTop > 0 ? keyAt(index) : undefined;
+    top.current = key === undefined ? null : { index, key };
+  });
+  const keyAt = (index: number) => {
+    const row = rowAt(index);
+    return row === undefined ? undefined : rowKey(row);
+  };
 
   const first = Math.max(0, Math.floor(scroll.top / ROW_HEIGHT) - SPARE_ROWS);
   const last = Math.min(count, Math.ceil((scroll.top + scroll.height) / ROW_HEIGHT) + SPARE_ROWS);

@@ -37,6 +37,8 @@ export default function Logs({ run }: ViewProps) {
   const [session, setSession] = useUrlState("session", "");
   const [span, setSpan] = useUrlState("span", "");
   const [process, setProcess] = useUrlState("process", "");
+  const [role, setRole] = useUrlState("role", "");
+  const [rank, setRank] = useUrlState("rank", "");
   const [step, setStep] = useUrlState("step", "");
   const [from, setFrom] = useUrlState("from", 0);
   const [to, setTo] = useUrlState("to", 0);
@@ -53,6 +55,8 @@ export default function Logs({ run }: ViewProps) {
     session_id: session || undefined,
     span_id: /^[0-9a-f]{1,16}$/i.test(span) ? span : undefined,
     process_id: process || undefined,
+    role: role || undefined,
+    rank: /^\d+$/.test(rank) ? Number(rank) : undefined,
     step: /^-?\d+$/.test(step) ? Number(step) : undefined,
     start_ns: time === null ? undefined : Math.round(time.start_ns),
     end_ns: time === null ? undefined : Math.round(time.end_ns),
@@ -67,6 +71,8 @@ export default function Logs({ run }: ViewProps) {
     ["session", session, () => setSession("")],
     ["span", span, () => setSpan("")],
     ["process", process, () => setProcess("")],
+    ["role", role, () => setRole("")],
+    ["rank", rank, () => setRank("")],
     ["step", step, () => setStep("")],
     [
       "time",
@@ -134,6 +140,7 @@ export default function Logs({ run }: ViewProps) {
             columns={COLUMNS}
             rows={rows}
             rowKey={({ line }) => keyInAddress(line)}
+            keepsPlace
             selected={selected}
             onOpen={({ line }) => setSelected(keyInAddress(line))}
             rowClass={({ line }) => (line.level >= 40 ? "is-error-line" : undefined)}
@@ -249,6 +256,22 @@ function LinePanel({ line, onClose }: { line: LogLine; onClose: () => void }) {
       <ViewLink key="process" view="logs" state={{ process: line.process_id }}>
         {line.process_id}
       </ViewLink>,
+    ],
+    [
+      "Role",
+      line.role === "" ? null : (
+        <ViewLink key="role" view="logs" state={{ role: line.role }}>
+          {line.role}
+        </ViewLink>
+      ),
+    ],
+    [
+      "Rank",
+      line.rank === null ? null : (
+        <ViewLink key="rank" view="logs" state={{ role: line.role, rank: line.rank }}>
+          {formatCount(line.rank)}
+        </ViewLink>
+      ),
     ],
     ["Lane", line.lane],
     [

@@ -81,6 +81,8 @@ _FRAGMENTS = {
     "until_ns": "time_ns + clock_offset_ns < $until_ns",
     "span_id": "span_id = $span_id",
     "process_id": "process_id = $process_id",
+    "role": "role = $role",
+    "rank": "rank = $rank",
     "session_id": "session_id = $session_id",
     "step": "step = $step",
     "lanes": "list_contains($lanes, lane_id)",
@@ -112,6 +114,8 @@ def search_logs(
     end_ns: int | None = None,
     span_id: str | None = None,
     process_id: str | None = None,
+    role: str | None = None,
+    rank: int | None = None,
     session_id: str | None = None,
     step: int | None = None,
     lane_ids: list[int] | None = None,
@@ -120,7 +124,7 @@ def search_logs(
 ) -> list[LogLine]:
     """Return the log lines that fit every condition given; `text` is looked for in message and attributes."""
     values = _values(start_ns, end_ns, span_id, process_id, session_id, step, lane_ids)
-    values |= {"level": level or None, "in_log": None if text is None else like_pattern(text)}
+    values |= _log_values(text, level, role, rank)
     return _found(cursor, LogLine, "log_data", values, limit, newest_first=newest_first)
 
 
@@ -133,6 +137,8 @@ def log_histogram(
     end_ns: int | None = None,
     span_id: str | None = None,
     process_id: str | None = None,
+    role: str | None = None,
+    rank: int | None = None,
     session_id: str | None = None,
     step: int | None = None,
     intervals: int = 100,
@@ -141,7 +147,7 @@ def log_histogram(
     if not 1 <= intervals <= MAX_INTERVALS:
         raise QueryError(f"intervals {intervals} is out of range: it must be from 1 to {MAX_INTERVALS}.")
     values = _values(start_ns, end_ns, span_id, process_id, session_id, step, None)
-    values |= {"level": level or None, "in_log": None if text is None else like_pattern(text)}
+    values |= _log_values(text, level, role, rank)
     where, given = conditions(_FRAGMENTS, values)
     words = {"table": _table(cursor, "log_data", step), "where": where}
     first, last = cursor.execute(_SPAN_OF_TIME.format(**words), given).fetchone() or (None, None)
@@ -200,6 +206,11 @@ def _values(
         "step": step,
         "lanes": lane_ids,
     }
+
+
+def _log_values(text: str | None, level: int, role: str | None, rank: int | None) -> Parameters:
+    in_log = None if text is None else like_pattern(text)
+    return {"level": level or None, "in_log": in_log, "role": role, "rank": rank}
 
 
 def _table(cursor: Cursor, table: str, step: Any) -> str:
