@@ -10,7 +10,8 @@ from msgspec.structs import astuple
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import short_text
-from rl_insight.recorder.names import LONGEST_KNOWN, CleanNames
+from rl_insight.recorder.names import CleanNames
+from rl_insight.recorder.redaction import LONGEST_KNOWN
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.text_sample import TextSample
 from rl_insight.schema import NO_STEP, OPEN, BatchBuilder

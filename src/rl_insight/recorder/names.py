@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rl_insight.recorder.losses import MAX_NAME, short_text
-from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
+from rl_insight.recorder.redaction import DROPPED, LONGEST_KNOWN, MASK, Redactor
 
 _SECRET_MARGIN = 512
 _MAX_KNOWN = 4096
-LONGEST_KNOWN = 256
-"""A longer name is not looked up, which would take a pass over all of it."""
 
 
 class CleanNames(dict[str, str]):

@@ -16,6 +16,7 @@ from rl_insight.recorder.losses import short_text
 MASK = "[redacted]"
 _CACHE_ENTRIES = 8192
 LONGEST_KNOWN = 256
+"""A longer text is not looked up, which would take a pass over all of it."""
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _HASHED_LENGTH = 65_536
 SHORTEST_SECRET = 8
