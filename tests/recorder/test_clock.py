@@ -28,3 +28,16 @@ def test_a_step_takes_a_new_anchor():
     fake.step_wall(-60)
     clock.follow_steps()
     assert clock.wall_ns(clock.now()) == fake.wall_ns()
+
+
+def test_turn_lost_between_the_two_readings_does_not_move_the_anchor():
+    fake = FakeClock()
+    turns = iter([0.05, 0.0, 0.02])
+
+    def interrupted_ns():
+        reading = fake.wall_ns()
+        fake.advance(next(turns))
+        return reading
+
+    clock = Clock(now=fake.monotonic_ns, wall=interrupted_ns)
+    assert clock.wall_ns(clock.now()) == fake.wall_ns()

@@ -271,6 +271,19 @@ def test_gauge_that_holds_the_step_gives_it_to_all_that_carries_none(store, make
     assert {one.name: round(one.total_ns / SECOND, 6) for one in second} == {"vllm_generate": 2, "actor_update": 5}
 
 
+def test_first_counted_step_begins_with_the_span_that_ran_when_its_time_was_taken(store, make, begin_ns):
+    # The length was taken 0.125 s before it was logged. A span that was over by then stays outside, and so does one
+    # that began long before.
+    trainer, replica = make("t"), make("replica")
+    for name, begin, length in (("load", 9.8, 0.1), ("watch", 5.0, 12.0), ("vllm_generate", 10.0, 4.0)):
+        state(replica, name, begin, length, lane=name)
+    verl_step(trainer, 1, 17.125, timing_s_step=7.0)
+    commit(store, trainer, replica)
+    assert bounds(store, begin_ns) == [(1, 10, 17.125)]
+    with store.reader() as cursor:
+        assert [one.spans for one in queries.steps(cursor)] == [1]
+
+
 def test_search_by_a_counted_step_finds_and_names_what_was_recorded_in_its_time(store, make):
     commit(store, *verl_run(make))
     with store.reader() as cursor:

@@ -2,7 +2,8 @@
 
 verl's logger, for one, sets `training_global_step` whenever a step is over. A step then lasts from the moment at which
 the gauge took its previous value to the moment at which it took the step's number. The first step begins as long before
-as the framework says that it took, or else with the first span of the run.
+as the framework says that it took, or with a span that began shortly earlier and still ran: the framework takes the
+time before it logs it. Where it says nothing, the step begins with the first span of the run.
 """
 
 from __future__ import annotations
@@ -36,11 +37,18 @@ _FIRST_LENGTH = """
     SELECT value FROM sample_data WHERE series_id IN (SELECT unnest($series)) AND abs(time_ns - $at_ns) < $together
         AND value > 0 AND isfinite(value) ORDER BY abs(time_ns - $at_ns) LIMIT 1
 """
-_FIRST_SPAN = """
-    SELECT min(start_ns + clock_offset_ns) - (SELECT clock_offset_ns FROM processes WHERE process = $process)
+_OWN = "(SELECT clock_offset_ns FROM processes WHERE process = $process)"
+_FIRST_SPAN = f"""
+    SELECT min(start_ns + clock_offset_ns) - {_OWN}
     FROM span_data JOIN lanes USING (lane_id) JOIN processes USING (process)
     WHERE start_ns + clock_offset_ns > $after_ns
-"""
+"""  # noqa: S608  (constants)
+_RUNNING_SPAN = f"""
+    SELECT min(start_ns + clock_offset_ns) - {_OWN}
+    FROM span_data JOIN lanes USING (lane_id) JOIN processes USING (process)
+    WHERE start_ns + clock_offset_ns BETWEEN $at_ns + {_OWN} - $together AND $at_ns + {_OWN}
+        AND start_ns + clock_offset_ns + duration_ns > $at_ns + {_OWN}
+"""  # noqa: S608  (constants)
 
 
 class CountedStep(NamedTuple):
@@ -103,18 +111,21 @@ def _steps(
             # A run that was resumed does not begin with the spans of its first part.
             after_ns = before.last_ns if before is not None and before.last_ns < at_ns else 0
             own = [series_id for series_id, owner, _ in times if owner == process]
-            first_ns = _first_length_ns(cursor, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
+            first_ns = _first_length_ns(cursor, process, at_ns, own) or _first_span_ns(cursor, process, at_ns, after_ns)
         found.append(CountedStep(step, process, first_ns, at_ns))
     return found
 
 
-def _first_length_ns(cursor: Cursor, at_ns: int, times: Sequence[int]) -> int | None:
+def _first_length_ns(cursor: Cursor, process: int, at_ns: int, times: Sequence[int]) -> int | None:
     """Return when the first step of a process began by what the framework says that it took."""
-    if not times:
-        return None
     given = {"series": times, "at_ns": at_ns, "together": TOGETHER_NS}
-    rows = cursor.execute(_FIRST_LENGTH, given).fetchall()
-    return at_ns - int(rows[0][0] * _SECOND) if rows else None
+    rows = cursor.execute(_FIRST_LENGTH, given).fetchall() if times else []
+    if not rows:
+        return None
+    first_ns = at_ns - int(rows[0][0] * _SECOND)
+    given = {"process": process, "at_ns": first_ns, "together": TOGETHER_NS}
+    ((running_ns,),) = cursor.execute(_RUNNING_SPAN, given).fetchall()
+    return first_ns if running_ns is None else int(running_ns)
 
 
 def _first_span_ns(cursor: Cursor, process: int, at_ns: int, after_ns: int) -> int:
