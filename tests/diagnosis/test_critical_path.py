@@ -67,6 +67,39 @@ def test_ranks_that_take_turns_have_no_single_culprit(paths):
     assert len(found.suspects) <= 3
 
 
+def _slow_in_everything(script, store):
+    """Rank 2 is slow in two states, rank 1 hardly slower than the others in a third."""
+    actors = [script.actor("actor", rank, f"node-{rank}") for rank in range(4)]
+    moment = 0.0
+    for step in range(4):
+        for name, usual_s, slow_s, slow_rank in (
+            ("generate", 3.0, 5.0, 2),
+            ("update", 4.0, 7.0, 2),
+            ("log", 1.0, 1.1, 1),
+        ):
+            for rank, actor in enumerate(actors):
+                script.span(actor, name, moment, slow_s if rank == slow_rank else usual_s, step=step)
+            moment += slow_s
+    script.write(store, moment, goodbye=True)
+
+
+def test_process_that_is_slow_in_several_states_is_one_suspect(paths):
+    found = paths(_slow_in_everything)
+    for one in (found, *found.steps):
+        # Rank 1 would save 0.1 s of 13.1 s, which is less than 2%: it is not a suspect.
+        assert [(suspect.rank, suspect.name) for suspect in one.suspects] == [(2, "update")]
+        assert one.suspects[0].saved_seconds == pytest.approx(5.0, abs=0.01)
+        assert (one.suspects[0].seconds, one.suspects[0].usual_seconds) == (pytest.approx(7.0), pytest.approx(4.0))
+        assert one.culprit == one.suspects[0]
+    assert found.suspects[0].steps == 4
+
+
+def test_run_in_which_all_are_about_as_fast_has_no_suspect(paths):
+    found = paths(_ranks)
+    assert found.excess_seconds > 0
+    assert [one.suspects for one in (found, *found.steps)] == [[]] * 7
+
+
 def _waits(script, store):
     """A trainer that waits for the slowest of three rollouts, whose tool is slow."""
     trainer = script.actor("trainer", 0, "head")

@@ -7,7 +7,7 @@ the path; while it waits, so is the work of another role that ended the wait, an
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from rl_insight.diagnosis.what_if import saved_at_barrier, saved_in_pool
 from rl_insight.diagnosis.words import seconds_text
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.states import LanePlace, States
+from rl_insight.store.queries.states import States
 from rl_insight.store.queries.steps import StepWindow, step_windows
 
 MAX_STEPS = 50
@@ -31,7 +31,7 @@ _POOL_CALLS = 1.5
 _NAMED_SHARE = 0.5
 """A suspect that explains at least this share of the excess is the culprit."""
 _LEAST_SHARE = 0.02
-"""Smaller savings, as a share of the step, are noise."""
+"""Smaller savings, as a share of the step, are noise and not listed."""
 _SUSPECTS = 3
 
 
@@ -62,24 +62,24 @@ class Suspect(msgspec.Struct, frozen=True):
     lane_id: int
     lane: str | None
     name: str
-    """The state or phase that was waited for."""
+    """The state or phase that was waited for; of several, the one that would save most."""
     seconds: float
     """How long it took there in a step; in a pool, how long one call took."""
     usual_seconds: float
     """The median of its peers."""
     saved_seconds: float
-    """How much shorter a step would be if it were as fast as its peers."""
+    """How much shorter a step would be if it were as fast as its peers, in everything that was waited for."""
     step_seconds: float
     """How long a step took."""
     text: str
     """The same in one sentence."""
     steps: int = 1
-    """In how many of the steps it was waited for."""
+    """In how many of the steps it was a suspect."""
 
     @property
-    def unit(self) -> tuple[str, str | None, str]:
-        """What tells suspects apart."""
-        return self.process_id, self.lane, self.name
+    def is_notable(self) -> bool:
+        """Whether its speed would make steps noticeably shorter."""
+        return self.saved_seconds >= _LEAST_SHARE * self.step_seconds
 
 
 class StepPath(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class StepPath(msgspec.Struct, frozen=True):
     excess_seconds: float
     """How much shorter the step would be if nothing on the path were slower than the median of its peers."""
     suspects: list[Suspect]
-    """The three whose speed would save most."""
+    """The three whose speed would save most; those that would save less than 2% of the step are left out."""
     culprit: Suspect | None
     """The suspect that explains at least half of the excess; None where no single one does."""
 
@@ -106,7 +106,7 @@ class CriticalPath(msgspec.Struct, frozen=True):
     excess_seconds: float
     """Per step, on average."""
     suspects: list[Suspect]
-    """The three whose speed would save most per step, over all of these steps."""
+    """The three whose speed would save most per step, over all of these steps; at least 2% of a step each."""
     culprit: Suspect | None
     """The one that explains at least half of the excess over all of these steps; None where no single one does."""
 
@@ -142,7 +142,8 @@ def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -
     states = States(cursor, chosen)
     units = _units(states)
     found = [_Walk(states, units, role, window).path() for window in chosen]
-    return CriticalPath(role, found, *_over_steps(found))
+    shown = [msgspec.structs.replace(path, suspects=_notable(path.suspects)) for path in found]
+    return CriticalPath(role, shown, *_over_steps(found))
 
 
 class _RoleUnits(NamedTuple):
@@ -188,14 +189,11 @@ class _Walk:
         self._kinds = {state_kind(row.name) for row in self._others}
 
     def path(self) -> StepPath:
-        """Return the path and its suspects."""
+        """Return the path, with everyone on it who was slower than its peers."""
         segments = [one for one in self._walk() if one.end_ns - one.start_ns >= _SHORT_NS][::-1]
         suspects, excess_s = self._suspects(segments)
-        step_s = (self._end_ns - self._start_ns) / 1e9
-        culprit = _culprit(suspects, excess_s, step_s)
-        return StepPath(
-            self._window.step, self._start_ns, self._end_ns, segments, excess_s, suspects[:_SUSPECTS], culprit
-        )
+        culprit = _culprit(suspects, excess_s)
+        return StepPath(self._window.step, self._start_ns, self._end_ns, segments, excess_s, suspects, culprit)
 
     def _walk(self) -> Iterator[PathSegment]:
         """Yield the segments from the last to the first."""
@@ -261,7 +259,7 @@ class _Walk:
             if one.name and one.kind != "wait":
                 units = on_path.setdefault((one.role, one.name), {})
                 units[one.lane_id] = units.get(one.lane_id, 0.0) + (one.end_ns - one.start_ns) / 1e9
-        found: list[Suspect] = []
+        by_unit: dict[int, list[Suspect]] = {}
         excess_s = 0.0
         for (role, name), lanes in on_path.items():
             calls = self._calls(role, name)
@@ -274,8 +272,9 @@ class _Walk:
                 saved_s = saved_in_pool(seconds, unit, path_s) if is_pool else saved_at_barrier(seconds, unit)
                 excess_s += saved_s if is_pool else max(0.0, min(path_s, seconds[unit] - usual_s))
                 if saved_s > 0:
-                    found.append(self._suspect(role, unit, name, seconds[unit], usual_s, min(saved_s, path_s)))
-        return sorted(found, key=lambda one: -one.saved_seconds), excess_s
+                    suspect = self._suspect(role, unit, name, seconds[unit], usual_s, min(saved_s, path_s))
+                    by_unit.setdefault(suspect.lane_id, []).append(suspect)
+        return _by_saving(_merged(states, 1) for states in by_unit.values()), excess_s
 
     def _by_unit(self, role: str, lanes: dict[int, float]) -> dict[int, float]:
         units, found = self._units[role].of_lane, dict[int, float]()
@@ -297,11 +296,10 @@ class _Walk:
         by_lane, of_lane = self._units[role]
         lane_id = unit if by_lane else min(lane for lane, owner in of_lane.items() if owner == unit)
         place = self._lanes[lane_id]
-        step_s = (self._end_ns - self._start_ns) / 1e9
         lane = place.lane if by_lane else None
         return Suspect(
             place.role, place.rank, place.process_id, place.host, lane_id, lane, name, seconds, usual_s, saved_s,
-            step_s, _sentence(place, lane, step_s, saved_s),
+            (self._end_ns - self._start_ns) / 1e9, "",
         )  # fmt: skip
 
 
@@ -312,19 +310,43 @@ def _pace(intervals: list[Interval], *, is_pool: bool) -> float:
     return length_s(union(intervals))
 
 
-def _sentence(place: LanePlace, lane: str | None, step_s: float, saved_s: float) -> str:
-    who = lane or (place.role if place.rank is None else f"{place.role} {place.rank}")
-    at = f" on {place.host}" if place.host else ""
-    return (
-        f"If {who}{at} were as fast as its peers, steps would take {seconds_text(step_s - saved_s)} instead of "
-        f"{seconds_text(step_s)}"
+def _by_saving(suspects: Iterable[Suspect]) -> list[Suspect]:
+    return sorted(suspects, key=lambda one: -one.saved_seconds)
+
+
+def _notable(suspects: list[Suspect]) -> list[Suspect]:
+    """Return the suspects to show; they are in order."""
+    return [_with_text(one) for one in suspects if one.is_notable][:_SUSPECTS]
+
+
+def _merged(seen: list[Suspect], steps: int) -> Suspect:
+    """Return what one unit was waited for, in all states, per step of so many."""
+    saved: dict[str, float] = {}
+    for one in seen:
+        saved[one.name] = saved.get(one.name, 0.0) + one.saved_seconds
+    name = max(saved, key=lambda known: saved[known])
+    return msgspec.structs.replace(
+        seen[0],
+        name=name,
+        seconds=median([one.seconds for one in seen if one.name == name]),
+        usual_seconds=median([one.usual_seconds for one in seen if one.name == name]),
+        saved_seconds=sum(saved.values()) / steps,
     )
 
 
-def _culprit(suspects: list[Suspect], excess_s: float, step_s: float) -> Suspect | None:
-    if not suspects or suspects[0].saved_seconds < _LEAST_SHARE * step_s:
+def _with_text(one: Suspect) -> Suspect:
+    who = one.lane or (one.role if one.rank is None else f"{one.role} {one.rank}")
+    at = f" on {one.host}" if one.host else ""
+    shorter, now = seconds_text(one.step_seconds - one.saved_seconds), seconds_text(one.step_seconds)
+    text = f"If {who}{at} were as fast as its peers, steps would take {shorter} instead of {now}"
+    return msgspec.structs.replace(one, text=text)
+
+
+def _culprit(suspects: list[Suspect], excess_s: float) -> Suspect | None:
+    """Return the suspect that explains most of the excess; they are in order."""
+    if not suspects or not suspects[0].is_notable or suspects[0].saved_seconds < _NAMED_SHARE * excess_s:
         return None
-    return suspects[0] if suspects[0].saved_seconds >= _NAMED_SHARE * excess_s else None
+    return _with_text(suspects[0])
 
 
 def _over_steps(paths: list[StepPath]) -> tuple[float, list[Suspect], Suspect | None]:
@@ -332,28 +354,15 @@ def _over_steps(paths: list[StepPath]) -> tuple[float, list[Suspect], Suspect | 
     count = len(paths)
     excess_s = sum(path.excess_seconds for path in paths) / count
     step_s = sum(path.end_ns - path.start_ns for path in paths) / 1e9 / count
-    by_unit: dict[tuple[str, str | None, str], list[Suspect]] = {}
+    by_unit: dict[int, list[Suspect]] = {}
     for path in paths:
         for one in path.suspects:
-            by_unit.setdefault(one.unit, []).append(one)
-    found = []
-    for seen in by_unit.values():
-        saved_s = sum(one.saved_seconds for one in seen) / count
-        first = seen[0]
-        place = LanePlace(0, first.lane, first.role, first.process_id, first.rank, first.host)
-        found.append(
-            msgspec.structs.replace(
-                first,
-                seconds=median([one.seconds for one in seen]),
-                usual_seconds=median([one.usual_seconds for one in seen]),
-                saved_seconds=saved_s,
-                step_seconds=step_s,
-                text=_sentence(place, first.lane, step_s, saved_s),
-                steps=len(seen),
-            )
-        )
-    found.sort(key=lambda one: -one.saved_seconds)
-    culprit = _culprit(found, excess_s, step_s)
+            by_unit.setdefault(one.lane_id, []).append(one)
+    found = _by_saving(
+        msgspec.structs.replace(_merged(seen, count), step_seconds=step_s, steps=sum(one.is_notable for one in seen))
+        for seen in by_unit.values()
+    )
+    culprit = _culprit(found, excess_s)
     if culprit is not None and 2 * culprit.steps < count:
         culprit = None  # another one each time: it is the data, and not a machine
-    return excess_s, found[:_SUSPECTS], culprit
+    return excess_s, _notable(found), culprit

@@ -24,7 +24,7 @@ export function CriticalPathPanel({ run, last }: { run: string; last: number | u
     >
       {suspects.length === 0 && <p className="muted">No process held the others up.</p>}
       {suspects.map((suspect) => (
-        <p key={`${suspect.process_id} ${suspect.name}`} className="suspect">
+        <p key={suspect.lane_id} className="suspect">
           <ViewLink view="timeline" state={{ lane: suspect.lane_id, search: suspect.name }}>
             {suspect.text}
           </ViewLink>
