@@ -81,6 +81,7 @@ class ToolServer(ThreadingHTTPServer):
     """The calculator's server, with its moods."""
 
     daemon_threads = True
+    request_queue_size = 128  # the usual 5 makes a burst of calls wait for a second, or fail
 
     def __init__(self, settings: Settings, links: Links) -> None:
         super().__init__(("127.0.0.1", 0), ToolHandler)
