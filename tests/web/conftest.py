@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chromium import chromium_path
+
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 STATIC = ROOT / "src" / "rl_insight" / "server" / "static"
@@ -25,12 +27,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-
-
-def _chromium():
-    return next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
 
 
 def _is_built():
@@ -130,7 +126,7 @@ def training(server):
 @pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = _chromium()
+    path = chromium_path()
     if path is None:
         pytest.skip("there is no Chromium")
     # For one module only: while it runs, asyncio thinks that this thread has a running loop.

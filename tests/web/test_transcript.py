@@ -98,8 +98,7 @@ def test_the_whole_transcript_can_be_copied(transcript, page):
     assert copied.endswith("[accepted, reward 1]")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
 def test_hostile_texts_are_only_ever_text(transcript, page, width, scheme):
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
