@@ -12,6 +12,7 @@ import sys
 import textwrap
 
 import duckdb
+import msgspec
 import pytest
 
 from rl_insight.schema import Loss
@@ -105,6 +106,24 @@ def test_losses_are_totals_not_additions(store, make, fetch):
     store.commit([maker.build(losses=[Loss("logs", "full", 5), Loss("logs", "late", 1)])])
     store.commit([maker.build(sequence=9, losses=[Loss("logs", "full", 4)])])
     assert fetch(store, "SELECT reason, count FROM losses ORDER BY reason") == [("full", 5), ("late", 1)]
+
+
+@pytest.mark.parametrize("settle", [True, False])
+def test_names_that_a_process_tells_late_are_stored_and_kept(tmp_path, make, fetch, settle):
+    names = "SELECT project, experiment_name FROM processes"
+    maker = make()
+    path = tmp_path / "run.duckdb"
+    with RunStore(path, min_free_bytes=0, create=True) as store:
+        store.commit([maker.build()], settle=settle)
+        assert fetch(store, names) == [("", "")]
+    unnamed = maker.process
+    with RunStore(path, min_free_bytes=0) as store:
+        maker.process = msgspec.structs.replace(unnamed, project="math", experiment_name="grpo")
+        store.commit([maker.build()], settle=settle)
+        assert fetch(store, names) == [("math", "grpo")]
+        maker.process = unnamed
+        store.commit([maker.build()], settle=settle)
+        assert fetch(store, names) == [("math", "grpo")]
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["two commits", "one commit"])

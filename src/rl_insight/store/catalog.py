@@ -32,6 +32,8 @@ class ProcessState:
     intake: Intake
     role: str
     rank: int | None
+    is_named: bool
+    """True when its row has a project or an experiment."""
     open_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Span id to its lane and depth."""
 
@@ -57,6 +59,8 @@ class Catalog:
         """True when more has changed than what `taken` tells."""
         self._is_settled = False
         """True when the transaction brings all rows up to date."""
+        self._new_titles: list[ProcessState] = []
+        """Those that now say their project or experiment: a scraped page has them with its first metric."""
         self._new_lanes: list[tuple[int, int, str | None]] = []
         self._new_names: list[tuple[int, str]] = []
         self._new_series: list[tuple[int, int, str, str, str, str]] = []
@@ -93,7 +97,8 @@ class Catalog:
         state = self.processes.get(batch.process.process_id)
         if state is None:
             process = batch.process
-            state = ProcessState(len(self.processes), Intake(process, now_ns), process.role, process.rank)
+            number, is_named = len(self.processes), _has_names(process)
+            state = ProcessState(number, Intake(process, now_ns), process.role, process.rank, is_named)
             self.processes[batch.process.process_id] = state
             self._new_processes.append(state)
         return state
@@ -109,6 +114,9 @@ class Catalog:
         self._taken.append((state.number, batch.sequence, now_ns, batch.sent_ns))
         if batch.final or not live or (intake.process.heartbeat_s, intake.clock.offset_ns) != told:
             self._is_urgent = True
+        if not state.is_named and _has_names(batch.process):
+            state.is_named = True
+            self._new_titles.append(state)
         if live:
             self._note_liveness(state, was_seen_ns, before, now_ns)
         for loss in batch.losses:
@@ -197,6 +205,10 @@ class Catalog:
         insert(connection, "losses", _LOSS_TYPES, self._new_losses)
         insert(connection, "process_states", _STATE_TYPES, self._new_states)
         insert(connection, "loss_history", _HISTORY_TYPES, self._new_history)
+        for state in self._new_titles:
+            told = state.intake.process
+            given = {"process": state.number, "project": told.project, "experiment": told.experiment_name}
+            connection.execute(_UPDATE_TITLES, given)
         self._update_losses(connection)
         self._is_settled = settle or self._is_urgent
         if self._is_settled:
@@ -216,6 +228,7 @@ class Catalog:
         for pending in (
             self._new_processes,
             self._taken,
+            self._new_titles,
             self._new_lanes,
             self._new_names,
             self._new_series,
@@ -257,13 +270,17 @@ def _clean_labels(labels: str) -> str:
 def _read_process(row: tuple[Any, ...]) -> ProcessState:
     """Return a process from a row of `_LOAD_PROCESSES`."""
     number, process_id, run_id, host, pid, role, rank, heartbeat, first_seen, last_seen, last_sent, final, *rest = row
-    delay, hits, *ledger = rest
+    is_named, delay, hits, *ledger = rest
     process = Process(process_id=process_id, run_id=run_id, host=host, pid=pid, heartbeat_s=heartbeat)
     intake = Intake(process, first_seen)
     intake.ledger = Ledger(*ledger)
     intake.clock = ClockOffset(delay, hits, last_seen)
     intake.last_seen_ns, intake.last_sent_ns, intake.final = last_seen, last_sent, final
-    return ProcessState(number, intake, role, rank)
+    return ProcessState(number, intake, role, rank, is_named)
+
+
+def _has_names(process: Process) -> bool:
+    return bool(process.project or process.experiment_name)
 
 
 def _ledger_row(state: ProcessState) -> tuple[object, ...]:
@@ -358,7 +375,7 @@ _CHANGE_TYPES = {
 
 _LOAD_PROCESSES = """
     SELECT process, process_id, run_id, host, pid, role, rank, heartbeat_s, first_seen_ns, last_seen_ns,
-        last_sent_ns, final, delay_ns, delay_hits, low_water, above
+        last_sent_ns, final, project <> '' OR experiment_name <> '', delay_ns, delay_hits, low_water, above
     FROM processes JOIN ledger USING (process)
 """
 _LOAD_TAKEN = "SELECT process, sequence, received_ns, sent_ns FROM taken ORDER BY rowid"
@@ -370,6 +387,7 @@ _UPDATE_PROCESSES = """
         clock_offset_ns = arriving.clock_offset_ns, delay_ns = arriving.delay_ns, delay_hits = arriving.delay_hits
     FROM arriving WHERE processes.process = arriving.process
 """
+_UPDATE_TITLES = "UPDATE processes SET project = $project, experiment_name = $experiment WHERE process = $process"
 _UPDATE_LEDGER = """
     UPDATE ledger SET low_water = arriving.low_water, above = arriving.above
     FROM arriving WHERE ledger.process = arriving.process
