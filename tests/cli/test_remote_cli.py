@@ -95,7 +95,7 @@ def test_questions_copy_no_run_file(server_url, said, monkeypatch):
     def refuse(*_):
         raise AssertionError("the run file was copied")
 
-    monkeypatch.setattr("rl_insight.cli.transfer.RunTransfer.download_run", refuse)
+    monkeypatch.setattr("rl_insight.cli.transfer.RunTransfer.download", refuse)
     for words in (["hotspots"], ["sessions"], ["runs", "show", "ppo"]):
         assert said(*words, "--server", server_url)[0] == 0
 

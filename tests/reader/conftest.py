@@ -44,15 +44,11 @@ def files(served, tmp_path_factory):
     (directory / "runs").mkdir()
     from rl_insight.cli.client import call
     from rl_insight.cli.place import running_server
-    from rl_insight.cli.transfer import RunTransfer
+    from rl_insight.cli.transfer import RUN_PATH, fetch_file
 
-    record_of_server = running_server(str(served))
-    transfer = RunTransfer(record_of_server)
-    try:
-        for row in call(record_of_server, "GET", "/api/v1/runs"):
-            transfer.download_run(row["run_id"], directory / "runs" / row["file"])
-    finally:
-        transfer.close()
+    server = running_server(str(served))
+    for row in call(server, "GET", "/api/v1/runs"):
+        fetch_file(server, RUN_PATH, {"run": row["run_id"]}, directory / "runs" / row["file"], "copying")
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 

@@ -26,11 +26,6 @@ def complete_words(words: Callable[[], Sequence[str]]) -> Callable[[str], list[s
     return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
 
 
-def complete_scope(incomplete: str) -> list[str]:
-    """Return the scopes that begin as typed."""
-    return [scope for scope in ("latest", "all", "step=") if scope.startswith(incomplete)]
-
-
 def complete_rules(incomplete: str) -> list[str]:
     """Return the rules of diagnosis that begin as typed; several are separated by commas."""
     from rl_insight.diagnosis.rules import RULES

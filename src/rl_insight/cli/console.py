@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
 _NO_WIDTH = 10_000
@@ -93,22 +94,32 @@ def _table(columns: list[str], rows: list[list[str]], used: list[int], whole: Se
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show on a terminal that a command is busy; what it yields takes how many bytes of how many are done."""
+def bars(*columns: ProgressColumn) -> Iterator[Progress | None]:
+    """Lend progress bars on a terminal, which are gone afterwards; None elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda _done, _total: None
+        yield None
         return
-    shown = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*shown, console=console, transient=True) as bar:
-        task = bar.add_task(text, total=None)
+    with Progress(*columns, console=console, transient=True) as shown:
+        yield shown
+
+
+@contextmanager
+def working(text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show on a terminal that a command is busy; what it yields takes how many bytes of how many are done."""
+    from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with bars(*columns) as bar:
+        task = None if bar is None else bar.add_task(text, total=None)
 
         def advance(done: int, total: int | None) -> None:
-            if len(bar.columns) == len(shown):
-                bar.columns = (*bar.columns, BarColumn(), DownloadColumn())
+            if bar is None or task is None:
+                return
+            bar.columns = (*columns, BarColumn(), DownloadColumn())
             bar.update(task, completed=done, total=total)
 
         yield advance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from math import isnan, nan
 from typing import Any
 
 from rl_insight.cli.console import say, say_json, say_table, working
@@ -43,13 +44,9 @@ def _say_figures(found: dict[str, Any], names: list[str]) -> None:
         say_table(["metric, mean", *names, "change"], rows, whole=["metric, mean"])
 
 
-def _ratio(row: dict[str, Any]) -> float | None:
-    return None if not row["first"] else (row["second"] - row["first"]) / abs(row["first"])
-
-
 def _change(row: dict[str, Any]) -> str:
-    ratio = _ratio(row)
-    return "" if ratio is None or ratio != ratio else f"{ratio:+.1%}"  # noqa: PLR0124 -- NaN differs from itself
+    ratio = (row["second"] - row["first"]) / abs(row["first"]) if row["first"] else nan
+    return "" if isnan(ratio) else f"{ratio:+.1%}"
 
 
 def _time(seconds: float) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +11,7 @@ import typer
 from rl_insight.cli.completion import complete_words
 from rl_insight.cli.console import say, working
 from rl_insight.cli.opening import DataDir, Run, opened_run, run_id_of, server_with
-from rl_insight.cli.transfer import LONG_TIMEOUT_S, RunTransfer
+from rl_insight.cli.transfer import fetch_file
 from rl_insight.diagnosis.words import counted
 from rl_insight.errors import ConfigError
 
@@ -70,22 +68,20 @@ def _fetch(server: Server, conditions: dict[str, Any], output: Path) -> int:
     import zipfile
 
     from rl_insight.exchange.exporting.exporter import DIRECTORIES
-    from rl_insight.exchange.exporting.writers.output import output_directory, output_file
+    from rl_insight.exchange.exporting.writers.output import output_directory
     from rl_insight.server.routes.exports import RECORDS_HEADER
 
-    with (
-        closing(RunTransfer(server, LONG_TIMEOUT_S)) as transfer,
-        working(f"waiting for the export of {conditions['run']}") as progress,
-    ):
-        if conditions["format"] in DIRECTORIES:
-            with output_directory(output) as directory, tempfile.TemporaryFile(dir=output.parent) as archive:
-                headers = transfer.download(_PATH, conditions, archive, progress)
-                with zipfile.ZipFile(archive) as packed:
-                    packed.extractall(directory)
-        else:
-            conditions["gzip"] = "true" if output.suffix == ".gz" else None
-            with output_file(output, is_packed=True) as stream:
-                headers = transfer.download(_PATH, conditions, stream, progress)
+    doing = f"waiting for the export of {conditions['run']}"
+    if conditions["format"] in DIRECTORIES:
+        with output_directory(output) as directory:
+            archive = directory / "archive.zip"
+            headers = fetch_file(server, _PATH, conditions, archive, doing)
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(directory)
+            archive.unlink()
+    else:
+        conditions["gzip"] = "true" if output.suffix == ".gz" else None
+        headers = fetch_file(server, _PATH, conditions, output, doing)
     return int(headers[RECORDS_HEADER])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_insight.cli.completion import complete_words
-from rl_insight.cli.console import say, say_json, warn
+from rl_insight.cli.console import bars, say, say_json, warn
 from rl_insight.cli.exporting import moment_ns
 from rl_insight.cli.opening import AsJson, DataDir, destination
 from rl_insight.cli.place import directory_of
@@ -102,15 +102,12 @@ def _follow(importer: Importer, path: Path) -> None:
 @contextmanager
 def _progress(total: int, *, is_shown: bool) -> Iterator[Callable[[Path, int], None]]:
     """Show a progress bar on terminals."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    if not is_shown or not console.is_terminal:
-        yield lambda _path, _size: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with bars(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()) as bar:
+        if bar is None or not is_shown:
+            yield lambda _path, _size: None
+            return
         task = bar.add_task("importing", total=total)
         yield lambda path, size: bar.update(task, advance=size, description=path.name)
 

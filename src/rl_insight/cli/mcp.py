@@ -17,6 +17,7 @@ from rl_insight.cli.frame import slowest
 from rl_insight.cli.opening import DataDir
 from rl_insight.cli.place import place_of
 from rl_insight.errors import ConfigError, InsightError
+from rl_insight.schema.names import process_name
 from rl_insight.urls import is_loopback
 
 if TYPE_CHECKING:
@@ -259,7 +260,9 @@ class RunTools:
         rows = [
             {
                 "processes": len(group["processes"]),
-                "examples": [_process_name(one) for one in group["processes"][:_EXAMPLES]],
+                "examples": [
+                    process_name(one["role"], one["rank"], one["process_id"]) for one in group["processes"][:_EXAMPLES]
+                ],
                 "frames": group["frames"][:_FRAMES],
             }
             for group in found[:_GROUPS]
@@ -296,11 +299,6 @@ def _last_step_by_rank(source: RunSource, **what: str | None) -> tuple[int, _Ran
 def _ranked(value: float, row: dict[str, Any], unit: str) -> dict[str, Any]:
     shown = {key: row[key] for key in ("role", "rank", "host") if row[key] not in {None, ""}}
     return {unit: float(f"{value:.4g}"), "process": row["title"], **shown}
-
-
-def _process_name(process: dict[str, Any]) -> str:
-    rank = process.get("rank")
-    return f"{process['role'] or process['process_id']}{'' if rank is None else f' {rank}'}"
 
 
 def _rows(limit: int) -> int:

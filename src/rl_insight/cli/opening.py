@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_insight.cli.completion import complete_run, complete_scope
+from rl_insight.cli.completion import complete_run, complete_words
 from rl_insight.cli.console import working
 from rl_insight.cli.place import directory_of, place_of, running_record
 from rl_insight.cli.transfer import RunTransfer
@@ -40,7 +40,11 @@ RunName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ScopeOption = Annotated[
-    str, typer.Option(help="latest (the last step), all, or step=N.", autocompletion=complete_scope)
+    str,
+    typer.Option(
+        help="latest (the last step), all, or step=N.",
+        autocompletion=complete_words(lambda: ("latest", "all", "step=")),
+    ),
 ]
 
 

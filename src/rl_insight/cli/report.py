@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rl_insight.cli.console import say, working
 from rl_insight.cli.opening import DataDir, Run, ScopeOption, opened_run, run_id_of, scope_of, server_with
-from rl_insight.cli.transfer import LONG_TIMEOUT_S, RunTransfer
-
-if TYPE_CHECKING:
-    from rl_insight.reader.places import Server
-    from rl_insight.store.queries import Scope
+from rl_insight.cli.transfer import fetch_file
 
 
 def report(
@@ -34,25 +29,14 @@ def report(
     chosen = scope_of(scope)
     server = server_with(data_dir, run, paths or ())
     if server is not None:
-        _fetch(server, run_id_of(data_dir, run), output, chosen, transcripts=transcripts)
+        # The server writes it, so that the run stays where it is.
+        run_id = run_id_of(data_dir, run)
+        conditions = {"run": run_id, "step": chosen.step, "last_steps": chosen.last_steps}
+        conditions["transcripts"] = "true" if transcripts else None
+        fetch_file(server, "/api/v1/report", conditions, output, f"waiting for the report of {run_id}")
     else:
         with opened_run(data_dir, run, paths or ()) as store, working("writing the report"):
             with store.reader() as cursor:
                 check_scope(cursor, chosen)
             write_report(store, output, chosen, transcripts=transcripts)
     say(f"Wrote {output} ({output.stat().st_size / 1e6:.1f} MB).")
-
-
-def _fetch(server: Server, run_id: str, output: Path, scope: Scope, *, transcripts: bool) -> None:
-    """Have the server write the report, so that the run stays where it is."""
-    from rl_insight.exchange.exporting.writers.output import output_file
-
-    conditions = {"run": run_id, "step": scope.step, "last_steps": scope.last_steps}
-    if transcripts:
-        conditions["transcripts"] = "true"
-    with (
-        closing(RunTransfer(server, LONG_TIMEOUT_S)) as transfer,
-        working(f"waiting for the report of {run_id}") as progress,
-        output_file(output, is_packed=True) as stream,
-    ):
-        transfer.download("/api/v1/report", conditions, stream, progress)

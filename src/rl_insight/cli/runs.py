@@ -14,7 +14,7 @@ from rl_insight.cli.client import call
 from rl_insight.cli.console import fail, say, say_json, say_table, working
 from rl_insight.cli.opening import AsJson, DataDir, RunName, asked_run, local_runs, run_id_of
 from rl_insight.cli.place import place_of, remote, running_record
-from rl_insight.cli.transfer import RunTransfer
+from rl_insight.cli.transfer import RUN_PATH, RunTransfer, fetch_file
 from rl_insight.errors import InsightError
 
 app = typer.Typer(help="List, show, delete, export and import runs.", no_args_is_help=True)
@@ -164,20 +164,8 @@ def export(
         with local_runs(data_dir) as runs, working(f"copying {run}"):
             runs.export(run, target)
     else:
-        _download(record, run, target)
+        fetch_file(record, RUN_PATH, {"run": run}, target, f"copying {run}")
     say(f"Wrote {target} ({_size(target.stat().st_size)}).")
-
-
-def _download(record: Any, run: str, target: Path) -> None:
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with closing(RunTransfer(record)) as connection, working(f"copying {run}") as progress:
-            connection.download_run(run, partial, progress)
-        partial.rename(target)
-    except OSError as error:
-        raise InsightError(f"cannot export to {target}: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @app.command("import")

@@ -9,19 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_insight.cli import targets
-from rl_insight.cli.client import call, request
+from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json, say_table, warn, working
 from rl_insight.cli.opening import AsJson, DataDir
 from rl_insight.cli.place import directory_of, remote, running_record, taken_ports
 from rl_insight.cli.stack import install, say_stack, stack_json, stack_left, stack_rows, stack_words
 from rl_insight.cli.version import log_words
 from rl_insight.errors import ConfigError, InsightError
+from rl_insight.reader.client import ServerClient
+from rl_insight.reader.places import Server
 
 if TYPE_CHECKING:
     from rl_insight.server.config import ServerSettings
@@ -77,7 +80,7 @@ def start(
         say(f"A server already runs at {running.url} (pid {running.pid}), with its data in {settings.directory}.")
         return 0
     if auto_port:
-        words = [*words, *_words_for_free_ports(settings)]
+        words = [*words, *(f"{key}=0" for key in taken_ports(settings))]
         options["port"] = None if "port=0" in words else port
         settings = load_settings(config, words, options)
     if detach:
@@ -92,11 +95,6 @@ def start(
     gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
     gc.enable()
     return serve(settings, _announce)
-
-
-def _words_for_free_ports(settings: ServerSettings) -> list[str]:
-    """Return the settings that replace ports which other programs have taken."""
-    return [f"{key}=0" for key in taken_ports(settings)]
 
 
 def _announce(record: ServerRecord) -> None:
@@ -171,7 +169,8 @@ def _wait_for_start(child: subprocess.Popen[bytes], directory: Path, timeout_s: 
 
 def _is_ready(record: ServerRecord) -> bool:
     try:
-        return request(record, "GET", "/readyz", timeout_s=2.0)[0] == 200
+        with closing(ServerClient(Server(record.url, record.token, record.tls_cert), 2.0)) as client:
+            return client.request("GET", "/readyz")[0] == 200
     except InsightError:
         return False
 
@@ -229,27 +228,19 @@ def status(
             if left:
                 say(f"Still running: {left}, left by a server that was killed. `rl-insight server stop` ends them.")
         return 1
-    found = call(server, "GET", "/api/v1/status")
+    shown = {"running": True, "url": server.url} | call(server, "GET", "/api/v1/status")
     record = read_record(directory_of(data_dir))
-    if record is None or record.url != server.url:
-        return _say_remote(server.url, found, as_json=as_json)
+    rows: list[list[str]] = []
+    if record is not None and record.url == server.url:  # not on another machine
+        shown |= {"data_dir": record.data_dir, "otlp_http_url": record.otlp_http_url}
+        shown |= {"otlp_grpc": record.otlp_grpc_address, "stack": stack_json(directory_of(data_dir))}
+        rows = [["pid", str(record.pid)], ["data", record.data_dir], ["OTLP", _otlp_addresses(record)]]
     if as_json:
-        addresses = {"url": record.url, "otlp_http_url": record.otlp_http_url, "otlp_grpc": record.otlp_grpc_address}
-        stack = stack_json(directory_of(data_dir))
-        say_json({"running": True, "data_dir": record.data_dir, **addresses, **found, "stack": stack})
+        say_json(shown)
         return 0
-    rows = [["pid", str(record.pid)], ["data", record.data_dir], ["OTLP", _otlp_addresses(record)]]
-    say_table(["server", "running"], [["address", record.url], *rows, *_health(found)])
-    say_stack(directory_of(data_dir))
-    return 0
-
-
-def _say_remote(url: str, found: dict[str, Any], *, as_json: bool) -> int:
-    """Show the status of a server on another machine."""
-    if as_json:
-        say_json({"running": True, "url": url, **found})
-    else:
-        say_table(["server", "running"], [["address", url], *_health(found)])
+    say_table(["server", "running"], [["address", server.url], *rows, *_health(shown)])
+    if rows:
+        say_stack(directory_of(data_dir))
     return 0
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_insight.cli.console import say, say_table
+from rl_insight.cli.console import bars, say, say_table
 from rl_insight.cli.opening import DataDir
 from rl_insight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
+
+    from rl_insight.stack.install import ProgressOf
 
 
 def install(
@@ -55,7 +58,7 @@ def install(
     settings = load_settings(config, options={"data_dir": data_dir})
     configured = {name: getattr(settings.stack, name) for name in PROGRAMS}
     versions = {name: own.install_version for name, own in configured.items() if own.install_version}
-    with _DownloadBars() as bars:
+    with _download_bars() as show:
         done = install_programs(
             settings.directory,
             install_dir=install_dir or settings.stack.install_dir,
@@ -65,7 +68,7 @@ def install(
             versions=versions | _versions(use_version or [], list(PROGRAMS)),
             mirror=mirror,
             allow_unverified=allow_unverified,
-            progress=bars.show,
+            progress=show,
         )
     for one in done:
         what = "Installed" if one.is_new else "Already installed:"
@@ -83,45 +86,23 @@ def _versions(words: list[str], known: list[str]) -> dict[str, str]:
     return versions
 
 
-class _DownloadBars:
-    """A progress bar for each download, on a terminal; nothing elsewhere."""
+@contextmanager
+def _download_bars() -> Iterator[ProgressOf]:
+    """Show a progress bar for each download, on a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    def __init__(self) -> None:
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+    tasks: dict[str, TaskID] = {}
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with bars(TextColumn("{task.description:12}"), *columns) as shown:
 
-    def __enter__(self) -> _DownloadBars:
-        return self
+        def show(title: str, have: int, total: int | None) -> None:
+            if shown is None:
+                return
+            if title not in tasks:
+                tasks[title] = shown.add_task(title, total=total)
+            shown.update(tasks[title], completed=have, total=total)
 
-    def __exit__(self, *exception: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def show(self, title: str, have: int, total: int | None) -> None:
-        """Show how far a download is."""
-        if not sys.stderr.isatty():
-            return
-        if self._progress is None:
-            self._progress = _new_progress()
-        if title not in self._tasks:
-            self._tasks[title] = self._progress.add_task(title, total=total)
-        self._progress.update(self._tasks[title], completed=have, total=total)
-
-
-def _new_progress() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    progress = Progress(
-        TextColumn("{task.description:12}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
-    progress.start()
-    return progress
+        yield show
 
 
 def stack_words(words: list[str], *, stack: bool, dashboards: Path | None = None) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 from rl_insight.cli.client import call
 from rl_insight.cli.console import say, say_json, working
 from rl_insight.cli.opening import AsJson, DataDir, Run, RunWord, given_run, opened_run, run_id_of, server_with
+from rl_insight.schema.names import process_name
 
 if TYPE_CHECKING:
     from rl_insight.reader.places import Server
@@ -93,7 +94,7 @@ def _ask(server: Server, run_id: str, wait_s: float) -> list[StackGroup]:
 
 def _say(groups: list[StackGroup]) -> None:
     for group in groups:
-        names = [_name(one.role, one.rank, one.process_id) for one in group.processes]
+        names = [process_name(one.role, one.rank, one.process_id) for one in group.processes]
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         say(f"{len(names)} process{'es' if len(names) > 1 else ''}: {', '.join(names[:_SHOWN_NAMES])}{more}")
         for frame in group.frames:
@@ -104,9 +105,3 @@ def _say(groups: list[StackGroup]) -> None:
                     f", {what} {value}" for what, value in (("span", task.span), ("session", task.session_id)) if value
                 )
                 say(f"    task {task.name}{doing}: {task.frames[0] if task.frames else 'not started'}")
-
-
-def _name(role: str, rank: int | None, process_id: str) -> str:
-    if not role:
-        return process_id
-    return role if rank is None else f"{role} {rank}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -11,18 +12,21 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rl_insight.cli.client import ServerAddress, connect
+from rl_insight.cli.console import working
 from rl_insight.errors import InsightError
+from rl_insight.http_client import Connection
 from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH, retry_after
 
 if TYPE_CHECKING:
     from rl_insight.exchange.importing.destinations import ServerAnswer
+    from rl_insight.reader.places import Server
 
 _TIMEOUT_S = 120.0
 LONG_TIMEOUT_S = 3600.0
 """For what a server has to compute before it can answer."""
 _COPY_BYTES = 1024 * 1024
-_RUN_PATH = "/api/v1/runs/file"
+RUN_PATH = "/api/v1/runs/file"
+"""Where a server takes and gives the file of a run."""
 
 Progress = Callable[[int, int | None], None]
 
@@ -30,8 +34,8 @@ Progress = Callable[[int, int | None], None]
 class RunTransfer:
     """Frames and files over one connection to the server."""
 
-    def __init__(self, server: ServerAddress, timeout_s: float = _TIMEOUT_S) -> None:
-        self._connection = connect(server, timeout_s)
+    def __init__(self, server: Server, timeout_s: float = _TIMEOUT_S) -> None:
+        self._connection = Connection(server.url, token=server.token, timeout_s=timeout_s, trust=server.tls_cert)
 
     def post_frames(self, body: bytes) -> ServerAnswer:
         """Post frames to the ingest route.
@@ -51,22 +55,7 @@ class RunTransfer:
                 retry_after_s=retry_after(response.headers.get("Retry-After")),
             )
 
-    def download_run(self, run_id: str, target: Path, progress: Progress = lambda _done, _total: None) -> None:
-        """Write a consistent copy of a run's file.
-
-        Raises:
-            InsightError: there is no such run, or the server cannot be reached.
-        """
-        with target.open("wb") as stream:
-            self.download(_RUN_PATH, {"run": run_id}, stream, progress)
-
-    def download(
-        self,
-        path: str,
-        conditions: Mapping[str, Any],
-        stream: BinaryIO,
-        progress: Progress = lambda _done, _total: None,
-    ) -> Message:
+    def download(self, path: str, conditions: Mapping[str, Any], stream: BinaryIO, progress: Progress) -> Message:
         """Write what a route sends; returns its headers.
 
         `progress` is called with the bytes done and those in all; conditions that are None are left out.
@@ -92,7 +81,7 @@ class RunTransfer:
             InsightError: it refused, or cannot be reached.
         """
         headers = {"Content-Type": "application/vnd.rl-insight.run", "Content-Length": str(source.stat().st_size)}
-        with source.open("rb") as stream, self._connection.ask("POST", _RUN_PATH, stream, headers) as response:
+        with source.open("rb") as stream, self._connection.ask("POST", RUN_PATH, stream, headers) as response:
             if response.status != 200:
                 raise InsightError(_error(response))
             return _object(response.read())
@@ -100,6 +89,22 @@ class RunTransfer:
     def close(self) -> None:
         """Close the connection; idempotent."""
         self._connection.close()
+
+
+def fetch_file(server: Server, path: str, conditions: Mapping[str, Any], output: Path, doing: str) -> Message:
+    """Write what a route sends as a file, which is there in full or not at all; returns the route's headers.
+
+    Raises:
+        InsightError: the server refused or cannot be reached, or the file cannot be written.
+    """
+    from rl_insight.exchange.exporting.writers.output import output_file
+
+    with (
+        closing(RunTransfer(server, LONG_TIMEOUT_S)) as transfer,
+        working(doing) as progress,
+        output_file(output, is_packed=True) as stream,
+    ):
+        return transfer.download(path, conditions, stream, progress)
 
 
 def _object(body: bytes) -> dict[str, Any]:

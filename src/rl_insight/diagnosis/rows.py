@@ -8,6 +8,8 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
+from rl_insight.schema.names import process_name
+
 SECOND = 1_000_000_000
 STATE_SEGMENTS = frozenset({"state_interval", "state_nested"})
 
@@ -190,8 +192,7 @@ class ProcessRow:
     @property
     def title(self) -> str:
         """The process as people call it."""
-        name = self.role or "process"
-        return name if self.rank is None else f"{name} {self.rank}"
+        return process_name(self.role, self.rank)
 
 
 @dataclass(slots=True)

@@ -45,3 +45,13 @@ def label_name(name: str) -> str:
     if cleaned.startswith("__"):
         cleaned = "_" + cleaned.lstrip("_")
     return f"_{cleaned}" if not cleaned or cleaned[0].isdigit() else cleaned
+
+
+def process_name(role: str | None, rank: int | None, otherwise: str = "process") -> str:
+    """Return a process as people call it: its role and rank.
+
+    >>> process_name("trainer", 3), process_name("", None)
+    ('trainer 3', 'process')
+    """
+    name = role or otherwise
+    return name if rank is None else f"{name} {rank}"

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_insight.schema.names import process_name
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import by_group, covered_until, merged
@@ -152,7 +153,7 @@ def _of_spans(
 
 def _row(place: tuple[Any, ...], values: list[float | None], title: str | None = None) -> RankRow:
     process_id, role, rank, host, lane_id = place
-    named = f"{role or process_id}{'' if rank is None else f' {rank}'}" if title is None else title
+    named = process_name(role, rank, process_id) if title is None else title
     return RankRow(title=named, process_id=process_id, role=role, rank=rank, host=host, lane_id=lane_id, values=values)
 
 

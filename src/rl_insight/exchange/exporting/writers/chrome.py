@@ -6,7 +6,6 @@ concurrent sessions do, are spread over as many threads as it takes; a span is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import isfinite
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 from rl_insight.exchange.exporting import rows
 from rl_insight.exchange.exporting.rows import ExportedEvent, ExportedLog, ExportedProcess, ExportedSpan, Selection
 from rl_insight.exchange.exporting.writers.output import output_file
+from rl_insight.schema.names import process_name
 from rl_insight.schema.records import read_object
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor
@@ -223,11 +223,6 @@ class _Trace:
         pid = self._pids[row.process]
         lane = self._lanes.setdefault(row.lane_id, _Lane())
         tid = (lane.threads[0] if lane.threads else self._new_thread(lane, row)).tid
-        arguments = read_object(row.attributes)
-        for name in ("level", "logger", "step"):
-            value = getattr(row, name, None)
-            if value is not None:
-                arguments[name] = value
         self._add(
             {
                 "ph": "i",
@@ -237,7 +232,7 @@ class _Trace:
                 "pid": pid,
                 "tid": tid,
                 "ts": self._micros(row.time_ns),
-                "args": arguments,
+                "args": read_object(row.attributes) | _known(row, "level", "logger", "step"),
             }
         )
 
@@ -265,17 +260,11 @@ def _arguments(span: ExportedSpan, *, is_open: bool) -> dict[str, Any]:
         found["parent_id"] = f"{span.parent_id:016x}"
     found["segment"] = span.segment
     found["status"] = "open" if is_open else span.status
-    for name, value in _optional(span):
-        if value is not None:
-            found[name] = value
-    return found
+    return found | _known(span, "lane", "error", "step", "session_id")
 
 
-def _optional(span: ExportedSpan) -> Iterator[tuple[str, Any]]:
-    yield "lane", span.lane
-    yield "error", span.error
-    yield "step", span.step
-    yield "session_id", span.session_id
+def _known(row: Any, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(row, name, None)) is not None}
 
 
 def _counter_name(name: str, labels: dict[str, str]) -> str:
@@ -285,5 +274,4 @@ def _counter_name(name: str, labels: dict[str, str]) -> str:
 
 def process_title(process: ExportedProcess) -> str:
     """Return a process's name for people."""
-    rank = "" if process.rank is None else f" {process.rank}"
-    return f"{process.role or 'process'}{rank} ({process.host} {process.pid})"
+    return f"{process_name(process.role, process.rank)} ({process.host} {process.pid})"
