@@ -9,12 +9,10 @@ from typing import Any
 
 from rl_insight.schema.batch import VERSION, Batch, Loss, Process
 from rl_insight.schema.json_values import utf8_form
-from rl_insight.schema.tables import NO_STEP, TABLES, TEXT_KINDS, Series, Spans
+from rl_insight.schema.tables import NO_STEP, RECORDED, TABLES, TEXT_KINDS, Series, Spans
 
 _SERIES_WIDTH = len(Series.TYPES)
 _VALUE_BYTES = 8
-_RECORDS = ("spans", "events", "logs", "sessions", "samples", "histograms")
-"""The tables whose rows are something that was recorded; the others describe them."""
 
 
 class TextTable(dict["str | None", int]):
@@ -257,7 +255,7 @@ class BatchBuilder:
         return values * _VALUE_BYTES + self.texts.size
 
     def __len__(self) -> int:
-        rows = sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in _RECORDS)
+        rows = sum(len(getattr(self, name)) // len(TABLES[name].TYPES) for name in RECORDED)
         return rows + self.packed_spans
 
 

@@ -215,7 +215,8 @@ TABLES: Final[dict[str, type[Table]]] = {
     "histograms": Histograms,
     "buckets": Buckets,
 }
-
+RECORDED: Final = ("spans", "events", "logs", "sessions", "samples", "histograms")
+"""The tables whose rows are something that was recorded; the others describe them."""
 
 _FIRST_COLUMNS: Final = {name: attrgetter(f"{name}.{table.FIRST[0]}") for name, table in TABLES.items()}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from rl_insight.schema import NO_STEP, Batch
-from rl_insight.schema.tables import largest, row_counts
+from rl_insight.schema.tables import RECORDED, largest, row_counts
 
 _KEPT_NOTES = 600
 _KEPT_RUNS = 64
@@ -89,17 +90,13 @@ class LiveNotes:
 
 
 def _describe(run_id: str, batches: Sequence[Batch]) -> LiveChange:
+    rows: dict[str, Any] = {name: sum(row_counts(batches, name)) for name in RECORDED}
     step = max(NO_STEP, *(largest(table.step) for batch in batches for table in (batch.spans, batch.samples)))
     return LiveChange(
         version=0,
         run_id=run_id,
         batches=len(batches),
-        spans=sum(row_counts(batches, "spans")),
-        events=sum(row_counts(batches, "events")),
-        logs=sum(row_counts(batches, "logs")),
-        samples=sum(row_counts(batches, "samples")),
-        histograms=sum(row_counts(batches, "histograms")),
-        sessions=sum(row_counts(batches, "sessions")),
+        **rows,
         step=None if step == NO_STEP else step,
         latest_ns=max(batch.sent_ns for batch in batches),
     )
@@ -107,18 +104,13 @@ def _describe(run_id: str, batches: Sequence[Batch]) -> LiveChange:
 
 def _merge(changes: list[LiveChange], *, is_gap: bool) -> LiveChange:
     last = changes[-1]
+    names = ("batches", *RECORDED, "findings")
+    added: dict[str, Any] = {name: sum(getattr(change, name) for change in changes) for name in names}
     steps = [change.step for change in changes if change.step is not None]
     return LiveChange(
         version=last.version,
         run_id=last.run_id,
-        batches=sum(change.batches for change in changes),
-        spans=sum(change.spans for change in changes),
-        events=sum(change.events for change in changes),
-        logs=sum(change.logs for change in changes),
-        samples=sum(change.samples for change in changes),
-        histograms=sum(change.histograms for change in changes),
-        sessions=sum(change.sessions for change in changes),
-        findings=sum(change.findings for change in changes),
+        **added,
         step=max(steps) if steps else None,
         latest_ns=max(change.latest_ns for change in changes),
         resync=is_gap,

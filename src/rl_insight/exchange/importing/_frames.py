@@ -11,7 +11,7 @@ import msgspec
 from rl_insight.errors import SchemaError
 from rl_insight.exchange.importing.readers.base import FileContext
 from rl_insight.schema import Batch, decode, read_frames
-from rl_insight.schema.framing import MAGIC
+from rl_insight.schema.tables import RECORDED
 
 _PORTION_BATCHES = 16
 _FRAME_HEADER_BYTES = 12
@@ -54,15 +54,9 @@ def _decoded(payload: bytes, context: FileContext) -> Batch | None:
     except SchemaError as error:
         context.counts.note_bad(str(error))
         return None
-    rows = (batch.spans, batch.events, batch.logs, batch.sessions, batch.samples, batch.histograms)
-    context.counts.records += sum(map(len, rows))
+    context.counts.records += sum(len(getattr(batch, name)) for name in RECORDED)
     if context.force_run:
         batch.process = msgspec.structs.replace(batch.process, run_id=context.run_id)
     # A batch that waited in a file says nothing about its process's clock.
     batch.sent_ns = time.time_ns()
     return batch
-
-
-def is_frame_file(head: bytes) -> bool:
-    """Return whether a file begins with a frame."""
-    return head.startswith(MAGIC)

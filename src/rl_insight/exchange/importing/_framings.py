@@ -26,6 +26,7 @@ _CHECKED_BYTES = 64 * 1024
 """Checksums in pure Python cost 0.1 µs per byte: of images and graphs only the length is checked."""
 
 WANDB_MAGIC = b":W&B\xe1\xbe"
+"""How an offline run of W&B begins."""
 _WANDB_HEADER_BYTES = 7
 _BLOCK_BYTES = 32 * 1024
 _CHUNK_HEADER = struct.Struct("<IHB")
@@ -103,11 +104,6 @@ def is_event_file(head: bytes) -> bool:
         return False
     length, checksum = _EVENT_HEADER.unpack_from(head)
     return bool(length <= MAX_RECORD_BYTES and _masked(crc32c(head[:8])) == checksum)
-
-
-def is_wandb_file(head: bytes) -> bool:
-    """Return whether a file is an offline run of W&B."""
-    return head.startswith(WANDB_MAGIC)
 
 
 def _is_sound(checksum: int, kind: int, data: bytes) -> bool:

@@ -10,14 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.importing._frames import is_frame_file
-from rl_insight.exchange.importing._framings import (
-    Framing,
-    event_records,
-    is_event_file,
-    is_wandb_file,
-    wandb_records,
-)
+from rl_insight.exchange.importing._framings import WANDB_MAGIC, Framing, event_records, is_event_file, wandb_records
 from rl_insight.exchange.importing.readers.areal import ArealSessionReader
 from rl_insight.exchange.importing.readers.base import BinaryReader, FileContext, Reader
 from rl_insight.exchange.importing.readers.chrome import ChromeReader
@@ -29,6 +22,7 @@ from rl_insight.exchange.importing.readers.tensorboard import TensorboardReader
 from rl_insight.exchange.importing.readers.verl_log import VerlLogReader, is_verl_log
 from rl_insight.exchange.importing.readers.wandb import WandbReader
 from rl_insight.exchange.importing.readers.xtuner import XtunerReader
+from rl_insight.schema.framing import MAGIC
 from rl_insight.schema.records import RECORD_TYPES
 
 FRAMES: Final = "rli"
@@ -131,9 +125,9 @@ def detect(head: bytes) -> str | None:
     >>> detect(b'{"session_id":0,"rank":0,"status":"accepted","submit_ts":1.5}')
     'areal-sessions'
     """
-    if is_frame_file(head):
+    if head.startswith(MAGIC):
         return FRAMES
-    if is_wandb_file(head):
+    if head.startswith(WANDB_MAGIC):
         return WANDB
     if is_event_file(head):
         return TENSORBOARD

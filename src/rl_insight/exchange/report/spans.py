@@ -85,6 +85,7 @@ def span_columns(
     given = window | {"origin": origin_ns} | ({"limit": most} if total > most else {})
     found = cursor.execute(_SPANS.format(longest=_LONGEST if total > most else ""), given).fetchnumpy()
     order = np.lexsort((found["start_ns"], found["depth"], found["lane_id"]))
+    # Columns with gaps are masked: their lists have None there.
     columns = {name: column[order] for name, column in found.items()}
     used, name = np.unique(columns["name_id"], return_inverse=True)
     names = dict(cursor.execute(_NAMES).fetchall())
@@ -93,26 +94,24 @@ def span_columns(
         total=total,
         names=[names[number] for number in used.tolist()],
         name=name.tolist(),
-        segment=segments.numbers(_optional(columns["segment"])),
+        segment=segments.numbers(columns["segment"].tolist()),
         segments=list(segments.found),
-        status=statuses.numbers(_optional(columns["status"])),
+        status=statuses.numbers(columns["status"].tolist()),
         statuses=list(statuses.found),
-        session=sessions.numbers(_optional(columns["session_id"])),
+        session=sessions.numbers(columns["session_id"].tolist()),
         sessions=list(sessions.found),
         # Texts are in the transcripts, which a report has only if it was asked for them.
-        text=texts.numbers(
-            None if text == "{}" else without_texts_in(text) for text in _optional(columns["attributes"])
-        ),
+        text=texts.numbers(None if text == "{}" else without_texts_in(text) for text in columns["attributes"].tolist()),
         texts=list(texts.found),
         texts_left_out=texts.left_out,
         lane_id=columns["lane_id"].tolist(),
         depth=columns["depth"].tolist(),
         start_ns=columns["start_ns"].tolist(),
         duration_ns=columns["duration_ns"].tolist(),
-        step=_optional(columns["step"]),
+        step=columns["step"].tolist(),
         span_id=[f"{number:016x}" for number in columns["span_id"].tolist()],
         parent=_parents(columns["span_id"], columns["parent_id"]),
-        errors={row: error for row, error in enumerate(_optional(columns["error"])) if error},
+        errors={row: error for row, error in enumerate(columns["error"].tolist()) if error},
     )
 
 
@@ -143,10 +142,4 @@ def span_blocks(cursor: Cursor, start_ns: int, end_ns: int, origin_ns: int, now_
 
 def _parents(span_ids: NDArray[Any], parent_ids: Any) -> list[int]:
     rows = {span_id: row for row, span_id in enumerate(span_ids.tolist())}
-    return [-1 if not parent else rows.get(parent, -1) for parent in _optional(parent_ids)]
-
-
-def _optional(column: Any) -> list[Any]:
-    """Return a column in which what is missing is None."""
-    values: list[Any] = column.tolist()
-    return values
+    return [-1 if not parent else rows.get(parent, -1) for parent in parent_ids.tolist()]

@@ -8,6 +8,7 @@ from rl_insight.exchange.exporting._read_back import read_back
 from rl_insight.exchange.exporting.rows import Selection
 from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.schema import encode, frame, process_record, record_json, records
+from rl_insight.schema.tables import RECORDED
 from rl_insight.store.queries import Cursor
 
 
@@ -31,7 +32,6 @@ def write_frames(cursor: Cursor, path: Path, selection: Selection) -> int:
     written = 0
     with output_file(path) as stream:
         for batch in read_back(cursor, selection):
-            tables = (batch.spans, batch.events, batch.logs, batch.sessions, batch.samples, batch.histograms)
-            written += sum(map(len, tables)) + len(batch.losses)
+            written += sum(len(getattr(batch, name)) for name in RECORDED) + len(batch.losses)
             stream.write(frame(encode(batch)))
     return written

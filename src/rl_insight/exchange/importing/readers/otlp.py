@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +17,9 @@ from rl_insight.otlp.decode.values import plain
 from rl_insight.schema import Batch, Process
 
 _KEYS = {
-    OtlpSignal.TRACES: re.compile(rb'"resourceSpans"'),
-    OtlpSignal.METRICS: re.compile(rb'"resourceMetrics"'),
-    OtlpSignal.LOGS: re.compile(rb'"resourceLogs"'),
+    OtlpSignal.TRACES: b'"resourceSpans"',
+    OtlpSignal.METRICS: b'"resourceMetrics"',
+    OtlpSignal.LOGS: b'"resourceLogs"',
 }
 
 
@@ -39,7 +38,7 @@ class OtlpReader(Reader):
                 yield from self._request(line)
 
     def _request(self, line: bytes) -> Iterator[Batch]:
-        signals = [signal for signal, key in _KEYS.items() if key.search(line)]
+        signals = [signal for signal, key in _KEYS.items() if key in line]
         if not signals:
             self.context.counts.note_bad(f"no OTLP request: {line[:80].decode('utf-8', 'replace')!r}")
         for signal in signals:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, whole_step
+from rl_insight.exchange.importing.readers.base import Reader, decoded_lines, whole_step
 from rl_insight.exchange.importing.readers.rows import FileRows
-from rl_insight.schema import Batch, Process
+from rl_insight.schema import Batch
 from rl_insight.schema.names import metric_name
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, Any])
@@ -18,10 +18,6 @@ _OWN = frozenset({"step", "time", "producer"})
 
 class PrimeRlReader(Reader):
     """Reads rows of metrics; each producer (trainer, orchestrator, ...) is a process."""
-
-    def __init__(self, context: FileContext) -> None:
-        super().__init__(context)
-        self._processes: dict[str, Process] = {}
 
     def convert(self, data: bytes) -> Iterator[Batch]:
         """Yield a batch for each producer."""
@@ -35,7 +31,8 @@ class PrimeRlReader(Reader):
                 counts.note_bad(f"{error} in a row of metrics")
         for producer, rows in found.items():
             if len(rows.builder):
-                yield self.context.build(rows.builder, self._process(producer))
+                process = self.context.process(producer, role=producer or "prime-rl")
+                yield self.context.build(rows.builder, process)
 
     def _add(self, found: dict[str, FileRows], row: dict[str, Any]) -> None:
         seconds = row.get("time")
@@ -46,9 +43,3 @@ class PrimeRlReader(Reader):
         for name, value in row.items():
             if name not in _OWN and isinstance(value, (int, float)):
                 rows.add_gauge(metric_name(name), float(value), time_ns=time_ns, step=whole_step(row.get("step")))
-
-    def _process(self, producer: str) -> Process:
-        found = self._processes.get(producer)
-        if found is None:
-            found = self._processes[producer] = self.context.process(producer, role=producer or "prime-rl")
-        return found

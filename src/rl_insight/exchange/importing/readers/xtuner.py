@@ -9,7 +9,7 @@ import msgspec
 
 from rl_insight.compat.xtuner.samples import TraceEvent
 from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
-from rl_insight.schema import Batch, BatchBuilder, Process
+from rl_insight.schema import Batch, BatchBuilder
 from rl_insight.schema.names import PHASE_SEGMENT
 
 _STEP_LIMIT = 2**62
@@ -35,7 +35,6 @@ class XtunerReader(Reader):
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
-        self._processes: dict[int | None, Process] = {}
         self._running: dict[str, list[_Stage]] = {}
         """Of each task, the stages that run."""
         self._lines = 0
@@ -53,14 +52,8 @@ class XtunerReader(Reader):
                 self.context.counts.note_bad(f"{error} in {line.trace_id[:60]!r}")
         for rank, builder in builders.items():
             if len(builder):
-                yield self.context.build(builder, self._process(rank))
-
-    def _process(self, rank: int | None) -> Process:
-        found = self._processes.get(rank)
-        if found is None:
-            part = "" if rank is None else f"worker{rank}"
-            found = self._processes[rank] = self.context.process(part, role="producer", rank=rank)
-        return found
+                part = "" if rank is None else f"worker{rank}"
+                yield self.context.build(builder, self.context.process(part, role="producer", rank=rank))
 
     def _add(self, builder: BatchBuilder, line: TraceEvent) -> None:
         name, dot, kind = line.stage.rpartition(".")
