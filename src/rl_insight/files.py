@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import time
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+logger = logging.getLogger(__name__)
+
+ContentT = TypeVar("ContentT")
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
@@ -16,3 +26,20 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o644, durable: bool
             stream.flush()
             os.fsync(stream.fileno())
     partial.replace(path)
+
+
+def read_or_set_aside(path: Path, empty: ContentT) -> ContentT:
+    """Return what a JSON file holds, which is of the type of `empty`; that itself where there is no file.
+
+    One that cannot be read gets another name: it is kept, and not written over.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type(empty))
+    except FileNotFoundError:
+        return empty
+    except (OSError, msgspec.DecodeError) as error:
+        aside = path.with_name(f"{path.name}.unreadable-{time.time_ns()}")
+        with contextlib.suppress(OSError):
+            path.rename(aside)
+        logger.warning("%s cannot be read: %s. It is kept as %s.", path, error, aside)
+        return empty

@@ -43,6 +43,15 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
+def reachable_address(host: str, port: int) -> str:
+    """Return the address under which this machine reaches what listens on a host, which may mean all of its addresses.
+
+    >>> reachable_address("0.0.0.0", 80)
+    '127.0.0.1:80'
+    """
+    return host_and_port({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 -- not bound
+
+
 def split_http_url(url: str) -> SplitResult | None:
     """Return the parts of an http or https URL with a host; None for anything else.
 

@@ -31,7 +31,7 @@ from rl_insight.server.state import LOG_FILE, DataDirectory, ServerRecord, Serve
 from rl_insight.stack import MetricsEndpointOfServer, start_stack
 from rl_insight.store.errors import StoreError
 from rl_insight.transport import HttpTransport
-from rl_insight.urls import host_and_port
+from rl_insight.urls import reachable_address
 
 if TYPE_CHECKING:
     from rl_insight.server.otlp.grpc_server import OtlpGrpcServer
@@ -44,7 +44,6 @@ Announce = Callable[[ServerRecord], None]
 _GRACE_S = 1
 _ADOPT_INTERVAL_S = 10.0
 _LOG_BYTES = 10 * 1024 * 1024
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- what to connect to where a server listens everywhere
 
 
 def serve(settings: ServerSettings, announce: Announce) -> int:
@@ -73,7 +72,7 @@ def serve(settings: ServerSettings, announce: Announce) -> int:
                 token=token,
                 data_dir=directory.path,
                 otlp_http_url=_url(settings, listeners[1].getsockname()[1]) if len(listeners) > 1 else None,
-                otlp_grpc_address=_address(settings.host, grpc_server.port) if grpc_server else None,
+                otlp_grpc_address=reachable_address(settings.host, grpc_server.port) if grpc_server else None,
                 tls_cert=settings.tls_cert,
                 version=__version__,
                 diagnosis_rules=settings.diagnosis.rules,
@@ -316,12 +315,7 @@ def _uvicorn_config(app: ASGIApp, protocol: type[asyncio.Protocol], settings: Se
 
 def _url(settings: ServerSettings, port: int) -> str:
     scheme = "https" if settings.tls_cert else "http"
-    return f"{scheme}://{_address(settings.host, port)}"
-
-
-def _address(host: str, port: int) -> str:
-    reachable = _ANY.get(host, host)
-    return host_and_port(reachable, port)
+    return f"{scheme}://{reachable_address(settings.host, port)}"
 
 
 def _log_to_file(directory: Path, level: str) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from rl_insight.errors import ConfigError
-from rl_insight.files import replace_file
-
-logger = logging.getLogger(__name__)
+from rl_insight.files import read_or_set_aside, replace_file
 
 VIEWS_FILE: Final = "views.json"
 MAX_VIEWS: Final = 200
@@ -45,18 +41,7 @@ class ViewBook:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self.saved = self._load()
-
-    def _load(self) -> SavedViews:
-        try:
-            return msgspec.json.decode(self.path.read_bytes(), type=SavedViews)
-        except FileNotFoundError:
-            return SavedViews()
-        except (OSError, msgspec.DecodeError) as error:
-            aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
-            logger.warning("the saved views in %s cannot be read and are set aside as %s: %s", self.path, aside, error)
-            self.path.rename(aside)
-            return SavedViews()
+        self.saved = read_or_set_aside(path, SavedViews())
 
     def save(self, name: str, address: str) -> SavedViews:
         """Save a view under a name, in place of the one that has it; an empty address removes that one.

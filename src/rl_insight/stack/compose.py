@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_insight.stack.errors import StackError
-from rl_insight.stack.programs import PROGRAMS
+from rl_insight.stack.programs import PROGRAMS, run_program
 from rl_insight.stack.render import Layout, fill, write_marked
 from rl_insight.stack.service import ServiceSpec
 
@@ -30,12 +30,9 @@ def engine_answers() -> bool:
         return False
     for command in ([docker, "version", "--format", "{{.Server.Version}}"], [docker, "compose", "version"]):
         try:
-            done = subprocess.run(  # noqa: S603 -- found on the user's PATH
-                command, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
-            )
+            if run_program(command, _PROBE_TIMEOUT_S).returncode != 0:
+                return False
         except (OSError, subprocess.TimeoutExpired):
-            return False
-        if done.returncode != 0:
             return False
     return True
 
@@ -147,15 +144,7 @@ class ComposeProject:
     def _run(self, *words: str, timeout_s: float | None) -> str:
         command = ["docker", "compose", "--project-name", self.name, "--file", str(self.file), *words]
         try:
-            done = subprocess.run(  # noqa: S603 -- found on the user's PATH
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
+            done = run_program(command, timeout_s)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise StackError(f"`docker compose {words[0]}` failed: {error}.") from error
         if done.returncode != 0:

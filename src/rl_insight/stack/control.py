@@ -22,20 +22,10 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 
 
-class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one service is doing."""
+class ServiceStatus(ServiceState, frozen=True, kw_only=True, omit_defaults=False):
+    """How one service is doing; the state of a container is what its engine calls it."""
 
-    name: str
-    title: str
-    state: str
-    """`running`, `starting`, `restarting`, `stopped`, or what the container engine calls it."""
     ready: bool
-    url: str
-    version: str
-    pid: int | None
-    restarts: int
-    log: str
-    last_exit: str
 
 
 class StackStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,15 +95,8 @@ def _compose_status(layout: Layout, state: StackState) -> StackStatus:
 
 
 def _status(service: ServiceState, described: str) -> ServiceStatus:
-    return ServiceStatus(
-        name=service.name,
-        title=service.title,
-        state=described,
-        ready=described == "running" and is_ready(service.url, READY_PATHS[service.name]),
-        url=service.url,
-        version=service.version,
-        pid=service.pid if described != "stopped" else None,
-        restarts=service.restarts,
-        log=service.log,
-        last_exit=service.last_exit,
-    )
+    known = msgspec.structs.asdict(service) | {"state": described}
+    if described == "stopped":
+        known["pid"] = None
+    ready = described == "running" and is_ready(service.url, READY_PATHS[service.name])
+    return ServiceStatus(**known, ready=ready)

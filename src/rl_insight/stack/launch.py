@@ -26,14 +26,14 @@ from rl_insight.stack.compose import (
 from rl_insight.stack.control import stop_stack
 from rl_insight.stack.discovery import TARGETS_FILE, TargetMirror
 from rl_insight.stack.errors import MissingProgramError, StackError
-from rl_insight.stack.ports import Ports, names_of, reachable_host, settle_ports
+from rl_insight.stack.ports import Ports, names_of, settle_ports
 from rl_insight.stack.programs import PROGRAMS, FoundProgram, parse_version
 from rl_insight.stack.render import Layout, MetricsEndpointOfServer, extra_dashboards
 from rl_insight.stack.settings import StackSettings
 from rl_insight.stack.specs import find_grafana_home, find_programs, render_all, service_spec
 from rl_insight.stack.state import ServiceState, StackState, created_at, take_lock, write_state
 from rl_insight.stack.supervisor import Supervisor
-from rl_insight.urls import host_and_port
+from rl_insight.urls import reachable_address
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class RunningStack:
         """Where Tempo takes spans over HTTP; None without Tempo."""
         if not self._settings.tempo.enabled:
             return None
-        return f"http://{host_and_port(reachable_host(self._settings.host), self.ports.tempo_otlp_http)}/v1/traces"
+        return f"http://{reachable_address(self._settings.host, self.ports.tempo_otlp_http)}/v1/traces"
 
     def sinks(self) -> list[Sink]:
         """Return the sinks that feed the stack; the collector owns them."""

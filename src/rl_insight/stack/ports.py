@@ -85,11 +85,6 @@ def _bind(host: str, port: int) -> socket.socket | None:
     return probe
 
 
-def reachable_host(host: str) -> str:
-    """Return the address under which this machine reaches what listens on `host`."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 -- compared, not bound
-
-
 def names_of(settings: StackSettings) -> Iterable[str]:
     """Return the services that are switched on, in the order in which they start."""
     return [name for name in ("prometheus", "tempo", "grafana") if getattr(settings, name).enabled]

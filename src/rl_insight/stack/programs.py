@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -94,7 +95,7 @@ class FoundProgram:
     @property
     def version_text(self) -> str:
         """The version as people write it."""
-        return ".".join(map(str, self.version))
+        return _text(self.version)
 
 
 def programs_directory(directory: Path, install_dir: str | Path | None = None) -> Path:
@@ -182,18 +183,28 @@ def read_version(path: Path, options: tuple[str, ...] = ("--version",)) -> Versi
 def ask(path: Path, *options: str) -> str:
     """Return what a program prints about itself; nothing when it cannot be asked."""
     try:
-        done = subprocess.run(  # noqa: S603 -- the user's own program
-            [str(path), *options],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_VERSION_TIMEOUT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_program([str(path), *options], _VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
+
+
+def run_program(command: Sequence[str], timeout_s: float | None) -> subprocess.CompletedProcess[str]:
+    """Run one of the user's programs to its end, and return what it printed.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it takes too long.
+    """
+    return subprocess.run(  # noqa: S603 -- found on the user's PATH
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def _is_executable(path: Path) -> bool:

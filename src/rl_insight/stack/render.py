@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from rl_insight.files import replace_file
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.stack.errors import StackError
-from rl_insight.stack.ports import Ports, reachable_host
+from rl_insight.stack.ports import Ports
 from rl_insight.stack.programs import Version
 from rl_insight.stack.settings import StackSettings
-from rl_insight.urls import host_and_port, is_loopback
+from rl_insight.urls import host_and_port, is_loopback, reachable_address
 
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"
@@ -168,14 +168,13 @@ def render_grafana(
         replace_file(layout.password_file, secrets.token_urlsafe(18).encode(), mode=0o600)
     for name, text in dashboard_files(namespace).items():
         replace_file(dashboards / name, text.encode())
-    reachable = reachable_host(settings.host)
     prefix = f"{namespace}_" if namespace else ""
     _render(
         "datasources.yml",
         provisioning / "datasources" / "rl-insight.yml",
         raw={"namespace": prefix},
-        prometheus_url=f"http://{host_and_port(reachable, ports.prometheus)}",
-        tempo_url=f"http://{host_and_port(reachable, ports.tempo)}",
+        prometheus_url=f"http://{reachable_address(settings.host, ports.prometheus)}",
+        tempo_url=f"http://{reachable_address(settings.host, ports.tempo)}",
         scrape_interval=duration(settings.prometheus.scrape_interval_s),
     )
     _render(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rl_insight.stack.errors import MissingProgramError
-from rl_insight.stack.ports import Ports, names_of, reachable_host
+from rl_insight.stack.ports import Ports, names_of
 from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, ask, find_program, programs_directory
 from rl_insight.stack.render import (
     Layout,
@@ -18,7 +18,7 @@ from rl_insight.stack.render import (
 )
 from rl_insight.stack.service import ServiceSpec
 from rl_insight.stack.settings import StackSettings
-from rl_insight.urls import host_and_port
+from rl_insight.urls import host_and_port, reachable_address
 
 _VAR_TEMPO = re.compile(r"""^\s+-([\w.-]+) string\s+[^\n]*\(default "/var/tempo([^"\n]*)"\)""", re.MULTILINE)
 """An option as Go programs list it, whose default is below /var/tempo."""
@@ -72,7 +72,7 @@ def service_spec(
         name=name,
         title=found.program.title,
         command=_command(found, settings, layout, ports, grafana_home),
-        url=f"http://{host_and_port(reachable_host(settings.host), getattr(ports, name))}",
+        url=f"http://{reachable_address(settings.host, getattr(ports, name))}",
         ready_path=READY_PATHS[name],
         log=layout.log(name),
         directory=layout.root,

@@ -31,19 +31,5 @@ DERIVED_OVERFLOW = Declaration(
     "derived_overflow", COUNTER, "Spans counted under __overflow__ because there were too many series."
 )
 
-DECLARATIONS = (
-    STATE_SECONDS,
-    SPANS,
-    SPAN_SECONDS,
-    SPAN_DURATION_SECONDS,
-    SESSIONS,
-    SESSION_DURATION_SECONDS,
-    OPEN_SPANS,
-    OPEN_SPAN_OLDEST_SECONDS,
-    OPEN_SESSIONS,
-    CURRENT_STEP,
-    LAST_STEP_TIMESTAMP_SECONDS,
-    PROCESS_LAST_SEEN_TIMESTAMP_SECONDS,
-    DERIVED_OVERFLOW,
-)
-"""In the order of `/metrics`."""
+DECLARATIONS = tuple(one for one in list(globals().values()) if isinstance(one, Declaration))
+"""All of them, in the order of `/metrics`."""

@@ -36,8 +36,7 @@ def make_sinks(configured: Mapping[str, Any]) -> list[Sink]:
         if options is None:
             continue
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            advice = f"did you mean 'sinks.{near[0]}'?" if near else f"known are {', '.join(sorted(known))}."
+            advice = _advice("sinks", name, known)
             raise ConfigError(f"unknown sink 'sinks.{name}': {advice} A sink of another package must be installed.")
         if not isinstance(options, Mapping):
             raise ConfigError(f"sinks.{name} cannot be {options!r}: it must be a section with the sink's options.")

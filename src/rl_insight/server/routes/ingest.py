@@ -39,16 +39,21 @@ _OPENAPI: dict[str, Any] = {
     }
 }
 
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"description": "The token is missing or wrong."},
+    403: {"description": "The request comes from a page of another origin."},
+    413: {"description": "The body is too large."},
+    415: {"description": "The content type or encoding is not known."},
+}
+"""Why a body is not even read."""
+
 
 @router.post(
     "/api/v1/ingest",
     openapi_extra=_OPENAPI,
     responses={
         400: {"description": "Something in the body is not a batch; the rest is kept."},
-        401: {"description": "The token is missing or wrong."},
-        403: {"description": "The request comes from a page of another origin."},
-        413: {"description": "The body is too large."},
-        415: {"description": "The content type or encoding is not known."},
+        **REFUSALS,
         429: {"description": "Too much at once; Retry-After says when to send again."},
         503: {"description": "The store cannot write now; Retry-After says when to send again."},
     },

@@ -15,7 +15,7 @@ from rl_insight.server.http.bodies import BodyError, decompress
 from rl_insight.server.http.body_guard import reservation_of
 from rl_insight.server.ingest import RETRY_AFTER_S
 from rl_insight.server.otlp.receiver import OtlpSubmission
-from rl_insight.server.routes.ingest import receive
+from rl_insight.server.routes.ingest import REFUSALS, receive
 
 if TYPE_CHECKING:
     from rl_insight.server.services import Services
@@ -32,10 +32,7 @@ _DOCUMENTED: dict[str, Any] = {
     },
     "responses": {
         400: {"description": "The body is not such a request."},
-        401: {"description": "The token is missing or wrong."},
-        403: {"description": "The request comes from a page of another origin."},
-        413: {"description": "The body is too large."},
-        415: {"description": "The content type or encoding is not known."},
+        **REFUSALS,
         503: {"description": "Not now; Retry-After says when to send again."},
     },
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_insight.errors import ConfigError
 from rl_insight.server.http.answers import answers, json_answer, services_of
 from rl_insight.server.saved_views import SavedViews
 
@@ -33,10 +32,7 @@ def saved_views(request: Request) -> Response:
 @router.post("/views", responses=answers(SavedViews, "What is saved now."))
 def save_view(request: Request, view: ViewChange) -> Response:
     """Save the address of a view under a name, for everyone who uses this server."""
-    try:
-        return json_answer(services_of(request).views.save(view.name, view.address))
-    except ConfigError as error:
-        return JSONResponse({"error": str(error)}, 400)
+    return json_answer(services_of(request).views.save(view.name, view.address))
 
 
 @router.post("/views/pins", responses=answers(SavedViews, "What is saved now."))
@@ -44,7 +40,4 @@ def pin_metric(
     request: Request, metric: Annotated[str, Query(min_length=1, max_length=1000)], pinned: bool = True
 ) -> Response:
     """Pin a metric, or unpin it: *Metrics* begins with the pinned ones."""
-    try:
-        return json_answer(services_of(request).views.pin(metric, pinned=pinned))
-    except ConfigError as error:
-        return JSONResponse({"error": str(error)}, 400)
+    return json_answer(services_of(request).views.pin(metric, pinned=pinned))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rl_insight.errors import ConfigError
-from rl_insight.files import replace_file
+from rl_insight.files import read_or_set_aside, replace_file
 from rl_insight.schema.names import RESERVED_LABELS, label_name
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_JOB = "default"
 MAX_TARGETS = 10_000
@@ -107,21 +103,9 @@ class TargetBook:
         self._lock = Lock()
         self._targets: dict[str, Target] = {}
         self._renewed_s: dict[str, float] = {}
-        for target in self._load():
+        for target in read_or_set_aside(path, _File()).targets:
             self._targets[target.url] = target
             self._renewed_s[target.url] = clock()
-
-    def _load(self) -> list[Target]:
-        try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_File).targets
-        except FileNotFoundError:
-            return []
-        except (OSError, msgspec.DecodeError) as error:
-            aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
-            with contextlib.suppress(OSError):
-                self.path.rename(aside)
-            logger.warning("the list of scrape targets cannot be read: %s. It is kept as %s.", error, aside)
-            return []
 
     def list(self) -> list[Target]:
         """Return all targets, the oldest first."""

@@ -16,15 +16,13 @@ SESSION_SCOPE: Final = "rl_insight.sessions"
 FINDING_SCOPE: Final = "rl_insight.findings"
 _EVENT_NAME: Final = "event.name"
 _LEVELS: Final = {"critical": logging.CRITICAL, "error": logging.ERROR, "warning": logging.WARNING}
-_READ_FINDINGS: Final = """
-    SELECT finding_id, rule, severity, status, title, explanation, remedy, culprit, impact, first_step, last_step,
-        start_ns, end_ns, updated_ns
-    FROM findings WHERE updated_ns > $since ORDER BY updated_ns
-"""
 _FINDING_FIELDS: Final = (
     *("finding_id", "rule", "severity", "status", "title", "explanation", "remedy", "culprit", "impact"),
     *("first_step", "last_step", "start_ns", "end_ns", "updated_ns"),
 )
+_READ_FINDINGS: Final = f"""
+    SELECT {", ".join(_FINDING_FIELDS)} FROM findings WHERE updated_ns > $since ORDER BY updated_ns
+"""  # noqa: S608  (constants)
 
 
 class Findings(NamedTuple):
