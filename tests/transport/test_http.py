@@ -493,7 +493,7 @@ def test_forked_child_lets_go_of_socket_and_lock_without_hurting_the_parent(make
     send(transport, helpers, [1])
     assert receiver.hanging.wait(20)
     folder = Path(transport.get_status()["spool"]["directory"])
-    kept = [transport._spool._lock_descriptor, transport._client._connection.sock.fileno()]
+    kept = [transport._spool._folder.descriptor, transport._client._connection.sock.fileno()]
     with warnings.catch_warnings():
         # Forking a process that has threads is what this test is about.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,20 +1,18 @@
 """A bounded queue of batches on the local disk, which outlives the process that filled it.
 
-A spool is one folder: a file for each batch, numbered in the order of arrival, and a lock file. The lock (`flock`)
-tells a live spool from one whose process is gone: the operating system releases it with the process, however that
-ended.
+A spool is one folder: a file for each batch, numbered in the order of arrival, and a lock, which tells whether its
+process still lives.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +21,11 @@ import msgspec
 from rl_insight.errors import SchemaError
 from rl_insight.schema import frame, read_frames
 from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, write_all
+from rl_insight.transport._folder_lock import FolderLock
 
 logger = logging.getLogger("rl_insight")
 
-LOCK_NAME = "lock"
 LOCK_ATTEMPTS = 50
-LOCK_PAUSE_S = 0.01
 DISK_RETRY_S = 5.0
 RECENT_MAX_BYTES = 4 * 1024 * 1024
 
@@ -87,25 +84,26 @@ class Spool:
         memory_max_bytes: int = 64 * 1024 * 1024,
         disk_retry_s: float = DISK_RETRY_S,
     ) -> None:
-        self.directory = directory
+        self._folder = None if directory is None else FolderLock(directory)
         self._max_bytes = max_bytes
         self._memory_max_bytes = memory_max_bytes
         self._disk_retry_s = disk_retry_s
         self._guard = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._next_number = 1
-        self._bytes = 0
-        self._memory_bytes = 0
-        self._lock_descriptor = -1
+        self._bytes = self._memory_bytes = self._memory_batches = 0
         self._disk_retry_at = 0.0
         self._disk_error: str | None = None
-        self._memory_batches = 0
         self._recent: dict[int, bytes] = {}
         """The newest of the batches on disk once more, so that a sender that keeps up need not read them back."""
         self._recent_bytes = 0
         self._closed = False
-        if directory is not None:
-            self._try_disk(LOCK_ATTEMPTS)
+        self._try_disk(LOCK_ATTEMPTS)
+
+    @property
+    def directory(self) -> Path | None:
+        """The folder; None where there is only memory."""
+        return None if self._folder is None else self._folder.folder
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -164,8 +162,7 @@ class Spool:
         """Let go of batches that `peek` returned and that stay."""
         with self._guard:
             for number in numbers:
-                entry = self._entries.get(number)
-                if entry is not None:
+                if (entry := self._entries.get(number)) is not None:
                     entry.held = False
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> Dropped:
@@ -176,11 +173,12 @@ class Spool:
         """
         if self._closed:
             return Dropped()
-        closer = _Closer(self._close)
+        dropped: list[Dropped] = []
+        closer = threading.Thread(target=lambda: dropped.append(self._close()), name="rl-insight-spool", daemon=True)
         closer.start()
         closer.join(timeout_s)
         if not closer.is_alive():
-            return closer.dropped
+            return dropped[0] if dropped else Dropped()
         self._closed = True
         logger.warning(
             "RL-Insight left its spool %s: the disk did not answer within %g s. Batches that were not on it are lost.",
@@ -196,17 +194,13 @@ class Spool:
                 return Dropped()
             dropped = self._save_memory()
             self._closed = True
-            if not self._entries:
-                self._remove_folder()
+            if self._folder is not None and not self._entries:
+                self._folder.remove_folder()
             self._unlock()
         return dropped
 
     def abandon(self) -> None:
-        """Let go after `fork`, in the child.
-
-        The lock belongs to the open file, which parent and child share: closing the child's descriptor keeps it
-        locked for the parent, unlocking it would not. No thread lock is taken: its holder may not exist here.
-        """
+        """Let go after `fork`, in the child. No thread lock is taken: its holder may not exist here."""
         self._closed = True
         self._guard = threading.Lock()
         self._entries = OrderedDict()
@@ -305,12 +299,12 @@ class Spool:
 
     def _try_disk(self, attempts: int = 1) -> bool:
         """Return whether the folder can be used now, opening it first where that is due."""
-        if self.directory is None or time.monotonic() < self._disk_retry_at:
+        if self._folder is None or time.monotonic() < self._disk_retry_at:
             return False
-        if self._lock_descriptor >= 0:
+        if self._folder.is_held:
             return True
         try:
-            self._lock_descriptor = _lock_own(self.directory, attempts)
+            self._folder.create(attempts)
             self._scan()
         except OSError as error:
             self._refused(error)
@@ -363,31 +357,9 @@ class Spool:
                 lost, size = lost + 1, size + len(data)
         return Dropped(lost, size)
 
-    def _remove_folder(self) -> None:
-        if self.directory is None or self._lock_descriptor < 0:
-            return
-        # The lock is held until the folder is gone, so that no other process moves in meanwhile.
-        with contextlib.suppress(OSError):
-            (self.directory / LOCK_NAME).unlink()
-            self.directory.rmdir()
-
     def _unlock(self) -> None:
-        descriptor, self._lock_descriptor = self._lock_descriptor, -1
-        if descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-
-
-class _Closer(threading.Thread):
-    """Closes a spool, however long the disk takes."""
-
-    def __init__(self, close: Callable[[], Dropped]) -> None:
-        super().__init__(name="rl-insight-spool-close", daemon=True)
-        self._close = close
-        self.dropped = Dropped()
-
-    def run(self) -> None:
-        self.dropped = self._close()
+        if self._folder is not None:
+            self._folder.release()
 
 
 def adopt_orphans(root: Path, max_bytes: int) -> list[Spool]:
@@ -395,72 +367,32 @@ def adopt_orphans(root: Path, max_bytes: int) -> list[Spool]:
 
     The caller delivers what they hold and closes them. Live spools, also those of this process, are left alone.
     """
-    adopted = []
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError:
         return []
+    adopted = []
     for folder in folders:
         spool = _adopt(folder, max_bytes)
-        if spool is None:
-            continue
-        if len(spool):
+        if spool is not None and len(spool):
             adopted.append(spool)
-        else:
+        elif spool is not None:
             spool.close()
     return adopted
 
 
 def _adopt(folder: Path, max_bytes: int) -> Spool | None:
+    spool, lock = Spool(None, max_bytes), FolderLock(folder)
     try:
-        descriptor = _try_lock(folder, create=False)
-    except FileNotFoundError:
-        # Begun and left, or being begun right now by a process that will find it gone and begin again.
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        return None
-    except OSError:
-        return None
-    if descriptor is None:
-        return None
-    spool = Spool(None, max_bytes)
-    spool.directory, spool._lock_descriptor = folder, descriptor
-    try:
+        if not lock.take():
+            return None
+        spool._folder = lock
         spool._scan()
-    except OSError:
+    except OSError as error:
         spool.abandon()
+        if isinstance(error, FileNotFoundError):
+            # Begun and left, or being begun right now by a process that will find it gone and begin again.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         return None
     return spool
-
-
-def _lock_own(directory: Path, attempts: int) -> int:
-    """Create and lock a folder; between attempts an adopter may finish removing an empty folder of the same name."""
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(LOCK_PAUSE_S)
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = _try_lock(directory, create=True)
-            if descriptor is not None:
-                return descriptor
-    raise BlockingIOError(f"{directory} is in use by another process")
-
-
-def _try_lock(directory: Path, *, create: bool) -> int | None:
-    """Return the descriptor that holds the folder's lock; None when another one holds it."""
-    path = directory / LOCK_NAME
-    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The lock file may have been removed between opening and locking it: then this lock guards nothing.
-        if path.stat().st_ino == os.fstat(descriptor).st_ino:
-            return descriptor
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
