@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, TypeVar
 
 from rl_insight.recorder.context import current_span
@@ -210,9 +210,7 @@ class QuietContext:
         self._opened = opened
         return opened
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         opened, self._opened = self._opened, None
         if opened is None:
             return
@@ -229,22 +227,40 @@ def never_raises(what: str) -> Callable[[ClassT], ClassT]:
     def decorate(owner: ClassT) -> ClassT:
         for name, method in list(vars(owner).items()):
             if inspect.isfunction(method) and not name.startswith("_"):
-                setattr(owner, name, _quiet(what, method))
+                setattr(owner, name, quiet(what)(method))
         return owner
 
     return decorate
 
 
-def _quiet(what: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def quiet(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # training must continue as if we were not here
-            report_once(what, error)
-            return None
+def quiet(what: str, otherwise: Any = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function that a framework calls: what fails in it is reported once, and `otherwise` is returned."""
 
-    return quiet
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  # training must continue as if we were not here
+                report_once(what, error)
+                return otherwise
+
+        return call
+
+    return decorate
+
+
+def replace_once(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a function of `owner` by what `make` returns for it; one that was replaced already stays.
+
+    Raises:
+        AttributeError: there is no such function.
+    """
+    original = getattr(owner, name)
+    if not hasattr(original, "_rl_insight"):
+        replacement: Any = functools.wraps(original)(make(original))
+        replacement._rl_insight = True
+        setattr(owner, name, replacement)
 
 
 def _apply(module: ModuleType, patch: Patch) -> None:

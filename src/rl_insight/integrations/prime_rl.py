@@ -8,15 +8,14 @@ Metrics come with their steps; each episode is a session with its phases and rew
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, on_import, report_once
+from rl_insight.integrations.hooks import around, on_import, quiet, replace_once
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.prime_rl_episodes import samples_of
 from rl_insight.integrations.samples import record_sample
@@ -93,10 +92,7 @@ class InsightMonitor:
                 record_sample(sample)
 
     def _guarded(self, record: Any, *args: Any, **kwargs: Any) -> _Done:
-        try:
-            record(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # training must continue as if we were not here
-            report_once("the prime-rl monitor", error)
+        quiet("the prime-rl monitor")(record)(*args, **kwargs)
         return _Done()
 
 
@@ -108,22 +104,20 @@ def register() -> None:
 
 def _patch_setup(module: Any) -> None:
     """Add the monitor when prime-rl has set up its own: it asserts that there are none before."""
-    original = module.setup
-    if hasattr(original, "_rl_insight"):
-        return
     if not any(hasattr(module, name) for name in _LISTS):
         raise AttributeError(f"prime_rl.monitors has none of {', '.join(_LISTS)}")
 
-    @functools.wraps(original)
-    def setup(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if inspect.isawaitable(result):
-            return _append_after(result, module)
-        _append(module)
-        return result
+    def with_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+        def setup(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if inspect.isawaitable(result):
+                return _append_after(result, module)
+            _append(module)
+            return result
 
-    setup._rl_insight = True  # type: ignore[attr-defined]
-    module.setup = setup
+        return setup
+
+    replace_once(module, "setup", with_ours)
 
 
 async def _append_after(result: Any, module: ModuleType) -> Any:
@@ -139,16 +133,14 @@ def _leave_unmirrored(other: type) -> None:
             around(other, name, paused)
 
 
+@quiet("the prime-rl monitor")
 def _append(module: ModuleType) -> None:
     """Add one monitor in the process of rank 0: prime-rl has none in the others."""
-    try:
-        monitors = next(getattr(module, name) for name in _LISTS if hasattr(module, name))
-        is_first = os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0"
-        if is_first and not any(isinstance(one, InsightMonitor) for one in monitors):
-            for other in monitors:
-                _leave_unmirrored(type(other))
-            ours = InsightMonitor()
-            ours.init()
-            monitors.append(ours)
-    except Exception as error:  # noqa: BLE001
-        report_once("the prime-rl monitor", error)
+    monitors = next(getattr(module, name) for name in _LISTS if hasattr(module, name))
+    is_first = os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0"
+    if is_first and not any(isinstance(one, InsightMonitor) for one in monitors):
+        for other in monitors:
+            _leave_unmirrored(type(other))
+        ours = InsightMonitor()
+        ours.init()
+        monitors.append(ours)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, before, between, on_import, report_once
+from rl_insight.integrations.hooks import around, before, between, on_import, quiet
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.monitor import default_monitor as monitor
 
@@ -34,34 +34,28 @@ _UPDATERS = {
 _COLLECTORS = ("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector")
 
 
+@quiet("the SGLang plug-in")
 def plugin() -> None:
     """Record what SGLang's schedulers do, from the moment on that they are imported. Never raises."""
-    try:
-        if not is_wanted():
-            return
-        for name in _UPDATERS:
-            on_import(name, _patch_updater)
-        for name in _COLLECTORS:
-            on_import(name, _patch_collector)
-    except Exception as error:  # noqa: BLE001  # the engine must start as if we were not here
-        report_once("the SGLang plug-in", error)
+    if not is_wanted():
+        return
+    for name in _UPDATERS:
+        on_import(name, _patch_updater)
+    for name in _COLLECTORS:
+        on_import(name, _patch_collector)
 
 
 def _patch_updater(module: ModuleType) -> None:
     owner = getattr(module, _UPDATERS[module.__name__])
     for name in UPDATES:
         if hasattr(owner, name):
-            around(owner, name, _updating)
+            around(owner, name, lambda _call: _state("update_weights"))
     between(
         owner,
         ("release_memory_occupation", "resume_memory_occupation"),
         lambda _call: _state("sleep"),
         in_any_thread=True,
     )
-
-
-def _updating(_call: Mapping[str, Any]) -> Any:
-    return _state("update_weights")
 
 
 def _state(name: str) -> Any:

@@ -15,7 +15,7 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import on_import, report_once
+from rl_insight.integrations.hooks import on_import, quiet
 from rl_insight.integrations.samples import FinishedSample, SamplePhase, number, record_sample, whole
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.texts import captures_text
@@ -37,6 +37,7 @@ _PHASES = {"sglang_generate": "generate", "reward_model": "reward", "group_rewar
 """slime's names of spans to those phases that are known everywhere; others keep theirs."""
 
 
+@quiet("slime's rollout log", otherwise=False)
 def log_rollout(
     rollout_id: int,
     args: Any,
@@ -45,30 +46,25 @@ def log_rollout(
     rollout_time: float,
 ) -> bool:
     """Record a rollout: each sample as a session; rewards, lengths, outcomes, duration, and slime's extra metrics."""
-    try:
-        if is_wanted():
-            _start(args)
-            flat = _flat(samples)
-            values = {"rollout/time": rollout_time, **_of_samples(flat), **(rollout_extra_metrics or {})}
-            _logger.log(values, int(rollout_id))
-            _record_sessions(flat, int(rollout_id), float(rollout_time))
-            monitor.set_step(int(rollout_id) + 1)
-    except Exception as error:  # noqa: BLE001  # slime's own logging comes next
-        report_once("slime's rollout log", error)
+    if is_wanted():
+        _start(args)
+        flat = _flat(samples)
+        values = {"rollout/time": rollout_time, **_of_samples(flat), **(rollout_extra_metrics or {})}
+        _logger.log(values, int(rollout_id))
+        _record_sessions(flat, int(rollout_id), float(rollout_time))
+        monitor.set_step(int(rollout_id) + 1)
     return False
 
 
+@quiet("slime's evaluation log", otherwise=False)
 def log_eval_rollout(
     rollout_id: int, args: Any, data: Mapping[str, Mapping[str, Any]], extra_metrics: Mapping[str, Any] | None
 ) -> bool:
     """Record an evaluation: the mean reward of each data set, and slime's extra metrics."""
-    try:
-        if is_wanted():
-            _start(args)
-            rewards = {f"eval/{name}": fmean(found["rewards"]) for name, found in data.items() if found.get("rewards")}
-            _logger.log({**rewards, **(extra_metrics or {})}, int(rollout_id))
-    except Exception as error:  # noqa: BLE001
-        report_once("slime's evaluation log", error)
+    if is_wanted():
+        _start(args)
+        rewards = {f"eval/{name}": fmean(found["rewards"]) for name, found in data.items() if found.get("rewards")}
+        _logger.log({**rewards, **(extra_metrics or {})}, int(rollout_id))
     return False
 
 

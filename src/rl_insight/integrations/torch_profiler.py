@@ -60,16 +60,20 @@ class TorchProfiler:
     def close(self) -> None:
         """End a capture that runs, and merge it; idempotent."""
         profile, self._profile = self._profile, None
-        if profile is None:
-            return
-        try:
-            profile.__exit__(None, None, None)
-            with tempfile.TemporaryDirectory() as directory:
-                path = Path(directory) / "trace.json"
-                profile.export_chrome_trace(str(path))
-                merge_chrome_trace(path, monitor=self._monitor, step=self._step)
-        except Exception:  # training continues without the profile
-            logger.exception("the profile of step %s is lost.", self._step)
+        if profile is not None:
+            end_profile(profile, f"step {self._step}", monitor=self._monitor, step=self._step)
+
+
+def end_profile(profile: Any, what: str, **how: Any) -> None:
+    """End a running profile of something, and merge what it saw as `merge_chrome_trace` does; never raises."""
+    try:
+        profile.__exit__(None, None, None)
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "trace.json"
+            profile.export_chrome_trace(str(path))
+            merge_chrome_trace(path, **how)
+    except Exception:  # training continues without the profile
+        logger.exception("the profile of %s is lost.", what)
 
 
 def merge_chrome_trace(

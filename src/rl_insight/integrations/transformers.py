@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from rl_insight.integrations.hooks import OpenBlock, around, before, never_raises, on_import, report_once
+from rl_insight.integrations.hooks import OpenBlock, around, before, never_raises, on_import, quiet
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started
 from rl_insight.integrations.trackers.logger import InsightLogger
@@ -140,11 +140,4 @@ def record_every_trainer(module: ModuleType) -> None:
     before(module.Trainer, "train", add)
 
 
-def _register_when_loaded() -> None:
-    try:
-        on_import("transformers.integrations.integration_utils", register)
-    except Exception as error:  # noqa: BLE001  # training must start as if we were not here
-        report_once('report_to="rl_insight"', error)
-
-
-_register_when_loaded()
+quiet('report_to="rl_insight"')(on_import)("transformers.integrations.integration_utils", register)

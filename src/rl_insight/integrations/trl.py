@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import QuietContext, around, on_import, report_once
+from rl_insight.integrations.hooks import QuietContext, around, on_import, quiet, replace_once
 from rl_insight.integrations.texts import captures_text, note_texts
 from rl_insight.monitor import default_monitor as monitor
 
@@ -87,24 +87,19 @@ def _state_of_samples(state: str) -> Iterator[None]:
 def _patch_grpo(module: ModuleType) -> None:
     around(module.GRPOTrainer, "_generate_and_score_completions", _samples_of_batch)
     around(module.GRPOTrainer, "evaluate", lambda _call: monitor.trace_state("evaluate"))
-    calculate = module.GRPOTrainer._calculate_rewards
-    if hasattr(calculate, "_rl_insight"):
-        return
+    replace_once(module.GRPOTrainer, "_calculate_rewards", _with_notes)
 
+
+def _with_notes(calculate: Callable[..., Any]) -> Callable[..., Any]:
     def calculated(
         self: Any, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any, *args: Any, **kwargs: Any
     ) -> Any:
         rewards = calculate(self, inputs, prompts, completions, completion_ids_list, *args, **kwargs)
-        try:
-            _note_rewards(self, rewards, completion_ids_list)
-            if captures_text():
-                _note_texts(prompts, completions)
-        except Exception as error:  # noqa: BLE001
-            report_once("the rewards of TRL", error)
+        _note_rewards(self, rewards, completion_ids_list)
+        _note_texts(prompts, completions)
         return rewards
 
-    calculated._rl_insight = True  # type: ignore[attr-defined]
-    module.GRPOTrainer._calculate_rewards = calculated
+    return calculated
 
 
 @contextmanager
@@ -137,6 +132,7 @@ def _finish(sessions: Sequence[Any], status: str, reason: str | None) -> None:
         session.finalize(status, reason, reward=reward, tokens=tokens)
 
 
+@quiet("the rewards of TRL")
 def _note_rewards(trainer: Any, rewards: Any, completion_ids: Sequence[Sequence[int]]) -> None:
     """Keep the weighted reward and the length of each completion of this process."""
     if not getattr(_batch, "sessions", None):
@@ -148,8 +144,11 @@ def _note_rewards(trainer: Any, rewards: Any, completion_ids: Sequence[Sequence[
     _batch.outcomes = [(reward, len(ids)) for reward, ids in zip(own, completion_ids, strict=True)]
 
 
+@quiet("the texts of TRL")
 def _note_texts(prompts: Sequence[Any], completions: Sequence[Any]) -> None:
     """Keep what was asked and answered: texts, or messages where the data set has conversations."""
+    if not captures_text():
+        return
     for session, prompt, completion in zip(getattr(_batch, "sessions", ()), prompts, completions, strict=False):
         note_texts(session, prompt=prompt, response=completion)
 

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from rl_insight.integrations.hooks import QuietContext, around, before, on_import, report_once
+from rl_insight.integrations.hooks import QuietContext, around, before, on_import, quiet, replace_once
 from rl_insight.integrations.mirrors import paused
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.integrations.texts import captures_text, note_texts, takes_text
@@ -44,21 +44,15 @@ def instrument() -> None:
 
 
 def _patch_timers(module: Any) -> None:
-    timer = module.marked_timer
-    if hasattr(timer, "_rl_insight"):
-        return
+    def shown(timer: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def marked_timer(name: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            with QuietContext("the phases of verl", lambda: timed(name)), timer(name, *args, **kwargs) as value:
+                yield value
 
-    @functools.wraps(timer)
-    @contextmanager
-    def marked_timer(name: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        with (
-            QuietContext("the phases of verl", lambda: timed(name)),
-            timer(name, *args, **kwargs) as value,
-        ):
-            yield value
+        return marked_timer
 
-    marked_timer._rl_insight = True  # type: ignore[attr-defined]
-    module.marked_timer = marked_timer
+    replace_once(module, "marked_timer", shown)
 
 
 def _patch_tracking(module: ModuleType) -> None:
@@ -87,28 +81,23 @@ def _patch_tracking(module: ModuleType) -> None:
 
 
 def _patch_rollout_trace(module: Any) -> None:
-    original_attributes, original_operation = module.rollout_trace_attr, module.rollout_trace_op
-    if hasattr(original_operation, "_rl_insight"):
-        return
+    def in_session(original: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def rollout_trace_attr(
+            sample_index: Any = None, step: Any = None, rollout_n: Any = None, *args: Any, **kwargs: Any
+        ) -> Iterator[Any]:
+            facts = {"task_id": sample_index, "step": step if isinstance(step, int) else None, "rollout_n": rollout_n}
+            facts |= {"validate": True} if kwargs.get("validate") else {}
+            with (
+                QuietContext("the sessions of verl", lambda: monitor.session(**facts)),
+                original(sample_index, step, rollout_n, *args, **kwargs) as value,
+            ):
+                yield value
 
-    @functools.wraps(original_attributes)
-    @contextmanager
-    def rollout_trace_attr(
-        sample_index: Any = None, step: Any = None, rollout_n: Any = None, *args: Any, **kwargs: Any
-    ) -> Iterator[Any]:
-        whole = step if isinstance(step, int) else None
-        facts = {"rollout_n": rollout_n} | ({"validate": True} if kwargs.get("validate") else {})
-        with (
-            QuietContext("the sessions of verl", lambda: monitor.session(task_id=sample_index, step=whole, **facts)),
-            original_attributes(sample_index, step, rollout_n, *args, **kwargs) as value,
-        ):
-            yield value
+        return rollout_trace_attr
 
-    def rollout_trace_op(function: Callable[..., Any]) -> Callable[..., Any]:
-        return _recorded(original_operation(function), function)
-
-    rollout_trace_op._rl_insight = True  # type: ignore[attr-defined]
-    module.rollout_trace_attr, module.rollout_trace_op = rollout_trace_attr, rollout_trace_op
+    replace_once(module, "rollout_trace_attr", in_session)
+    replace_once(module, "rollout_trace_op", lambda original: lambda one: _recorded(original(one), one))
 
 
 def _recorded(decorated: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,13 +132,11 @@ class _Texts(NamedTuple):
     after: Callable[..., None]
 
 
+@quiet("the texts of verl's agent loops")
 def _quietly(note: Callable[..., None], opened: Any, *given: Any) -> None:
     """Note texts where any are recorded."""
-    try:
-        if opened is not None and captures_text():
-            note(opened, *given)
-    except Exception as error:  # noqa: BLE001  # verl's sample is what counts
-        report_once("the texts of verl's agent loops", error)
+    if opened is not None and captures_text():
+        note(opened, *given)
 
 
 def _begin_loop(_span: Any, loop: Any, _args: Any, kwargs: dict[str, Any]) -> None:
@@ -193,20 +180,18 @@ _TEXTS = {
 
 
 def _patch_agent_loop(module: ModuleType) -> None:
-    finish = module.AgentLoopWorker._agent_loop_postprocess
-
-    @functools.wraps(finish)
-    async def postprocess(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = await finish(self, *args, **kwargs)
-        try:
+    def noted(finish: Callable[..., Any]) -> Callable[..., Any]:
+        async def postprocess(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = await finish(self, *args, **kwargs)
             _note_result(result)
-        except Exception as error:  # noqa: BLE001  # verl's sample is what counts
-            report_once("the reward of verl's agent loops", error)
-        return result
+            return result
 
-    module.AgentLoopWorker._agent_loop_postprocess = postprocess
+        return postprocess
+
+    replace_once(module.AgentLoopWorker, "_agent_loop_postprocess", noted)
 
 
+@quiet("the reward of verl's agent loops")
 def _note_result(result: Any) -> None:
     session = monitor.current_session()
     if session is None:

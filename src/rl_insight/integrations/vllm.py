@@ -7,13 +7,12 @@ that vLLM's Prometheus endpoint has, and the time between `sleep` and `wake_up` 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, between, on_import, report_once
+from rl_insight.integrations.hooks import around, between, on_import, quiet, replace_once
 from rl_insight.integrations.starting import is_wanted
 from rl_insight.monitor import default_monitor as monitor
 
@@ -21,35 +20,31 @@ LANE = "engine"
 _STATS = "rl_insight.integrations.vllm_stats"
 
 
+@quiet("the vLLM plug-in")
 def plugin() -> None:
     """Prepare vLLM's engines; vLLM calls it once or more in each of its processes. Never raises."""
-    try:
-        on_import("vllm.v1.engine.async_llm", _patch_factories)
-        if is_wanted():
-            on_import("vllm.v1.engine.async_llm", _patch_async_engine)
-            on_import("vllm.v1.engine.llm_engine", _patch_engine)
-            on_import("vllm.v1.metrics.loggers", _patch_manager)
-    except Exception as error:  # noqa: BLE001  # vLLM does not guard the call
-        report_once("the vLLM plug-in", error)
+    on_import("vllm.v1.engine.async_llm", _patch_factories)
+    if is_wanted():
+        on_import("vllm.v1.engine.async_llm", _patch_async_engine)
+        on_import("vllm.v1.engine.llm_engine", _patch_engine)
+        on_import("vllm.v1.metrics.loggers", _patch_manager)
 
 
 def _patch_factories(module: Any) -> None:
     """Leave our stat logger out where no server is known: having one makes vLLM collect statistics."""
-    load = module.load_stat_logger_plugin_factories
-    if hasattr(load, "_rl_insight"):
-        return
 
-    @functools.wraps(load)
-    def load_stat_logger_plugin_factories(*args: Any, **kwargs: Any) -> Any:
-        found = load(*args, **kwargs)
-        try:
-            return found if is_wanted() else [one for one in found if getattr(one, "__module__", "") != _STATS]
-        except Exception as error:  # noqa: BLE001
-            report_once("the vLLM plug-in", error)
-            return found
+    def without_ours(load: Callable[..., Any]) -> Callable[..., Any]:
+        def load_stat_logger_plugin_factories(*args: Any, **kwargs: Any) -> Any:
+            return [one for one in load(*args, **kwargs) if not _is_unwanted(one)]
 
-    load_stat_logger_plugin_factories._rl_insight = True  # type: ignore[attr-defined]
-    module.load_stat_logger_plugin_factories = load_stat_logger_plugin_factories
+        return load_stat_logger_plugin_factories
+
+    replace_once(module, "load_stat_logger_plugin_factories", without_ours)
+
+
+@quiet("the vLLM plug-in", otherwise=False)
+def _is_unwanted(factory: Any) -> bool:
+    return getattr(factory, "__module__", "") == _STATS and not is_wanted()
 
 
 def _patch_async_engine(module: ModuleType) -> None:

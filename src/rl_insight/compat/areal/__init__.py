@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any
 
 from rl_insight.compat.areal.installing import install
@@ -216,9 +215,7 @@ class _SessionScope:
         self._scope: Any = NO_SPAN if self._session is None else self._session.use()
         self._scope.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is not None and self._session is not None:
             self._session.fail(kind)  # the executor finalizes the session; this keeps why
         self._scope.__exit__(kind, error, traceback)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rl_insight.integrations.torch_profiler import merge_chrome_trace
+from rl_insight.integrations.torch_profiler import end_profile
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.context import (
     AlsoAsync,
@@ -51,9 +48,7 @@ class StepSpan(Span, gc=False, eq=False):
             self._step_token = current_step.set(self.scope_step)
         return Span.__enter__(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         Span.__exit__(self, kind, error, traceback)  # `super()` would cost 100 ns
         token, self._step_token = self._step_token, None
         if token is not None:
@@ -77,24 +72,14 @@ class ProfiledSpan(StepSpan, gc=False, eq=False):
             logger.warning("%s is not profiled: %s: %s.", self.name, type(problem).__name__, problem)
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         super().__exit__(kind, error, traceback)
         profile, self._profile = self._profile, None
         if profile is None:
             return
         if self._profiling_token is not None:
             reset(_is_profiling, self._profiling_token)
-        try:
-            profile.__exit__(kind, error, traceback)
-            with tempfile.TemporaryDirectory() as directory:
-                path = Path(directory) / "trace.json"
-                profile.export_chrome_trace(str(path))
-                start_ns = self._recorder.clock.wall_ns(self.start)
-                merge_chrome_trace(path, step=self.step, starts_ns=start_ns)
-        except Exception:  # training continues without the profile
-            logger.exception("the profile of %s is lost.", self.name)
+        end_profile(profile, self.name, step=self.step, starts_ns=self._recorder.clock.wall_ns(self.start))
 
 
 def _new_profile(arguments: Mapping[str, Any]) -> Any:
@@ -187,9 +172,7 @@ class SessionPhase(AlsoAsync):
         self._tokens: tuple[Token[Any], ...] = (session_token, current_span.set(phase))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         phase, self._phase = self._phase, None
         if phase is None:
             return

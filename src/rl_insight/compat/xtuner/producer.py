@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -128,9 +127,7 @@ class SampleSpan(context.AlsoAsync):
             self._begin_phase(event)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         fields: dict[str, Any] = {"elapsed_s": time.perf_counter() - self._start}
         if kind is None:
             ended = self._result if samples_of(self._result) else self._target

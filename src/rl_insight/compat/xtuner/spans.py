@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -102,9 +101,7 @@ class OtelSpan(AlsoAsync):
         self._span = default_monitor.trace_span(self._name, {SPAN_NAME_PATH: list(path), **self._attributes})
         self._span.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         span, self._span = self._span, None
         if span is None:
             return
