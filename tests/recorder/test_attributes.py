@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rl_insight as insight
-from rl_insight.config.model import RedactionConfig
+from rl_insight.config.model import RecorderConfig, RedactionConfig
 from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.losses import Losses
 from rl_insight.recorder.redaction import Redactor
@@ -270,10 +270,8 @@ def test_an_attribute_whose_key_alone_is_too_long_is_dropped():
 
 
 def make_encoder(max_total_bytes=1_000_000):
-    return AttributeEncoder(
-        Redactor(RedactionConfig()), Losses(), max_bytes=65_536, max_total_bytes=max_total_bytes, max_attributes=64,
-        capture_text=False,
-    )  # fmt: skip
+    config = RecorderConfig(max_attributes_bytes=max_total_bytes, max_attributes=64)
+    return AttributeEncoder(Redactor(RedactionConfig()), Losses(), config)
 
 
 def test_many_records_are_encoded_as_each_by_itself():

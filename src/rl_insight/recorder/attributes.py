@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from rl_insight.config.model import RecorderConfig
 from rl_insight.recorder.losses import Losses, bounded_text, short_text
 from rl_insight.recorder.redaction import DROPPED, LONGEST_KNOWN, SHORTEST_SECRET, Redactor
 from rl_insight.schema.captured_text import CAPTURED_TEXT, FULL_LENGTH, LEFT_OUT, stand_in
@@ -33,28 +34,19 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 class AttributeEncoder:
     """Turns what users pass into JSON text; one per process, used by the flusher alone."""
 
-    def __init__(
-        self,
-        redactor: Redactor,
-        losses: Losses,
-        *,
-        max_bytes: int,
-        max_total_bytes: int,
-        max_attributes: int,
-        capture_text: bool,
-    ) -> None:
+    def __init__(self, redactor: Redactor, losses: Losses, config: RecorderConfig) -> None:
         self._redactor = redactor
         self._losses = losses
-        self._max_bytes = max_bytes
-        self._max_text_bytes = max_bytes
-        self._max_total_bytes = max_total_bytes
-        self._max_attributes = max_attributes
-        self._never_shown = frozenset[str]() if capture_text else CAPTURED_TEXT
+        self._max_bytes = config.max_attribute_bytes
+        self._max_text_bytes = config.max_attribute_bytes
+        self._max_total_bytes = config.max_attributes_bytes
+        self._max_attributes = config.max_attributes
+        self._never_shown = frozenset[str]() if config.capture_text else CAPTURED_TEXT
         self._hidden_text = self._never_shown
         self._uncut_length = 0
         """Of the text that was cut last; 0 when none was."""
         self._values_left = _MAX_VALUES
-        self._longest_plain = min(LONGEST_KNOWN, max_bytes // 4)
+        self._longest_plain = min(LONGEST_KNOWN, self._max_bytes // 4)
         self._plain_keys: set[str] = set()
         """Keys that were looked at once and allow any number or short text: skips 0.9 of 1.6 us for a small span."""
 

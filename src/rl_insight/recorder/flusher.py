@@ -12,28 +12,24 @@ from collections.abc import Callable
 from itertools import islice, repeat, starmap
 from typing import Any
 
-import msgspec
-
 from rl_insight.backoff import Backoff
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
+from rl_insight.recorder.encoded_records import EncodedRecords
 from rl_insight.recorder.encoded_spans import EncodedSpans
-from rl_insight.recorder.losses import Losses, safe_text, short_text
+from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.names import CleanNames
 from rl_insight.recorder.open_spans import OpenSpans
 from rl_insight.recorder.pace import FlushPace
-from rl_insight.recorder.recorder import LOG, MetricEvent, PointEvent, Recorder
-from rl_insight.recorder.redaction import DROPPED, MASK, Redactor
+from rl_insight.recorder.recorder import MetricEvent, PointEvent, Recorder
+from rl_insight.recorder.redaction import Redactor
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import Span
 from rl_insight.recorder.stacks import StackAnswers
 from rl_insight.recorder.step_exchange import AddSteps, StepExchange
 from rl_insight.recorder.text_sample import TextSample
 from rl_insight.schema import Batch, BatchBuilder, Process, encode
-from rl_insight.schema.captured_text import CAPTURED_TEXT
-from rl_insight.schema.names import TEXTS_EVENT
-from rl_insight.sessions.model import FAILED, PENDING
 
 logger = logging.getLogger("rl_insight")
 
@@ -58,8 +54,6 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 """After a failure that repeats at every flush; the buffers are bounded meanwhile."""
 
-_encode_json = msgspec.json.Encoder().encode
-
 SendFunction = Callable[[bytes], None]
 BatchListener = Callable[[Batch], None]
 """Called with each batch before it is sent, in the flusher's thread; it must return soon."""
@@ -83,19 +77,13 @@ class Flusher:
         self._builder = BatchBuilder()
         self._open = OpenSpans()
         losses = recorder.losses
-        self._redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
-        self._names = CleanNames(self._redactor)
-        self._attributes = AttributeEncoder(
-            self._redactor,
-            losses,
-            max_bytes=config.recorder.max_attribute_bytes,
-            max_total_bytes=config.recorder.max_attributes_bytes,
-            max_attributes=config.recorder.max_attributes,
-            capture_text=config.recorder.capture_text,
-        )
-        self._encoded_spans = EncodedSpans(self._names, self._attributes)
+        redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
+        names = CleanNames(redactor)
+        attributes = AttributeEncoder(redactor, losses, config.recorder)
+        self._encoded_spans = EncodedSpans(names, attributes)
+        self._records = EncodedRecords(recorder, names, attributes, redactor)
         self._metrics = MetricTable(
-            self._attributes,
+            attributes,
             losses,
             max_series=config.recorder.max_series_per_metric,
             run_labels={
@@ -312,75 +300,11 @@ class Flusher:
         for session in list(self.recorder.sessions):
             sample.takes(short_text(session.session_id), session.step, self.recorder.clock.wall_ns(session.start))
 
-    def _add_late_texts(self, session: Session, sample: TextSample) -> None:
-        """Record the texts of a session of which it turns out at its end that they are of interest."""
-        session_id = short_text(session.session_id)
-        for held in sample.settle(
-            session_id,
-            session.step,
-            self.recorder.clock.wall_ns(session.start),
-            failed=session.final_status == FAILED,
-            reward=session.reward,
-        ):
-            if sample.has_room(session_id, held.characters):
-                self._builder.add_event(
-                    time_ns=held.time + self.recorder.clock.offset_ns,
-                    name=TEXTS_EVENT,
-                    span_id=held.span_id,
-                    trace=(session.trace_high, session.trace_low),
-                    step=session.step,
-                    session_id=session_id,
-                    lane=None if session.lane is None else short_text(session.lane),
-                    attributes=self._attributes.encode(held.texts),
-                )
-
     def _add_point(self, point: PointEvent) -> None:
-        kind, reading, level, name, attributes, span, step, session_id, source = point
-        context: dict[str, Any] = {
-            "time_ns": reading + self.recorder.clock.offset_ns,
-            "step": step,
-            "session_id": None if session_id is None else short_text(session_id),
-            "attributes": self._encoded_point(attributes, session_id, step),
-        }
-        if span is not None:
-            lane = None if span.lane is None else short_text(span.lane)
-            context.update(span_id=span.span_id, trace=(span.trace_high, span.trace_low), lane=lane)
-        if kind != LOG:
-            self._builder.add_event(name=self._names.of(name), **context)
-            return
-        number = level if -(2**31) <= level < 2**31 else logging.INFO
-        self._is_failing = self._is_failing or number >= logging.ERROR
-        self._builder.add_log(level=number, message=self._message(name), logger=short_text(source) or None, **context)
-
-    def _encoded_point(self, attributes: dict[str, Any], session_id: str | None, step: int | None) -> str | None:
-        if session_id is None or self.recorder.texts is None or CAPTURED_TEXT.isdisjoint(attributes):
-            return self._attributes.encode(attributes)
-        is_taken = self.recorder.takes_text(session_id, step)
-        return self._attributes.encode(attributes) if is_taken else self._attributes.encode_hidden(attributes)
-
-    def _message(self, message: Any) -> str:
-        """Return a log line's text, bounded and without secrets."""
-        text = self._redactor.call_function("message", safe_text(message))
-        clean = self._attributes.text("message", safe_text(text))
-        return MASK if clean is DROPPED else str(clean)
+        self._is_failing = self._records.add_point(point, self._builder) or self._is_failing
 
     def _add_session(self, session: Session) -> None:
-        now = self.recorder.now()
-        known, given = session.snapshot(self.recorder.clock.offset_ns)
-        record = _encode_json(known).decode()
-        if text := self._attributes.encode(given):
-            record = f"{record[:-1]},{text[1:]}"
-        task_id = session.task_id
-        if self.recorder.texts is not None and session.final_status is not None:
-            self._add_late_texts(session, self.recorder.texts)
-        self._is_failing = self._is_failing or session.final_status == FAILED
-        self._builder.add_session(
-            session_id=short_text(session.session_id),
-            task_id=None if task_id is None else self._names.of(task_id),
-            status=session.final_status or PENDING,
-            time_ns=now + self.recorder.clock.offset_ns,
-            record=record,
-        )
+        self._is_failing = self._records.add_session(session, self._builder) or self._is_failing
 
     # -- from rows to batches
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Any
 
 from rl_insight.recorder.context import current_span
@@ -107,9 +106,7 @@ class State(Span, gc=False, eq=False):
         self._token = current_span.set(interval)
         return interval
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         """Close one entry; the interval ends with its last one and fails if any of its entries failed."""
         token, interval = self._token, self._interval
         if token is None or interval is None:  # left already

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -93,9 +92,7 @@ class Task(Span, gc=False, eq=False):
         self._task_token = current_task.set(self.task_id)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         token, self._task_token = self._task_token, None
         if token is not None:
             reset(current_task, token)
@@ -154,9 +151,7 @@ class Session(Span, gc=False, eq=False):
         self._tokens = tokens if step is None else (*tokens, current_step.set(step))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if not self.end:
             self._end(kind)
         tokens, self._tokens = self._tokens, None  # they lead to their context and back to this session
@@ -407,16 +402,12 @@ class SessionScope:
         self._tokens = (current_span.set(session), current_session_id.set(identity), active_session.set(session))
         return session
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         for token in self._tokens:
             reset(token.var, token)
 
     async def __aenter__(self) -> Session:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self.__exit__(kind, error, traceback)

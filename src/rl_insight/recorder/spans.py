@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextvars import Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -99,9 +98,7 @@ class Span(msgspec.Struct, gc=False, eq=False):
         self._token = current_span.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if self._again:
             *outer, again = self._again
             self._again = tuple(outer)
@@ -130,9 +127,7 @@ class Span(msgspec.Struct, gc=False, eq=False):
     async def __aenter__(self) -> Span:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self.__exit__(kind, error, traceback)
 
     def set_attribute(self, key: str, value: Any) -> None:
@@ -162,9 +157,7 @@ class NoSpan:
     def __enter__(self) -> NoSpan:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         return None
 
     async def __aenter__(self) -> NoSpan:
