@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import inspect
 import time
-import types
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple
 
 import msgspec
 
+from rl_insight.config.fields import parts_of
 from rl_insight.diagnosis.changes import what_changed
 from rl_insight.diagnosis.critical_path import critical_path
 from rl_insight.schema.json_values import json_form
 from rl_insight.sessions.records import SessionRecord
 from rl_insight.store import queries
 from rl_insight.store.errors import NotFoundError
-from rl_insight.store.queries import Cursor, Line, Scope, Session
+from rl_insight.store.queries import Cursor, Line, Session
 from rl_insight.store.queries.usage_by_state import usage_of_run
 
 _SPELLED = {"lane_ids": "lane", "matchers": "match", "shares": "share", "with_steps": "steps"}
 """Parameters of queries that questions spell otherwise."""
-_SCOPE = {_SPELLED.get(field.name, field.name): field for field in msgspec.structs.fields(Scope)}
+_NOT_ASKED = {"cursor", "now_ns"}
+"""Parameters of queries that questions do not have."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -40,9 +41,10 @@ class Condition(NamedTuple):
     """`inspect.Parameter.empty` if it must be given."""
 
 
-def parts_of(kind: Any) -> tuple[Any, ...]:
-    """Return what a union consists of; any other type consists of itself."""
-    return get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
+def _fields(kind: Any) -> dict[str, msgspec.structs.FieldInfo]:
+    """Return the fields of a struct of conditions, as questions spell them; none for any other type."""
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return {_SPELLED.get(one.name, one.name): one for one in msgspec.structs.fields(kind)} if is_struct else {}
 
 
 class Question:
@@ -72,14 +74,18 @@ class Question:
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:
-        """The conditions by name; those of a scope are the question's own."""
+        """The conditions by name; the fields of a struct that a query takes are the question's own."""
         found: dict[str, Condition] = {}
-        for name, parameter in inspect.signature(self._query, eval_str=True).parameters.items():
-            if name == "scope":
-                found |= {spelled: Condition(field.type, field.default) for spelled, field in _SCOPE.items()}
-            elif name not in {"cursor", "now_ns"}:
+        for name, parameter in self._parameters.items():
+            if fields := _fields(parts_of(parameter.annotation)[0]):
+                found |= {spelled: Condition(field.type, field.default) for spelled, field in fields.items()}
+            elif name not in _NOT_ASKED:
                 found[_SPELLED.get(name, name)] = Condition(parameter.annotation, parameter.default)
         return found
+
+    @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self._query, eval_str=True).parameters
 
     def ask(self, cursor: Cursor, given: Mapping[str, Any]) -> Any:
         """Return the answer of a run; conditions that are None are left out.
@@ -89,10 +95,10 @@ class Question:
             QueryError: it cannot be answered as asked.
         """
         wanted: dict[str, Any] = {}
-        for name in inspect.signature(self._query).parameters:
+        for name, parameter in self._parameters.items():
             spelled = _SPELLED.get(name, name)
-            if name == "scope":
-                wanted[name] = Scope(**{field.name: given.get(spelled) for spelled, field in _SCOPE.items()})
+            if fields := _fields(kind := parts_of(parameter.annotation)[0]):
+                wanted[name] = kind(**{field.name: given.get(one) for one, field in fields.items()})
             elif name == "now_ns":
                 wanted[name] = time.time_ns()
             elif given.get(spelled) is not None:

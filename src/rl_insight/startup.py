@@ -177,7 +177,10 @@ def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport
 def ray_is_initialized() -> bool:
     """Return whether Ray is initialized here; a program that never imported it has not initialized it either."""
     ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
+    try:
+        return ray is not None and bool(ray.is_initialized())
+    except AttributeError:  # half imported, by another thread
+        return False
 
 
 def identify(config: InsightConfig) -> Process:

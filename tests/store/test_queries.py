@@ -550,9 +550,11 @@ def test_lines_are_counted_by_time_and_level(store, make, begin_ns):
     store.commit([maker.build()])
     with store.reader() as cursor:
         whole = queries.log_histogram(cursor, intervals=10)
-        grave = queries.log_histogram(cursor, level=30, text="line", end_ns=begin_ns + 90, intervals=1)
-        of_step = queries.log_histogram(cursor, step=99)
-        none = queries.log_histogram(cursor, text="nothing like this")
+        grave = queries.log_histogram(
+            cursor, queries.LogConditions(level=30, text="line", end_ns=begin_ns + 90), intervals=1
+        )
+        of_step = queries.log_histogram(cursor, queries.LogConditions(step=99))
+        none = queries.log_histogram(cursor, queries.LogConditions(text="nothing like this"))
         with pytest.raises(QueryError, match="intervals 0 is out of range"):
             queries.log_histogram(cursor, intervals=0)
     assert whole.width_ns == 10
@@ -574,10 +576,12 @@ def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, beg
 
     def messages(**conditions):
         with store.reader() as cursor:
-            return [line.message for line in queries.search_logs(cursor, **conditions)]
+            return [line.message for line in queries.search_logs(cursor, queries.LogConditions(**conditions))]
 
     assert messages() == ["slow", "Tool FAILED", "loaded 100% of it"]
-    assert messages(newest_first=False, limit=1) == ["loaded 100% of it"]
+    with store.reader() as cursor:
+        (oldest,) = queries.search_logs(cursor, newest_first=False, limit=1)
+    assert oldest.message == "loaded 100% of it"
     assert messages(text="failed") == ["Tool FAILED"]
     assert messages(text="100%") == ["loaded 100% of it"]
     assert messages(text="' OR 1=1 --") == []
@@ -588,8 +592,8 @@ def test_logs_and_events_are_found_by_text_level_time_and_place(store, make, beg
     assert messages(role=maker.process.role, rank=maker.process.rank, level=40) == ["Tool FAILED"]
     assert messages(role="trainer") == messages(rank=99) == []
     with store.reader() as cursor:
-        assert queries.log_histogram(cursor, rank=99).intervals == []
-        (event,) = queries.search_events(cursor, text="VERSION")
+        assert queries.log_histogram(cursor, queries.LogConditions(rank=99)).intervals == []
+        (event,) = queries.search_events(cursor, queries.EventConditions(text="VERSION"))
     assert (event.name, event.attributes) == ("weights published", {"version": 3})
 
 

@@ -159,7 +159,7 @@ def _is_section(hint: Any) -> bool:
 
 
 def _key(hint: Any) -> Key:
-    options = [option for option in _options(hint) if option is not types.NoneType]
+    options = [option for option in parts_of(hint) if option is not types.NoneType]
     bare, limits = options[0], {}
     if get_origin(bare) is Annotated:
         bare, *metadata = get_args(bare)
@@ -167,13 +167,14 @@ def _key(hint: Any) -> Key:
         limits = {"smallest": meta.ge, "largest": meta.le}
     is_choice = get_origin(bare) is Literal
     kind = "str" if is_choice else bare.__name__ if isinstance(bare, type) and not get_args(bare) else str(bare)
-    if len(options) < len(_options(hint)):
+    if len(options) < len(parts_of(hint)):
         kind += " | None"
     return Key(hint, kind.replace("typing.", ""), get_args(bare) if is_choice else (), **limits)
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (types.UnionType, Union) else (hint,)
+def parts_of(hint: Any) -> tuple[Any, ...]:
+    """Return what a union consists of; any other type consists of itself."""
+    return get_args(hint) if get_origin(hint) in {types.UnionType, Union} else (hint,)
 
 
 def _check_section(root: type, model: type, layer: Mapping[Any, Any], origin: str, prefix: str) -> None:

@@ -14,7 +14,8 @@ import msgspec
 
 from rl_insight.hardware.base import Reading, Source
 from rl_insight.hardware.exposition import PageReader, Sample, SeriesReader
-from rl_insight.hardware.fetch import PageAddress, PageError, fetch_all
+from rl_insight.hardware.fetch import PageAddress, fetch_all
+from rl_insight.startup import ray_is_initialized
 
 logger = logging.getLogger("rl_insight")
 
@@ -91,7 +92,7 @@ class RaySource(Source):
 
     def is_available(self) -> bool:
         """Return whether Ray is initialized in this process and serves metrics."""
-        if self._needs_ray and not _ray_is_initialized():
+        if self._needs_ray and not ray_is_initialized():
             return False
         try:
             nodes = self._list_nodes()
@@ -114,7 +115,8 @@ class RaySource(Source):
                 readings.append(_down(node))
                 self._discovered = float("-inf")
                 if page is not None:
-                    self._log_failure(node, page)
+                    where = node.node_id, node.target.address
+                    logger.debug("metrics of Ray node %s (%s) were not read: %s.", *where, page)
         return readings
 
     def close(self) -> None:
@@ -128,7 +130,7 @@ class RaySource(Source):
         now = time.monotonic()
         if now - self._discovered < self._discovery_interval_s:
             return []
-        if self._needs_ray and not _ray_is_initialized():
+        if self._needs_ray and not ray_is_initialized():
             gone, self._nodes = self._nodes, []
             return gone
         before = {node.node_id: node for node in self._nodes}
@@ -148,9 +150,6 @@ class RaySource(Source):
             self._warned = True
             logger.warning(_AGENT_HINT)
         return False
-
-    def _log_failure(self, node: RayNode, error: PageError) -> None:
-        logger.debug("metrics of Ray node %s (%s) were not read: %s.", node.node_id, node.target.address, error)
 
     def _node_readings(self, node: RayNode, page: bytes) -> list[Reading]:
         reader = self._readers.get(node.node_id)
@@ -233,11 +232,3 @@ def _by_number(index: str) -> tuple[int, str]:
 
 def _down(node: RayNode) -> Reading:
     return Reading(node=node.node_id, host=node.host, kind="node", values={"up": 0.0})
-
-
-def _ray_is_initialized() -> bool:
-    ray = sys.modules.get("ray")
-    try:
-        return ray is not None and bool(ray.is_initialized())
-    except AttributeError:  # half imported, by another thread
-        return False

@@ -70,8 +70,9 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     spans = span_columns(cursor, start_ns, end_ns, origin_ns)
     metrics = queries.metrics(cursor)
     sessions = session_report(cursor, scope)
-    logs = queries.search_logs(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_LOGS)
-    events = queries.search_events(cursor, start_ns=start_ns, end_ns=end_ns, limit=_MAX_EVENTS)
+    logs = queries.search_logs(cursor, queries.LogConditions(start_ns=start_ns, end_ns=end_ns), limit=_MAX_LOGS)
+    within = queries.EventConditions(start_ns=start_ns, end_ns=end_ns)
+    events = queries.search_events(cursor, within, limit=_MAX_EVENTS)
     return ReportDocument(
         version=VERSION,
         generated_s=time.time(),

@@ -9,9 +9,10 @@ from typing import Annotated, Any, get_origin
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from rl_insight.config.fields import parts_of
 from rl_insight.diagnosis.changes import MAX_WINDOW
 from rl_insight.diagnosis.critical_path import MAX_STEPS
-from rl_insight.questions import QUESTIONS, Condition, Question, parts_of
+from rl_insight.questions import QUESTIONS, Condition, Question
 from rl_insight.server.http.answers import RunParameter, answers, json_answer, reading
 from rl_insight.store.queries.span_series import MAX_INTERVALS, MAX_POINTS
 from rl_insight.store.queries.timeline import MAX_BLOCKS, MAX_PIXELS

@@ -24,6 +24,8 @@ from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
 from rl_insight.store.queries.hotspots import Hotspot, hotspots
 from rl_insight.store.queries.logs import (
     Event,
+    EventConditions,
+    LogConditions,
     LogHistogram,
     LogInterval,
     LogLine,
@@ -88,6 +90,7 @@ __all__ = [
     "Coverage",
     "Cursor",
     "Event",
+    "EventConditions",
     "Finding",
     "Flame",
     "FlameNode",
@@ -97,6 +100,7 @@ __all__ = [
     "Hotspot",
     "Lane",
     "Line",
+    "LogConditions",
     "LogHistogram",
     "LogInterval",
     "LogLine",

@@ -75,17 +75,39 @@ class LogHistogram(msgspec.Struct, frozen=True):
     intervals: list[LogInterval]
 
 
+class EventConditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events to look for; conditions add up."""
+
+    text: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    span_id: str | None = None
+    process_id: str | None = None
+    session_id: str | None = None
+    step: int | None = None
+    lane_ids: list[int] | None = None
+
+
+class LogConditions(EventConditions, frozen=True, kw_only=True):
+    """Which log lines to look for."""
+
+    level: int = 0
+    """At least this level."""
+    role: str | None = None
+    rank: int | None = None
+
+
 MAX_INTERVALS = 1_000
 _FRAGMENTS = {
-    "from_ns": "time_ns + clock_offset_ns >= $from_ns",
-    "until_ns": "time_ns + clock_offset_ns < $until_ns",
+    "start_ns": "time_ns + clock_offset_ns >= $start_ns",
+    "end_ns": "time_ns + clock_offset_ns < $end_ns",
     "span_id": "span_id = $span_id",
     "process_id": "process_id = $process_id",
     "role": "role = $role",
     "rank": "rank = $rank",
     "session_id": "session_id = $session_id",
     "step": "step = $step",
-    "lanes": "list_contains($lanes, lane_id)",
+    "lane_ids": "list_contains($lane_ids, lane_id)",
     "level": "level >= $level",
     "in_log": "(message ILIKE $in_log ESCAPE '!' OR attributes ILIKE $in_log ESCAPE '!')",
     "in_event": "(name ILIKE $in_event ESCAPE '!' OR attributes ILIKE $in_event ESCAPE '!')",
@@ -106,50 +128,19 @@ _DIRECTIONS = {True: "DESC", False: "ASC"}
 
 
 def search_logs(
-    cursor: Cursor,
-    *,
-    text: str | None = None,
-    level: int = 0,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
-    span_id: str | None = None,
-    process_id: str | None = None,
-    role: str | None = None,
-    rank: int | None = None,
-    session_id: str | None = None,
-    step: int | None = None,
-    lane_ids: list[int] | None = None,
-    newest_first: bool = True,
-    limit: int = 200,
+    cursor: Cursor, chosen: LogConditions | None = None, *, newest_first: bool = True, limit: int = 200
 ) -> list[LogLine]:
     """Return the log lines that fit every condition given; `text` is looked for in message and attributes."""
-    values = _values(start_ns, end_ns, span_id, process_id, session_id, step, lane_ids)
-    values |= _log_values(text, level, role, rank)
-    return _found(cursor, LogLine, "log_data", values, limit, newest_first=newest_first)
+    return _found(cursor, LogLine, "log_data", chosen or LogConditions(), limit, newest_first=newest_first)
 
 
-def log_histogram(
-    cursor: Cursor,
-    *,
-    text: str | None = None,
-    level: int = 0,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
-    span_id: str | None = None,
-    process_id: str | None = None,
-    role: str | None = None,
-    rank: int | None = None,
-    session_id: str | None = None,
-    step: int | None = None,
-    intervals: int = 100,
-) -> LogHistogram:
+def log_histogram(cursor: Cursor, chosen: LogConditions | None = None, *, intervals: int = 100) -> LogHistogram:
     """Return how many of the log lines that fit every condition given were logged when, in so many intervals."""
     if not 1 <= intervals <= MAX_INTERVALS:
         raise QueryError(f"intervals {intervals} is out of range: it must be from 1 to {MAX_INTERVALS}.")
-    values = _values(start_ns, end_ns, span_id, process_id, session_id, step, None)
-    values |= _log_values(text, level, role, rank)
-    where, given = conditions(_FRAGMENTS, values)
-    words = {"table": _table(cursor, "log_data", step), "where": where}
+    chosen = chosen or LogConditions()
+    where, given = _where(chosen)
+    words = {"table": _table(cursor, "log_data", chosen.step), "where": where}
     first, last = cursor.execute(_SPAN_OF_TIME.format(**words), given).fetchone() or (None, None)
     if first is None:
         return LogHistogram(0, [])
@@ -159,58 +150,32 @@ def log_histogram(
 
 
 def search_events(
-    cursor: Cursor,
-    *,
-    text: str | None = None,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
-    span_id: str | None = None,
-    process_id: str | None = None,
-    session_id: str | None = None,
-    step: int | None = None,
-    lane_ids: list[int] | None = None,
-    newest_first: bool = True,
-    limit: int = 200,
+    cursor: Cursor, chosen: EventConditions | None = None, *, newest_first: bool = True, limit: int = 200
 ) -> list[Event]:
     """Return the events that fit every condition given; `text` is looked for in name and attributes."""
-    values = _values(start_ns, end_ns, span_id, process_id, session_id, step, lane_ids)
-    values |= {"in_event": None if text is None else like_pattern(text)}
-    return _found(cursor, Event, "event_data", values, limit, newest_first=newest_first)
+    return _found(cursor, Event, "event_data", chosen or EventConditions(), limit, newest_first=newest_first)
 
 
 def events_of_span(cursor: Cursor, span_id: int, process_id: str) -> list[Event]:
     """Return the first thousand events of a span, in order."""
-    return search_events(cursor, span_id=f"{span_id:016x}", process_id=process_id, newest_first=False, limit=1_000)
+    chosen = EventConditions(span_id=f"{span_id:016x}", process_id=process_id)
+    return search_events(cursor, chosen, newest_first=False, limit=1_000)
 
 
 def logs_of_span(cursor: Cursor, span_id: int, process_id: str) -> list[LogLine]:
     """Return the first thousand log lines of a span, in order."""
-    return search_logs(cursor, span_id=f"{span_id:016x}", process_id=process_id, newest_first=False, limit=1_000)
+    chosen = LogConditions(span_id=f"{span_id:016x}", process_id=process_id)
+    return search_logs(cursor, chosen, newest_first=False, limit=1_000)
 
 
-def _values(
-    start_ns: int | None,
-    end_ns: int | None,
-    span_id: str | None,
-    process_id: str | None,
-    session_id: str | None,
-    step: int | None,
-    lane_ids: list[int] | None,
-) -> Parameters:
-    return {
-        "from_ns": start_ns,
-        "until_ns": end_ns,
-        "span_id": None if span_id is None else parse_id(span_id),
-        "process_id": process_id,
-        "session_id": session_id,
-        "step": step,
-        "lanes": lane_ids,
-    }
-
-
-def _log_values(text: str | None, level: int, role: str | None, rank: int | None) -> Parameters:
-    in_log = None if text is None else like_pattern(text)
-    return {"level": level or None, "in_log": in_log, "role": role, "rank": rank}
+def _where(chosen: EventConditions) -> tuple[str, Parameters]:
+    given = msgspec.structs.asdict(chosen)
+    if not given.get("level"):
+        given.pop("level", None)
+    if (text := given.pop("text")) is not None:
+        given["in_log" if isinstance(chosen, LogConditions) else "in_event"] = like_pattern(text)
+    given["span_id"] = None if chosen.span_id is None else parse_id(chosen.span_id)
+    return conditions(_FRAGMENTS, given)
 
 
 def _table(cursor: Cursor, table: str, step: Any) -> str:
@@ -218,10 +183,10 @@ def _table(cursor: Cursor, table: str, step: Any) -> str:
 
 
 def _found(
-    cursor: Cursor, kind: type[Row], table: str, values: Parameters, limit: int, *, newest_first: bool
+    cursor: Cursor, kind: type[Row], table: str, chosen: EventConditions, limit: int, *, newest_first: bool
 ) -> list[Row]:
-    where, given = conditions(_FRAGMENTS, values)
-    source = _table(cursor, table, values["step"])
+    where, given = _where(chosen)
+    source = _table(cursor, table, chosen.step)
     names = kind.__struct_fields__
     direction = _DIRECTIONS[newest_first]
     sql = _SELECT.format(columns=", ".join(names[1:]), table=source, where=where, direction=direction)

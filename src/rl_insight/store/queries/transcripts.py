@@ -9,7 +9,7 @@ import msgspec
 from rl_insight.schema.names import SESSION_SEGMENT, TEXTS_EVENT
 from rl_insight.sessions.transcript import TextSource, TranscriptMessage, carries_text, is_message_event, transcript
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.logs import search_events, search_logs
+from rl_insight.store.queries.logs import EventConditions, LogConditions, search_events, search_logs
 from rl_insight.store.queries.sessions import sessions
 from rl_insight.store.queries.spans import search_spans
 from rl_insight.store.tables import SECOND
@@ -78,13 +78,13 @@ def _sources(cursor: Cursor, session_id: str) -> list[TextSource]:
         )
         by_span[span.span_id] = source
         sources.append(source)
-    for event in search_events(cursor, session_id=session_id, newest_first=False, limit=_MAX_SOURCES):
+    for event in search_events(cursor, EventConditions(session_id=session_id), newest_first=False, limit=_MAX_SOURCES):
         known = by_span.get(event.span_id or "")
         if event.name == TEXTS_EVENT and known is not None:
             known.attributes = {**known.attributes, **event.attributes}
         else:
             sources.append(_of_event(event.name, event.time_ns, event.attributes, known))
-    for line in search_logs(cursor, session_id=session_id, newest_first=False, limit=_MAX_SOURCES):
+    for line in search_logs(cursor, LogConditions(session_id=session_id), newest_first=False, limit=_MAX_SOURCES):
         name = str(line.attributes.get("event.name", ""))
         if is_message_event(name):
             attributes = {**line.attributes, "body": line.message}
