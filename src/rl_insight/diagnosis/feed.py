@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from rl_insight.diagnosis.names import canonical_name
-from rl_insight.diagnosis.robust import Column
+from rl_insight.diagnosis.catalog import RunCatalog
 from rl_insight.diagnosis.rows import (
     NEVER,
     SECOND,
@@ -21,16 +20,13 @@ from rl_insight.diagnosis.rows import (
     Instants,
     LossRow,
     MarkRow,
-    ProcessRow,
     Running,
     SampleRow,
-    SeriesRow,
     SessionRow,
     SpanRow,
 )
 from rl_insight.diagnosis.span_table import NO_STEP, SEGMENTS, RunningSpans, SpanTable, read_spans
-from rl_insight.schema.names import CONFIG_EVENT, TARGET_PROCESS_PREFIX
-from rl_insight.schema.records import read_object
+from rl_insight.schema.names import CONFIG_EVENT
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.queries.base import Cursor
@@ -38,7 +34,6 @@ from rl_insight.store.queries.base import Cursor
 _SLICE_NS: Final = 300 * SECOND
 _MAX_ROWS: Final = 200_000
 _OPEN_AFTER_NS: Final = SECOND
-HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
 
 _ALIGNED = "(SELECT lane_id, process, clock_offset_ns FROM lanes JOIN processes USING (process))"
 _SEGMENT_CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(SEGMENTS[:-1]))
@@ -90,14 +85,6 @@ _LAST_SEEN = f"""
     SELECT process, max(time_ns + clock_offset_ns), arg_max(coalesce(attributes, ''), time_ns)
     FROM event_data JOIN {_ALIGNED} USING (lane_id) WHERE name = $name GROUP BY process
 """  # noqa: S608  (constants)
-_PROCESSES = """
-    SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, first_seen_ns, last_seen_ns, final,
-        delay_ns IS NOT NULL, clock_offset_ns
-    FROM processes WHERE process >= $known ORDER BY process
-"""
-_SIGNS_OF_LIFE = """
-    SELECT process, last_seen_ns, final, delay_ns IS NOT NULL, clock_offset_ns FROM processes WHERE process < $known
-"""
 _BY_ROW: Final = "{table}.rowid >= $first AND {table}.rowid < $last"
 _BY_TIME: Final = "{column} + clock_offset_ns > $first AND {column} + clock_offset_ns <= $last"
 
@@ -126,30 +113,12 @@ class Frontier:
     last_ns: int
 
 
-class Feed:
+class Feed(RunCatalog):
     """What both ways of reading share: the catalog, the rows in flight, and moments made of them."""
 
     def __init__(self, cursor: Cursor) -> None:
+        super().__init__()
         self._cursor = cursor
-        self.processes: dict[int, ProcessRow] = {}
-        self.lanes: dict[int, tuple[int, str | None]] = {}
-        self.series: dict[int, SeriesRow] = {}
-        self.names: list[str] = [""]
-        """Of spans, by number; the first is for those without one."""
-        self.roles: list[str] = []
-        """Every role, by number."""
-        self.owner_of_lane: Column = np.empty(0, np.int64)
-        """By lane: its process."""
-        self._role_of_process: list[int] = []
-        self._incarnations: dict[tuple[str, int | None], list[int]] = {}
-        self._by_role: dict[str, list[ProcessRow]] = {}
-        self._last_start_ns: dict[str, int] = {}
-        self._is_known: list[bool] = []
-        """By series: whether rules know it."""
-        self._is_plain: list[bool] = []
-        """By series: whether it is recorded by training code, which hardware and scrape targets are not."""
-        self._owners: list[int] = []
-        """By series: its process."""
         self._spans = RunningSpans()
         self._sessions = Running()
         self._samples: Instants[SampleRow] = Instants()
@@ -157,7 +126,6 @@ class Feed:
         self._events: Instants[EventRow] = Instants()
         self._open_spans: list[SpanRow] = []
         self._open_sessions: list[SessionRow] = []
-        self._losses: list[LossRow] = []
 
     def moment(self, as_of_ns: int) -> Moment:
         """Return what happened up to a moment, since the one before."""
@@ -177,79 +145,8 @@ class Feed:
             self._samples.advance(as_of_ns),
             self._marks.advance(as_of_ns),
             self._events.advance(as_of_ns),
-            self._losses,
+            self.losses,
         )
-
-    def owners(self, spans: SpanTable) -> tuple[Column, Column]:
-        """Return the process of each span, and the number of its role."""
-        owners = self.owner_of_lane[spans.lane_id]
-        return owners, np.asarray(self._role_of_process, np.int64)[owners]
-
-    def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
-        """Return whether another process has taken the place of one that fell silent.
-
-        That is one of the same role and rank that started afterward, or any of its role where none of those that
-        started before is heard any more: the run was resumed.
-        """
-        peers = self._by_role.get(process.role, [])
-        if self._last_start_ns.get(process.role, 0) <= process.last_seen_ns:
-            return False  # the usual case, and thousands of processes may fall silent at once
-        starts = {one.number: one.started_ns + one.clock_offset_ns for one in peers}
-        later = [one for one in peers if process.last_seen_ns < starts[one.number] <= as_of_ns]
-        if not later or any(one.rank == process.rank for one in later):
-            return bool(later)
-        resumed_ns = min(starts[one.number] for one in later)
-        return all(one.last_seen_ns < resumed_ns for one in peers if starts[one.number] < resumed_ns)
-
-    def _read_catalog(self) -> None:
-        run = self._cursor.execute
-        count = {"known": len(self.processes)}
-        for number, last, final, is_live, offset in run(_SIGNS_OF_LIFE, count).fetchall():
-            known = self.processes[number]
-            known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
-        for row in run(_PROCESSES, count).fetchall():
-            self._note_process(row)
-        self._read_lanes()
-        sql = "SELECT name FROM names WHERE name_id >= $known ORDER BY name_id"
-        self.names += [name for (name,) in run(sql, {"known": len(self.names) - 1}).fetchall()]
-        sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
-        for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
-            self._note_series(SeriesRow(number, process, name, kind, read_object(labels)))
-        losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
-        self._losses = [LossRow(*row) for row in losses]
-
-    def _read_lanes(self) -> None:
-        sql = "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known ORDER BY lane_id"
-        found = self._cursor.execute(sql, {"known": len(self.lanes)}).fetchall()
-        if found:
-            self.lanes |= {lane_id: (process, lane) for lane_id, process, lane in found}
-            owners = np.array([process for _, process, _ in found], np.int64)
-            self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
-
-    def _note_process(self, row: tuple[Any, ...]) -> None:
-        number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
-        before = self._incarnations.setdefault((role, rank), [])
-        before.append(number)
-        gpu = read_object(labels).get("gpu")
-        made = self.processes[number] = ProcessRow(
-            number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
-            offset, len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
-        )  # fmt: skip
-        if made.role not in self._by_role:
-            self._by_role[made.role] = []
-            self.roles.append(made.role)
-        self._by_role[made.role].append(made)
-        self._role_of_process.append(self.roles.index(made.role))
-        self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
-
-    def _note_series(self, series: SeriesRow) -> None:
-        self.series[series.series_id] = series
-        is_hardware = series.name.startswith(HARDWARE_PREFIXES) and "source" in series.labels
-        owner = self.processes.get(series.process)
-        is_target = owner is None or owner.is_target
-        self._is_known.append(is_hardware or canonical_name(series.name) is not None)
-        self._is_plain.append(not is_hardware and series.kind != "histogram" and not is_target)
-        self._owners.append(series.process)
 
     def _add_spans(self, condition: str, bounds: dict[str, int]) -> SpanTable:
         spans = read_spans(self._cursor.execute(_SPANS.format(range=condition), bounds).fetchnumpy())
@@ -273,7 +170,7 @@ class Feed:
         # As arrays: most samples are of no interest to rules, and making rows of all of them takes far longer.
         found = self._cursor.execute(_SAMPLES.format(range=condition), bounds).fetchnumpy()
         series = found["series_id"]
-        known = np.asarray(self._is_known, np.bool_)[series]
+        known = np.asarray(self.is_known, np.bool_)[series]
         times, values, steps = (found[name][known].tolist() for name in ("time_ns", "value", "step"))
         has_step, numbers = found["has_step"][known].tolist(), series[known].tolist()
         self._samples.add(
@@ -286,8 +183,8 @@ class Feed:
 
     def _find_marks(self, found: dict[str, Any]) -> list[MarkRow]:
         """Return what training code recorded, one mark for each process, step and second."""
-        plain = np.asarray(self._is_plain, np.bool_)[found["series_id"]]
-        owners = np.asarray(self._owners, np.int64)[found["series_id"][plain]]
+        plain = np.asarray(self.is_plain, np.bool_)[found["series_id"]]
+        owners = np.asarray(self.owner_of_series, np.int64)[found["series_id"][plain]]
         times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
         keys = np.stack([owners, times // SECOND, has_step, steps])
         groups, places = np.unique(keys, axis=1, return_inverse=True)
@@ -313,7 +210,7 @@ class ReplayFeed(Feed):
 
     def __init__(self, cursor: Cursor) -> None:
         super().__init__(cursor)
-        self._read_catalog()
+        self.update(self._cursor)
         self._read_signs_of_life()
         self._read_open()
         self._read_until = -1
@@ -384,7 +281,7 @@ class LiveFeed(Feed):
     def poll(self, cursor: Cursor) -> None:
         """Read what is new, at most a certain number of rows."""
         self._cursor = cursor
-        self._read_catalog()
+        self.update(self._cursor)
         self._read_open()
         self.has_more = False
         if bounds := self._next_rows("span_data"):

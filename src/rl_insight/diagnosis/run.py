@@ -116,7 +116,7 @@ def replay(
         diagnosis.advance(first, until + TICK_NS)
     else:
         moment = first
-        while moment < until and not _has_reached(diagnosis.model, at_step):
+        while moment < until and not any(one.number >= at_step for one in diagnosis.model.new_steps):
             moment += TICK_NS
             diagnosis.advance(first, moment)
     findings = list(diagnosis.engine.run_findings.values())
@@ -139,10 +139,6 @@ def sketch_coverage(cursor: Cursor) -> list[Coverage]:
     diagnosis = Diagnosis(feed)
     diagnosis.model.apply(feed.last_moment())
     return diagnosis.engine.coverage(diagnosis.model)
-
-
-def _has_reached(model: RunModel, step: int) -> bool:
-    return any(one.number >= step for one in model.new_steps)
 
 
 class LiveDiagnosis:

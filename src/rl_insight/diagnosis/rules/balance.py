@@ -76,10 +76,7 @@ class _Balance(StepRule):
     rank = 80
 
     def _lacks(self, model: RunModel) -> str | None:
-        lacking = None
-        if lacking is None and _follower(model) is None:
-            return "no separate rollout processes with states"
-        return lacking
+        return None if _follower(model) else "no separate rollout processes with states"
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Compare both halves in a step."""

@@ -34,9 +34,7 @@ class IdleGpus(StepRule):
         self._steps: deque[dict[str, tuple[float, int]]] = deque(maxlen=5)
 
     def _lacks(self, model: RunModel) -> str | None:
-        if not model.hardware.gpus:
-            return NO_GPUS
-        return None
+        return None if model.hardware.gpus else NO_GPUS
 
     def look(self, model: RunModel, step: Step) -> list[Signal] | None:
         """Join GPUs with the generation of their hosts over the last steps."""

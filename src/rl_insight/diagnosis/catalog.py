@@ -1,0 +1,123 @@
+"""What a run consists of: its processes, lanes, series and names, as far as they are known."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from rl_insight.diagnosis.names import canonical_name
+from rl_insight.diagnosis.robust import Column
+from rl_insight.diagnosis.rows import LossRow, ProcessRow, SeriesRow
+from rl_insight.diagnosis.span_table import SpanTable
+from rl_insight.schema.names import TARGET_PROCESS_PREFIX
+from rl_insight.schema.records import read_object
+from rl_insight.store.queries.base import Cursor
+
+HARDWARE_PREFIXES: Final = ("gpu_", "node_", "process_")
+_PROCESSES = """
+    SELECT process, process_id, role, rank, host, labels, started_ns, heartbeat_s, first_seen_ns, last_seen_ns, final,
+        delay_ns IS NOT NULL, clock_offset_ns
+    FROM processes WHERE process >= $known ORDER BY process
+"""
+_SIGNS_OF_LIFE = """
+    SELECT process, last_seen_ns, final, delay_ns IS NOT NULL, clock_offset_ns FROM processes WHERE process < $known
+"""
+
+
+class RunCatalog:
+    """What rows refer to by number; it only grows."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, ProcessRow] = {}
+        self.lanes: dict[int, tuple[int, str | None]] = {}
+        self.series: dict[int, SeriesRow] = {}
+        self.names: list[str] = [""]
+        """Of spans, by number; the first is for those without one."""
+        self.roles: list[str] = []
+        """Every role, by number."""
+        self.owner_of_lane: Column = np.empty(0, np.int64)
+        """By lane: its process."""
+        self._role_of_process: list[int] = []
+        self._incarnations: dict[tuple[str, int | None], list[int]] = {}
+        self._by_role: dict[str, list[ProcessRow]] = {}
+        self._last_start_ns: dict[str, int] = {}
+        self.is_known: list[bool] = []
+        """By series: whether rules know it."""
+        self.is_plain: list[bool] = []
+        """By series: whether it is recorded by training code, which hardware and scrape targets are not."""
+        self.owner_of_series: list[int] = []
+        """By series: its process."""
+        self.losses: list[LossRow] = []
+
+    def owners(self, spans: SpanTable) -> tuple[Column, Column]:
+        """Return the process of each span, and the number of its role."""
+        owners = self.owner_of_lane[spans.lane_id]
+        return owners, np.asarray(self._role_of_process, np.int64)[owners]
+
+    def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
+        """Return whether another process has taken the place of one that fell silent.
+
+        That is one of the same role and rank that started afterward, or any of its role where none of those that
+        started before is heard any more: the run was resumed.
+        """
+        peers = self._by_role.get(process.role, [])
+        if self._last_start_ns.get(process.role, 0) <= process.last_seen_ns:
+            return False  # the usual case, and thousands of processes may fall silent at once
+        starts = {one.number: one.started_ns + one.clock_offset_ns for one in peers}
+        later = [one for one in peers if process.last_seen_ns < starts[one.number] <= as_of_ns]
+        if not later or any(one.rank == process.rank for one in later):
+            return bool(later)
+        resumed_ns = min(starts[one.number] for one in later)
+        return all(one.last_seen_ns < resumed_ns for one in peers if starts[one.number] < resumed_ns)
+
+    def update(self, cursor: Cursor) -> None:
+        """Read what is new, and when each process was last heard."""
+        run = cursor.execute
+        count = {"known": len(self.processes)}
+        for number, last, final, is_live, offset in run(_SIGNS_OF_LIFE, count).fetchall():
+            known = self.processes[number]
+            known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
+        for row in run(_PROCESSES, count).fetchall():
+            self._note_process(row)
+        self._read_lanes(cursor)
+        sql = "SELECT name FROM names WHERE name_id >= $known ORDER BY name_id"
+        self.names += [name for (name,) in run(sql, {"known": len(self.names) - 1}).fetchall()]
+        sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
+        for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
+            self._note_series(SeriesRow(number, process, name, kind, read_object(labels)))
+        losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
+        self.losses = [LossRow(*row) for row in losses]
+
+    def _read_lanes(self, cursor: Cursor) -> None:
+        sql = "SELECT lane_id, process, lane FROM lanes WHERE lane_id >= $known ORDER BY lane_id"
+        found = cursor.execute(sql, {"known": len(self.lanes)}).fetchall()
+        if found:
+            self.lanes |= {lane_id: (process, lane) for lane_id, process, lane in found}
+            owners = np.array([process for _, process, _ in found], np.int64)
+            self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
+
+    def _note_process(self, row: tuple[Any, ...]) -> None:
+        number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
+        before = self._incarnations.setdefault((role, rank), [])
+        before.append(number)
+        gpu = read_object(labels).get("gpu")
+        made = self.processes[number] = ProcessRow(
+            number, process_id, role or "", rank, host, gpu, started, heartbeat or 5.0, first, last, final, is_live,
+            offset, len(before) - 1 if rank is not None else 0, process_id.startswith(TARGET_PROCESS_PREFIX),
+        )  # fmt: skip
+        if made.role not in self._by_role:
+            self._by_role[made.role] = []
+            self.roles.append(made.role)
+        self._by_role[made.role].append(made)
+        self._role_of_process.append(self.roles.index(made.role))
+        self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
+
+    def _note_series(self, series: SeriesRow) -> None:
+        self.series[series.series_id] = series
+        is_hardware = series.name.startswith(HARDWARE_PREFIXES) and "source" in series.labels
+        owner = self.processes.get(series.process)
+        is_target = owner is None or owner.is_target
+        self.is_known.append(is_hardware or canonical_name(series.name) is not None)
+        self.is_plain.append(not is_hardware and series.kind != "histogram" and not is_target)
+        self.owner_of_series.append(series.process)
