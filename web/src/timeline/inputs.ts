@@ -3,29 +3,17 @@ import type { Lane } from "../api";
 import type { Block } from "./blocks";
 import type { Window } from "./geometry";
 import type { Arrangement, Density, Folding, LaneRow } from "./layout";
-import type { ColourBy, Flow, Highlight, SceneMark, StepMark, Strip } from "./scene";
+import type { SceneMark, Shown } from "./scene";
 
 /** What React knows and the pictures depend on. */
-export interface Inputs {
+export interface Inputs extends Shown {
   lanes: readonly Lane[];
   /** How many lanes the run has, those that the filter hides included. */
   laneTotal: number;
   whole: Window;
-  steps: readonly StepMark[];
-  strips: readonly Strip[];
-  colourBy: ColourBy;
   density: Density;
   folding: Folding;
   arrangement: Arrangement;
-  isSearching: boolean;
-  search: string;
-  hits: ReadonlySet<string>;
-  hitLanes: ReadonlySet<number>;
-  marks: readonly SceneMark[];
-  flows: readonly Flow[];
-  selectedSpanId: string | null;
-  range: Window | null;
-  highlight: Highlight | null;
   isFollowing: boolean;
   isLive: boolean;
   version: number;

@@ -53,18 +53,8 @@ export interface Colours {
   font: string;
 }
 
-export interface Scene {
-  width: number;
-  height: number;
-  window: Window;
-  scrollTop: number;
-  layout: Layout;
-  /** The whole run in a few blocks: drawn where the exact ones are not here yet, and in the small map. */
-  coarse: Blocks | null;
-  fine: Blocks | null;
-  /** How far open blocks have grown since each answer, in nanoseconds. */
-  coarseGrowth: number;
-  fineGrowth: number;
+/** What the page decides about the picture. */
+export interface Shown {
   colourBy: ColourBy;
   steps: readonly StepMark[];
   strips: readonly Strip[];
@@ -77,9 +67,23 @@ export interface Scene {
   marks: readonly SceneMark[];
   flows: readonly Flow[];
   selectedSpanId: string | null;
-  hoveredSpanId: string | null;
   range: Window | null;
   highlight: Highlight | null;
+}
+
+export interface Scene extends Shown {
+  width: number;
+  height: number;
+  window: Window;
+  scrollTop: number;
+  layout: Layout;
+  /** The whole run in a few blocks: drawn where the exact ones are not here yet, and in the small map. */
+  coarse: Blocks | null;
+  fine: Blocks | null;
+  /** How far open blocks have grown since each answer, in nanoseconds. */
+  coarseGrowth: number;
+  fineGrowth: number;
+  hoveredSpanId: string | null;
   /** Where the pointer is, in pixels from the left of the lanes. */
   pointerX: number | null;
   /** Where the newest data ends. */

@@ -18,7 +18,7 @@ import type { ViewProps } from ".";
 import { timelineWindow } from "./links";
 import { deviceName, gridOf, latestOf, meanOf } from "./hardware/grid";
 import { UsageTable } from "./hardware/UsageTable";
-import { RECENT, type Range, type Recent, rangeOf } from "./metrics/range";
+import { RECENT, RECENT_OPTIONS, type Range, type Recent, rangeOf } from "./metrics/range";
 import "./views.css";
 
 interface Quantity {
@@ -55,14 +55,6 @@ const HOST_CHARTS: readonly (readonly [metric: string, title: string])[] = [
   ["node_disk_read_bytes", "Disk read"],
 ];
 const COLUMNS = 160;
-const RECENT_LABELS: Readonly<Record<Recent, string>> = {
-  "": "the whole run",
-  60: "last minute",
-  300: "last 5 min",
-  900: "last 15 min",
-  3600: "last hour",
-  21600: "last 6 h",
-};
 
 /** What accelerators and hosts do. */
 export default function Hardware({ run }: ViewProps) {
@@ -97,14 +89,7 @@ export default function Hardware({ run }: ViewProps) {
         {quantity !== undefined && (
           <Select label="Show" value={quantity.value} options={offered} onChange={setChosen} />
         )}
-        {bounds === null && (
-          <Select
-            label="of"
-            value={recent}
-            options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))}
-            onChange={setRecent}
-          />
-        )}
+        {bounds === null && <Select label="of" value={recent} options={RECENT_OPTIONS} onChange={setRecent} />}
         <button
           type="button"
           aria-pressed={isByNode}

@@ -16,7 +16,7 @@ import { LabelFilters } from "./metrics/LabelFilters";
 import { Overlay } from "./metrics/Overlay";
 import { MetricList } from "./metrics/MetricList";
 import { type HistogramShape, MetricPanel } from "./metrics/MetricPanel";
-import { RECENT, type Recent, rangeOf, stepWidth } from "./metrics/range";
+import { RECENT, RECENT_OPTIONS, type Recent, rangeOf, stepWidth } from "./metrics/range";
 import "./views.css";
 
 const POINTS = 240;
@@ -35,14 +35,6 @@ const SMOOTHING = [
   { value: "0.9", label: "more" },
   { value: "0.97", label: "much" },
 ];
-const RECENT_LABELS: Readonly<Record<Recent, string>> = {
-  "": "the whole run",
-  60: "last minute",
-  300: "last 5 min",
-  900: "last 15 min",
-  3600: "last hour",
-  21600: "last 6 h",
-};
 
 /** Any metric over time or steps. */
 export default function Metrics({ run }: ViewProps) {
@@ -181,13 +173,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
           title="Show the whole run again"
         >{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
       ) : bounds !== null ? null : (
-        <Select
-          label="Range"
-          isLabelHidden
-          value={recent}
-          options={RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }))}
-          onChange={setRecent}
-        />
+        <Select label="Range" isLabelHidden value={recent} options={RECENT_OPTIONS} onChange={setRecent} />
       )}
       {reportFacts() === null && (
         <Select

@@ -10,6 +10,15 @@ export interface Range {
 
 export const RECENT = ["", "60", "300", "900", "3600", "21600"] as const;
 export type Recent = (typeof RECENT)[number];
+const RECENT_LABELS: Readonly<Record<Recent, string>> = {
+  "": "the whole run",
+  60: "last minute",
+  300: "last 5 min",
+  900: "last 15 min",
+  3600: "last hour",
+  21600: "last 6 h",
+};
+export const RECENT_OPTIONS = RECENT.map((value) => ({ value, label: RECENT_LABELS[value] }));
 
 const ROUND_S = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 
