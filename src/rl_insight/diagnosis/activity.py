@@ -3,27 +3,92 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import Column, Interval, grouped
+from rl_insight.diagnosis.robust import Column, Interval, clipped, grouped, merged, union
 from rl_insight.diagnosis.span_table import SpanTable, told_tokens
 
-_KEPT_INTERVALS = 2_000
+_KEPT_INTERVALS = 2_000_000
+"""Of all processes together: 50 MB."""
 _KEPT_CALLS = 2_000
 _KEPT_GENERATIONS = 100
 
 
-@dataclass(slots=True)
-class Activity:
-    """What one process did lately, in the order of the ends."""
+class _Noted(NamedTuple):
+    """The intervals of one moment, by key and start; those of a key do not touch."""
 
-    busy: deque[Interval] = field(default_factory=lambda: deque(maxlen=_KEPT_INTERVALS))
-    waiting: deque[Interval] = field(default_factory=lambda: deque(maxlen=_KEPT_INTERVALS))
+    keys: Column
+    """Twice the number of the process, and one more where it waited."""
+    starts: Column
+    ends: Column
+
+
+class ActivityBook:
+    """When processes were busy and when they waited lately; as columns, for there may be ten thousand of them."""
+
+    def __init__(self) -> None:
+        self._moments: deque[_Noted] = deque()
+        self._processes: set[int] = set()
+        self._kept = 0
+
+    def __contains__(self, process: int) -> bool:
+        return process in self._processes
+
+    def note(self, spans: SpanTable, owners: Column, is_wait: Column) -> None:
+        """Take the states and phases that ended in a moment, the process of each, and whether it is a wait."""
+        if not spans.size:
+            return
+        noted = _Noted(*merged(2 * owners + is_wait, spans.start_ns, spans.end_ns))
+        self._processes.update(np.unique(noted.keys // 2).tolist())
+        self._moments.append(noted)
+        self._kept += noted.keys.size
+        while self._kept > _KEPT_INTERVALS and len(self._moments) > 1:
+            self._kept -= self._moments.popleft().keys.size
+
+    def busy(self, process: int, start_ns: int, end_ns: int) -> list[Interval]:
+        """Return when a process was busy in a window, without overlaps and in order."""
+        return self._between(2 * process, start_ns, end_ns)
+
+    def waiting(self, process: int, start_ns: int, end_ns: int) -> list[Interval]:
+        """Return when a process waited in a window, without overlaps and in order."""
+        return self._between(2 * process + 1, start_ns, end_ns)
+
+    def _between(self, key: int, start_ns: int, end_ns: int) -> list[Interval]:
+        found: list[Interval] = []
+        for noted in self._moments:
+            first, last = np.searchsorted(noted.keys, (key, key + 1)).tolist()
+            found += zip(noted.starts[first:last].tolist(), noted.ends[first:last].tolist(), strict=True)
+        return union(clipped(found, start_ns, end_ns))
+
+    def busy_by_group(self, groups: Mapping[int, str], start_ns: int, end_ns: int) -> dict[str, list[Interval]]:
+        """Return when any process of a group was busy in a window; `groups` has the group of each process."""
+        if not self._moments or not groups:
+            return {}
+        names = sorted(set(groups.values()))
+        place = {name: number for number, name in enumerate(names)}
+        group_of = np.full(max(*self._processes, *groups) + 1, -1)
+        group_of[list(groups)] = [place[name] for name in groups.values()]
+        keys, starts, ends = map(np.concatenate, zip(*self._moments, strict=True))
+        of_interval = np.where(keys % 2 == 0, group_of[keys // 2], -1)
+        is_asked = (of_interval >= 0) & (starts < end_ns) & (ends > start_ns)
+        if not is_asked.any():
+            return {}
+        starts, ends = starts[is_asked].clip(start_ns), ends[is_asked].clip(None, end_ns)
+        found: dict[str, list[Interval]] = {}
+        columns = (column.tolist() for column in merged(of_interval[is_asked], starts, ends))
+        for number, start, end in zip(*columns, strict=True):
+            found.setdefault(names[number], []).append((start, end))
+        return found
+
+    def forget(self, until_ns: int) -> None:
+        """Forget the moments in which everything ended before another one."""
+        while self._moments and int(self._moments[0].ends.max()) < until_ns:
+            self._kept -= self._moments.popleft().keys.size
 
 
 class Call(NamedTuple):
@@ -92,33 +157,3 @@ def _calls(phases: SpanTable, owners: Column, places: Column) -> list[Call]:
     tokens = told_tokens(some.tokens.tolist())
     ends = some.end_ns.tolist()
     return list(map(Call._make, zip(ends, seconds, tokens, failed, errors, processes, sessions, strict=True)))
-
-
-def note_activity(activity: dict[int, Activity], spans: SpanTable, owners: Column, is_wait: Column) -> None:
-    """Add the intervals of states and phases, in the order of their ends, to what processes did."""
-    starts, ends = spans.start_ns, spans.end_ns
-    for key, places in grouped(2 * owners + is_wait):
-        of_process = activity.get(key // 2)
-        if of_process is None:  # setdefault would make one every time
-            of_process = activity[key // 2] = Activity()
-        kept = of_process.waiting if key % 2 else of_process.busy
-        part = places[-_KEPT_INTERVALS:]
-        for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True):
-            _merge(kept, start, end)
-
-
-def _merge(kept: deque[Interval], start: int, end: int) -> None:
-    """Add an interval, as one with the last where they touch: rules ask for the time that all of them cover.
-
-    The states of a process follow each other, so this keeps a fraction of them; a late one is kept by itself.
-
-    >>> kept = deque([(0, 2), (3, 5)])
-    >>> for start, end in ((5, 7), (9, 10), (1, 2)):
-    ...     _merge(kept, start, end)
-    >>> list(kept)
-    [(0, 2), (3, 7), (9, 10), (1, 2)]
-    """
-    while kept and start <= kept[-1][1] and kept[-1][0] <= end:
-        first, last = kept.pop()
-        start, end = min(start, first), max(end, last)
-    kept.append((start, end))

@@ -32,6 +32,7 @@ class RunCatalog:
         self.processes: dict[int, ProcessRow] = {}
         self.lanes: dict[int, tuple[int, str | None]] = {}
         self.series: dict[int, SeriesRow] = {}
+        """Those that rules know: ten thousand processes may have a hundred thousand others."""
         self.names: list[str] = [""]
         """Of spans, by number; the first is for those without one."""
         self.roles: list[str] = []
@@ -39,6 +40,7 @@ class RunCatalog:
         self.owner_of_lane: Column = np.empty(0, np.int64)
         """By lane: its process."""
         self._role_of_process: list[int] = []
+        self._generation_of_process: list[int] = []
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
         self._by_role: dict[str, list[ProcessRow]] = {}
         self._last_start_ns: dict[str, int] = {}
@@ -54,6 +56,10 @@ class RunCatalog:
         """Return the process of each span, and the number of its role."""
         owners = self.owner_of_lane[spans.lane_id]
         return owners, np.asarray(self._role_of_process, np.int64)[owners]
+
+    def generations(self, spans: SpanTable) -> Column:
+        """Return the generation of the process of each span."""
+        return np.asarray(self._generation_of_process, np.int64)[self.owner_of_lane[spans.lane_id]]
 
     def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
         """Return whether another process has taken the place of one that fell silent.
@@ -84,8 +90,8 @@ class RunCatalog:
         sql = "SELECT name FROM names WHERE name_id >= $known ORDER BY name_id"
         self.names += [name for (name,) in run(sql, {"known": len(self.names) - 1}).fetchall()]
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
-        for number, process, name, kind, labels in run(sql, {"known": len(self.series)}).fetchall():
-            self._note_series(SeriesRow(number, process, name, kind, read_object(labels)))
+        for row in run(sql, {"known": len(self.owner_of_series)}).fetchall():
+            self._note_series(*row)
         losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
         self.losses = [LossRow(*row) for row in losses]
 
@@ -111,13 +117,16 @@ class RunCatalog:
             self.roles.append(made.role)
         self._by_role[made.role].append(made)
         self._role_of_process.append(self.roles.index(made.role))
+        self._generation_of_process.append(made.generation)
         self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
 
-    def _note_series(self, series: SeriesRow) -> None:
-        self.series[series.series_id] = series
-        is_hardware = series.name.startswith(HARDWARE_PREFIXES) and "source" in series.labels
-        owner = self.processes.get(series.process)
+    def _note_series(self, number: int, process: int, name: str, kind: str, labels: str | None) -> None:
+        is_hardware = name.startswith(HARDWARE_PREFIXES) and "source" in read_object(labels)
+        owner = self.processes.get(process)
         is_target = owner is None or owner.is_target
-        self.is_known.append(is_hardware or canonical_name(series.name) is not None)
-        self.is_plain.append(not is_hardware and series.kind != "histogram" and not is_target)
-        self.owner_of_series.append(series.process)
+        is_known = is_hardware or canonical_name(name) is not None
+        if is_known:
+            self.series[number] = SeriesRow(number, process, name, kind, read_object(labels))
+        self.is_known.append(is_known)
+        self.is_plain.append(not is_hardware and kind != "histogram" and not is_target)
+        self.owner_of_series.append(process)

@@ -14,7 +14,7 @@ from rl_insight.diagnosis.feed import Feed
 from rl_insight.diagnosis.names import canonical_name
 from rl_insight.diagnosis.robust import grouped
 from rl_insight.diagnosis.role_steps import RoleBook
-from rl_insight.diagnosis.rows import SECOND, SampleRow, SpanRow
+from rl_insight.diagnosis.rows import SECOND, SampleRow
 from rl_insight.diagnosis.span_table import SpanTable, joined
 from rl_insight.diagnosis.steps import Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
@@ -138,15 +138,15 @@ class CountedSteps:
         if is_known or start_ns >= end_ns:
             return None
         self._windows.append(StepWindow(number, start_ns, end_ns))
-        rows = self._give_step(number, self._take_held(start_ns, end_ns))
+        spans = self._give_step(number, self._take_held(start_ns, end_ns))
         names = {canonical_name(self._feed.series[sample.series_id].name) or "" for sample in cluster}
         kinds = frozenset(_SPECIAL[name] for name in names & _SPECIAL.keys())
-        return steps.add(number, start_ns, end_ns, kinds, self._feed.processes[process].generation, rows)
+        return steps.add(number, start_ns, end_ns, kinds, self._feed.processes[process].generation, spans)
 
-    def _give_step(self, number: int, spans: SpanTable | None) -> list[SpanRow]:
+    def _give_step(self, number: int, spans: SpanTable | None) -> SpanTable | None:
         """Give spans their step; returns those of the leading role."""
         if spans is None:
-            return []
+            return None
         states = spans.take(spans.is_state)
         for role, places in grouped(self._feed.owners(states)[1]):
             name = self._feed.roles[role]
@@ -154,8 +154,8 @@ class CountedSteps:
         self._roles.add(states, np.full(states.size, number))
         lead = self.lead
         if lead is None:
-            return []
-        return spans.take(self._feed.owners(spans)[1] == self._feed.roles.index(lead)).rows(self._feed.names)
+            return None
+        return spans.take(self._feed.owners(spans)[1] == self._feed.roles.index(lead))
 
     def _first_start_ns(self, end_ns: int, cluster: list[SampleRow]) -> int:
         """Return when the first step of a process began: by what it says that it took, else with the first span."""

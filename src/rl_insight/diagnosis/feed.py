@@ -186,17 +186,21 @@ class Feed(RunCatalog):
         plain = np.asarray(self.is_plain, np.bool_)[found["series_id"]]
         owners = np.asarray(self.owner_of_series, np.int64)[found["series_id"][plain]]
         times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
-        keys = np.stack([owners, times // SECOND, has_step, steps])
-        groups, places = np.unique(keys, axis=1, return_inverse=True)
-        count = groups.shape[1]
-        first, last = np.full(count, NEVER), np.zeros(count, np.int64)
-        np.minimum.at(first, places.ravel(), times)
-        np.maximum.at(last, places.ravel(), times)
+        if not times.size:
+            return []
+        steps = np.where(has_step, steps, NO_STEP)
+        # A process and a second as one number: sorting by one column less halves the time that this takes.
+        seconds = owners << 33 | times // SECOND
+        order = np.lexsort((steps, seconds))
+        steps, seconds, owners, times = steps[order], seconds[order], owners[order], times[order]
+        is_first = np.concatenate([[True], (seconds[1:] != seconds[:-1]) | (steps[1:] != steps[:-1])])
+        places = np.flatnonzero(is_first)
+        columns = (
+            np.minimum.reduceat(times, places), owners[places], steps[places], np.maximum.reduceat(times, places)
+        )  # fmt: skip
         return [
-            MarkRow(first_ns, process, step if is_told else None, last_ns)
-            for first_ns, last_ns, process, _, is_told, step in zip(
-                first.tolist(), last.tolist(), *groups.tolist(), strict=True
-            )
+            MarkRow(first_ns, process, None if step == NO_STEP else step, last_ns)
+            for first_ns, process, step, last_ns in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
     def _session(self, row: tuple[Any, ...]) -> SessionRow:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_insight.diagnosis.activity import Activity, Call, CallBook, calls_in, note_activity
+from rl_insight.diagnosis.activity import ActivityBook, Call, CallBook, calls_in
 from rl_insight.diagnosis.counted import CountedSteps
 from rl_insight.diagnosis.feed import Feed, Moment
 from rl_insight.diagnosis.hardware import HardwareBook
@@ -28,7 +28,7 @@ from rl_insight.diagnosis.rows import (
 from rl_insight.diagnosis.span_table import NO_STEP, PHASE, SpanTable
 from rl_insight.diagnosis.steps import WARM_UP_STEPS, Step, StepBook
 from rl_insight.diagnosis.tracks import Metrics
-from rl_insight.intake import Liveness, liveness
+from rl_insight.intake import Liveness, liveness, silence_ns
 from rl_insight.schema.stacks import STACKS_EVENT, read_told
 from rl_insight.store.queries.steps import leadership
 
@@ -52,7 +52,7 @@ class RunModel:
         self.as_of_ns = 0
         self.processes = feed.processes
         self.lanes = feed.lanes
-        self.steps = StepBook()
+        self.steps = StepBook(feed.names)
         self.new_steps: list[Step] = []
         """The steps that closed in this moment."""
         self.lead: str | None = None
@@ -67,7 +67,7 @@ class RunModel:
         self.usual: dict[tuple[str, str], Durations] = {}
         """How long a state or phase takes, by role and name."""
         self.pace = PaceBook()
-        self.activity: dict[int, Activity] = {}
+        self.activity = ActivityBook()
         self.call_book = CallBook(feed)
         self.sessions: deque[SessionRow] = deque(maxlen=_KEPT_SESSIONS)
         self.sessions_seen = 0
@@ -85,6 +85,8 @@ class RunModel:
         self.listening_since_ns = 0
         """When the server began to listen: silence before that is the server's."""
         self._workers: list[ProcessRow] = []
+        self._unheard: list[ProcessRow] = []
+        """Workers that have ended, or were not heard lately."""
         self._states: dict[int, Liveness] = {}
         self._marked: list[Step] = []
         self._seconds_of_role: dict[str, float] = {}
@@ -110,7 +112,14 @@ class RunModel:
             for process in self.processes.values()
             if not process.is_target and process.started_ns + process.clock_offset_ns <= moment.as_of_ns
         ]
-        self._states = {}
+        # Nearly all are live, and asking for each of ten thousand takes ten times as long.
+        patience = {beat: silence_ns(beat) for beat in {process.heartbeat_s for process in self._workers}}
+        self._states = {
+            process.number: "live"
+            for process in self._workers
+            if not process.ended and self.as_of_ns - process.last_seen_ns <= patience[process.heartbeat_s]
+        }
+        self._unheard = [process for process in self._workers if process.number not in self._states]
         self.memo.clear()
         self._forget_activity()
         self._note_gap(moment)
@@ -123,7 +132,7 @@ class RunModel:
             self.last_activity_ns = max(self.last_activity_ns, int(moment.spans.end_ns[-1]))
         for row in moment.open_spans:
             if self.role_of_lane(row.lane_id) == self.lead and row.step is not None:
-                self.steps.note(row, self.process_of_lane(row.lane_id))
+                self.steps.note_open(row.start_ns, row.step, self.process_of_lane(row.lane_id).generation)
         for session in moment.sessions:
             self.sessions.append(session)
             self.last_activity_ns = max(self.last_activity_ns, session.end_ns)
@@ -152,10 +161,7 @@ class RunModel:
         if until_ns <= self._forgotten_ns:
             return
         self._forgotten_ns = until_ns
-        for activity in self.activity.values():
-            for kept in (activity.busy, activity.waiting):
-                while kept and kept[0][1] < until_ns:
-                    kept.popleft()
+        self.activity.forget(until_ns)
 
     def _note_gap(self, moment: Moment) -> None:
         """Remember for how long nothing had finished before something did."""
@@ -193,7 +199,7 @@ class RunModel:
             best = max(self._seconds_of_role, key=lambda role: (leadership(role), self._seconds_of_role[role]))
             if self.lead is None or leadership(best) > leadership(self.lead):
                 if self.lead is not None and self.lead != best:
-                    self.steps = StepBook()
+                    self.steps = StepBook(self._feed.names)
                 self.lead, self.has_span_steps = best, True
 
     def _apply_spans(self, spans: SpanTable) -> None:
@@ -203,7 +209,7 @@ class RunModel:
         is_interval = is_phase | spans.is_state
         self._waits += [state_kind(name) == "wait" for name in self._feed.names[len(self._waits) :]]
         waits = np.array(self._waits, np.bool_)[spans.name_id]
-        note_activity(self.activity, spans.take(is_interval), owners[is_interval], waits[is_interval])
+        self.activity.note(spans.take(is_interval), owners[is_interval], waits[is_interval])
         self.call_book.add(spans.take(is_phase), owners[is_phase])
         self._note_in_steps(spans.take(~is_phase), roles[~is_phase])
 
@@ -227,20 +233,13 @@ class RunModel:
             spans, roles = spans.take(~is_held), roles[~is_held]
         stepless = np.flatnonzero(spans.step == NO_STEP)
         places = np.flatnonzero(roles == self._feed.roles.index(self.lead)) if self.lead is not None else roles[:0]
-        running = [self._step_that_runs()]
-        for row in spans.take(places).rows(self._feed.names):
-            self.steps.note(row, self.process_of_lane(row.lane_id))
-            if stepless.size:
-                running.append(self._step_that_runs())
+        led = spans.take(places)
+        # A state without a step belongs to the one that runs.
+        running = self.steps.note(led, self._feed.generations(led), np.searchsorted(places, stepless, side="right"))
         steps = spans.step.copy()
-        if stepless.size:  # a state without a step belongs to the one that runs
-            steps[stepless] = np.array(running)[np.searchsorted(places, stepless, side="right")]
+        steps[stepless] = running
         is_noted = spans.is_state & (steps != NO_STEP)
         self.roles.add(spans.take(is_noted), steps[is_noted])
-
-    def _step_that_runs(self) -> int:
-        current = self.steps.current
-        return NO_STEP if current is None else current
 
     def _apply_samples(self, samples: list[SampleRow]) -> None:
         for sample in samples:
@@ -319,14 +318,21 @@ class RunModel:
         """Return the processes of the training itself, without scrape targets."""
         return self._workers
 
+    def silent_workers(self) -> list[ProcessRow]:
+        """Return the workers that are not heard any more and said no goodbye."""
+        return [process for process in self._unheard if self.state_of(process) == "silent"]
+
+    def remaining(self) -> int:
+        """Return how many workers have not ended."""
+        return len(self._workers) - sum(self.state_of(process) == "ended" for process in self._unheard)
+
     def largest_role(self) -> int:
         """Return how many processes the role with the most of them has."""
         return max(Counter(process.role for process in self._workers).values(), default=0)
 
     def has_ended(self) -> bool:
         """Return whether every process said goodbye."""
-        workers = self.workers()
-        return bool(workers) and all(self.state_of(process) == "ended" for process in workers)
+        return bool(self._workers) and not self.remaining()
 
     def lead_has_ended(self) -> bool:
         """Return whether every process of the leading role said goodbye: training is over, whatever else still runs."""

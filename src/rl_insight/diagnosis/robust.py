@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from statistics import median as median  # noqa: PLC0414  # one home for robust statistics
 from typing import Any
 
@@ -25,6 +26,18 @@ def mad(values: Sequence[float], center: float | None = None) -> float:
     """
     middle = median(values) if center is None else center
     return median([abs(value - middle) for value in values])
+
+
+def median_without(ordered: Sequence[float], value: float) -> float:
+    """Return the median of values in order without one of them.
+
+    >>> median_without([1, 2, 3, 9], 2), median_without([1, 2, 3, 9], 9), median_without([1, 2, 3], 3)
+    (3, 2, 1.5)
+    """
+    place, count = bisect_left(ordered, value), len(ordered) - 1
+    low, high = (count - 1) // 2, count // 2
+    pair = ordered[low + (low >= place)], ordered[high + (high >= place)]
+    return pair[0] if low == high else (pair[0] + pair[1]) / 2
 
 
 def noise(values: Sequence[float]) -> float:
@@ -144,6 +157,42 @@ def grouped(keys: Column) -> Iterator[tuple[int, Column]]:
         yield int(ordered[first]), order[first:last]
 
 
+def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    """Return the intervals of each key without overlaps, by key and start: keys, starts and ends.
+
+    >>> keys, starts, ends = np.array([7, 8, 7, 7]), np.array([5, 0, 0, 2]), np.array([8, 1, 3, 4])
+    >>> [column.tolist() for column in merged(keys, starts, ends)]
+    [[7, 7, 8], [0, 5, 0], [4, 8, 1]]
+    """
+    order = np.lexsort((starts, keys))
+    keys, starts, ends = keys[order], starts[order], ends[order]
+    is_first = np.concatenate([[True], (keys[1:] != keys[:-1]) | (starts[1:] > _reached(keys, ends)[:-1])])
+    firsts = np.flatnonzero(is_first)
+    return keys[firsts], starts[firsts], np.maximum.reduceat(ends, firsts)
+
+
+def _reached(keys: Column, ends: Column) -> Column:
+    """Return how far the intervals of a key reach up to each of them; those of a key are together."""
+    group = np.concatenate([[0], np.cumsum(keys[1:] != keys[:-1])])
+    floor, width = int(ends.min()), int(ends.max() - ends.min()) + 1
+    if width * (int(group[-1]) + 1) >= 2**62:  # a clock jumped by years
+        firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        return np.concatenate([np.maximum.accumulate(part) for part in np.split(ends, firsts[1:])])
+    # By one running maximum: each key is moved past the one before it.
+    reached: Column = np.maximum.accumulate(ends - floor + group * width) - group * width + floor
+    return reached
+
+
+def union_seconds(keys: tuple[Column, Column], starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    """Return the seconds that the intervals of each pair of keys cover: first keys, second keys and seconds."""
+    # Pairs as one number: sorting by two columns takes twice as long.
+    width = int(keys[1].max()) + 1
+    pairs, starts, ends = merged(keys[0].astype(np.int64) * width + keys[1], starts, ends)
+    firsts = np.flatnonzero(np.concatenate([[True], pairs[1:] != pairs[:-1]]))
+    seconds = np.add.reduceat(ends - starts, firsts) / 1e9
+    return pairs[firsts] // width, pairs[firsts] % width, seconds
+
+
 def union_lengths_s(keys: tuple[Column, Column], starts: Column, ends: Column) -> dict[tuple[int, int], float]:
     """Return the seconds that the intervals of each pair of keys cover, by pair.
 
@@ -151,23 +200,8 @@ def union_lengths_s(keys: tuple[Column, Column], starts: Column, ends: Column) -
     >>> union_lengths_s((np.array([7, 7, 7, 8]), np.array([1, 1, 1, 1])), starts, ends)
     {(7, 1): 7.0, (8, 1): 1.0}
     """
-    order = np.lexsort((starts, keys[1], keys[0]))
-    first, second, starts, ends = keys[0][order], keys[1][order], starts[order], ends[order]
-    changes = (np.diff(first) != 0) | (np.diff(second) != 0)
-    bounds = np.concatenate([[0], np.flatnonzero(changes) + 1])
-    # How far the intervals before reach, by the running maximum; each pair is moved past the one before it.
-    group = np.concatenate([[0], np.cumsum(changes)])
-    floor, width = int(starts.min()), int(ends.max() - starts.min()) + 1
-    pairs = list(zip(first[bounds].tolist(), second[bounds].tolist(), strict=True))
-    if width * len(bounds) >= 2**62:  # a clock jumped by years
-        parts = zip(np.split(starts, bounds[1:]), np.split(ends, bounds[1:]), strict=True)
-        unions = (union(zip(some.tolist(), others.tolist(), strict=True)) for some, others in parts)
-        return {pair: length_s(intervals) for pair, intervals in zip(pairs, unions, strict=True)}
-    reached = np.maximum.accumulate(ends - floor + group * width)
-    reached = np.concatenate([[-1], reached[:-1]]) - group * width + floor
-    reached[bounds] = starts[bounds]
-    covered = np.add.reduceat(np.maximum(0, ends - np.maximum(starts, reached)), bounds) / 1e9
-    return dict(zip(pairs, covered.tolist(), strict=True))
+    first, second, seconds = (column.tolist() for column in union_seconds(keys, starts, ends))
+    return dict(zip(zip(first, second, strict=True), seconds, strict=True))
 
 
 def overlap_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
@@ -191,16 +225,6 @@ def overlap_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
 def clipped(intervals: Iterable[Interval], start: int, end: int) -> list[Interval]:
     """Return the parts of intervals inside a window."""
     return [(max(begin, start), min(stop, end)) for begin, stop in intervals if begin < end and stop > start]
-
-
-def recent(intervals: Sequence[Interval], start: int, end: int) -> list[Interval]:
-    """Return the parts of intervals inside a window near the end, for intervals in the order of their ends.
-
-    >>> recent([(0, 4), (5, 8), (7, 20)], 6, 10)
-    [(6, 8), (7, 10)]
-    """
-    found = takewhile(lambda interval: interval[1] > start, reversed(intervals))
-    return clipped(reversed(list(found)), start, end)
 
 
 class Durations:

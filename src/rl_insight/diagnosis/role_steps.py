@@ -14,7 +14,8 @@ from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.span_table import SpanTable
 
 _LATE_NS = 30 * SECOND
-_KEPT = 40
+_KEPT = 5
+"""As many as rules look at."""
 
 
 class _States(NamedTuple):

@@ -200,7 +200,7 @@ class LiveDiagnosis:
         if self._diagnosis is None:
             return {}
         model = self._diagnosis.model
-        silent = {(one.process_id, one.last_seen_ns): one for one in model.workers() if model.state_of(one) == "silent"}
+        silent = {(one.process_id, one.last_seen_ns): one for one in model.silent_workers()}
         new = [one for key, one in silent.items() if key not in self._missed]
         self._missed = set(silent)
         return {one.process_id: one.host for one in new if one.host}

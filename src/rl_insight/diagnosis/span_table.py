@@ -13,6 +13,7 @@ from rl_insight.diagnosis.rows import STATE_SEGMENTS, SpanRow
 SEGMENTS: Final = ("duration", "state_interval", "state_nested", "phase", "other")
 """By code; the kinds of adapters are all one."""
 PHASE: Final = SEGMENTS.index("phase")
+STATE_INTERVAL: Final = SEGMENTS.index("state_interval")
 _IS_STATE: Final = np.array([segment in STATE_SEGMENTS for segment in SEGMENTS])
 NO_STEP: Final = -(2**62)
 

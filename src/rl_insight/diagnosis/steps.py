@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import Interval, clipped, length_s, median, union
-from rl_insight.diagnosis.rows import NEVER, SECOND, ProcessRow, SpanRow
+from rl_insight.diagnosis.robust import Column, grouped, union_seconds
+from rl_insight.diagnosis.rows import NEVER, SECOND
+from rl_insight.diagnosis.span_table import NO_STEP, STATE_INTERVAL, SpanTable
 
 WARM_UP_STEPS = 3
 """Compilation, CUDA graphs and caches make the first steps after a start slow."""
@@ -46,6 +50,15 @@ class Step:
         return sum(seconds for name, seconds in self.phases.items() if state_kind(name) in kinds)
 
 
+class _States(NamedTuple):
+    """Outermost states of the leading role, as columns."""
+
+    name_id: Column
+    lane_id: Column
+    start_ns: Column
+    end_ns: Column
+
+
 @dataclass(slots=True)
 class _Draft:
     number: int
@@ -53,13 +66,21 @@ class _Draft:
     start_ns: int
     end_ns: int
     kinds: set[str] = field(default_factory=set)
-    lanes: dict[int, dict[str, list[Interval]]] = field(default_factory=dict)
+    states: list[_States] = field(default_factory=list)
+
+
+_NO_STATES = _States(*(np.empty(0, np.int64) for _ in _States._fields))
 
 
 class StepBook:
-    """Collects the spans of the leading role into steps."""
+    """Collects the spans of the leading role into steps.
 
-    def __init__(self) -> None:
+    Args:
+        names: of spans, by number; it may grow.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
         self.closed: list[Step] = []
         self._drafts: dict[Key, _Draft] = {}
         self._done: set[Key] = set()
@@ -82,34 +103,69 @@ class StepBook:
             return max(draft.start_ns for draft in self._drafts.values())
         return self.closed[-1].end_ns if self.closed else None
 
-    def note(self, row: SpanRow, process: ProcessRow) -> None:
-        """Take a span of the leading role, also one that is open."""
-        number = row.step
-        if number is None:
-            self._note_without_number(row)
-            return
-        key = (process.generation, number)
+    def note_open(self, start_ns: int, number: int, generation: int) -> None:
+        """Take the beginning of a span of the leading role."""
+        key = (generation, number)
         if key in self._done:
             return
-        draft = self._drafts.get(key)
-        if draft is None:
-            draft = self._drafts[key] = _Draft(number, process.generation, row.start_ns, row.start_ns)
-        draft.start_ns = min(draft.start_ns, row.start_ns)
-        if row.end_ns != NEVER:
-            self._add(draft, row)
+        draft = self._drafts.setdefault(key, _Draft(number, generation, start_ns, start_ns))
+        draft.start_ns = min(draft.start_ns, start_ns)
 
-    def _note_without_number(self, row: SpanRow) -> None:
-        if self._drafts and row.end_ns != NEVER:
-            self._add(max(self._drafts.values(), key=lambda draft: draft.start_ns), row)
+    def note(self, spans: SpanTable, generations: Column, asked: Column) -> Column:
+        """Take spans of the leading role that ended, in the order of their ends, and the generation of each.
 
-    def _add(self, draft: _Draft, row: SpanRow) -> None:
-        draft.end_ns = max(draft.end_ns, row.end_ns)
-        kind = state_kind(row.name)
-        if kind in _SPECIAL:
-            draft.kinds.add(kind)
-        if row.segment == "state_interval":
-            names = draft.lanes.setdefault(row.lane_id, {})
-            names.setdefault(row.name, []).append((row.start_ns, row.end_ns))
+        Returns:
+            For each number in `asked`, the step that ran when so many of the spans had been taken.
+        """
+        before = {key: draft.start_ns for key, draft in self._drafts.items()}
+        begun: dict[Key, tuple[Column, Column]] = {}
+        for key, places in self._by_step(spans, generations):
+            self.note_open(int(spans.start_ns[places[0]]), key[1], key[0])
+            starts = np.minimum.accumulate(spans.start_ns[places]).clip(None, before.get(key, NEVER))
+            begun[key] = (places, starts)
+            self._drafts[key].start_ns = int(starts[-1])
+            self._add(self._drafts[key], spans.take(places))
+        stepless = np.flatnonzero(spans.step == NO_STEP)
+        drafts = list(self._drafts.values())
+        if stepless.size and drafts:
+            running = self._running(before, begun, stepless)
+            for place, found in grouped(running[running >= 0]):
+                self._add(drafts[place], spans.take(stepless[running >= 0][found]))
+        if not asked.size:
+            return asked
+        otherwise = self.closed[-1].number if self.closed else NO_STEP
+        return np.array([*(draft.number for draft in drafts), otherwise])[self._running(before, begun, asked)]
+
+    def _by_step(self, spans: SpanTable, generations: Column) -> list[tuple[Key, Column]]:
+        """Return the places of the spans of each step that is not closed, in the order of the first of them."""
+        numbered = np.flatnonzero(spans.step != NO_STEP)
+        found = []
+        for generation, some in grouped(generations[numbered]):
+            for number, places in grouped(spans.step[numbered[some]]):
+                if (generation, number) not in self._done:
+                    found.append(((generation, number), numbered[some[places]]))
+        return sorted(found, key=lambda one: int(one[1][0]))
+
+    def _running(self, before: Mapping[Key, int], begun: Mapping[Key, tuple[Column, Column]], counts: Column) -> Column:
+        """Return the place of the draft that began last, when so many spans had been taken; -1 where there was none."""
+        latest, place_of = np.full(counts.size, -NEVER), np.full(counts.size, -1)
+        for place, key in enumerate(self._drafts):
+            start_ns = np.full(counts.size, before.get(key, -NEVER))
+            if key in begun:
+                places, starts = begun[key]
+                taken = np.searchsorted(places, counts)
+                start_ns = np.where(taken > 0, starts[taken - 1], start_ns)
+            is_later = start_ns > latest
+            latest[is_later], place_of[is_later] = start_ns[is_later], place
+        return place_of
+
+    def _add(self, draft: _Draft, spans: SpanTable) -> None:
+        draft.end_ns = max(draft.end_ns, int(spans.end_ns.max()))
+        kinds = {state_kind(self._names[number]) for number in np.flatnonzero(np.bincount(spans.name_id)).tolist()}
+        draft.kinds |= kinds & _SPECIAL
+        is_outermost = spans.segment == STATE_INTERVAL
+        columns = (spans.name_id, spans.lane_id, spans.start_ns, spans.end_ns)
+        draft.states.append(_States(*(column[is_outermost] for column in columns)))
 
     def close(self, as_of_ns: int, *, has_ended: bool) -> list[Step]:
         """Return the steps that are over and settled, in order."""
@@ -132,16 +188,16 @@ class StepBook:
 
     def _summed_up(self, draft: _Draft, end_ns: int) -> Step:
         step = self._finished(draft.number, draft.start_ns, end_ns, frozenset(draft.kinds), draft.generation)
-        step.phases, step.covered_s = _breakdown(draft, end_ns)
+        step.phases, step.covered_s = self._breakdown(draft, end_ns)
         return step
 
     def add(
-        self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, rows: Iterable[SpanRow]
+        self, number: int, start_ns: int, end_ns: int, kinds: frozenset[str], generation: int, spans: SpanTable | None
     ) -> Step:
         """Take a step that is over as a whole, with the spans of the leading role that began in it."""
         draft = _Draft(number, generation, start_ns, start_ns, set(kinds))
-        for row in rows:
-            self._add(draft, row)
+        if spans is not None and spans.size:
+            self._add(draft, spans)
         return self._summed_up(draft, end_ns)
 
     def _finished(self, number: int, start_ns: int, end_ns: int, kind: frozenset[str], generation: int) -> Step:
@@ -164,19 +220,18 @@ class StepBook:
             return None
         return self._finished(number, before[1], time_ns, kinds, generation)
 
-
-def _breakdown(draft: _Draft, end_ns: int) -> tuple[dict[str, float], float]:
-    """Return the seconds of each state, and of all together, on a usual lane."""
-    by_name: dict[str, list[float]] = {}
-    covered = []
-    for names in draft.lanes.values():
-        every: list[Interval] = []
-        for name, intervals in names.items():
-            inside = union(clipped(intervals, draft.start_ns, end_ns))
-            by_name.setdefault(name, []).append(length_s(inside))
-            every += inside
-        covered.append(length_s(union(every)))
-    lanes = len(draft.lanes)
-    # A state that most lanes never enter, such as a checkpoint of rank 0, still takes the time of the step.
-    phases = {name: median(seconds) if 2 * len(seconds) >= lanes else max(seconds) for name, seconds in by_name.items()}
-    return phases, max(covered, default=0.0)
+    def _breakdown(self, draft: _Draft, end_ns: int) -> tuple[dict[str, float], float]:
+        """Return the seconds of each state, and of all together, on a usual lane."""
+        names, lanes, starts, ends = map(np.concatenate, zip(*draft.states or [_NO_STATES], strict=True))
+        if not names.size:
+            return {}, 0.0
+        starts = starts.clip(draft.start_ns)
+        ends = np.maximum(ends.clip(None, end_ns), starts)
+        _, _, covered = union_seconds((np.zeros_like(lanes), lanes), starts, ends)
+        of_pairs, _, seconds = union_seconds((names, lanes), starts, ends)
+        phases = {}
+        for number, places in grouped(of_pairs):
+            # A state that most lanes never enter, such as a checkpoint of rank 0, still takes the time of the step.
+            is_usual = 2 * places.size >= covered.size
+            phases[self._names[number]] = float(np.median(seconds[places]) if is_usual else seconds[places].max())
+        return phases, float(covered.max())

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import is_rollout
-from rl_insight.diagnosis.robust import Interval, length_s, overlap_s, recent, union
+from rl_insight.diagnosis.robust import Interval, length_s, overlap_s, union
 from rl_insight.diagnosis.rule import Parameter, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
 from rl_insight.diagnosis.words import share_text
@@ -46,9 +46,8 @@ def _share_of(model: RunModel, role: str, step: Step) -> Share | None:
         process.number for process in model.workers() if process.role == role and process.number in model.activity
     ]
     for number in numbers[:_MAX_PROCESSES]:
-        activity = model.activity[number]
-        busy = union(recent(activity.busy, step.start_ns, step.end_ns))
-        waited = union(recent(activity.waiting, step.start_ns, step.end_ns))
+        busy = model.activity.busy(number, step.start_ns, step.end_ns)
+        waited = model.activity.waiting(number, step.start_ns, step.end_ns)
         worked_s, waited_s = length_s(busy), length_s(waited)
         waiting.append((waited_s - overlap_s(busy, waited)) / step.seconds)
         idle.append(1 - worked_s / step.seconds)

@@ -56,10 +56,9 @@ class DeadEngine(MomentRule):
     def look(self, model: RunModel) -> list[Signal]:
         """Return the replicas that are gone."""
         found = [signal for engine in model.hardware.engines.values() if (signal := self._target(model, engine))]
-        workers = [process for process in model.workers() if model.state_of(process) != "ended"]
-        silent = [process for process in workers if model.state_of(process) == "silent"]
+        silent, remaining = model.silent_workers(), model.remaining()
         dead = [process for process in silent if is_rollout(process.role) and process.role != model.lead]
-        if 2 * len(silent) > len(workers) and len(workers) > 2:
+        if 2 * len(silent) > remaining > 2:
             # The run itself is gone, or the network: only what fell silent well before the others is an engine's fault.
             usual_ns = median([process.last_seen_ns for process in silent])
             dead = [one for one in dead if usual_ns - one.last_seen_ns > 6 * one.heartbeat_s * SECOND]

@@ -71,30 +71,33 @@ class IdleGpus(StepRule):
 
     def _readings(self, model: RunModel, step: Step) -> dict[str, tuple[float, int]]:
         """Return the sum and the number of each host's readings in a step while it generated."""
-        busy: dict[str, list[deque[Interval]]] = {}
-        for process in model.workers():
-            if is_rollout(process.role) and process.number in model.activity:
-                busy.setdefault(process.host, []).append(model.activity[process.number].busy)
+        hosts = {gpu.host for gpu in model.hardware.gpus.values()}
+        rollouts = {
+            process.number: process.host
+            for process in model.workers()
+            if process.host in hosts and is_rollout(process.role) and process.number in model.activity
+        }
+        with_states = set(rollouts.values())
+        busy = model.activity.busy_by_group(rollouts, step.start_ns, step.end_ns + 1)
         # The GPUs of a host are read at the same moments, which are few: look each of them up once.
         generating: dict[tuple[str, int], bool] = {}
         found: dict[str, tuple[float, int]] = {}
         for gpu in model.hardware.gpus.values():
-            workers = busy.get(gpu.host)
-            if workers is None:
+            if gpu.host not in with_states:
                 continue
             total, count = found.get(gpu.host, (0.0, 0))
             for moment, value in gpu.points("utilization_ratio", step.start_ns, step.end_ns):
                 key = (gpu.host, moment)
                 if key not in generating:
-                    generating[key] = any(_is_inside(intervals, moment) for intervals in workers)
+                    generating[key] = _is_inside(busy.get(gpu.host, []), moment)
                 if generating[key]:
                     total, count = total + value, count + 1
             found[gpu.host] = (total, count)
         return found
 
 
-def _is_inside(intervals: deque[Interval], moment: int) -> bool:
-    """Return whether a moment near the end lies in one of many intervals that are in the order of their ends."""
+def _is_inside(intervals: list[Interval], moment: int) -> bool:
+    """Return whether a moment near the end lies in one of many intervals that are in order."""
     for start, end in reversed(intervals):
         if end <= moment:
             return False

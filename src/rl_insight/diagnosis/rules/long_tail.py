@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log
 
 from rl_insight.diagnosis.model import RunModel
-from rl_insight.diagnosis.robust import Interval, overlap_s, quantile, recent, union
+from rl_insight.diagnosis.robust import Interval, overlap_s, quantile
 from rl_insight.diagnosis.rows import SessionRow
 from rl_insight.diagnosis.rule import NO_SESSIONS, Parameter, Severity, Signal, StepRule, fact
 from rl_insight.diagnosis.steps import Step
@@ -19,7 +19,7 @@ def _waits(model: RunModel, step: Step) -> list[Interval]:
     """Return when the leading role waited in a step, or was generating itself."""
     for process in model.workers():
         if process.role == model.lead and process.number in model.activity:
-            return union(recent(model.activity[process.number].waiting, step.start_ns, step.end_ns))
+            return model.activity.waiting(process.number, step.start_ns, step.end_ns)
     return []
 
 

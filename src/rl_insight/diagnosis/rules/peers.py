@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import median
+from rl_insight.diagnosis.robust import median, median_without
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import ProcessRow
 from rl_insight.diagnosis.rule import Observation, Rule, Signal, fact
@@ -142,9 +142,10 @@ class SlowHosts:
         if len(hosts) < 2 or any(len(units) < 2 for units in hosts.values()):
             return {}  # processes are compared with each other
         usual = {host: median(units.values()) for host, units in hosts.items()}
+        ordered = sorted(usual.values())
         found: dict[str, list[Slow]] = {}
         for host, units in hosts.items():
-            others_s = median([value for other, value in usual.items() if other != host])
+            others_s = median_without(ordered, usual[host])
             before = self._before.setdefault((role, name, host), deque(maxlen=_HISTORY))
             ratio = usual[host] / max(others_s, 1e-9)
             was_equal = len(before) >= _LEAST_HISTORY and median(before) < _EQUAL

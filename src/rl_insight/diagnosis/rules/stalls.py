@@ -118,7 +118,7 @@ class StalledRun(MomentRule):
 
     def _is_sure(self, model: RunModel, idle_s: float) -> bool:
         """Return whether there is more than silence: a process is gone, or one is in something for far too long."""
-        if any(model.state_of(process) == "silent" for process in model.workers()):
+        if model.silent_workers():
             return idle_s > self["suspect_s"]
         return any(
             model.usual_s(model.role_of_lane(row.lane_id), row.name) is not None
@@ -147,13 +147,13 @@ class StalledRun(MomentRule):
         """Name the culprit: what is gone, then what is open and not a wait, then who waits for whom."""
         title = f"No step has finished for {seconds_text(waited_s)}"
         severity: Severity = "critical" if is_hang else "warning"
-        workers = [process for process in model.workers() if model.state_of(process) != "ended"]
-        if not workers:
+        remaining = model.remaining()
+        if not remaining:
             return None  # all said goodbye: the run is over, or will be resumed
         # A process that fell silent long after the stall began is a victim: the stalled run was killed.
-        gone = [process for process in workers if model.state_of(process) == "silent"]
+        gone = model.silent_workers()
         silent = [process for process in gone if process.last_seen_ns <= gone_by_ns]
-        if silent and len(silent) == len(workers):
+        if silent and len(silent) == remaining:
             who = f"all {len(silent)} processes" if len(silent) > 1 else where(silent[0])
             text = f"{title}: {who} fell silent without saying goodbye"
             return Signal({"role": model.lead or ""}, text, "No heartbeat arrives from any process: the job was "

@@ -41,8 +41,7 @@ class TelemetryGap(MomentRule):
     @staticmethod
     def _silent(model: RunModel) -> list[Signal]:
         # One that never promised a heartbeat says no goodbye either: it may just have ended.
-        promised = [process for process in model.workers() if not has_cadence(process.heartbeat_s)]
-        silent = [process for process in promised if model.state_of(process) == "silent"]
+        silent = [process for process in model.silent_workers() if not has_cadence(process.heartbeat_s)]
         if not silent:
             return []
         # Helpers are often killed once training is over.
@@ -68,6 +67,7 @@ class TelemetryGap(MomentRule):
         ]
 
     def _clocks(self, model: RunModel) -> list[Signal]:
+        largest_ns = self["clock_s"] * SECOND
         return [
             Signal(
                 culprit_of(process),
@@ -79,7 +79,7 @@ class TelemetryGap(MomentRule):
                 evidence=[fact("offset", process.clock_offset_ns / SECOND, "s")],
             )
             for process in model.workers()
-            if abs(process.clock_offset_ns) > self["clock_s"] * SECOND
+            if abs(process.clock_offset_ns) > largest_ns
         ][:5]
 
 
