@@ -941,3 +941,28 @@ def test_people_can_open_a_copy_with_duckdb_itself(tmp_path, store, make):
     with duckdb.connect(str(tmp_path / "copy.duckdb"), read_only=True) as connection:
         rows = connection.execute("SELECT role, name, sum(duration_ns) / 1e9 FROM spans GROUP BY ALL").fetchall()
     assert len(rows) == 6
+
+
+_EVERY_MOMENT = """
+    SELECT start_ns, start_ns + duration_ns FROM spans
+    UNION ALL SELECT start_ns, start_ns FROM open_spans
+    UNION ALL SELECT time_ns, time_ns FROM samples
+"""
+
+
+def test_a_summary_spans_the_first_and_last_moment_by_aligned_clocks(make, store, begin_ns, fetch):
+    draw = random.Random(9)
+    for number in range(12):
+        process = make(f"p{number}")
+        for _ in range(6):
+            process.span("work", draw.randrange(300) * SECOND, draw.choice((0, 1, 3, 25, 400)) * SECOND)
+        process.sample("loss", 1.0, at=draw.randrange(500) * SECOND)
+        process.span("open", draw.randrange(300) * SECOND, -1)
+        sent_ns = begin_ns + 900 * SECOND
+        arrived_ns = sent_ns + draw.choice((0, 40, -90, 7_200)) * SECOND  # by the server's clock
+        assert store.commit([process.build(sent_ns=sent_ns)], received_ns=[arrived_ns]) == [True]
+        moments = fetch(store, _EVERY_MOMENT)
+        with store.reader() as cursor:
+            found = queries.summary(cursor)
+        assert (found.start_ns, found.end_ns) == (min(one[0] for one in moments), max(one[1] for one in moments))
+    assert len(set(fetch(store, "SELECT clock_offset_ns FROM processes"))) > 1

@@ -10,6 +10,7 @@ from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor, structs
 from rl_insight.store.queries.step_counters import counted_steps
+from rl_insight.store.tables import LONG_SPAN_NS
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -74,23 +75,7 @@ class LossCount(msgspec.Struct, frozen=True):
 
 
 _SUMMARY = """
-    WITH offsets AS (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)),
-    bounds AS (
-        -- Per lane first: aligning a few hundred sums is cheaper than aligning every span.
-        SELECT min(first_ns + clock_offset_ns) AS start_ns, max(last_ns + clock_offset_ns) AS end_ns FROM (
-            SELECT lane_id, min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
-            FROM span_data GROUP BY lane_id
-            UNION ALL SELECT lane_id, min(start_ns), max(start_ns) FROM open_span_data GROUP BY lane_id
-            UNION ALL SELECT lane_id, min(time_ns), max(time_ns) FROM event_data GROUP BY lane_id
-            UNION ALL SELECT lane_id, min(time_ns), max(time_ns) FROM log_data GROUP BY lane_id
-        ) JOIN offsets USING (lane_id)
-        UNION ALL
-        SELECT min(first_ns + clock_offset_ns), max(last_ns + clock_offset_ns) FROM (
-            SELECT series_id, min(time_ns) AS first_ns, max(time_ns) AS last_ns FROM sample_data GROUP BY series_id
-            UNION ALL SELECT series_id, min(time_ns), max(time_ns) FROM histogram_data GROUP BY series_id
-        ) JOIN series USING (series_id) JOIN processes USING (process)
-    ),
-    steps AS (
+    WITH steps AS (
         SELECT min(step) AS first_step, max(step) AS last_step FROM span_data
         UNION ALL SELECT min(step), max(step) FROM sample_data
     )
@@ -98,7 +83,7 @@ _SUMMARY = """
         coalesce((SELECT any_value(run_id) FROM processes), ''),
         coalesce((SELECT any_value(nullif(project, '')) FROM processes), ''),
         coalesce((SELECT any_value(nullif(experiment_name, '')) FROM processes), ''),
-        (SELECT min(start_ns) FROM bounds), (SELECT max(end_ns) FROM bounds),
+        NULL, NULL,
         (SELECT min(first_step) FROM steps), (SELECT max(last_step) FROM steps),
         (SELECT count(*) FROM processes), (SELECT count(*) FROM lanes),
         (SELECT count(*) FROM span_data), (SELECT count(*) FROM open_span_data),
@@ -107,6 +92,25 @@ _SUMMARY = """
         (SELECT count(*) FROM sessions), (SELECT count(*) FROM findings),
         (SELECT least(coalesce(sum(count), 0), 9223372036854775807)::BIGINT FROM losses)
 """
+
+_OF_LANE = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
+_OF_SERIES = "JOIN (SELECT series_id, clock_offset_ns FROM series JOIN processes USING (process)) USING (series_id)"
+_TIMED = (
+    ("span_data", "start_ns", "coalesce(duration_ns, 0)", LONG_SPAN_NS, _OF_LANE),
+    ("long_spans", "start_ns", "duration_ns", None, _OF_LANE),
+    ("open_span_data", "start_ns", "0", None, _OF_LANE),
+    ("event_data", "time_ns", "0", 0, _OF_LANE),
+    ("log_data", "time_ns", "0", 0, _OF_LANE),
+    ("sample_data", "time_ns", "0", 0, _OF_SERIES),
+    ("histogram_data", "time_ns", "0", 0, _OF_SERIES),
+)
+"""Tables with times: the column, how long a row lasts, how long at most, and its owner.
+
+Spans that last longer are in `long_spans`. Tables without such a limit are small, and are read as a whole."""
+_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
+_RANGE = "SELECT min({time}), max({time}) FROM {table}"
+_FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {owner} WHERE {time} <= $until"
+_LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {owner} WHERE {time} >= $since"
 
 _PROCESSES = """
     WITH open_counts AS (
@@ -129,12 +133,36 @@ _LOSSES = """
 
 def summary(cursor: Cursor) -> RunSummary:
     """Return the run at a glance: its time, steps, and how much of everything it holds."""
-    found = structs(cursor, RunSummary, _SUMMARY)[0]
+    start_ns, end_ns = time_range(cursor)
+    found = msgspec.structs.replace(structs(cursor, RunSummary, _SUMMARY)[0], start_ns=start_ns, end_ns=end_ns)
     counted = [one.step for one in counted_steps(cursor)]
     if not counted:
         return found
     known = [*counted, *(step for step in (found.first_step, found.last_step) if step is not None)]
     return msgspec.structs.replace(found, first_step=min(known), last_step=max(known))
+
+
+def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
+    """Return when the first thing of a run began and the last one ended; aligned nanoseconds.
+
+    DuckDB knows the range of a column without reading it. Only the rows at its ends are read and aligned: those that
+    may be the first or last ones by any of the clocks. So this takes as long for a day as for a minute.
+    """
+    ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+    starts, ends = [], []
+    for table, time, length, longest_ns, owner in _TIMED:
+        names = {"table": table, "time": time, "length": length, "owner": owner}
+        ((first, last),) = cursor.execute(_RANGE.format(**names)).fetchall()
+        if first is None:
+            continue
+        until, since = (
+            (2**62, -(2**62)) if longest_ns is None else (first + most - least, last - most + least - longest_ns)
+        )
+        ((start_ns,),) = cursor.execute(_FIRST.format(**names), {"until": until}).fetchall()
+        ((end_ns,),) = cursor.execute(_LAST.format(**names), {"since": since}).fetchall()
+        starts.append(start_ns)
+        ends.append(end_ns)
+    return min(starts, default=None), max(ends, default=None)
 
 
 def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
