@@ -15,7 +15,7 @@ from rl_insight.schema import NO_STEP, Batch, BatchBuilder, Process
 from rl_insight.schema.tables import Samples
 from rl_insight.store import RunStore
 from rl_insight.store.queries import Cursor
-from rl_insight.store.queries.hardware import GPU_METRICS, gpu_totals
+from rl_insight.store.queries.hardware import GPU_METRICS, GpuScope, gpu_totals
 
 NAME = "by_state"
 
@@ -43,7 +43,7 @@ def run(options: Options) -> Iterator[Figure]:
 
 def _seconds(cursor: Cursor, start_ns: int, end_ns: int) -> float:
     began = time.perf_counter()
-    totals = gpu_totals(cursor, start_ns=start_ns, end_ns=end_ns)
+    totals = gpu_totals(cursor, GpuScope(start_ns=start_ns, end_ns=end_ns))
     took = time.perf_counter() - began
     if {state.gpus for state in totals.states} != {_NODES * _GPUS}:
         raise RuntimeError(f"not all GPUs were counted, the figure is worth nothing: {totals.states}")

@@ -95,14 +95,15 @@ class Question:
             QueryError: it cannot be answered as asked.
         """
         wanted: dict[str, Any] = {}
+        told = {spelled: value for spelled, value in given.items() if value is not None}
         for name, parameter in self._parameters.items():
             spelled = _SPELLED.get(name, name)
             if fields := _fields(kind := parts_of(parameter.annotation)[0]):
-                wanted[name] = kind(**{field.name: given.get(one) for one, field in fields.items()})
+                wanted[name] = kind(**{field.name: told[one] for one, field in fields.items() if one in told})
             elif name == "now_ns":
                 wanted[name] = time.time_ns()
-            elif given.get(spelled) is not None:
-                wanted[name] = given[spelled]
+            elif spelled in told:
+                wanted[name] = told[spelled]
         found = self._query(cursor, **wanted)
         if found is None:
             name, value = next(iter(wanted.items()))

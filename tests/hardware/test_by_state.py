@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.store.queries import hardware
-from rl_insight.store.queries.hardware import gpu_totals
+from rl_insight.store.queries.hardware import GpuScope, gpu_totals
 from rl_insight.store.tables import LONG_SPAN_NS, migrate
 
 SECOND = 10**9
@@ -103,7 +103,7 @@ class Run:
         self.cursor.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", list(values.values()))
 
     def totals(self, **window):
-        return gpu_totals(self.cursor, **window)
+        return gpu_totals(self.cursor, GpuScope(**window))
 
 
 @pytest.fixture(scope="module")

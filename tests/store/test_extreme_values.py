@@ -10,7 +10,7 @@ import pytest
 
 from rl_insight.schema import Loss
 from rl_insight.store import RunStore, queries
-from rl_insight.store.queries.hardware import gpu_totals
+from rl_insight.store.queries.hardware import GpuScope, gpu_totals
 
 FAR = 2**63 - 1
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
@@ -79,7 +79,7 @@ def _views(cursor):
         yield "metrics", partial(queries.range_query, cursor, "loss", **window, width=width)
         yield "quantiles", partial(queries.quantiles, cursor, "latency", **window, width=width, shares=[0.5])
         yield "heat map", partial(queries.heat_map, cursor, "latency", **window, width=width)
-        yield "hardware", partial(gpu_totals, cursor, **window)
+        yield "hardware", partial(gpu_totals, cursor, GpuScope(**window))
     everything = {"start_ns": 0, "end_ns": 2**62 - 1}
     yield "by step", lambda: queries.range_query(cursor, "loss", **everything, width=1, axis="step")
     for scope in (queries.Scope(), queries.Scope(last_steps=1), queries.Scope(start_ns=0, end_ns=2**62)):

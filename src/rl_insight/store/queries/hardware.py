@@ -131,30 +131,29 @@ _EXTENT = f"SELECT count(*), min(time_ns), max(time_ns) {_SAMPLES}"
 _READ_SAMPLES = f"SELECT series_id, time_ns, value {_SAMPLES}"
 
 
-def gpu_totals(
-    cursor: Cursor,
-    *,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    max_gap_s: float = MAX_GAP_S,
-) -> GpuTotals:
+class GpuScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a run to look at."""
+
+    start_ns: int | None = None
+    """The first moment, in aligned time."""
+    end_ns: int | None = None
+    """The moment after the last."""
+    first_step: int | None = None
+    """Only states of this step and later ones."""
+    last_step: int | None = None
+    max_gap_s: float = MAX_GAP_S
+    """Samples of a GPU that are further apart tell nothing about the time between them."""
+
+
+def gpu_totals(cursor: Cursor, scope: GpuScope | None = None) -> GpuTotals:
     """Join the GPUs of a run with its states.
 
     A state that is open counts up to its process's last word; of a state that reaches out of the window only what lies
     in it counts.
-
-    Args:
-        cursor: of the run.
-        start_ns: the window's first moment, in aligned time.
-        end_ns: the moment after its last.
-        first_step: only states of this step and later ones.
-        last_step: only states up to this step.
-        max_gap_s: samples of a GPU that are further apart tell nothing about the time between them.
     """
-    window = _Window(cursor, start_ns, end_ns, int(max_gap_s * 1e9))
-    kinds, islands = _states(cursor, window, first_step, last_step)
+    scope = scope or GpuScope()
+    window = _Window(cursor, scope.start_ns, scope.end_ns, int(scope.max_gap_s * 1e9))
+    kinds, islands = _states(cursor, window, scope.first_step, scope.last_step)
     lines = _Lines(cursor)
     sums = _Sums(kinds, islands, lines, window.max_gap_ns)
     series = {"series": lines.series}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.hardware import MAX_GAP_S, StateTotals, StepEnergy, gpu_totals
+from rl_insight.store.queries.hardware import GpuScope, StateTotals, StepEnergy, gpu_totals
 
 
 class StateUsage(msgspec.Struct, frozen=True):
@@ -31,19 +31,9 @@ class UsageByState(msgspec.Struct, frozen=True):
     steps: list[StepEnergy]
 
 
-def usage_of_run(
-    cursor: Cursor,
-    *,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    max_gap_s: float = MAX_GAP_S,
-) -> UsageByState:
+def usage_of_run(cursor: Cursor, scope: GpuScope | None = None) -> UsageByState:
     """Return how busy the GPUs were in each state, as "GPU busy 31 % during rollout", and the energy of each step."""
-    totals = gpu_totals(
-        cursor, start_ns=start_ns, end_ns=end_ns, first_step=first_step, last_step=last_step, max_gap_s=max_gap_s
-    )
+    totals = gpu_totals(cursor, scope)
     return UsageByState([_usage(state) for state in totals.states], totals.steps)
 
 
