@@ -173,7 +173,10 @@ def test_lanes_count_spans_that_are_summed_up_once_however_long_they_are(store, 
     with store.reader() as cursor:
         assert rolled_up_rows(cursor) > 0
         lanes = queries.lanes(cursor)
+        summary = queries.summary(cursor)
     assert len(lanes) == 3
+    assert summary.start_ns == begin_ns + min(start for _, start, _ in found)
+    assert summary.end_ns == begin_ns + max(start + duration for _, start, duration in found)
     for lane in lanes:
         mine = [(start, start + duration) for number, start, duration in found if number == lane.lane_id]
         assert lane.spans == len(mine)
@@ -285,12 +288,15 @@ def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin
         spans = queries.search_spans(cursor, name="same moment")
         summary = queries.summary(cursor)
         health = queries.processes(cursor, begin_ns + 3 * SECOND)
-        (spot,) = queries.hotspots(cursor)
+        spots = [
+            *queries.hotspots(cursor),
+            *queries.hotspots(cursor, queries.Scope(start_ns=begin_ns, end_ns=begin_ns + SECOND)),
+        ]
     assert view.block_start_ns == [begin_ns, begin_ns]
     assert [span.start_ns for span in spans] == [begin_ns, begin_ns]
     assert (summary.start_ns, summary.end_ns) == (begin_ns, begin_ns + SECOND)
     assert {one.process_id: one.clock_offset_ns for one in health} == {"right": 0, "ahead": -90 * SECOND}
-    assert spot.wall_ns == SECOND
+    assert [(spot.count, spot.wall_ns) for spot in spots] == [(2, SECOND)] * 2
 
 
 @pytest.mark.parametrize("years", [-55, 70])
@@ -425,6 +431,20 @@ def test_hotspots_of_a_window_are_the_parts_inside_it(tmp_path_factory, make, be
     for name, spot in spots.items():
         open_ones = [row for row in rows if row[1] < 0 and row[2] == name and row[0] < end]
         assert spot.open == len([row for row in open_ones if max(row[0], now) > begin or row[0] >= begin])
+
+
+@pytest.mark.parametrize("width_s", [0.5, 60])
+def test_hotspots_and_flame_of_a_window_know_what_began_long_before(store, make, begin_ns, monkeypatch, width_s):
+    found = _many(store, make, monkeypatch)
+    start, end = 2_000 * SECOND, 2_000 * SECOND + int(width_s * SECOND)
+    inside = [min(one[1] + one[2], end) - max(one[1], start) for one in found if one[1] < end]
+    inside = [length for length in inside if length > 0]
+    scope = queries.Scope(start_ns=begin_ns + start, end_ns=begin_ns + end)
+    with store.reader() as cursor:
+        spots = queries.hotspots(cursor, scope, now_ns=begin_ns)
+        flame = queries.flame(cursor, scope, now_ns=begin_ns)
+    assert (sum(spot.count for spot in spots), sum(spot.total_ns for spot in spots)) == (len(inside), sum(inside))
+    assert (flame.spans, sum(root.total_ns for root in flame.roots)) == (len(inside), sum(inside))
 
 
 def test_hotspots_of_an_empty_window_are_refused(store):

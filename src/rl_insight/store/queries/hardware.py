@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group
+from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, clock_offsets, recorded_spans
 from rl_insight.store.queries.steps import stepped_spans
-from rl_insight.store.tables import LONG_SPAN_NS
 
 _POWER = "gpu_power_watts"
 GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", _POWER)
@@ -65,14 +65,6 @@ class GpuTotals(msgspec.Struct, frozen=True):
     """In order; those of which nothing is known are left out."""
 
 
-_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
-_LONG_FROM = """
-    SELECT min(start_ns) FROM long_spans JOIN lanes USING (lane_id) JOIN processes USING (process)
-    WHERE start_ns + clock_offset_ns < $end_ns AND start_ns + clock_offset_ns + duration_ns >= $start_ns
-"""
-
-# What DuckDB can look up in the order of the file: recorded times, not aligned ones.
-_SPAN_FRAGMENTS = {"spans_from": "start_ns >= $spans_from", "until": "start_ns < $until"}
 _STEP_FRAGMENTS = {"first_step": "step >= $first_step", "last_step": "step <= $last_step"}
 
 _STATES = """
@@ -169,15 +161,8 @@ class _Window:
         self.start_ns = start_ns or 0
         self.end_ns = _FOREVER_NS if end_ns is None else end_ns
         self.max_gap_ns = max_gap_ns
-        ((self._least_offset, self._most_offset),) = cursor.execute(_OFFSETS).fetchall()
-        self.span_bounds: dict[str, int] = {}
-        if start_ns is not None:
-            given = {"start_ns": self.start_ns, "end_ns": self.end_ns}
-            ((long_from,),) = cursor.execute(_LONG_FROM, given).fetchall()
-            spans_from = start_ns - self._most_offset - LONG_SPAN_NS
-            self.span_bounds["spans_from"] = spans_from if long_from is None else min(spans_from, long_from)
-        if end_ns is not None:
-            self.span_bounds["until"] = end_ns - self._least_offset
+        self._least_offset, self._most_offset = clock_offsets(cursor)
+        self.span_bounds = recorded_spans(cursor, start_ns, end_ns)
 
     def recorded(self, first_ns: int, last_ns: int) -> Parameters:
         """Return when samples were recorded that tell about a part of the window."""
@@ -231,7 +216,7 @@ def _states(
     cursor: Cursor, window: _Window, first_step: int | None, last_step: int | None
 ) -> tuple[list[_Kind], dict[str, _Islands]]:
     """Return the kinds by their numbers, and the islands of each host."""
-    spans, spans_given = conditions(_SPAN_FRAGMENTS, window.span_bounds)
+    spans, spans_given = conditions(SPAN_FRAGMENTS, window.span_bounds)
     steps, steps_given = conditions(_STEP_FRAGMENTS, {"first_step": first_step, "last_step": last_step})
     given: Parameters = spans_given | steps_given | {"start_ns": window.start_ns, "end_ns": window.end_ns}
     found = cursor.execute(_STATES.format(spans=spans, steps=steps, **stepped_spans(cursor)), given).fetchnumpy()

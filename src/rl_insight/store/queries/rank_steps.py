@@ -13,6 +13,7 @@ from rl_insight.schema.names import process_name
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import by_group, covered_until, merged
+from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import StepWindow, check_steps, step_windows
 from rl_insight.store.tables import LONG_SPAN_NS
 
@@ -50,7 +51,6 @@ _PROCESSES = """
     SELECT process, process_id, role, rank, host, min(lane_id)
     FROM processes LEFT JOIN lanes USING (process) GROUP BY ALL ORDER BY role, rank NULLS LAST, process_id
 """
-_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
 _PLACES = "JOIN (SELECT lane_id, process, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
 _OF_NAME = "name_id IN (SELECT name_id FROM names WHERE name = $name)"
 # Short spans are found by the order of the file, which is that of time; long ones may have begun long before.
@@ -123,7 +123,7 @@ def rank_steps(
 
 
 def _bounds(cursor: Cursor, windows: list[StepWindow]) -> dict[str, int]:
-    ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+    least, most = clock_offsets(cursor)
     return {
         "from_ns": min(one.start_ns for one in windows) - most - LONG_SPAN_NS,
         "until_ns": max(one.end_ns or 0 for one in windows) - least,

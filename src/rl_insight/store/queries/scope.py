@@ -9,6 +9,7 @@ import msgspec
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, recorded_spans
 from rl_insight.store.queries.steps import stepped_spans
 
 
@@ -48,6 +49,7 @@ _SOURCES = {
     True: f"(SELECT *, rowid AS row_number FROM {{table}}) JOIN ({_PLACES}) USING (lane_id)",  # noqa: S608  (constants)
     False: "(SELECT *, rowid AS row_number, 0::BIGINT AS clock_offset_ns FROM {table})",
 }
+_IN_WINDOW = "(SELECT *, rowid FROM span_data WHERE {where})"
 _RUNNING = "(SELECT * REPLACE (greatest($now_ns - start_ns - clock_offset_ns, 0) AS duration_ns) FROM {source})"
 _WHOLE = "SELECT {columns}, start_ns + clock_offset_ns AS start_ns, duration_ns FROM {source} WHERE {where}"
 _PART = """
@@ -69,10 +71,13 @@ class ScopedSpans:
         places = cursor.execute(_PLACES).fetchall()
         self.roles: dict[int, str] = {lane_id: role for lane_id, _, role in places}
         tables = _tables(cursor, scope)
+        recorded = recorded_spans(cursor, scope.start_ns, scope.end_ns) if tables["ended"] == "span_data" else {}
+        if recorded:
+            tables["ended"] = _IN_WINDOW.format(where=conditions(SPAN_FRAGMENTS, recorded)[0])
         self._ended = placed(cursor, tables["ended"])
         self._opened = _RUNNING.format(source=placed(cursor, tables["opened"]))
         now_ns = time.time_ns() if now_ns is None else now_ns
-        self._parameters = given | _bounds(scope) | {"now_ns": now_ns}
+        self._parameters = given | recorded | _bounds(scope) | {"now_ns": now_ns}
 
     def execute(self, sql: str, **more: Any) -> Cursor:
         """Run a statement that names the spans as above."""

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import StepWindow
 from rl_insight.store.tables import LONG_SPAN_NS
 
 _LANES = """
     SELECT lane_id, process, lane, role, process_id, rank, host FROM lanes JOIN processes USING (process)
 """
-_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
 _STATE_COLUMNS = "lane_id, name_id, depth, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
 _PLACES = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
 _IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
@@ -49,7 +49,7 @@ class States:
     def __init__(self, cursor: Cursor, steps: list[StepWindow], now_ns: int | None = None) -> None:
         self.start_ns = min(step.start_ns for step in steps)
         self.end_ns = max(step.end_ns or 0 for step in steps)
-        ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+        least, most = clock_offsets(cursor)
         window = {
             "from_ns": self.start_ns - most - LONG_SPAN_NS,
             "until_ns": self.end_ns - least,

@@ -9,6 +9,7 @@ import msgspec
 from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor, structs
+from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.step_counters import counted_steps
 from rl_insight.store.tables import LONG_SPAN_NS
 
@@ -107,7 +108,6 @@ _TIMED = (
 """Tables with times: the column, how long a row lasts, how long at most, and its owner.
 
 Spans that last longer are in `long_spans`. Tables without such a limit are small, and are read as a whole."""
-_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
 _RANGE = "SELECT min({time}), max({time}) FROM {table}"
 _FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {owner} WHERE {time} <= $until"
 _LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {owner} WHERE {time} >= $since"
@@ -148,7 +148,7 @@ def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
     DuckDB knows the range of a column without reading it. Only the rows at its ends are read and aligned: those that
     may be the first or last ones by any of the clocks. So this takes as long for a day as for a minute.
     """
-    ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+    least, most = clock_offsets(cursor)
     starts, ends = [], []
     for table, time, length, longest_ns, owner in _TIMED:
         names = {"table": table, "time": time, "length": length, "owner": owner}

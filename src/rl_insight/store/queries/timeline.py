@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, structs
+from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.tables import LONG_SPAN_NS, ROLLUPS
@@ -102,8 +103,6 @@ _LANES = """
     ORDER BY role, rank NULLS LAST, process_id, lane NULLS FIRST
 """
 
-_OFFSETS = "SELECT coalesce(min(clock_offset_ns), 0), coalesce(max(clock_offset_ns), 0) FROM processes"
-
 _VIEW = """
     WITH lane_times AS (
         SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)
@@ -123,7 +122,7 @@ _SPANS = """
 """
 
 _EVERY = "duration_ns < $long"
-_SINGLE = "duration_ns < $long AND (duration_ns >= $at_least OR rowid >= $from_row)"
+_SINGLE = "duration_ns >= $at_least AND duration_ns < $long AND rowid < $from_row"
 _TAIL = "duration_ns < $long AND rowid >= $from_row"
 
 _RESTING_SPANS = """
@@ -173,11 +172,12 @@ _COUNT_RAW = """
 """
 _OF_LANES = "SEMI JOIN (SELECT unnest($lanes::INTEGER[]) AS lane_id) USING (lane_id)"
 
+# A join by the lane, too, takes twice as long; spans of other processes with the same id are left out afterwards.
 _STEPS = """
-    SELECT place, step FROM {ended} JOIN shown_spans USING (lane_id, span_id)
+    SELECT place, lane_id, step FROM {ended} JOIN shown_spans USING (span_id)
     WHERE start_ns >= $from_ns AND start_ns <= $until_ns AND step IS NOT NULL
     UNION ALL
-    SELECT place, step FROM {opened} JOIN shown_spans USING (lane_id, span_id)
+    SELECT place, lane_id, step FROM {opened} JOIN shown_spans USING (span_id)
     WHERE step IS NOT NULL
 """
 
@@ -226,7 +226,7 @@ def timeline(
     limit = max(MAX_PIXELS, end_ns - start_ns)
     if not 1 <= pixels <= limit:
         raise QueryError(f"{pixels} pixels are out of range: ask for 1 to {limit}.")
-    ((least, most),) = cursor.execute(_OFFSETS).fetchall()
+    least, most = clock_offsets(cursor)
     rolled_up = rolled_up_rows(cursor)
     window = {"from_ns": start_ns - most - LONG_SPAN_NS, "until_ns": end_ns - least}
     parameters: Parameters = window | {
@@ -240,10 +240,10 @@ def timeline(
     many = spans > MANY_SPANS
     pixel = max(1, (end_ns - start_ns) // pixels)
     if many:
-        # A dense view fills every pixel of every line, and a part of one at the end: start with pixels large enough,
-        # not with a query in vain.
-        room = max(1, max_blocks - lines)
-        pixel = min(max(pixel, -(-(end_ns - start_ns) * lines // room)), end_ns - start_ns)
+        # A dense view fills every pixel of every line, and parts of two at its ends; a few blocks are open or long
+        # spans. Start with pixels large enough, not with a query in vain.
+        room = max(1, (max_blocks - max_blocks // 50) // max(1, lines) - 1)
+        pixel = min(max(pixel, -(-(end_ns - start_ns) // room)), end_ns - start_ns)
     while True:
         found = _blocks(cursor, parameters, pixel, rolled_up, many=many)
         rows = len(found["lane_id"])
@@ -267,7 +267,6 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
     if not answer.span_id:
         return []
     shown = {
-        "lane_id": np.array(answer.lane_id, np.int32),
         "span_id": np.array([int(text, 16) for text in answer.span_id], np.uint64),
         "place": np.arange(len(answer.span_id)),
     }
@@ -280,8 +279,9 @@ def _steps(cursor: Cursor, answer: Timeline, least: int, most: int) -> list[int 
     finally:
         cursor.unregister("shown_spans")
     steps: list[int | None] = [None] * len(answer.span_id)
-    for place, step in zip(found["place"].tolist(), found["step"].tolist(), strict=True):
-        steps[place] = step
+    for place, lane_id, step in zip(*(found[name].tolist() for name in ("place", "lane_id", "step")), strict=True):
+        if lane_id == answer.lane_id[place]:
+            steps[place] = step
     return steps
 
 
@@ -308,8 +308,9 @@ def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, 
         "long": max(LONG_SPAN_NS, width),
         "from_ns": parameters["from_ns"] - 2 * width,
     }
-    which = _SINGLE if width < LONG_SPAN_NS else _TAIL
-    sql = _VIEW + _SPANS.format(which=which) + _RESTING_SPANS + _ROLLED_UP.format(table=table) + _MERGE
+    # Two simple conditions: DuckDB reads both together in three quarters of the time of one with OR.
+    spans = "".join(_SPANS.format(which=one) for one in ((_SINGLE, _TAIL) if width < LONG_SPAN_NS else (_TAIL,)))
+    sql = _VIEW + spans + _RESTING_SPANS + _ROLLED_UP.format(table=table) + _MERGE
     return _run(cursor, sql, parameters)
 
 
