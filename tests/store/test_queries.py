@@ -497,6 +497,35 @@ def test_one_span_comes_with_parents_children_events_and_logs(store, make, begin
     assert [line.message for line in detail.logs] == ["tool failed"]
 
 
+@pytest.mark.parametrize("text", ["Needle", "need_le", "Need%-1"])
+def test_text_is_found_wherever_it_is_and_each_span_once(store, make, text):
+    maker = make()
+    places = (
+        {"name": f"a {text}"},
+        {"attributes": f'{{"note":"{text.upper()}"}}'},
+        {"error": text, "status": "error"},
+        {"session_id": f"s-{text.lower()}"},
+        {"name": text, "session_id": text, "attributes": f'{{"note":"{text}"}}'},
+        {"name": "needl", "attributes": '{"note":"need-le"}'},
+    )
+    for number in range(30):
+        maker.span(**{"name": "other", **places[number % len(places)]}, start=number, duration=1_000 - number)
+    maker.span("open", start=30, duration=-1, attributes=f'{{"note":"{text}"}}')
+    store.commit([maker.build()])
+    found = [30, *(number for number in range(29, -1, -1) if number % len(places) != 5)]
+    with store.reader() as cursor:
+        (first,) = queries.search_spans(cursor, order="oldest", limit=1)
+
+        def starts(**asked):
+            return [one.start_ns - first.start_ns for one in queries.search_spans(cursor, text=text, **asked)]
+
+        assert starts() == found
+        assert starts(limit=7) == found[:7]
+        assert starts(order="oldest", limit=7) == found[::-1][:7]
+        assert starts(order="longest", limit=7) == found[::-1][:7]
+        assert starts(status="error") == [number for number in found if number % len(places) == 2 and number < 30]
+
+
 def test_spans_are_found_by_each_condition(store, make, begin_ns):
     one, two = make("one", role="trainer"), make("two", role="rollout")
     one.span("update_actor", start=10, duration=100, step=1, attributes='{"lr":"0.1","a b":"x"}')

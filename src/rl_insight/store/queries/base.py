@@ -38,6 +38,15 @@ def conditions(fragments: Mapping[str, str], values: Parameters) -> tuple[str, P
     return " AND ".join(fragments[name] for name in given) or "true", given
 
 
+def used(sql: str, parameters: Parameters) -> Parameters:
+    """Return the parameters that a statement names; DuckDB takes no others.
+
+    >>> used("SELECT $step", {"step": 3, "limit": 10})
+    {'step': 3}
+    """
+    return {name: value for name, value in parameters.items() if f"${name}" in sql}
+
+
 def checked_limit(limit: int) -> int:
     """Return a limit on rows that is fit to use."""
     if not 1 <= limit <= MAX_LIMIT:

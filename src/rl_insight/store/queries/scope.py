@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, conditions
+from rl_insight.store.queries.base import Cursor, Parameters, conditions, used
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, recorded_spans
 from rl_insight.store.queries.steps import stepped_spans
 
@@ -82,8 +82,7 @@ class ScopedSpans:
     def execute(self, sql: str, **more: Any) -> Cursor:
         """Run a statement that names the spans as above."""
         sql = sql.format(ended=self._ended, opened=self._opened, where=self._where)
-        given = self._parameters | more
-        return self._cursor.execute(sql, {name: value for name, value in given.items() if f"${name}" in sql})
+        return self._cursor.execute(sql, used(sql, self._parameters | more))
 
     def rows(self, columns: str, *, with_open: bool) -> str:
         """Return the statement for some columns, the aligned `start_ns` and `duration_ns`, for `execute`.

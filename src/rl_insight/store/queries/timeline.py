@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, structs
+from rl_insight.store.queries.base import Cursor, Parameters, structs, used
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import stepped_spans
 from rl_insight.store.rollup import rolled_up_rows
@@ -328,8 +328,7 @@ def _coarser(found: dict[str, Any], pixel: int, max_blocks: int) -> int:
 
 
 def _run(cursor: Cursor, sql: str, parameters: Parameters) -> dict[str, Any]:
-    used = {name: value for name, value in parameters.items() if f"${name}" in sql}
-    return cursor.execute(sql, used).fetchnumpy()
+    return cursor.execute(sql, used(sql, parameters)).fetchnumpy()
 
 
 def _timeline(cursor: Cursor, found: dict[str, Any], start_ns: int, end_ns: int, pixel: int) -> Timeline:
