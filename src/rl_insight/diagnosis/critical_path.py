@@ -6,7 +6,6 @@ the path; while it waits, so is the work of another role that ended the wait, an
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import msgspec
 import numpy as np
 
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import Interval, length_s, median, union
+from rl_insight.diagnosis.robust import Column, median, medians, union_seconds
 from rl_insight.diagnosis.what_if import saved_at_barrier, saved_in_pool
 from rl_insight.diagnosis.words import seconds_text
 from rl_insight.store.errors import QueryError
@@ -124,6 +123,19 @@ class _Row(NamedTuple):
         return state_kind(self.name) == "wait"
 
 
+class _Rows(NamedTuple):
+    """States and phases as columns, in the order of their ends: a step of ten thousand processes has 200,000."""
+
+    end_ns: Column
+    start_ns: Column
+    lane_id: Column
+    name_id: Column
+    is_wait: Column
+
+    def take(self, which: Column) -> _Rows:
+        return _Rows(*(column[which] for column in self))
+
+
 def critical_path(cursor: Cursor, limit: int = 10, *, last: int | None = None) -> CriticalPath:
     """Return who each of the last finished steps waited for, and how long it would take if that process were faster.
 
@@ -173,20 +185,31 @@ class _Walk:
 
     def __init__(self, states: States, units: dict[str, _RoleUnits], role: str, window: StepWindow) -> None:
         self._lanes = states.lanes
+        self._names = states.names
         self._units = units
         self._role = role
         self._window = window
         self._start_ns, self._end_ns = window.start_ns, window.end_ns or window.start_ns
         columns = states.columns
         inside = (columns["start_ns"] < self._end_ns) & (columns["end_ns"] > self._start_ns)
-        order = np.argsort(columns["end_ns"][inside], kind="stable")
-        picked = [columns[name][inside][order].tolist() for name in ("end_ns", "start_ns", "lane_id", "name_id")]
-        rows = [
-            _Row(end, start, lane, states.names.get(name, "")) for end, start, lane, name in zip(*picked, strict=True)
-        ]
-        self._lead = [row for row in rows if self._lanes[row.lane_id].role == role]
-        self._others = [row for row in rows if self._lanes[row.lane_id].role != role and not row.is_wait]
-        self._kinds = {state_kind(row.name) for row in self._others}
+        picked = np.flatnonzero(inside)[np.argsort(columns["end_ns"][inside], kind="stable")]
+        names = columns["name_id"][picked]
+        waits = [number for number in np.unique(names).tolist() if state_kind(self._name(number)) == "wait"]
+        rows = _Rows(
+            *(columns[name][picked] for name in ("end_ns", "start_ns", "lane_id")), names, np.isin(names, waits)
+        )
+        leading = [lane_id for lane_id, place in self._lanes.items() if place.role == role]
+        is_lead = np.isin(rows.lane_id, leading)
+        self._lead = rows.take(is_lead)
+        self._others = rows.take(~is_lead & ~rows.is_wait)
+        self._kinds = {state_kind(self._name(number)) for number in np.unique(self._others.name_id).tolist()}
+
+    def _name(self, number: int) -> str:
+        return self._names.get(number, "")
+
+    def _row(self, rows: _Rows, place: int) -> _Row:
+        end_ns, start_ns, lane_id, name_id = (int(column[place]) for column in rows[:4])
+        return _Row(end_ns, start_ns, lane_id, self._name(name_id))
 
     def path(self) -> StepPath:
         """Return the path, with everyone on it who was slower than its peers."""
@@ -215,10 +238,15 @@ class _Walk:
 
     def _before(self, moment: int) -> _Row | None:
         """Return what the leading role did last before a moment: work before waits, then what took longest."""
-        begun = [row for row in self._lead if row.start_ns < moment]
-        if not begun:
+        lead = self._lead
+        begun = np.flatnonzero(lead.start_ns < moment)
+        if not begun.size:
             return None
-        return max(begun, key=lambda row: (min(row.end_ns, moment), not row.is_wait, -row.start_ns))
+        ends = np.minimum(lead.end_ns[begun], moment)
+        last = begun[ends == ends.max()]
+        working = last[~lead.is_wait[last]]
+        last = working if working.size else last
+        return self._row(lead, int(last[lead.start_ns[last].argmin()]))
 
     def _waited_for(self, wait: _Row, start_ns: int, end_ns: int) -> Iterator[PathSegment]:
         """Yield what other roles did while the leading role waited, from the last to the first."""
@@ -237,12 +265,10 @@ class _Walk:
 
     def _last_of_others(self, moment: int, since_ns: int, lane: int | None) -> _Row | None:
         """Return what ended last between two moments, on one lane or on any."""
-        place = bisect_right(self._others, moment, key=lambda row: row.end_ns)
-        while place and self._others[place - 1].end_ns > since_ns:
-            place -= 1
-            if lane is None or self._others[place].lane_id == lane:
-                return self._others[place]
-        return None
+        others = self._others
+        first, last = np.searchsorted(others.end_ns, (since_ns, moment), side="right").tolist()
+        places = np.arange(first, last) if lane is None else first + np.flatnonzero(others.lane_id[first:last] == lane)
+        return self._row(others, int(places[-1])) if places.size else None
 
     def _segment(self, row: _Row, start_ns: int, end_ns: int, name: str | None = None) -> PathSegment:
         place = self._lanes[row.lane_id]
@@ -262,11 +288,9 @@ class _Walk:
         by_unit: dict[int, list[Suspect]] = {}
         excess_s = 0.0
         for (role, name), lanes in on_path.items():
-            calls = self._calls(role, name)
-            if len(calls) < 2:
+            is_pool, seconds = self._paces(role, name)
+            if len(seconds) < 2:
                 continue
-            is_pool = median([len(intervals) for intervals in calls.values()]) > _POOL_CALLS
-            seconds = {unit: _pace(intervals, is_pool=is_pool) for unit, intervals in calls.items()}
             for unit, path_s in self._by_unit(role, lanes).items():
                 usual_s = median([value for other, value in seconds.items() if other != unit])
                 saved_s = saved_in_pool(seconds, unit, path_s) if is_pool else saved_at_barrier(seconds, unit)
@@ -282,15 +306,23 @@ class _Walk:
             found[units[lane_id]] = found.get(units[lane_id], 0.0) + seconds
         return found
 
-    def _calls(self, role: str, name: str) -> dict[int, list[Interval]]:
-        """Return when each unit of a role was in a state or phase during the step."""
-        units = self._units[role].of_lane
-        found: dict[int, list[Interval]] = {}
-        for row in self._lead if role == self._role else self._others:
-            if row.name == name and row.lane_id in units:
-                inside = (max(row.start_ns, self._start_ns), min(row.end_ns, self._end_ns))
-                found.setdefault(units[row.lane_id], []).append(inside)
-        return found
+    def _paces(self, role: str, name: str) -> tuple[bool, dict[int, float]]:
+        """Return whether a role works through a queue in a state, and how long each unit took: there, per call."""
+        of_lane = self._units[role].of_lane
+        rows = self._lead if role == self._role else self._others
+        names = [number for number, text in self._names.items() if text == name]
+        called = rows.take(np.isin(rows.name_id, names) & np.isin(rows.lane_id, list(of_lane)))
+        if not called.end_ns.size:
+            return False, {}
+        unit_of = np.zeros(max(of_lane) + 1, np.int64)
+        unit_of[list(of_lane)] = list(of_lane.values())
+        units = unit_of[called.lane_id]
+        starts, ends = called.start_ns.clip(self._start_ns), called.end_ns.clip(None, self._end_ns)
+        if np.median(np.unique(units, return_counts=True)[1]) > _POOL_CALLS:
+            numbers, seconds = medians(units, (ends - starts) / 1e9)
+            return True, dict(zip(numbers.tolist(), seconds.tolist(), strict=True))
+        _, numbers, seconds = union_seconds((np.zeros_like(units), units), starts, ends)
+        return False, dict(zip(numbers.tolist(), seconds.tolist(), strict=True))
 
     def _suspect(self, role: str, unit: int, name: str, seconds: float, usual_s: float, saved_s: float) -> Suspect:
         by_lane, of_lane = self._units[role]
@@ -301,13 +333,6 @@ class _Walk:
             place.role, place.rank, place.process_id, place.host, lane_id, lane, name, seconds, usual_s, saved_s,
             (self._end_ns - self._start_ns) / 1e9, "",
         )  # fmt: skip
-
-
-def _pace(intervals: list[Interval], *, is_pool: bool) -> float:
-    """Return how long a unit took: per call in a pool, altogether elsewhere."""
-    if is_pool:
-        return median([(end - start) / 1e9 for start, end in intervals])
-    return length_s(union(intervals))
 
 
 def _by_saving(suspects: Iterable[Suspect]) -> list[Suspect]:

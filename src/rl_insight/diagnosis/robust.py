@@ -157,6 +157,18 @@ def grouped(keys: Column) -> Iterator[tuple[int, Column]]:
         yield int(ordered[first]), order[first:last]
 
 
+def medians(keys: Column, values: Column) -> tuple[Column, Column]:
+    """Return each key and the median of its values, by key.
+
+    >>> [column.tolist() for column in medians(np.array([7, 3, 7, 7, 3]), np.array([9.0, 1.0, 2.0, 4.0, 2.0]))]
+    [[3, 7], [1.5, 4.0]]
+    """
+    order = np.lexsort((values, keys))
+    values = values[order]
+    found, firsts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    return found, (values[firsts + (counts - 1) // 2] + values[firsts + counts // 2]) / 2
+
+
 def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, Column]:
     """Return the intervals of each key without overlaps, by key and start: keys, starts and ends.
 
