@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 
+import duckdb
 import pytest
 
 from rl_insight.store import RunStore, queries
@@ -394,3 +396,47 @@ def test_role_and_rank_come_from_lanes_where_the_process_has_none(tmp_path, make
         with store.reader() as cursor:
             (found,) = queries.processes(cursor, time.time_ns())
         assert (found.role, found.rank) == told
+
+
+def _resumed_run(make):
+    """Return batches of three trainers, two of which resumed the run at an earlier step, and of a rollout."""
+    draw = random.Random(8)
+    first, second, again = (make(f"t{number}", role="trainer") for number in range(3))
+    rollout = make("r", role="rollout")
+    batches = []
+    for step in range(20):
+        for maker, shift, last in ((first, 0, 11), (second, 0.2, 11), (again, 100, 20), (rollout, 3, 20)):
+            if step < last and (maker is not again or step >= 8):
+                status = "error" if draw.random() < 0.2 else "ok"
+                state(maker, "update", 10 * step + shift, draw.uniform(5, 9), step=step, status=status)
+                maker.span("setup", start=int((10 * step + shift) * SECOND), duration=SECOND)  # carries no step
+        batches += [maker.build(final=step == 19) for maker in (first, second, again, rollout)]
+    return batches
+
+
+def _answers(store):
+    with store.reader() as cursor:
+        return [queries.steps(cursor, limit, now_ns=2**62) for limit in (1, 5, 200)]
+
+
+def test_steps_are_the_same_from_sums_and_in_a_file_of_an_earlier_version(tmp_path, make, monkeypatch):
+    batches = _resumed_run(make)
+    with RunStore(tmp_path / "plain.duckdb", create=True) as plain:
+        plain.commit(batches)
+        expected = _answers(plain)
+    assert len(expected[2]) == 20
+    assert sum(step.errors for step in expected[2]) > 0
+    for module in ("run_store", "rollup"):
+        monkeypatch.setattr(f"rl_insight.store.{module}.ROLLUP_ROWS", 9)
+    path = tmp_path / "summed.duckdb"
+    with RunStore(path, create=True) as summed:
+        for place in range(0, len(batches), 8):
+            summed.commit(batches[place : place + 8])
+        with summed.reader() as cursor:
+            assert cursor.execute("SELECT sum(spans)::BIGINT > 30 FROM step_spans").fetchall() == [(True,)]
+        assert _answers(summed) == expected
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("DROP TABLE step_spans")
+        connection.execute("UPDATE meta SET value = '4' WHERE key = 'schema_version'")
+    with RunStore(path) as upgraded:
+        assert _answers(upgraded) == expected

@@ -12,10 +12,11 @@ from rl_insight.server.app import create_app, openapi_document
 from rl_insight.server.config import load_settings
 from rl_insight.server.services import Services
 from rl_insight.store.run_store import RunStore
-from rl_insight.store.tables import UPGRADES
 
 HUGE = 2**63 - 1
 NOW = time.time_ns()
+_LAST_VERSION = 3
+"""The last one that stored such values."""
 
 _CHANGES = {
     "span start": f"UPDATE span_data SET start_ns = {HUGE} WHERE span_id = 1",
@@ -43,7 +44,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(params=list(_CHANGES))
 def damaged(request, data_dir, make):
-    """A run file of the version before, with one impossible value in it."""
+    """A run file of that version, with one impossible value in it."""
     path = data_dir / "runs" / f"{request.node.originalname}-{request.param.replace(' ', '-')}.duckdb"
     maker = make()
     for number in range(1, 20):
@@ -56,7 +57,7 @@ def damaged(request, data_dir, make):
         store.commit([maker.build()])
     with duckdb.connect(str(path)) as connection:
         connection.execute(_CHANGES[request.param])
-        connection.execute("UPDATE meta SET value = $version WHERE key = 'schema_version'", {"version": len(UPGRADES)})
+        connection.execute("UPDATE meta SET value = $version WHERE key = 'schema_version'", {"version": _LAST_VERSION})
     return path
 
 

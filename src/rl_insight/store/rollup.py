@@ -1,4 +1,4 @@
-"""Sums of short spans, so that a wide view does not read every span.
+"""Sums of spans by time and by step, so that a wide view does not read every span.
 
 Rows of `span_data` are never deleted, so `rowid` counts them. `rolled_up_rows` in `meta` says how many are summed up;
 the rest, at most `ROLLUP_ROWS` and one commit, are read one by one. Both change in the same transaction.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import duckdb
 
-from rl_insight.store.tables import ROLLUP_ROWS, ROLLUPS
+from rl_insight.store.tables import ROLLUP_ROWS, ROLLUPS, STEP_SPANS
 
 # A bucket holds the finer buckets that lie in it, and the spans that were too long for those.
 _SUM_UP = """
@@ -50,5 +50,6 @@ def roll_up(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> int
         ((known,),) = connection.execute(_COUNT.format(table=table)).fetchall()
         connection.execute(_SUM_UP.format(table=table, parts=parts, width=width))
         finer, shortest = _FINER.format(finer=table, known=known), width
+    connection.execute(STEP_SPANS.format(first=first, last=end, portion=ROLLUP_ROWS))
     connection.execute("UPDATE meta SET value = $rows WHERE key = 'rolled_up_rows'", {"rows": str(end)})
     return end

@@ -123,6 +123,10 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     **DATA_TABLES,
     "long_spans": {name: DATA_TABLES["span_data"][name] for name in LONG_SPAN_COLUMNS},
     **dict.fromkeys(ROLLUPS, _ROLLUP),
+    # The spans of each step and lane that the rollups cover: a row for each portion that has some.
+    "step_spans": _columns(
+        "step BIGINT, lane_id INTEGER, first_ns BIGINT, last_ns BIGINT, spans UBIGINT, errors UBIGINT"
+    ),
     # One row for each session; snapshot_ns is the time of its owner's latest report, NULL where only phases are known.
     "sessions": SESSION_COLUMNS | {"snapshot_ns": "BIGINT"},
     # The fields of `queries.Finding`; objects and lists are JSON.
@@ -218,6 +222,15 @@ _BOUNDED: Final[tuple[str, ...]] = (
     ),
 )
 
+STEP_SPANS: Final = """
+    INSERT INTO step_spans
+    SELECT step, lane_id, min(start_ns), max(start_ns + duration_ns), count(*), count(*) FILTER (status = 'error')
+    FROM span_data WHERE step IS NOT NULL AND rowid >= {first} AND rowid < {last}
+    GROUP BY rowid // {portion}, step, lane_id ORDER BY step
+"""
+"""Sums up some rows of `span_data` by step and lane."""
+_ROLLED_UP: Final = "(SELECT value::BIGINT FROM meta WHERE key = 'rolled_up_rows')"
+
 UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
     _TYPED_PHASES,
     # Long texts had no compression named. Nothing wrote findings of the first shape.
@@ -229,6 +242,11 @@ UPGRADES: Final[tuple[tuple[str, ...], ...]] = (
         "DROP TABLE findings",
     ),
     _BOUNDED,
+    (
+        "DROP TABLE IF EXISTS step_spans",
+        _create("step_spans", TABLES["step_spans"]),
+        STEP_SPANS.format(first=0, last=_ROLLED_UP, portion=ROLLUP_ROWS),
+    ),
 )
 """Step n brings a file from version n + 1 to n + 2: what is more than an added table or column."""
 

@@ -23,9 +23,10 @@ import numpy as np
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
-from rl_insight.store.queries.base import Cursor, structs
+from rl_insight.store.queries.base import Cursor, Parameters, structs
 from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps, normalized
-from rl_insight.store.queries.summary import processes
+from rl_insight.store.queries.summary import live_roles
+from rl_insight.store.rollup import rolled_up_rows
 
 MAX_STEPS = 1_000
 _OVERLAP = 0.05
@@ -80,46 +81,53 @@ class _Seen(NamedTuple):
 
 _ROLES = "SELECT DISTINCT role FROM processes"
 _LANES = "lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE list_contains($roles, role))"
-# Per lane first: aligning a few sums is cheaper than aligning every span.
+# Of most spans the sums by step and lane are known, see `rollup`.
 _SPANS = f"""
-    SELECT step, process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
-        SELECT step, lane_id, min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
-        FROM span_data WHERE step IS NOT NULL AND {_LANES} GROUP BY step, lane_id
-        UNION ALL
-        SELECT step, lane_id, min(start_ns), max(start_ns)
-        FROM open_span_data WHERE step IS NOT NULL AND {_LANES} GROUP BY step, lane_id
-    ) JOIN lanes USING (lane_id) GROUP BY step, process
+    SELECT step, lane_id, first_ns, last_ns FROM step_spans WHERE {_LANES}
+    UNION ALL
+    SELECT step, lane_id, start_ns, start_ns + duration_ns
+    FROM span_data WHERE rowid >= $rolled_up AND step IS NOT NULL AND {_LANES}
+    UNION ALL
+    SELECT step, lane_id, start_ns, start_ns FROM open_span_data WHERE step IS NOT NULL AND {_LANES}
 """  # noqa: S608  (constants)
+_SPANS_BY_PROCESS = f"SELECT step, process, first_ns, last_ns FROM ({_SPANS}) JOIN lanes USING (lane_id)"  # noqa: S608
 _SAMPLES = """
     SELECT step, process, min(time_ns) AS first_ns, max(time_ns) AS last_ns
     FROM sample_data JOIN series USING (series_id) WHERE step IS NOT NULL GROUP BY step, process
 """
 _COUNTED = "SELECT step, process, first_ns, last_ns FROM counted_steps"
 _SEEN = """
-    WITH by_process AS MATERIALIZED (
-        SELECT step, process, role, first_ns + clock_offset_ns AS first_ns, last_ns + clock_offset_ns AS last_ns
-        FROM ({by_process}) JOIN processes USING (process) WHERE list_contains($roles, role)
-    ),
+    WITH recorded AS ({recorded}),
     lives AS (
-        SELECT process, role, min(first_ns) AS born_ns, max(last_ns) AS died_ns FROM by_process GROUP BY process, role
+        SELECT process, role, clock_offset_ns, first_ns + clock_offset_ns AS born_ns,
+            last_ns + clock_offset_ns AS died_ns
+        FROM (SELECT process, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM recorded GROUP BY process)
+        JOIN processes USING (process) WHERE list_contains($roles, role)
     ),
     marked AS (
-        SELECT process, role, born_ns, born_ns > max(died_ns) OVER (
+        SELECT process, role, clock_offset_ns, born_ns, born_ns > max(died_ns) OVER (
             PARTITION BY role ORDER BY born_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS is_new
         FROM lives
     ),
     generations AS (
-        SELECT process, role, sum(coalesce(is_new, false)::INTEGER) OVER (
+        SELECT process, role, clock_offset_ns, sum(coalesce(is_new, false)::INTEGER) OVER (
             PARTITION BY role ORDER BY born_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS generation
         FROM marked
     )
-    SELECT role, generation, step, min(first_ns), max(last_ns)
-    FROM by_process JOIN generations USING (process, role)
-    GROUP BY role, generation, step ORDER BY role, generation, min(first_ns), step
+    SELECT role, generation, step, min(first_ns + clock_offset_ns), max(last_ns + clock_offset_ns)
+    FROM recorded JOIN generations USING (process)
+    GROUP BY role, generation, step ORDER BY role, generation, min(first_ns + clock_offset_ns), step
 """
 _COUNTS = """
     SELECT step, count(*), count(*) FILTER (status = 'error') FROM {spans}
     WHERE step >= $first AND step <= $last GROUP BY step
+"""
+_ROLLED_UP_COUNTS = """
+    SELECT step, sum(spans)::BIGINT, sum(errors)::BIGINT FROM (
+        SELECT step, spans, errors FROM step_spans
+        UNION ALL
+        SELECT step, count(*), count(*) FILTER (status = 'error') FROM span_data WHERE rowid >= $rolled_up GROUP BY step
+    ) WHERE step >= $first AND step <= $last GROUP BY step
 """
 _METRICS = """
     SELECT step, name, avg(value), arg_max(value, time_ns)
@@ -158,8 +166,12 @@ def steps(cursor: Cursor, limit: int = 200, *, last: int | None = None, now_ns: 
     if not windows:
         return []
     numbers = [window.step for window in windows]
-    sql = _COUNTS.format(spans=stepped(cursor, "span_data"))
-    rows = cursor.execute(sql, {"first": min(numbers), "last": max(numbers)}).fetchall()
+    given = {"first": min(numbers), "last": max(numbers)}
+    spans = stepped(cursor, "span_data")
+    if spans == "span_data":
+        rows = cursor.execute(_ROLLED_UP_COUNTS, given | {"rolled_up": rolled_up_rows(cursor)}).fetchall()
+    else:
+        rows = cursor.execute(_COUNTS.format(spans=spans), given).fetchall()
     counts = {step: (spans, errors) for step, spans, errors in rows}
     return [Step(*window, *counts.get(window.step, (0, 0))) for window in windows]
 
@@ -168,15 +180,15 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
     """Return the role that leads the steps, and when each step was, in the order of their beginning."""
     roles = [role for (role,) in cursor.execute(_ROLES).fetchall()]
     # Only where no role is named as a trainer are the spans of all others looked at: there may be millions.
-    seen = _seen(cursor, _SPANS, [role for role in roles if leadership(role) == _LEADS])
+    seen = _seen(cursor, _SPANS_BY_PROCESS, [role for role in roles if leadership(role) == _LEADS])
     if not seen and (counted := counted_steps(cursor)):
         return _counted_windows(cursor, counted)
-    seen = seen or _seen(cursor, _SPANS, roles) or _seen(cursor, _SAMPLES, roles)
+    seen = seen or _seen(cursor, _SPANS_BY_PROCESS, roles) or _seen(cursor, _SAMPLES, roles)
     if not seen:
         return "", []
     role = _leading_role(seen)
     now_ns = time.time_ns() if now_ns is None else now_ns
-    is_running = any(one.role == role and one.state == "live" for one in processes(cursor, now_ns))
+    is_running = role in live_roles(cursor, now_ns)
     return role, _windows([one for one in seen if one.role == role], is_running=is_running)
 
 
@@ -191,7 +203,10 @@ def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, l
 
 def _seen(cursor: Cursor, source: str, roles: list[str]) -> list[_Seen]:
     """Return the steps that some roles went through, as a source tells them."""
-    rows = cursor.execute(_SEEN.format(by_process=source), {"roles": roles}).fetchall() if roles else []
+    given: Parameters = {"roles": roles}
+    if source is _SPANS_BY_PROCESS:
+        given["rolled_up"] = rolled_up_rows(cursor)
+    rows = cursor.execute(_SEEN.format(recorded=source), given).fetchall() if roles else []
     return [_Seen(*row) for row in rows]
 
 

@@ -125,6 +125,8 @@ _PROCESSES = """
     ORDER BY role, rank NULLS LAST, process_id
 """
 
+_LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE NOT final GROUP BY role, heartbeat_s"
+
 _LOSSES = """
     SELECT process_id, role, rank, kind, reason, count FROM losses JOIN processes USING (process)
     ORDER BY count DESC, process_id
@@ -194,6 +196,15 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
             )
         )
     return found
+
+
+def live_roles(cursor: Cursor, now_ns: int) -> set[str]:
+    """Return the roles of which a process is live at a moment of the server's clock."""
+    return {
+        role
+        for role, heartbeat_s, last_seen_ns in cursor.execute(_LAST_SEEN).fetchall()
+        if liveness(final=False, last_seen_ns=last_seen_ns, heartbeat_s=heartbeat_s, now_ns=now_ns) == "live"
+    }
 
 
 def losses(cursor: Cursor) -> list[LossCount]:
