@@ -61,7 +61,8 @@ class Collector:
         namespace: the prefix of every exposed metric name.
         reserved: exposed names, besides the collector's, that users' metrics cannot have.
         clock: the wall clock in nanoseconds.
-        max_processes: processes remembered. Beyond it, those that ended leave first, then the longest silent.
+        max_processes: processes remembered, twice as many as one server is made for: beyond it, those that ended leave
+            first, then the longest silent, and one that is heard again counts as a new one.
         forget_after_s: after this silence the state needed to merge a process's metrics is freed.
         runs: the committed runs, for sinks that read them.
     """
@@ -73,7 +74,7 @@ class Collector:
         namespace: str = DEFAULT_NAMESPACE,
         reserved: Iterable[str] = (),
         clock: Callable[[], int] = time.time_ns,
-        max_processes: int = 10_000,
+        max_processes: int = 20_000,
         forget_after_s: float = FORGET_AFTER_S,
         runs: StoredRuns | None = None,
     ) -> None:

@@ -10,6 +10,8 @@ from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Distribution, Family, LabelItems, MetricKind, Point
 from rl_insight.metrics.by_role import combined, labels_of_role, sum_distributions
 
+_NO_BUCKETS: dict[int, int] = {}
+
 
 class MergedFamily:
     """One metric with its series."""
@@ -82,7 +84,8 @@ class MergedSeries:
         self.count = 0
         self.minimum = inf
         self.maximum = -inf
-        self.buckets: dict[int, int] = {}
+        # Of its own only where it has some: most series are gauges and counters, and there are 100,000 of them.
+        self.buckets: dict[int, int] = {} if family.kind.is_distribution else _NO_BUCKETS
 
     def set_value(self, value: float, time_ns: int) -> None:
         """Set a gauge, unless a later value is known."""
@@ -121,7 +124,7 @@ class Contribution:
         self.series = series
         self.total = 0.0
         self.count = 0
-        self.buckets: Mapping[int, int] = {}
+        self.buckets: Mapping[int, int] = _NO_BUCKETS
         self.is_baseline = returning
 
     def add_total(self, total: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from rl_insight.metrics import LabelItems
@@ -27,8 +28,14 @@ class RunKey(NamedTuple):
     @property
     def labels(self) -> LabelItems:
         """The labels that every series of the run has; empty ones are left out."""
-        pairs = (("experiment_name", self.experiment_name), ("project", self.project), ("run_id", self.run_id))
-        return tuple(pair for pair in pairs if pair[1])
+        return _labels_of(self)
+
+
+@lru_cache(maxsize=64)
+def _labels_of(run: RunKey) -> LabelItems:
+    """Return the labels of a run: the same objects for all of its series, of which there may be a million."""
+    pairs = (("experiment_name", run.experiment_name), ("project", run.project), ("run_id", run.run_id))
+    return tuple(pair for pair in pairs if pair[1])
 
 
 def run_of(process: Process) -> RunKey:

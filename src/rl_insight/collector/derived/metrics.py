@@ -54,7 +54,7 @@ class DerivedMetrics(Sink):
         self,
         *,
         clock: Callable[[], int] = time.time_ns,
-        max_series: int = 20_000,
+        max_series: int = 100_000,
         max_histograms: int = 500,
         max_open: int = 10_000,
         forget_after_s: float = FORGET_AFTER_S,
