@@ -195,9 +195,8 @@ class _Walk:
         picked = np.flatnonzero(inside)[np.argsort(columns["end_ns"][inside], kind="stable")]
         names = columns["name_id"][picked]
         waits = [number for number in np.unique(names).tolist() if state_kind(self._name(number)) == "wait"]
-        rows = _Rows(
-            *(columns[name][picked] for name in ("end_ns", "start_ns", "lane_id")), names, np.isin(names, waits)
-        )
+        ends, starts, lanes = (columns[name][picked] for name in ("end_ns", "start_ns", "lane_id"))
+        rows = _Rows(ends, starts, lanes, names, np.isin(names, waits))
         leading = [lane_id for lane_id, place in self._lanes.items() if place.role == role]
         is_lead = np.isin(rows.lane_id, leading)
         self._lead = rows.take(is_lead)
