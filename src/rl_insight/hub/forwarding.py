@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rl_insight.collector import Collector
@@ -20,6 +21,9 @@ class ForwardingTransport(Transport):
         self._onward = onward
         if onward is not None:
             self.max_batch_bytes = onward.max_batch_bytes
+            self.server_url = onward.server_url
+            self.leads_steps = onward.leads_steps
+            self.follows_steps = onward.follows_steps
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; what is to be called when something happens is called by the transport behind, too."""
@@ -40,6 +44,19 @@ class ForwardingTransport(Transport):
     def flush(self, timeout_s: float) -> bool:
         """Wait for the transport behind; the collector's sinks have their own time at `close`."""
         return self._onward is None or self._onward.flush(timeout_s)
+
+    def hear_others(self, timeout_s: float) -> int:
+        """Wait for others at the transport behind."""
+        return 0 if self._onward is None else self._onward.hear_others(timeout_s)
+
+    def tell_step(self, mark: tuple[int, int]) -> None:
+        """Tell the receiver behind."""
+        if self._onward is not None:
+            self._onward.tell_step(mark)
+
+    def ask_steps(self) -> Sequence[tuple[int, int]] | None:
+        """Ask the receiver behind."""
+        return None if self._onward is None else self._onward.ask_steps()
 
     def close(self) -> None:
         """Close the collector and the transport behind."""
