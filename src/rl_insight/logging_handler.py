@@ -33,7 +33,9 @@ class InsightHandler(logging.Handler):
         recorder = monitor.active_recorder()
         if recorder is None:
             return
-        fields: dict[str, Any] = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        given = vars(record).items()
+        # What begins with "_" is of a library's own record class: Ray's holds `_ray_timestamp_ns`.
+        fields: dict[str, Any] = {key: value for key, value in given if key not in _STANDARD and key[:1] != "_"}
         if record.exc_info and record.exc_info[0] is not None:
             fields["exception.type"] = record.exc_info[0].__name__
             fields["exception.stacktrace"] = (self.formatter or _formatter).formatException(record.exc_info)

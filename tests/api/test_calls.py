@@ -78,6 +78,22 @@ def test_handler_records_message_logger_and_extra_fields(insight_capture, logger
     assert set(line.attributes) == {"sample", "code.location"}
 
 
+def test_fields_of_a_library_s_record_class_are_left_out(insight_capture, logger):
+    made = logging.getLogRecordFactory()
+
+    def factory(*arguments, **others):  # as Ray's does as soon as it is imported
+        record = made(*arguments, **others)
+        record._ray_timestamp_ns = 1
+        return record
+
+    logging.setLogRecordFactory(factory)
+    try:
+        logger.warning("slow", extra={"sample": 17})
+    finally:
+        logging.setLogRecordFactory(made)
+    assert set(insight_capture.logs[0].attributes) == {"sample", "code.location"}
+
+
 def test_handler_records_exceptions(insight_capture, logger):
     try:
         raise ValueError("broken")
