@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rl_insight.schema import Loss
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store import QueryError, RunStore, queries
-from rl_insight.store.queries.intervals import quantiles, union_ns
+from rl_insight.store.queries.intervals import order_by, quantiles, union_ns
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.sessions import entry_of, read_entries, write_entries
 from rl_insight.store.tables import ROLLUPS
@@ -524,6 +524,18 @@ def test_text_is_found_wherever_it_is_and_each_span_once(store, make, text):
         assert starts(order="oldest", limit=7) == found[::-1][:7]
         assert starts(order="longest", limit=7) == found[::-1][:7]
         assert starts(status="error") == [number for number in found if number % len(places) == 2 and number < 30]
+
+
+@pytest.mark.parametrize("most", [3, 2**62])
+@pytest.mark.parametrize("rows", [0, 1, 500])
+def test_rows_are_ordered_by_one_column_after_the_other(rows, most):
+    random_numbers = np.random.default_rng(rows)
+    columns = [
+        random_numbers.integers(-3, 4, rows).astype(np.int32),
+        random_numbers.integers(0, most, rows),
+        random_numbers.integers(0, 2, rows).astype(np.uint64),
+    ]
+    assert order_by(*columns).tolist() == sorted(range(rows), key=lambda row: [int(column[row]) for column in columns])
 
 
 def test_spans_are_found_by_each_condition(store, make, begin_ns):

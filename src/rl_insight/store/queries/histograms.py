@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rl_insight.schema.histogram import BUCKETS_PER_OCTAVE, lower_bound, quantile, upper_bound
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.intervals import order_by
 from rl_insight.store.queries.metrics import _CHOSEN, Axis, Chosen, Line, check_range, choose, kept_labels, on_axis
 
 
@@ -153,7 +154,7 @@ def _merged(
     is_wanted = (added > 0) & found["is_wanted"][order]
     order, added = order[is_wanted], added[is_wanted]
     line, x, code = found["line"][order], found["x"][order], found["code"][order]
-    order = np.lexsort((code, x, line))
+    order = order_by(line, x, code)
     line, x, code, added = line[order], x[order], code[order], added[order]
     first = np.flatnonzero(_differs(line) | _differs(x) | _differs(code))
     if not len(first):
@@ -170,7 +171,7 @@ def _increases(found: dict[str, Any]) -> tuple[NDArray[np.uint64], NDArray[np.in
     A bucket that shrank, or a series whose count did, began anew.
     """
     # Sorted by series and code, a bucket stands right behind itself in the state before, if it was there.
-    order = np.lexsort((found["row"], found["code"], found["series_id"]))
+    order = order_by(found["series_id"], found["code"], found["row"])
     row, code, series, value = (found[name][order] for name in ("row", "code", "series_id", "value"))
     is_next = (series[1:] == series[:-1]) & (code[1:] == code[:-1]) & (row[1:] == row[:-1] + 1)
     is_next &= found["goes_on"][order][1:] & (value[1:] >= value[:-1])

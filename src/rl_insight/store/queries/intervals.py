@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -100,6 +101,25 @@ def group_order(groups: NDArray[Any]) -> tuple[NDArray[np.int64], list[int]]:
     narrow = groups.astype(np.int16) if groups.min() >= 0 and groups.max() < 2**15 else groups
     order = np.argsort(narrow, kind="stable")
     return order, [0, *(np.flatnonzero(np.diff(narrow[order])) + 1).tolist(), len(groups)]
+
+
+def order_by(*columns: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the order of rows by several columns of integers, the first one first.
+
+    One sort of packed numbers takes half the time of `numpy.lexsort`, which sorts by one column after the other.
+
+    >>> order_by(np.array([2, 1, 1]), np.array([-5, 9, 7])).tolist()
+    [2, 1, 0]
+    """
+    if not len(columns[0]):
+        return np.zeros(0, np.intp)
+    bounds = [(int(column.min()), int(column.max())) for column in columns]
+    if math.prod(high - low + 1 for low, high in bounds) >= 2**63:
+        return np.lexsort(columns[::-1])
+    packed = np.zeros(len(columns[0]), np.int64)
+    for column, (low, high) in zip(columns, bounds, strict=True):
+        packed = packed * (high - low + 1) + (column.astype(np.int64) - low)
+    return np.argsort(packed, kind="stable")
 
 
 def unions_ns(starts: NDArray[np.int64], ends: NDArray[np.int64], bounds: list[int]) -> NDArray[np.int64]:
