@@ -94,7 +94,7 @@ def _address():
     folder = tempfile.TemporaryDirectory(prefix="zygote-")
     address = f"{folder.name}/socket"
     zygote = Executed(
-        [sys.executable, "-m", "tests.zygote", address],
+        [sys.executable, __file__, address],  # some distributions install a package named `tests`
         cwd=Path(__file__).parents[1],
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # a fork has one thread, so the zygote must have no more
         stdin=subprocess.PIPE,
@@ -161,6 +161,7 @@ def _run(request):
 
 
 if __name__ == "__main__":
+    sys.path[0] = os.getcwd()
     for name in _IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # looking for garbage among the imports would copy their memory in every fork
