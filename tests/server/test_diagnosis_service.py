@@ -263,3 +263,8 @@ def test_a_finding_is_told_when_it_becomes_severe_enough_and_only_once(receiver,
     finally:
         alerts.close()
     assert [one["finding"]["severity"] for one in got] == ["warning"]
+
+
+def test_evaluations_that_take_long_come_less_often_and_never_more_seldom_than_twice_the_interval(make_services):
+    service = make_services("diagnosis.interval_s=5").diagnosis
+    assert [service._pause_s(took_s) for took_s in (0.0, 0.1, 0.2, 9.0)] == [5.0, 5.0, pytest.approx(0.2 / 0.03), 10.0]

@@ -94,7 +94,7 @@ class DiagnosisSettings:
     enabled: bool = True
     """Whether runs are diagnosed while they are recorded."""
     interval_s: Interval = 5.0
-    """Between two evaluations."""
+    """Between two evaluations; up to twice as long while they take more than 3% of a core."""
     stacks: bool = True
     """Whether processes are asked for the stacks of their threads and tasks: when work is stuck, and on demand."""
     rules: dict[str, Any] = field(default_factory=dict)

@@ -33,6 +33,10 @@ _QUIET_S = 10.0
 _REWRITE_S = 30.0
 """Findings whose numbers alone have changed are written this often."""
 _CATCH_UP_S = 0.5
+_MAX_SHARE = 0.03
+"""Of a core: evaluations that take longer come less often, so that more records share what each costs anyway."""
+_LONGEST_PAUSE = 2
+"""In intervals: stuck work is still reported within 30 s."""
 _IS_LIVE = "SELECT count(*) FROM processes WHERE delay_ns IS NOT NULL"
 
 
@@ -145,6 +149,7 @@ class DiagnosisService:
     def _run(self) -> None:
         pause_s = self._settings.interval_s
         while not self._hearing.wait(self._stop, pause_s):
+            began_s = time.thread_time()
             with self._lock:
                 watched = list(self._watched.items())
             is_behind = False
@@ -157,7 +162,12 @@ class DiagnosisService:
                     logger.exception("the diagnosis of run %s failed: it is tried again later", run_id)
                 if self._stop.is_set():
                     return
-            pause_s = _CATCH_UP_S if is_behind else self._settings.interval_s
+            pause_s = _CATCH_UP_S if is_behind else self._pause_s(time.thread_time() - began_s)
+
+    def _pause_s(self, took_s: float) -> float:
+        """Return how long to wait after evaluations that took so much processor time."""
+        interval_s = self._settings.interval_s
+        return max(interval_s, min(took_s / _MAX_SHARE, _LONGEST_PAUSE * interval_s))
 
     def _forget(self, run_id: str) -> None:
         with self._lock:
