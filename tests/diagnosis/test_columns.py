@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from rl_insight.diagnosis.robust import length_s, union, union_lengths_s
+from rl_insight.diagnosis.robust import length_s, union, union_seconds
 from rl_insight.diagnosis.rows import NEVER
 from rl_insight.diagnosis.span_table import NO_STEP, RunningSpans, SpanTable
 
@@ -26,7 +26,8 @@ def test_covered_seconds_of_groups_are_those_of_each_alone(jump_s):
     rows = [(*key, *interval) for key, some in intervals.items() for interval in some]
     draw.shuffle(rows)
     names, units, starts, ends = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    found = union_lengths_s((names, units), starts, ends)
+    first, second, seconds = (column.tolist() for column in union_seconds((names, units), starts, ends))
+    found = dict(zip(zip(first, second, strict=True), seconds, strict=True))
     assert found == pytest.approx({key: length_s(union(some)) for key, some in intervals.items()})
 
 

@@ -196,24 +196,18 @@ def _reached(keys: Column, ends: Column) -> Column:
 
 
 def union_seconds(keys: tuple[Column, Column], starts: Column, ends: Column) -> tuple[Column, Column, Column]:
-    """Return the seconds that the intervals of each pair of keys cover: first keys, second keys and seconds."""
+    """Return the seconds that the intervals of each pair of keys cover: first keys, second keys and seconds.
+
+    >>> starts, ends = np.array([0, 2, 5, 0]) * 10**9, np.array([3, 4, 8, 1]) * 10**9
+    >>> [column.tolist() for column in union_seconds((np.array([7, 7, 7, 8]), np.array([1, 1, 1, 1])), starts, ends)]
+    [[7, 8], [1, 1], [7.0, 1.0]]
+    """
     # Pairs as one number: sorting by two columns takes twice as long.
     width = int(keys[1].max()) + 1
     pairs, starts, ends = merged(keys[0].astype(np.int64) * width + keys[1], starts, ends)
     firsts = np.flatnonzero(np.concatenate([[True], pairs[1:] != pairs[:-1]]))
     seconds = np.add.reduceat(ends - starts, firsts) / 1e9
     return pairs[firsts] // width, pairs[firsts] % width, seconds
-
-
-def union_lengths_s(keys: tuple[Column, Column], starts: Column, ends: Column) -> dict[tuple[int, int], float]:
-    """Return the seconds that the intervals of each pair of keys cover, by pair.
-
-    >>> starts, ends = np.array([0, 2, 5, 0]) * 10**9, np.array([3, 4, 8, 1]) * 10**9
-    >>> union_lengths_s((np.array([7, 7, 7, 8]), np.array([1, 1, 1, 1])), starts, ends)
-    {(7, 1): 7.0, (8, 1): 1.0}
-    """
-    first, second, seconds = (column.tolist() for column in union_seconds(keys, starts, ends))
-    return dict(zip(zip(first, second, strict=True), seconds, strict=True))
 
 
 def overlap_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:

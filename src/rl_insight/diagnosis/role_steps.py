@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
-from rl_insight.diagnosis.robust import Column, union_lengths_s
+from rl_insight.diagnosis.robust import Column, grouped, union_seconds
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.span_table import SpanTable
 
@@ -124,6 +124,8 @@ class RoleBook:
         owners = self._feed.owner_of_lane[lanes]
         step.by_lane = bool((owners == owners[0]).all())
         units = lanes if step.by_lane else owners
-        for (name, unit), seconds in union_lengths_s((names, units), starts, ends).items():
-            step.seconds.setdefault(self._feed.names[name], {})[unit] = seconds
+        names, units, seconds = union_seconds((names, units), starts, ends)
+        for name, places in grouped(names):
+            of_name = zip(units[places].tolist(), seconds[places].tolist(), strict=True)
+            step.seconds.setdefault(self._feed.names[name], {}).update(of_name)
         step.states = []
