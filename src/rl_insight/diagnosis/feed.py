@@ -124,6 +124,8 @@ class Feed(RunCatalog):
         self._samples: Instants[SampleRow] = Instants()
         self._marks: Instants[MarkRow] = Instants()
         self._events: Instants[EventRow] = Instants()
+        self.marks_tell_steps = True
+        """False once spans tell the steps of the run: marks then say only that something was recorded."""
         self._open_spans: list[SpanRow] = []
         self._open_sessions: list[SessionRow] = []
 
@@ -182,13 +184,14 @@ class Feed(RunCatalog):
         self._marks.add(self._find_marks(found))
 
     def _find_marks(self, found: dict[str, Any]) -> list[MarkRow]:
-        """Return what training code recorded, one mark for each process, step and second."""
+        """Return what training code recorded: one mark for each process, step and second, or just for each second."""
         plain = np.asarray(self.is_plain, np.bool_)[found["series_id"]]
         owners = np.asarray(self.owner_of_series, np.int64)[found["series_id"][plain]]
         times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
         if not times.size:
             return []
-        steps = np.where(has_step, steps, NO_STEP)
+        steps = np.where(has_step & self.marks_tell_steps, steps, NO_STEP)
+        owners = owners if self.marks_tell_steps else np.full_like(owners, owners[0])
         # A process and a second as one number: sorting by one column less halves the time that this takes.
         seconds = owners << 33 | times // SECOND
         order = np.lexsort((steps, seconds))

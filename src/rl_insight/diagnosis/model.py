@@ -201,6 +201,7 @@ class RunModel:
                 if self.lead is not None and self.lead != best:
                     self.steps = StepBook(self._feed.names)
                 self.lead, self.has_span_steps = best, True
+                self._feed.marks_tell_steps = False
 
     def _apply_spans(self, spans: SpanTable) -> None:
         owners, roles = self._feed.owners(spans)
