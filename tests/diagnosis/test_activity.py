@@ -63,7 +63,8 @@ def test_a_window_holds_what_a_process_did_in_it(moments, start):
 
 
 def test_what_is_kept_is_bounded_over_all_processes_and_the_oldest_goes_first(monkeypatch):
-    monkeypatch.setattr(activity, "_KEPT_INTERVALS", 30)
+    monkeypatch.setattr(activity, "_KEPT_INTERVALS", 10)
+    monkeypatch.setattr(activity, "_KEPT_OF_EACH", 3)
     book = ActivityBook()
     for moment in range(10):
         book.note(_spans([(100 * moment, 100 * moment + 5)] * 10), np.arange(10), np.zeros(10, np.int64))

@@ -13,8 +13,9 @@ from rl_insight.diagnosis.names import state_kind
 from rl_insight.diagnosis.robust import Column, Interval, clipped, grouped, merged, union
 from rl_insight.diagnosis.span_table import SpanTable, told_tokens
 
-_KEPT_INTERVALS = 2_000_000
-"""Of all processes together: 50 MB."""
+_KEPT_INTERVALS = 200_000
+_KEPT_OF_EACH = 200
+"""Intervals of 24 bytes: so many of all processes together, or of each where there are more than a thousand."""
 _KEPT_CALLS = 2_000
 _KEPT_GENERATIONS = 100
 
@@ -47,7 +48,8 @@ class ActivityBook:
         self._processes.update(np.unique(noted.keys // 2).tolist())
         self._moments.append(noted)
         self._kept += noted.keys.size
-        while self._kept > _KEPT_INTERVALS and len(self._moments) > 1:
+        most = max(_KEPT_INTERVALS, _KEPT_OF_EACH * len(self._processes))
+        while self._kept > most and len(self._moments) > 1:
             self._kept -= self._moments.popleft().keys.size
 
     def busy(self, process: int, start_ns: int, end_ns: int) -> list[Interval]:
