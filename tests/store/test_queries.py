@@ -285,7 +285,7 @@ def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin
         store.commit([batch], received_ns=[begin_ns + 2 * SECOND])
     with store.reader() as cursor:
         view = queries.timeline(cursor, start_ns=begin_ns, end_ns=begin_ns + SECOND, pixels=10, now_ns=begin_ns)
-        spans = queries.search_spans(cursor, name="same moment")
+        spans = queries.search_spans(cursor, name="same moment", start_ns=begin_ns, end_ns=begin_ns + 1)
         summary = queries.summary(cursor)
         health = queries.processes(cursor, begin_ns + 3 * SECOND)
         spots = [

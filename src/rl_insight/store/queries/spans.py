@@ -23,6 +23,7 @@ from rl_insight.store.queries.base import (
     used,
 )
 from rl_insight.store.queries.logs import Event, LogLine, events_of_span, logs_of_span
+from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import counted_step, counted_windows, time_of_steps
 from rl_insight.store.tables import PLACE, SECOND, aligned
 
@@ -109,10 +110,15 @@ _CHILDREN = f"""
 # Rows are found first, by the columns that the conditions name; only those returned are read in full. At ten million
 # spans this is the difference between 10 and 300 ms.
 _FIND = """
-    SELECT {table}.rowid FROM {table}
-    JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)
-    WHERE {where} ORDER BY {order} LIMIT $limit
+    SELECT {table}.rowid FROM {table} {offsets} WHERE {where} ORDER BY {order} LIMIT $limit
 """
+# Where no clock is off, which is the common case, DuckDB skips the parts of the file whose times cannot be among the
+# first ones: the newest spans of a name take 2 ms instead of 50.
+_RECORDED = ("start_ns", "")
+_ALIGNED = (
+    "start_ns + clock_offset_ns",
+    "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)",
+)
 _READ = f"""
     SELECT {_COLUMNS} FROM span_data {_JOINS} WHERE span_data.rowid IN (SELECT unnest($ended::BIGINT[]))
     UNION ALL
@@ -127,8 +133,8 @@ _FRAGMENTS = {
     "trace_high": "trace_high = $trace_high",
     "trace_low": "trace_low = $trace_low",
     "longer": "duration_ns >= $longer",
-    "from_ns": "start_ns + clock_offset_ns >= $from_ns",
-    "until_ns": "start_ns + clock_offset_ns < $until_ns",
+    "from_ns": "{start} >= $from_ns",
+    "until_ns": "{start} < $until_ns",
     "error": "error ILIKE $error ESCAPE '!'",
     # The value must occur in the text, which is far quicker to rule out than to parse.
     "value": "contains(attributes, $value)",
@@ -147,17 +153,14 @@ _LIKE = "{column} ILIKE $text"
 _CONTAINS = "contains(lower({column}), lower($text))"
 """For texts with the wildcards of ILIKE: escaping those takes half as long again."""
 _CASELESS = re.compile(r"[^A-Za-z\x80-\U0010ffff]{2,}")
-_COUNTED = (
-    "(step = $step OR (step IS NULL AND start_ns + clock_offset_ns >= $step_from_ns"
-    " AND start_ns + clock_offset_ns < $step_until_ns))"
-)
+_COUNTED = "(step = $step OR (step IS NULL AND {start} >= $step_from_ns AND {start} < $step_until_ns))"
 _NAMES = "SELECT name_id FROM names WHERE {where}"
 _NAME_FRAGMENTS = {"name": "name = $name", "like": "name ILIKE $like ESCAPE '!'"}
 _LANES_OF_ROLE = "SELECT lane_id FROM lanes JOIN processes USING (process) WHERE role = $role"
 _ORDERS = {
-    "newest": "start_ns + clock_offset_ns DESC",
-    "oldest": "start_ns + clock_offset_ns",
-    "longest": "duration_ns DESC, start_ns + clock_offset_ns",
+    "newest": "{start} DESC",
+    "oldest": "{start}",
+    "longest": "duration_ns DESC, {start}",
 }
 _SORT_KEYS: dict[str, Callable[[Span], Any]] = {
     "newest": lambda span: -span.start_ns,
@@ -302,11 +305,13 @@ def search_spans(
     given |= sought | {"limit": checked_limit(limit)}
     if counted is not None:
         given |= dict(zip(("step_from_ns", "step_until_ns"), counted, strict=True))
+    start, offsets = _ALIGNED if any(clock_offsets(cursor)) else _RECORDED
     rows = {}
     for which, table in (("ended", "span_data"), ("running", "open_span_data")):
         found: set[int] = set()  # the first ones of each place: the first ones of all are among them
         for place in places:
-            sql = _FIND.format(table=table, where=f"{where} AND {place}", order=_ORDERS[order])
+            which_rows, by = f"{where} AND {place}".format(start=start), _ORDERS[order].format(start=start)
+            sql = _FIND.format(table=table, offsets=offsets, where=which_rows, order=by)
             found.update(row for (row,) in cursor.execute(sql, used(sql, given)).fetchall())
         rows[which] = list(found)
     return with_counted_steps(cursor, sorted(_spans(cursor, _READ, rows), key=_SORT_KEYS[order])[:limit])
