@@ -60,7 +60,7 @@ panels: $(STAMPS)/panels ## Install Grafana's transformation code for the tests 
 
 test: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web $(STAMPS)/panels originals ## Run the whole test suite
 	@if command -v npm >/dev/null 2>&1; then npm --prefix web run --silent test; fi
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow" $(ARGS)
 
 # Frameworks of gigabytes, in an environment of their own. The tests run the real libraries on tiny models.
 $(STAMPS)/frameworks: pyproject.toml

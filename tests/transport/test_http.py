@@ -186,11 +186,13 @@ def test_poison_batch_is_dropped_alone_and_counted(make_transport, receiver, hel
 
 
 def test_a_relay_sends_what_waits_together_as_one_bundle(make_transport, receiver, helpers):
-    receiver.stop()
+    receiver.answers = ["hang"]
     relay = make_transport(bundles=True)
-    for process_id in ("p1", "p2"):
-        send(relay, helpers, range(1, 4), process_id=process_id)
-    receiver.start()
+    send(relay, helpers, [1], process_id="p1")
+    assert receiver.hanging.wait(20)
+    send(relay, helpers, [2, 3], process_id="p1")
+    send(relay, helpers, [1, 2, 3], process_id="p2")
+    receiver.resume.set()
     assert relay.flush(20)
     assert sorted(receiver.batches) == [(process_id, number) for process_id in ("p1", "p2") for number in (1, 2, 3)]
     assert {batch.text(batch.logs.column("message")[0]) for batch in receiver.batches.values()} == {"hello"}

@@ -34,6 +34,8 @@ def open_view(page, recorded):
         page.goto(f"/?view={view}&run={recorded}{query}")
         if view == "timeline":
             page.wait_for_function("() => window.rlInsightTimeline?.frames.length > 3")
+        if view == "overview":  # the banner moves what is below it when it comes
+            page.locator(".finding-banner").wait_for(timeout=40_000)
         return page
 
     return open_it
