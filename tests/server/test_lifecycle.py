@@ -219,6 +219,7 @@ def test_without_extras_only_otlp_over_grpc_is_off_and_the_output_says_why(
     assert server.returncode == code
     assert 'off without "rl-insight[grpc]" (gRPC)' in output
     assert "Traceback" not in output
+    assert "leaked" not in output
     log = (tmp_path / "data" / "server.log").read_text()
     assert log.count('OTLP over gRPC is off: grpcio is not installed. Install it: pip install "rl-insight[grpc]".') == 1
 

@@ -94,7 +94,10 @@ def start(
     gc.freeze()
     gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
     gc.enable()
-    return serve(settings, _announce)
+    try:
+        return serve(settings, _announce)
+    finally:
+        gc.unfreeze()  # DuckDB prints a page about what it finds at the end otherwise
 
 
 def _announce(record: ServerRecord) -> None:
