@@ -33,6 +33,8 @@ _AGES_S = 86_400.0
 """Of a producer that records until it is told to end."""
 _DRAIN_S = 120.0
 _VIEW_EVERY_S = 5.0
+_SOAK_CACHE = "192MB"
+"""What DuckDB may keep of the run that it read: little enough to be full before the second half begins."""
 _FULL_MINUTES = 150.0
 """The length at which the figures of a full run are reached: 100 kills, 1,000,000 requests, 500 streams, two hours."""
 
@@ -353,7 +355,7 @@ def _streams(share: float) -> Iterator[Figure]:
 def _soak(share: float) -> Iterator[Figure]:
     """Record for a long time while views are read, and see that memory stays flat."""
     seconds = max(20.0, 7200 * share)
-    with place() as here:
+    with place([f"store.memory_limit={_SOAK_CACHE}"]) as here:
         producers = _start(here, seconds)
         samples: list[int] = []
         end = time.monotonic() + seconds
