@@ -80,10 +80,12 @@ $(STAMPS)/frameworks: pyproject.toml
 	@# SGLang imports torchvision, whose compiled part does not fit a torch without CUDA: kept out of the other libraries' way.
 	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(STAMPS)/torchvision \
 		torchvision==0.28.0
+	@# ClickHouse's engine as a library, for the queries of docs/warehouse.md.
+	-$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check chdb
 	@touch $@
 
-integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks: TRL, transformers, Lightning, verl, vLLM
-	$(FRAMEWORKS)/bin/python -m pytest -W ignore tests/frameworks $(ARGS)
+integrations: $(STAMPS)/frameworks ## Run the tests with real frameworks and engines: TRL, transformers, Lightning, verl, vLLM, ClickHouse
+	$(FRAMEWORKS)/bin/python -m pytest -W ignore tests/frameworks tests/collector/test_clickhouse.py $(ARGS)
 
 soak: $(STAMPS)/venv $(STAMPS)/system $(STAMPS)/web ## Run the long tests, and the property tests with many examples
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile long $(ARGS)

@@ -13,7 +13,7 @@ from rl_insight.exchange.warehouse.files import ParquetFolder
 from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store.run_store import RunStore
 
-PAGE = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text("utf-8").split("## ClickHouse")[0]
 SQL = [re.sub(r"(?m)^ +", "", block) for block in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)]
 HOUR = 3_600_000_000_000
 
