@@ -9,7 +9,7 @@ import pytest
 
 from rl_insight.diagnosis.robust import length_s, union, union_seconds
 from rl_insight.diagnosis.rows import NEVER
-from rl_insight.diagnosis.span_table import NO_STEP, RunningSpans, SpanTable
+from rl_insight.diagnosis.span_table import NO_STEP, RunningSpans, SpanTable, joined, read_spans
 
 SECOND = 1_000_000_000
 BEGIN_NS = 1_790_000_000 * SECOND
@@ -61,3 +61,27 @@ def test_spans_are_handed_out_once_in_the_order_of_their_ends_and_are_open_until
         assert open_now == sorted(one for one in arrived if one[0] < moment and one[1] > moment)
     assert sorted((row.start_ns, row.end_ns) for row in told) == sorted(one for one in intervals if one[1] <= 120)
     assert [row.step for row in told] == [None] * len(told)
+
+
+def _read(count, error=None, tokens=np.nan):
+    """Return spans as a query answers them: what is missing is masked."""
+    columns = _table([(10 * place, 10 * place + 5) for place in range(count)])._asdict()
+    texts = {name: np.ma.masked_all(count, object) for name in ("error", "session_id", "tool")}
+    if error is not None:
+        texts["error"][count // 2] = error
+    return read_spans(columns | texts | {"tokens": np.full(count, tokens)})
+
+
+def test_columns_with_one_value_take_no_memory_and_read_like_the_others():
+    same, other = _read(50), _read(40, "out of memory", 7.0)
+    assert [name for name, column in same._asdict().items() if column.strides == (0,)] == [
+        "lane_id", "name_id", "segment", "step", "failed", "error", "session_id", "tool", "tokens", "depth"
+    ]  # fmt: skip
+    twice, mixed = joined([same, same]), joined([same, other, same.take(slice(0, 0))])
+    assert twice.tokens.strides == twice.error.strides == (0,)
+    assert [row.error for row in mixed.rows([""])] == [None] * 70 + ["out of memory"] + [None] * 19
+    assert [row.tokens for row in mixed.rows([""])] == [None] * 50 + [7.0] * 40
+    for which in (mixed.start_ns % 20 == 0, np.array([89, 3, 70]), slice(45, 75), mixed.start_ns < 0):
+        places = np.arange(90)[which].tolist()
+        assert mixed.take(which).rows([""]) == [mixed.rows([""])[place] for place in places]
+    assert [row.span_id for row in twice.take(np.array([99, 0])).rows([""])] == [49, 0]

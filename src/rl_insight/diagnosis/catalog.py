@@ -39,27 +39,33 @@ class RunCatalog:
         """Every role, by number."""
         self.owner_of_lane: Column = np.empty(0, np.int64)
         """By lane: its process."""
-        self._role_of_process: list[int] = []
-        self._generation_of_process: list[int] = []
+        self.hosts: dict[str, int] = {}
+        """Every host, and its number."""
+        self._of_process: Column = np.empty((0, 3), np.int64)
+        """By process: the number of its role, its generation, and the number of its host."""
         self._incarnations: dict[tuple[str, int | None], list[int]] = {}
         self._by_role: dict[str, list[ProcessRow]] = {}
         self._last_start_ns: dict[str, int] = {}
-        self.is_known: list[bool] = []
+        self.is_known: Column = np.empty(0, np.bool_)
         """By series: whether rules know it."""
-        self.is_plain: list[bool] = []
+        self.is_plain: Column = np.empty(0, np.bool_)
         """By series: whether it is recorded by training code, which hardware and scrape targets are not."""
-        self.owner_of_series: list[int] = []
+        self.owner_of_series: Column = np.empty(0, np.int64)
         """By series: its process."""
         self.losses: list[LossRow] = []
 
     def owners(self, spans: SpanTable) -> tuple[Column, Column]:
         """Return the process of each span, and the number of its role."""
         owners = self.owner_of_lane[spans.lane_id]
-        return owners, np.asarray(self._role_of_process, np.int64)[owners]
+        return owners, self._of_process[owners, 0]
 
     def generations(self, spans: SpanTable) -> Column:
         """Return the generation of the process of each span."""
-        return np.asarray(self._generation_of_process, np.int64)[self.owner_of_lane[spans.lane_id]]
+        return np.asarray(self._of_process[self.owner_of_lane[spans.lane_id], 1])
+
+    def hosts_of(self, processes: Column) -> Column:
+        """Return the number of the host of each process."""
+        return np.asarray(self._of_process[processes, 2])
 
     def is_replaced(self, process: ProcessRow, as_of_ns: int) -> bool:
         """Return whether another process has taken the place of one that fell silent.
@@ -84,14 +90,19 @@ class RunCatalog:
         for number, last, final, is_live, offset in run(_SIGNS_OF_LIFE, count).fetchall():
             known = self.processes[number]
             known.last_seen_ns, known.ended, known.is_live, known.clock_offset_ns = last, final, is_live, offset
-        for row in run(_PROCESSES, count).fetchall():
-            self._note_process(row)
+        if found := run(_PROCESSES, count).fetchall():
+            numbers = np.array([self._note_process(row) for row in found], np.int64)
+            self._of_process = np.concatenate([self._of_process, numbers])
         self._read_lanes(cursor)
         sql = "SELECT name FROM names WHERE name_id >= $known ORDER BY name_id"
         self.names += [name for (name,) in run(sql, {"known": len(self.names) - 1}).fetchall()]
         sql = "SELECT series_id, process, name, kind, labels FROM series WHERE series_id >= $known ORDER BY series_id"
-        for row in run(sql, {"known": len(self.owner_of_series)}).fetchall():
-            self._note_series(*row)
+        if found := run(sql, {"known": self.owner_of_series.size}).fetchall():
+            is_known, is_plain = np.array([self._note_series(*row) for row in found], np.bool_).T
+            self.is_known = np.concatenate([self.is_known, is_known])
+            self.is_plain = np.concatenate([self.is_plain, is_plain])
+            owners = np.array([row[1] for row in found], np.int64)
+            self.owner_of_series = np.concatenate([self.owner_of_series, owners])
         losses = run("SELECT process, kind, reason, count FROM losses WHERE count > 0").fetchall()
         self.losses = [LossRow(*row) for row in losses]
 
@@ -103,7 +114,8 @@ class RunCatalog:
             owners = np.array([process for _, process, _ in found], np.int64)
             self.owner_of_lane = np.concatenate([self.owner_of_lane, owners])
 
-    def _note_process(self, row: tuple[Any, ...]) -> None:
+    def _note_process(self, row: tuple[Any, ...]) -> tuple[int, int, int]:
+        """Take a process; returns the number of its role, its generation, and the number of its host."""
         number, process_id, role, rank, host, labels, started, heartbeat, first, last, final, is_live, offset = row
         before = self._incarnations.setdefault((role, rank), [])
         before.append(number)
@@ -116,17 +128,15 @@ class RunCatalog:
             self._by_role[made.role] = []
             self.roles.append(made.role)
         self._by_role[made.role].append(made)
-        self._role_of_process.append(self.roles.index(made.role))
-        self._generation_of_process.append(made.generation)
         self._last_start_ns[made.role] = max(self._last_start_ns.get(made.role, 0), started + offset)
+        return self.roles.index(made.role), made.generation, self.hosts.setdefault(host, len(self.hosts))
 
-    def _note_series(self, number: int, process: int, name: str, kind: str, labels: str | None) -> None:
+    def _note_series(self, number: int, process: int, name: str, kind: str, labels: str | None) -> tuple[bool, bool]:
+        """Take a series; returns whether rules know it, and whether training code records it."""
         is_hardware = name.startswith(HARDWARE_PREFIXES) and "source" in read_object(labels)
         owner = self.processes.get(process)
         is_target = owner is None or owner.is_target
         is_known = is_hardware or canonical_name(name) is not None
         if is_known:
             self.series[number] = SeriesRow(number, process, name, kind, read_object(labels))
-        self.is_known.append(is_known)
-        self.is_plain.append(not is_hardware and kind != "histogram" and not is_target)
-        self.owner_of_series.append(process)
+        return is_known, not is_hardware and kind != "histogram" and not is_target

@@ -172,7 +172,7 @@ class Feed(RunCatalog):
         # As arrays: most samples are of no interest to rules, and making rows of all of them takes far longer.
         found = self._cursor.execute(_SAMPLES.format(range=condition), bounds).fetchnumpy()
         series = found["series_id"]
-        known = np.asarray(self.is_known, np.bool_)[series]
+        known = self.is_known[series]
         times, values, steps = (found[name][known].tolist() for name in ("time_ns", "value", "step"))
         has_step, numbers = found["has_step"][known].tolist(), series[known].tolist()
         self._samples.add(
@@ -185,8 +185,8 @@ class Feed(RunCatalog):
 
     def _find_marks(self, found: dict[str, Any]) -> list[MarkRow]:
         """Return what training code recorded: one mark for each process, step and second, or just for each second."""
-        plain = np.asarray(self.is_plain, np.bool_)[found["series_id"]]
-        owners = np.asarray(self.owner_of_series, np.int64)[found["series_id"][plain]]
+        plain = self.is_plain[found["series_id"]]
+        owners = self.owner_of_series[found["series_id"][plain]]
         times, steps, has_step = (found[name][plain] for name in ("time_ns", "step", "has_step"))
         if not times.size:
             return []

@@ -358,6 +358,10 @@ class RunModel:
         """Return how long ago a moment was."""
         return max(0, self.as_of_ns - start_ns) / SECOND
 
+    def hosts_of(self, processes: Column) -> Column:
+        """Return the number of the host of each process."""
+        return self._feed.hosts_of(processes)
+
     def lanes_of(self, process: int) -> list[int]:
         """Return the lanes of a process, its own first."""
         found = [(lane is not None, lane_id) for lane_id, (owner, lane) in self.lanes.items() if owner == process]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median as median  # noqa: PLC0414  # one home for robust statistics
@@ -28,16 +27,17 @@ def mad(values: Sequence[float], center: float | None = None) -> float:
     return median([abs(value - middle) for value in values])
 
 
-def median_without(ordered: Sequence[float], value: float) -> float:
-    """Return the median of values in order without one of them.
+def medians_without(values: Column) -> Column:
+    """Return for each of at least two values the median of the others.
 
-    >>> median_without([1, 2, 3, 9], 2), median_without([1, 2, 3, 9], 9), median_without([1, 2, 3], 3)
-    (3, 2, 1.5)
+    >>> medians_without(np.array([9, 1, 3, 2])).tolist(), medians_without(np.array([1, 2, 3])).tolist()
+    ([2.0, 3.0, 2.0, 3.0], [2.5, 2.0, 1.5])
     """
-    place, count = bisect_left(ordered, value), len(ordered) - 1
+    ordered = np.sort(values)
+    places, count = np.searchsorted(ordered, values), values.size - 1
     low, high = (count - 1) // 2, count // 2
-    pair = ordered[low + (low >= place)], ordered[high + (high >= place)]
-    return pair[0] if low == high else (pair[0] + pair[1]) / 2
+    pairs = ordered[low + (low >= places)], ordered[high + (high >= places)]
+    return np.asarray((pairs[0] + pairs[1]) / 2)
 
 
 def noise(values: Sequence[float]) -> float:
@@ -142,6 +142,23 @@ def length_s(intervals: Iterable[Interval]) -> float:
     return sum(end - start for start, end in intervals) / 1e9
 
 
+def stable_order(keys: Column) -> Column:
+    """Return the places of whole numbers in order, equal ones as they are.
+
+    >>> stable_order(np.array([70_000, -5, 3, -5])).tolist()
+    [1, 3, 2, 0]
+    """
+    rest = keys - keys.min()
+    bits = int(rest.max()).bit_length()
+    if bits > 48 or bits == 0:
+        return np.argsort(keys, kind="stable")
+    # numpy sorts 16 bits by their digits: processes, lanes and names take a sixth to a half of the time.
+    order = np.argsort(rest.astype(np.uint16), kind="stable")
+    for shift in range(16, bits, 16):
+        order = order[np.argsort((rest >> shift).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
 def grouped(keys: Column) -> Iterator[tuple[int, Column]]:
     """Yield each key and the places that have it, in order.
 
@@ -150,7 +167,7 @@ def grouped(keys: Column) -> Iterator[tuple[int, Column]]:
     """
     if not keys.size:
         return
-    order = np.argsort(keys, kind="stable")
+    order = stable_order(keys)
     ordered = keys[order]
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), keys.size]
     for first, last in pairwise(bounds):
@@ -163,7 +180,8 @@ def medians(keys: Column, values: Column) -> tuple[Column, Column]:
     >>> [column.tolist() for column in medians(np.array([7, 3, 7, 7, 3]), np.array([9.0, 1.0, 2.0, 4.0, 2.0]))]
     [[3, 7], [1.5, 4.0]]
     """
-    order = np.lexsort((values, keys))
+    order = np.argsort(values)
+    order = order[stable_order(keys[order])]
     values = values[order]
     found, firsts, counts = np.unique(keys[order], return_index=True, return_counts=True)
     return found, (values[firsts + (counts - 1) // 2] + values[firsts + counts // 2]) / 2
@@ -176,7 +194,8 @@ def merged(keys: Column, starts: Column, ends: Column) -> tuple[Column, Column, 
     >>> [column.tolist() for column in merged(keys, starts, ends)]
     [[7, 7, 8], [0, 5, 0], [4, 8, 1]]
     """
-    order = np.lexsort((starts, keys))
+    order = np.argsort(starts, kind="stable")  # by ends, they are nearly in order
+    order = order[stable_order(keys[order])]
     keys, starts, ends = keys[order], starts[order], ends[order]
     is_first = np.concatenate([[True], (keys[1:] != keys[:-1]) | (starts[1:] > _reached(keys, ends)[:-1])])
     firsts = np.flatnonzero(is_first)

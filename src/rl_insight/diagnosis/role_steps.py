@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rl_insight.diagnosis.feed import Feed
-from rl_insight.diagnosis.robust import Column, grouped, union_seconds
+from rl_insight.diagnosis.robust import Column, grouped, stable_order, union_seconds
 from rl_insight.diagnosis.rows import SECOND
 from rl_insight.diagnosis.span_table import SpanTable
 
@@ -63,7 +63,8 @@ class RoleBook:
         if not states.size:
             return
         _, roles = self._feed.owners(states)
-        order = np.lexsort((steps, roles))  # stable: the order of the ends within each step
+        order = stable_order(steps)  # the order of the ends within each step
+        order = order[stable_order(roles[order])]
         roles, steps, lanes = roles[order], steps[order], states.lane_id[order]
         changes = (np.diff(roles) != 0) | (np.diff(steps) != 0)
         bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), states.size]

@@ -54,7 +54,12 @@ class SpanTable(NamedTuple):
 
     def take(self, which: Column | slice) -> SpanTable:
         """Return some of the spans: by a mask, by places or a slice."""
-        return SpanTable(*(column[which] for column in self))
+        if not isinstance(which, slice) and which.dtype == np.bool_:
+            if which.all():
+                return self
+            which = np.flatnonzero(which)
+        size = self.end_ns[which].size
+        return SpanTable(*(_repeated(column, size) if _is_repeated(column) else column[which] for column in self))
 
     def rows(self, names: Sequence[str]) -> list[SpanRow]:
         """Return the spans one by one."""
@@ -78,18 +83,42 @@ def read_spans(found: dict[str, Column]) -> SpanTable:
 
 def _plain(column: Column) -> Column:
     """Return a column with None for the values that are missing."""
-    if not isinstance(column, np.ma.MaskedArray):
-        return column
-    values = column.data.astype(object)
-    values[np.ma.getmaskarray(column)] = None
-    return values
+    if isinstance(column, np.ma.MaskedArray):
+        is_missing = np.ma.getmaskarray(column)
+        if is_missing.all():
+            return _repeated(np.array([None]), column.size)
+        values = column.data.astype(object)
+        values[is_missing] = None
+        return values
+    is_one = column.size > 1 and _are_same(column[0], column[-1]) and bool(_are_same(column, column[0]).all())
+    return _repeated(column, column.size) if is_one else column
+
+
+def _are_same(one: Any, other: Any) -> Any:
+    return (one == other) | ((one != one) & (other != other))  # noqa: PLR0124  # NaN alone differs from itself
+
+
+def _repeated(column: Column, size: int) -> Column:
+    """Return so many of the first value of a column, all in one place: most columns of a moment have but one value."""
+    return np.broadcast_to(column[:1].copy(), size)
+
+
+def _is_repeated(column: Column) -> bool:
+    return column.strides == (0,)
 
 
 def joined(tables: Sequence[SpanTable]) -> SpanTable:
     """Return tables one after the other."""
+    tables = [table for table in tables if table.size] or tables[:1]
     if len(tables) == 1:
         return tables[0]
-    return SpanTable(*map(np.concatenate, zip(*tables, strict=True)))
+    return SpanTable(*map(_joined, zip(*tables, strict=True)))
+
+
+def _joined(columns: Sequence[Column]) -> Column:
+    if all(_is_repeated(one) and _are_same(one[0], columns[0][0]) for one in columns):
+        return _repeated(columns[0], sum(one.size for one in columns))
+    return np.concatenate(columns)
 
 
 class RunningSpans:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 from rl_insight.diagnosis.model import RunModel
@@ -42,10 +43,10 @@ def _share_of(model: RunModel, role: str, step: Step) -> Share | None:
     waiting, idle = [], []
     waits: list[Interval] = []
     busy_of_role: list[Interval] = []
-    numbers = [
+    numbers = (
         process.number for process in model.workers() if process.role == role and process.number in model.activity
-    ]
-    for number in numbers[:_MAX_PROCESSES]:
+    )
+    for number in islice(numbers, _MAX_PROCESSES):
         busy = model.activity.busy(number, step.start_ns, step.end_ns)
         waited = model.activity.waiting(number, step.start_ns, step.end_ns)
         worked_s, waited_s = length_s(busy), length_s(waited)

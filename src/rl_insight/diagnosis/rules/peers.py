@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from rl_insight.diagnosis.model import RunModel
 from rl_insight.diagnosis.names import state_kind
-from rl_insight.diagnosis.robust import median, median_without
+from rl_insight.diagnosis.robust import median, medians, medians_without
 from rl_insight.diagnosis.role_steps import RoleStep
 from rl_insight.diagnosis.rows import ProcessRow
 from rl_insight.diagnosis.rule import Observation, Rule, Signal, fact
@@ -119,8 +121,8 @@ class SlowHosts:
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
-        self._before: dict[tuple[str, str, str], deque[float]] = {}
-        """Role, state and host to how its time compared with the other hosts' while it was well."""
+        self._before: dict[tuple[str, str], dict[int, deque[float]]] = {}
+        """Role and state to the number of each host, to how its time compared with the others' while it was well."""
 
     def look(self, model: RunModel, role_step: RoleStep, step_s: float) -> list[Signal]:
         """Compare the hosts of a role in one step."""
@@ -136,23 +138,30 @@ class SlowHosts:
     def _slow(
         self, model: RunModel, role: str, name: str, seconds: Mapping[int, float], step_s: float
     ) -> dict[str, list[Slow]]:
-        hosts: dict[str, dict[int, float]] = {}
-        for unit, value in seconds.items():
-            hosts.setdefault(model.processes[unit].host, {})[unit] = value
-        if len(hosts) < 2 or any(len(units) < 2 for units in hosts.values()):
+        units, values = np.fromiter(seconds, np.int64), np.fromiter(seconds.values(), np.float64)
+        of_unit = model.hosts_of(units)
+        hosts, counts = np.unique(of_unit, return_counts=True)
+        if hosts.size < 2 or counts.min() < 2:
             return {}  # processes are compared with each other
-        usual = {host: median(units.values()) for host, units in hosts.items()}
-        ordered = sorted(usual.values())
+        usual = medians(of_unit, values)[1]
+        others = medians_without(usual)
+        is_candidate = usual - others >= self._rule["share"] * step_s
+        history = self._before.setdefault((role, name), {})
         found: dict[str, list[Slow]] = {}
-        for host, units in hosts.items():
-            others_s = median_without(ordered, usual[host])
-            before = self._before.setdefault((role, name, host), deque(maxlen=_HISTORY))
-            ratio = usual[host] / max(others_s, 1e-9)
-            was_equal = len(before) >= _LEAST_HISTORY and median(before) < _EQUAL
-            needed = self._rule["pair_ratio"] if len(hosts) == 2 and not was_equal else self._rule["ratio"]
-            slow = [Slow(unit, name, value, others_s) for unit, value in units.items() if value >= needed * others_s]
-            if len(slow) < _MOST * len(units) or usual[host] - others_s < self._rule["share"] * step_s:
-                before.append(ratio)
-                continue
-            found[host] = sorted(slow, key=lambda one: -one.seconds)
-        return found if 2 * len(found) <= len(hosts) else {}
+        ratios = (usual / np.maximum(others, 1e-9)).tolist()
+        for place, (number, ratio) in enumerate(zip(hosts.tolist(), ratios, strict=True)):
+            before = history.get(number)
+            if before is None:
+                before = history[number] = deque(maxlen=_HISTORY)
+            if is_candidate[place]:
+                was_equal = len(before) >= _LEAST_HISTORY and median(before) < _EQUAL
+                needed = self._rule["pair_ratio"] if hosts.size == 2 and not was_equal else self._rule["ratio"]
+                others_s, places = float(others[place]), np.flatnonzero(of_unit == number)
+                slow = places[values[places] >= needed * others_s]
+                if slow.size >= _MOST * places.size:
+                    told = zip(units[slow].tolist(), values[slow].tolist(), strict=True)
+                    each = [Slow(unit, name, value, others_s) for unit, value in told]
+                    found[model.processes[each[0].unit].host] = sorted(each, key=lambda one: -one.seconds)
+                    continue
+            before.append(ratio)
+        return found if 2 * len(found) <= hosts.size else {}

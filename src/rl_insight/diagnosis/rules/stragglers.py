@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import compress
 from math import log, sqrt
 from statistics import fmean
+
+import numpy as np
 
 from rl_insight.diagnosis.activity import Call, calls_in
 from rl_insight.diagnosis.model import RunModel
@@ -111,22 +114,20 @@ class Straggler(RoleRule):
         return sorted(found.values(), key=lambda slow: slow.usual_s - slow.seconds)
 
     def _outliers(self, name: str, seconds: dict[int, float], step_s: float) -> list[Slow]:
-        values = list(seconds.values())
-        usual_s = median(values)
-        if len(values) == 2:
-            usual_s, needed = min(values), self["pair_ratio"]
+        values = np.fromiter(seconds.values(), np.float64)
+        usual_s = float(np.median(values))
+        if values.size == 2:
+            usual_s, needed = float(values.min()), self["pair_ratio"]
             clear_s = float("inf")
         else:
             needed = self["ratio"]
-            spread_s = max(_SCALE * mad(values, usual_s), 0.005 * usual_s)
+            spread_s = max(_SCALE * float(np.median(np.abs(values - usual_s))), 0.005 * usual_s)
             clear_s = max(usual_s * self["clear_ratio"], usual_s + self["deviations"] * spread_s)
-        found = []
-        for unit, value in seconds.items():
-            is_slow = value >= min(needed * usual_s, clear_s)
-            if is_slow and value - usual_s >= self["share"] * step_s:
-                found.append(Slow(unit, name, value, usual_s))
+        is_slow = (values >= min(needed * usual_s, clear_s)) & (values - usual_s >= self["share"] * step_s)
         # Many slow ones are not stragglers: the role has two kinds of work.
-        return found if 4 * len(found) <= max(len(values), 4) or len(values) == 2 else []
+        if 4 * np.count_nonzero(is_slow) > max(values.size, 4) and values.size != 2:
+            return []
+        return [Slow(unit, name, seconds[unit], usual_s) for unit in compress(seconds, is_slow.tolist())]
 
     def _signals(self, model: RunModel, role_step: RoleStep, slow: list[Slow], step_s: float) -> list[Signal]:
         if role_step.by_lane:
@@ -137,6 +138,8 @@ class Straggler(RoleRule):
                 del self._by_state[process]
         for one in slow:
             self._by_state[one.unit] = 12
+        if not slow:
+            return []
         peers = Counter(process.host for process in model.workers() if process.role == role_step.role)
         by_host: dict[str, list[Slow]] = {}
         for one in slow:
