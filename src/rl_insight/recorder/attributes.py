@@ -25,6 +25,7 @@ _MAX_VALUES = 1000
 """Values in the containers of one attribute, all levels together: a list that holds itself ends here."""
 _INT64 = 2**63
 _CONTAINERS = (dict, list)
+_PLAIN_KINDS = {int, float, bool, str}
 _MAX_PLAIN_KEYS = 8192
 
 _encode = msgspec.json.Encoder().encode
@@ -63,40 +64,49 @@ class AttributeEncoder:
 
         Those whose places are `hidden` have lengths in place of the texts that `capture_text` records.
         """
-        lowest, beyond, longest, clean = -_INT64, _INT64, self._longest_plain, self._redactor.clean_texts
         given = [attributes for attributes in records if attributes]
         has_plain_keys = self._has_plain_keys(given)
+        if has_plain_keys and self._has_plain_values(given):
+            encoded = self._plain_texts(given)
+            if len(given) == len(records):
+                return [*encoded]
+            following = iter(encoded)
+            return [next(following) if attributes else None for attributes in records]
         texts: list[str | None] = [None] * len(records)
         plain: list[Mapping[str, Any]] = []
         places: list[int] = []
         for at, attributes in enumerate(records):
             if not attributes:
                 continue
-            if has_plain_keys or self._has_plain_keys((attributes,)):
-                for value in attributes.values():
-                    kind = value.__class__  # as in `_is_plain`: a call takes longer than its tests
-                    if not (
-                        (kind is int and lowest <= value < beyond)
-                        or (
-                            kind is str
-                            and (len(value) < SHORTEST_SECRET or (len(value) <= longest and clean.get(value) == value))
-                        )
-                        or kind is bool
-                        or (kind is float and isfinite(value))
-                    ):
-                        break
-                else:
-                    plain.append(attributes)
-                    places.append(at)
-                    continue
+            if (has_plain_keys or self._has_plain_keys((attributes,))) and self._has_plain_values((attributes,)):
+                plain.append(attributes)
+                places.append(at)
+                continue
             self._hidden_text = CAPTURED_TEXT if at in hidden else self._never_shown
             texts[at] = self._encode_copy(attributes)
         self._hidden_text = self._never_shown
-        if len(plain) == len(records):
-            return [*self._plain_texts(plain)]
         for at, text in zip(places, self._plain_texts(plain), strict=True):
             texts[at] = text
         return texts
+
+    def _has_plain_values(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether all values are their own normal form; looks at all of them at once, which is quicker."""
+        values = [value for attributes in records for value in attributes.values()]
+        kinds = set(map(type, values))
+        if not kinds <= _PLAIN_KINDS:
+            return False
+        if str in kinds:
+            longest, clean = self._longest_plain, self._redactor.clean_texts
+            for text in {value for value in values if value.__class__ is str}:
+                if len(text) >= SHORTEST_SECRET and (len(text) > longest or clean.get(text) != text):
+                    return False
+            values = [value for value in values if value.__class__ is not str]
+        try:
+            if float in kinds and not all(map(isfinite, values)):
+                return False
+        except OverflowError:  # an integer beyond all floats
+            return False
+        return int not in kinds or (min(values) >= -_INT64 and max(values) < _INT64)
 
     def _has_plain_keys(self, records: Sequence[Mapping[str, Any]]) -> bool:
         return set().union(*records) <= self._plain_keys and max(map(len, records), default=0) <= self._max_attributes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import sub
 from typing import Any
 
 from msgspec.structs import astuple
@@ -16,7 +17,11 @@ from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.text_sample import TextSample
 from rl_insight.schema import NO_STEP, OPEN, BatchBuilder
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
+from rl_insight.schema.builder import TextTable
 from rl_insight.schema.captured_text import CAPTURED_TEXT
+
+_SPECIAL = {"step", TRACE_SOURCE}
+"""Attributes that say more than themselves."""
 
 
 class EncodedSpans:
@@ -37,8 +42,9 @@ class EncodedSpans:
         _, name, attributes, segment, lane, start, end, span_id, parent_id, trace_high, trace_low, *rest = columns
         step, session_id, status, error = rest[:4]
         sessions: list[dict[str, Any]] = []
-        special = [at for at, given in enumerate(attributes) if given and ("step" in given or TRACE_SOURCE in given)]
-        if special:
+        special: list[int] = []
+        if not _SPECIAL.isdisjoint(set().union(*filter(None, attributes))):
+            special = [at for at, given in enumerate(attributes) if given and not _SPECIAL.isdisjoint(given)]
             segment, step, session_id = list(segment), list(step), list(session_id)
         for at in special:
             given = attributes[at]
@@ -49,9 +55,13 @@ class EncodedSpans:
                 step[at] = found.step if step[at] is None else step[at]
                 row = session_row(given, start[at] + offset_ns, end[at] + offset_ns) if end[at] else None
                 sessions += [row] if row is not None else []
-        if 0 in end:
+        duration = list(map(sub, end, start))
+        is_open = 0 in end
+        if is_open or min(duration) < 0:
+            duration = [max(after - before, 0) if after else OPEN for before, after in zip(start, end, strict=True)]
+        if is_open:
             status = [outcome if ended else STILL_OPEN for outcome, ended in zip(status, end, strict=True)]
-        positions = builder.texts.__getitem__
+        texts = builder.texts
         hidden: set[int] = set()
         if sample is not None:
             hidden = {
@@ -67,16 +77,16 @@ class EncodedSpans:
             trace_high,
             trace_low,
             parent_id,
-            list(map(positions, self._clean_names(name))),
+            list(map(texts.__getitem__, self._clean_names(name))),
             [reading + offset_ns for reading in start],
-            [(e - s if e > s else 0) if e else OPEN for s, e in zip(start, end, strict=True)],
-            list(map(positions, segment)),
-            list(map(positions, _short(lane))),
-            list(map(positions, status)),
-            list(map(positions, _short(error))),
+            duration,
+            _positions(texts, segment),
+            _positions(texts, lane),
+            _positions(texts, status),
+            _positions(texts, error),
             [NO_STEP if number is None else number for number in step],
-            list(map(positions, _short(session_id))),
-            builder.texts.of_column(self._attributes.encode_all(attributes, hidden)),
+            _positions(texts, session_id),
+            texts.of_column(self._attributes.encode_all(attributes, hidden)),
         )
         for row in sessions:
             builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
@@ -88,8 +98,9 @@ class EncodedSpans:
         return map(self._names.of, names)
 
 
-def _short(column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column of texts, cut to the length of a name."""
-    if column.count(None) == len(column):
-        return column
-    return [None if value is None else short_text(value) for value in column]
+def _positions(texts: TextTable, column: Sequence[Any]) -> list[int]:
+    """Return where a column's texts are, cut to the length of a name; one that all rows share is looked up once."""
+    first = column[0]
+    if column.count(first) == len(column):
+        return [texts[None if first is None else short_text(first)]] * len(column)
+    return [texts[None if value is None else short_text(value)] for value in column]
