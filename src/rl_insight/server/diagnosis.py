@@ -33,7 +33,7 @@ _QUIET_S = 10.0
 _REWRITE_S = 30.0
 """Findings whose numbers alone have changed are written this often."""
 _CATCH_UP_S = 0.5
-_MAX_SHARE = 0.03
+_MAX_SHARE = 0.02
 """Of a core: evaluations that take longer come less often, so that more records share what each costs anyway."""
 _LONGEST_PAUSE = 2
 """In intervals: stuck work is still reported within 30 s."""
