@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Figure, Options, say
-from benchmarks.server_process import ServerProcess, connect, running_server
+from benchmarks.server_process import ServerProcess, running_server
 from rl_insight.schema import Batch, Process, encode, frame
 from rl_insight.schema.bundle import encode_bundle
-from rl_insight.transport.ingest_client import CONTENT_TYPE, INGEST_PATH
+from rl_insight.transport.ingest_client import IngestClient
 
 NAME = "ingest"
 
@@ -361,16 +361,14 @@ def _send_all(url: str, requests: list[list[bytes]], end: float = float("inf")) 
 
 
 def _send(url: str, bodies: list[bytes], end: float) -> int:
-    connection = connect(url)
+    client = IngestClient(url, token=None, timeout_s=120)
     sent = 0
     for body in bodies:
         if time.perf_counter() > end:
             break
-        connection.request("POST", INGEST_PATH, body, {"Content-Type": CONTENT_TYPE})
-        answer = connection.getresponse()
-        answer.read()
+        answer = client.post(body)
         if answer.status != 200:
             raise RuntimeError(f"the server answered {answer.status}: the figure would mean nothing.")
         sent += 1
-    connection.close()
+    client.close()
     return sent

@@ -25,6 +25,8 @@ CONTENT_TYPE = "application/vnd.rl-insight.frames"
 TARGETS_PATH = "/api/v1/targets"
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_RETRY_AFTER_S = 300.0
+_ONE_SEND_BYTES = 64 * 1024
+"""Up to this size the head and the body of a request are sent together: a larger body is not worth copying."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,6 +42,33 @@ class Answer(msgspec.Struct, frozen=True):
     """Processes that the server asks for their stacks."""
     flush_s: float = 0.0
     """The time between two batches that the server would like; 0 for any."""
+
+
+class _WholeRequests(http.client.HTTPConnection):
+    """Sends the head and the body of a small request at once: one packet, which wakes the server once."""
+
+    _parts: list[bytes] | None = None
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        """Make a request, then send it."""
+        parts = self._parts = []
+        try:
+            super().request(*arguments, **options)
+        finally:
+            self._parts = None
+        for part in [b"".join(parts)] if sum(map(len, parts)) <= _ONE_SEND_BYTES else parts:
+            self.send(part)
+
+    def send(self, data: Any) -> None:
+        """Send bytes, or keep them while a request is made."""
+        if self._parts is None:
+            super().send(data)
+        else:
+            self._parts.append(data)
+
+
+class _WholeSecureRequests(_WholeRequests, http.client.HTTPSConnection):
+    """The same over TLS."""
 
 
 class IngestClient:
@@ -160,11 +189,11 @@ class IngestClient:
         at_host, at_port = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
         connection: http.client.HTTPConnection
         if self._context is not None:
-            connection = http.client.HTTPSConnection(at_host, at_port, timeout=self._timeout_s, context=self._context)
+            connection = _WholeSecureRequests(at_host, at_port, timeout=self._timeout_s, context=self._context)
             if proxy:
                 connection.set_tunnel(host, port, headers=_proxy_headers(proxy))
         else:
-            connection = http.client.HTTPConnection(at_host, at_port, timeout=self._timeout_s)
+            connection = _WholeRequests(at_host, at_port, timeout=self._timeout_s)
             if proxy:
                 self._target = f"http://{host_and_port(host, port)}{self._target}"
                 self._headers |= _proxy_headers(proxy)
