@@ -89,7 +89,7 @@ class BatchBundle(msgspec.Struct, omit_defaults=True, kw_only=True):
         ]
 
     def _parts(self, place: int, name: str) -> Iterator[Any]:
-        """Yield each member's part of a table."""
+        """Return each member's part of a table."""
         table = getattr(self, name)
         kind, rows = type(table), len(table)
         bounds = list(pairwise(accumulate((member.rows[place] for member in self.members), initial=0)))
@@ -98,8 +98,7 @@ class BatchBundle(msgspec.Struct, omit_defaults=True, kw_only=True):
             raw = getattr(table, column)
             size = len(raw) // rows
             columns.append([raw[begin * size : end * size] for begin, end in bounds])
-        for values in zip(*columns, strict=True):
-            yield kind(**dict(zip(kind.COLUMNS, values, strict=True)))
+        return map(kind, *columns)
 
 
 class _MemberHeader(msgspec.Struct):

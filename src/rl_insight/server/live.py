@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from rl_insight.schema import NO_STEP, Batch
-from rl_insight.schema.tables import RECORDED, largest, row_counts
+from rl_insight.schema.tables import RECORDED, row_counts
 
 _KEPT_NOTES = 600
 _KEPT_RUNS = 64
@@ -91,7 +92,8 @@ class LiveNotes:
 
 def _describe(run_id: str, batches: Sequence[Batch]) -> LiveChange:
     rows: dict[str, Any] = {name: sum(row_counts(batches, name)) for name in RECORDED}
-    step = max(NO_STEP, *(largest(table.step) for batch in batches for table in (batch.spans, batch.samples)))
+    steps = b"".join([table.step for batch in batches for table in (batch.spans, batch.samples)])
+    step = int(np.frombuffer(steps, "<i8").max(initial=NO_STEP))
     return LiveChange(
         version=0,
         run_id=run_id,

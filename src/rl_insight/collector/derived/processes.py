@@ -82,7 +82,7 @@ class TrackedProcess:
         """Note when a batch came, and the step it is in."""
         self.sent_ns = max(self.sent_ns, batch.sent_ns)
         self.received_ns = now_ns
-        step = max(largest(batch.spans.step), largest(batch.samples.step))
+        step = largest(batch.spans.step + batch.samples.step)
         if step != NO_STEP and (self.step is None or step > self.step):
             self.step, self.step_ns = step, now_ns
 
