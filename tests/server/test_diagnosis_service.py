@@ -51,7 +51,7 @@ def receiver():
     server.server_close()
 
 
-def _batch(steps=40, nan_at=38):
+def _batch(steps=40, nan_at=38, *, process="trainer-0", is_imported=False, final=True):
     builder = BatchBuilder()
     begin = time.time_ns() - 2_000_000_000 * (steps + 10)
     for step in range(steps):
@@ -63,8 +63,8 @@ def _batch(steps=40, nan_at=38):
         series = builder.add_series("loss", "gauge", "", "{}")
         value = float("nan") if step == nan_at else 0.1
         builder.add_sample(series, time_ns=start + 1_900_000_000, value=value, step=step)
-    who = Process(process_id="trainer-0", run_id="r1", host="node", pid=1, role="trainer", rank=0)
-    return builder.build(who, sequence=1, sent_ns=time.time_ns(), final=True)
+    who = Process(process_id=process, run_id="r1", host="node", pid=1, role="trainer", rank=0)
+    return builder.build(who, sequence=1, sent_ns=0 if is_imported else time.time_ns(), final=final)
 
 
 def test_a_finding_is_stored_listed_counted_muted_and_told(make_services, client_of, receiver, wait_until):
@@ -165,6 +165,43 @@ def test_the_last_numbers_of_an_open_finding_are_stored_when_the_server_stops(ma
         (stored,) = [one for one in queries.read_findings(cursor) if one.rule == "dead_groups"]
         (found,) = [one for one in replay(cursor).findings if one.rule == "dead_groups"]
     assert (stored.title, stored.last_step, stored.evidence) == (found.title, found.last_step, found.evidence)
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_later_server_diagnoses_a_run_again_only_if_records_arrived_or_the_rules_changed(
+    make_services, client_of, wait_until, monkeypatch, is_imported
+):
+    looked = []
+    for owner, name in ((LiveDiagnosis, "evaluate"), (diagnosis, "replay")):
+        whole = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, whole=whole: looked.append(1) or whole(*args))
+    monkeypatch.setattr(diagnosis, "_QUIET_S", 0.0)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+
+    def serve(*words, new=None):
+        """Return how often a server looked at the run, until it was done with it."""
+        services = make_services("diagnosis.interval_s=0.1", *words)
+        looked.clear()
+        if new is not None:
+            assert client_of(services).post("/api/v1/ingest", content=frame(encode(new)), headers=headers).is_success
+        services.diagnosis.note("r1")
+
+        def is_done():
+            with services.runs.open("r1") as store, store.reader() as cursor:
+                told = queries.read_diagnosed(cursor)
+                is_told = told is not None and told.extent == queries.read_extent(cursor)
+            known = services.diagnosis._watched.get("r1")
+            return known is None or (is_told and known.diagnosed == told and bool(looked))
+
+        wait_until(is_done)
+        services.close()
+        return len(looked)
+
+    assert serve(new=_batch(is_imported=is_imported)) > 0
+    assert serve() == 0
+    words = ("diagnosis.rules.non_finite.enabled=false",)
+    assert serve(*words) > 0
+    assert serve(*words, new=_batch(process="trainer-1", is_imported=is_imported)) > 0
 
 
 def test_silence_while_the_server_did_not_keep_up_is_its_own(make_services, client_of, wait_until):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
+from rl_insight._version import __version__
 from rl_insight.diagnosis.rules import RULES
 from rl_insight.diagnosis.run import Settings
 from rl_insight.errors import ConfigError
@@ -37,6 +40,16 @@ def make_settings(rules: Mapping[str, Any], only: frozenset[str] | None = None) 
             else:
                 values.setdefault(str(name), {})[str(key)] = float(value)
     return Settings(values, frozenset(off), only)
+
+
+def rules_version(settings: Settings) -> str:
+    """Return a text that differs once a rule, or what one is configured with, has changed."""
+    digest = hashlib.blake2b(digest_size=12)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):  # a version number stays the same during development
+        digest.update(path.read_bytes())
+    values = sorted((name, sorted(given.items())) for name, given in settings.values.items())
+    digest.update(repr((values, sorted(settings.off))).encode())
+    return f"{__version__} {digest.hexdigest()}"
 
 
 def check_rule(name: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from rl_insight.collector.run_activity import GRACE_S
 from rl_insight.diagnosis.run import LiveDiagnosis, replay
-from rl_insight.diagnosis.settings import make_settings
+from rl_insight.diagnosis.settings import make_settings, rules_version
 from rl_insight.diagnosis.steps import Step
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import DiagnosisSettings
@@ -20,7 +20,7 @@ from rl_insight.server.live import LiveNotes
 from rl_insight.server.stacks import StackRequests
 from rl_insight.store import queries
 from rl_insight.store.errors import RunNotFoundError
-from rl_insight.store.queries import Coverage, Finding
+from rl_insight.store.queries import Coverage, Diagnosed, Finding
 from rl_insight.store.run_store import RunStore
 from rl_insight.store.runs import RunDirectory
 
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 _WATCH_S = 600.0
 """How long after its last batch a run is looked at."""
+_LAST_LOOKS_S = 60.0
+"""In the last minute of that, what was found is final: a later server need not look again."""
 _QUIET_S = 10.0
 """An import is diagnosed when nothing more has arrived for this long."""
 _REWRITE_S = 30.0
@@ -49,6 +51,10 @@ class Watched:
         """When a batch of the run was last written, by the monotonic clock."""
         self.imported_s = 0.0
         """Up to which batch an import was diagnosed."""
+        self.diagnosed: Diagnosed | None = None
+        """What was looked at, once that reached the end of the run, as it is in the store."""
+        self.is_resumed = False
+        """Whether the store was asked what an earlier server has looked at."""
         self.has_ended = False
         """Whether all processes of the run had ended when it was last evaluated."""
         self.kept: dict[str, tuple[Finding, float]] = {}
@@ -81,6 +87,7 @@ class DiagnosisService:
         self._runs = runs
         self._settings = settings
         self._rules = make_settings(settings.rules)
+        self._version = rules_version(self._rules)
         self._live = live
         self._alerts = alerts
         self._stacks = stacks
@@ -169,43 +176,73 @@ class DiagnosisService:
         interval_s = self._settings.interval_s
         return max(interval_s, min(took_s / _MAX_SHARE, _LONGEST_PAUSE * interval_s))
 
-    def _forget(self, run_id: str) -> None:
+    def _forget(self, run_id: str, written_s: float | None = None) -> None:
+        """Watch a run no longer; unless it was written since a moment."""
         with self._lock:
-            self._watched.pop(run_id, None)
+            if written_s is None or self._watched[run_id].written_s == written_s:
+                self._watched.pop(run_id, None)
 
     def _evaluate(self, run_id: str, watched: Watched) -> bool:
         """Evaluate a run; False when there is more to do."""
-        age_s = time.monotonic() - watched.written_s
+        written_s = watched.written_s
+        age_s = time.monotonic() - written_s
         if age_s > _WATCH_S:
             self._keep_last(run_id, watched)
             self._forget(run_id)
             return True
         with self._runs.open(run_id) as store:
             with store.reader() as cursor:
-                ((live_processes,),) = cursor.execute(_IS_LIVE).fetchall()
+                seen = self._seen(cursor, watched, age_s)
+                if seen is not None and watched.diagnosed == seen:
+                    if watched.diagnosis.engine is None and not watched.imported_s:  # by an earlier server
+                        self._forget(run_id, written_s)
+                    return True
                 muted = frozenset(queries.muted_rules(cursor))
-                is_done = True
-                if live_processes:
-                    watched.diagnosis.listening_since_ns = self._hearing.since_ns
-                    now_ns = time.time_ns()
-                    is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
-                    watched.has_ended = watched.diagnosis.has_ended
-                    found = watched.findings()
-                    coverage = self._coverage(watched)
-                    self._stacks.ask(watched.diagnosis.suspects())
-                    self._stacks.ask_neighbors(watched.diagnosis.newly_silent())
+                is_done, is_over = True, False
+                if self._is_live(cursor):
+                    is_done = self._look(cursor, watched)
+                    is_over = is_done and age_s > (_QUIET_S if watched.has_ended else _WATCH_S - _LAST_LOOKS_S)
+                    found, coverage = watched.findings(), self._coverage(watched)
                 elif age_s > _QUIET_S and watched.imported_s < watched.written_s:
                     watched.imported_s = watched.written_s
                     report = replay(cursor, self._rules)
-                    found, coverage = report.findings, report.coverage
+                    found, coverage, is_over = report.findings, report.coverage, True
                 else:
                     return True
             self._keep(run_id, watched, store, found, is_last=watched.has_ended)
             if coverage is not None and coverage != watched.coverage:
                 watched.coverage = coverage
                 queries.write_coverage(store, coverage)
+            if is_over and seen is not None:
+                watched.diagnosed = seen
+                queries.write_diagnosed(store, seen)
         announce(self._alerts, run_id, watched, found, muted)
         return is_done
+
+    def _seen(self, cursor: queries.Cursor, watched: Watched, age_s: float) -> Diagnosed | None:
+        """Return what an evaluation will have looked at; None while the run is written, when nothing is final."""
+        is_first, watched.is_resumed = not watched.is_resumed, True
+        if is_first:
+            watched.diagnosed = queries.read_diagnosed(cursor)
+        if age_s <= _QUIET_S and not (is_first and watched.diagnosed):
+            return None
+        return Diagnosed(self._version, queries.read_extent(cursor))
+
+    def _look(self, cursor: queries.Cursor, watched: Watched) -> bool:
+        """Evaluate a run that is recorded, and ask for stacks that say more; False when there is more to do."""
+        watched.diagnosis.listening_since_ns = self._hearing.since_ns
+        now_ns = time.time_ns()
+        is_done = watched.diagnosis.evaluate(cursor, now_ns - self._hearing.behind_ns(now_ns))
+        watched.has_ended = watched.diagnosis.has_ended
+        self._stacks.ask(watched.diagnosis.suspects())
+        self._stacks.ask_neighbors(watched.diagnosis.newly_silent())
+        return is_done
+
+    @staticmethod
+    def _is_live(cursor: queries.Cursor) -> bool:
+        """Return whether processes of the run were heard by a server; those of an import never were."""
+        ((processes,),) = cursor.execute(_IS_LIVE).fetchall()
+        return bool(processes)
 
     @staticmethod
     def _coverage(watched: Watched) -> list[Coverage] | None:

@@ -182,6 +182,7 @@ class Services:
             self._written.pop(run_id, None)
             return
         if lost:
+            self.diagnosis.note(run_id)
             logger.info("closed %d sessions of run %s as lost: their processes are gone", len(lost), run_id)
 
     def delete_run(self, run_id: str) -> None:

@@ -9,14 +9,18 @@ from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.breakdown import Breakdown, RoleIdle, breakdown, idle_by_role
 from rl_insight.store.queries.findings import (
     Coverage,
+    Diagnosed,
     Finding,
     mute_rule,
     muted_rules,
     read_coverage,
+    read_diagnosed,
+    read_extent,
     read_findings,
     top_findings,
     visible_findings,
     write_coverage,
+    write_diagnosed,
     write_findings,
 )
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
@@ -89,6 +93,7 @@ __all__ = [
     "ConfigDifference",
     "Coverage",
     "Cursor",
+    "Diagnosed",
     "Event",
     "EventConditions",
     "Finding",
@@ -165,6 +170,8 @@ __all__ = [
     "rank_steps",
     "read_annotations",
     "read_coverage",
+    "read_diagnosed",
+    "read_extent",
     "read_findings",
     "read_notes",
     "reward_metric",
@@ -193,6 +200,7 @@ __all__ = [
     "trace_sessions",
     "visible_findings",
     "write_coverage",
+    "write_diagnosed",
     "write_findings",
     "write_notes",
 ]

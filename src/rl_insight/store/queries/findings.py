@@ -114,6 +114,41 @@ def write_coverage(store: RunStore, coverage: list[Coverage]) -> None:
         write_meta(connection, _COVERAGE, coverage)
 
 
+class Diagnosed(msgspec.Struct, frozen=True):
+    """What a diagnosis has looked at: by the same rules, the same records give the same findings."""
+
+    rules: str
+    """Which rules with which settings."""
+    extent: list[int]
+    """How many records of each kind there were, and what was known of the processes."""
+
+
+_DIAGNOSED = "diagnosed"
+_READ_BY_RULES = ("span_data", "open_span_data", "sample_data", "event_data", "log_data", "sessions", "series")
+_EXTENT = f"""
+    SELECT {", ".join(f"(SELECT count(*) FROM {table})" for table in _READ_BY_RULES)},
+        (SELECT count(*) FROM sessions WHERE status = 'pending'), (SELECT coalesce(sum(count), 0)::BIGINT FROM losses),
+        count(*), count(*) FILTER (final), coalesce(max(last_seen_ns), 0) FROM processes
+"""  # noqa: S608  (constants)
+
+
+def read_extent(cursor: Cursor) -> list[int]:
+    """Return how many records a run has: it differs once anything arrived that rules look at."""
+    (found,) = cursor.execute(_EXTENT).fetchall()
+    return list(found)
+
+
+def read_diagnosed(cursor: Cursor) -> Diagnosed | None:
+    """Return what the last diagnosis that reached the end of the run has looked at; None when there was none."""
+    return read_meta(cursor, _DIAGNOSED, Diagnosed)
+
+
+def write_diagnosed(store: RunStore, diagnosed: Diagnosed) -> None:
+    """Keep what a diagnosis that reached the end of the run has looked at."""
+    with store.writing() as connection:
+        write_meta(connection, _DIAGNOSED, diagnosed)
+
+
 _MUTED = "muted_rules"
 
 
