@@ -6,6 +6,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from rl_insight.server.counters import ByteBudget
+from rl_insight.server.http import body_guard
 from rl_insight.server.http.body_guard import SLOWEST_BYTES_PER_S, BodyGuard
 
 PART = bytes(SLOWEST_BYTES_PER_S)
@@ -78,3 +79,29 @@ def test_bodies_of_all_requests_share_one_budget_from_their_first_byte():
 
 def test_a_body_beyond_the_budget_passes_when_it_is_alone():
     assert read_through_guard([b"abc", b"def"], budget=ByteBudget(4)) == b"abcdef"
+
+
+def test_a_slow_body_makes_room_when_others_find_none(monkeypatch):
+    monkeypatch.setattr(body_guard, "PATIENCE_S", 0.02)
+    budget, refused = ByteBudget(10), []
+    options = {"budget": budget, "on_refused": refused.append, "pause_s": 0.1}
+    with budget.reserve() as other, budget.reserve() as third:
+        assert other.grow(6)
+        assert read_through_guard([b"ab", b"cd"], **options) == b"abcd"  # as long as nobody waits for room
+        assert not third.grow(5)
+        with pytest.raises(HTTPException, match="in flight") as error:
+            read_through_guard([b"ab", b"cd"], **options)
+        assert read_through_guard([b"ab", b"cd"], path="/upload", streamed={"/upload"}, **options) == b"abcd"
+    assert (error.value.status_code, error.value.headers["Retry-After"], refused) == (503, "2", ["overload"])
+
+
+@pytest.mark.parametrize(("parts", "pause_s"), [(50, 0.01), (1, 60.0)], ids=["drips", "stops"])
+def test_a_body_that_does_not_end_makes_room_too(monkeypatch, parts, pause_s):
+    monkeypatch.setattr(body_guard, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(body_guard, "LOOK_EVERY_S", 0.05)
+    budget = ByteBudget(100)
+    with budget.reserve() as other, budget.reserve() as third:
+        assert other.grow(6)
+        assert not third.grow(95)
+        with pytest.raises(HTTPException, match="in flight"):
+            read_through_guard([b"a"] * parts, pause_s=pause_s, budget=budget)

@@ -9,6 +9,7 @@ from uvicorn.server import ServerState
 
 from rl_insight.schema import frame
 from rl_insight.server.app import create_app, quick_ingest, secured
+from rl_insight.server.http import quick_requests
 from rl_insight.server.http.header_guard import guarded_protocol
 from rl_insight.server.http.quick_requests import QuickProtocol
 from rl_insight.transport.ingest_client import CONTENT_TYPE
@@ -167,6 +168,24 @@ def test_a_body_that_stops_is_given_up(make_services, make_batch, frames):
     assert "the body did not arrive in time" in answer["error"]
     assert wire.services.counters.refused() == {("http", "slow"): 1}
     assert wire.services.inflight.used == 0
+
+
+def test_a_body_that_stops_makes_room_when_others_find_none(monkeypatch, wire, make_batch, frames):
+    monkeypatch.setattr(quick_requests, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(quick_requests, "LOOK_EVERY_S", 0.01)
+    inflight = wire.services.inflight
+
+    async def conversation(reader, writer):
+        writer.write(post(frames(make_batch(1)), length=10_000))
+        await until(lambda: inflight.used)
+        assert not inflight.reserve().grow(wire.services.settings.max_inflight_bytes)
+        return await read_answer(reader)
+
+    status, headers, answer = wire.talk(conversation)
+    assert (status, headers["connection"]) == (503, "close")
+    assert "in flight" in answer["error"]
+    assert wire.services.counters.refused() == {("http", "overload"): 1}
+    assert inflight.used == 0
 
 
 def test_a_client_that_leaves_before_the_end_of_its_body_holds_nothing(wire, make_batch, frames):

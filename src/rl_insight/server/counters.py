@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from threading import Lock
+
+_CROWDED_S = 10.0
 
 
 class ServerCounters:
@@ -56,6 +59,12 @@ class ByteBudget:
         self._lock = Lock()
         self._limit = limit
         self._used = 0
+        self._crowded_until_s = 0.0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a request found no room lately: bodies that are slow to arrive must make some."""
+        return time.monotonic() < self._crowded_until_s
 
     @property
     def used(self) -> int:
@@ -70,6 +79,7 @@ class ByteBudget:
         with self._lock:
             # A request that is alone always fits, so that a large one cannot wait for ever.
             if change > 0 and self._used > held and self._used + change > self._limit:
+                self._crowded_until_s = time.monotonic() + _CROWDED_S
                 return False
             self._used += change
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Collection
 
@@ -14,6 +15,11 @@ from rl_insight.server.http.bodies import OVERLOADED, too_large
 
 SLOWEST_BYTES_PER_S = 64 * 1024
 """A long body may take longer, at this rate: uploading a run file over a slow link is not an attack."""
+PATIENCE_S = 5.0
+CROWDED_BYTES_PER_S = 4 * 1024 * 1024
+"""When others find no room, a body has this time and must arrive at this rate: a few that never end, or drip, would
+keep all others out."""
+LOOK_EVERY_S = 1.0
 _RESERVATION = "rl_insight.reservation"
 _RETRY_AFTER_S = "2"
 
@@ -22,7 +28,7 @@ class BodyGuard:
     """Refuses a request whose body does not arrive in time, is longer than the limit, or exceeds the memory of all.
 
     A body holds memory and a file descriptor from its first byte on: neither a sender that drips a byte now and then
-    nor many that stop before the last byte may keep more of them than the budget.
+    nor many that stop before the last byte may keep more of them than the budget, or keep it from others.
 
     Args:
         app: the application behind the guard.
@@ -72,24 +78,33 @@ class BodyGuard:
             nonlocal size, is_complete
             if is_complete:
                 return await receive()  # waits for the client to go away, however long that takes
-            until_s = begun_s + self._timeout_s + size / SLOWEST_BYTES_PER_S
-            try:
-                message = await _by(until_s, receive)
-            except asyncio.TimeoutError:
-                self._on_refused("slow")
-                raise too_slow(size) from None
+            message = await self._next(begun_s, size, receive, is_held=is_held)
             arrived = len(message.get("body", b""))
             size += arrived
             is_complete = not message.get("more_body", False)
             if is_limited and size > self._max_bytes:
                 raise HTTPException(413, str(too_large(self._max_bytes)), headers={"Connection": "close"})
             if is_held and not reservation.grow(arrived):
-                self._on_refused("overload")
-                headers = {"Connection": "close", "Retry-After": _RETRY_AFTER_S}
-                raise HTTPException(503, OVERLOADED, headers=headers)
+                raise self._overloaded()
             return message
 
         return receive_in_time
+
+    async def _next(self, begun_s: float, size: int, receive: Receive, *, is_held: bool) -> Message:
+        """Wait for the next part of a body of which so many bytes came, for as long as it may take."""
+        until_s = begun_s + self._timeout_s + size / SLOWEST_BYTES_PER_S
+        crowded_s = begun_s + PATIENCE_S + size / CROWDED_BYTES_PER_S if is_held else until_s
+        while (now_s := asyncio.get_running_loop().time()) < until_s:
+            if is_held and now_s >= crowded_s and self._budget.is_crowded:
+                raise self._overloaded()
+            with contextlib.suppress(asyncio.TimeoutError):
+                return await _by(min(until_s, max(crowded_s, now_s + LOOK_EVERY_S)), receive)
+        self._on_refused("slow")
+        raise too_slow(size)
+
+    def _overloaded(self) -> HTTPException:
+        self._on_refused("overload")
+        return HTTPException(503, OVERLOADED, headers={"Connection": "close", "Retry-After": _RETRY_AFTER_S})
 
 
 def reservation_of(scope: Scope) -> Reservation:

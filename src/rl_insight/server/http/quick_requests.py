@@ -19,7 +19,8 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rl_insight.server.counters import Reservation
-from rl_insight.server.http.body_guard import too_slow
+from rl_insight.server.http.bodies import OVERLOADED
+from rl_insight.server.http.body_guard import LOOK_EVERY_S, PATIENCE_S, too_slow
 from rl_insight.server.http.header_guard import HeaderGuard
 
 Reply = Callable[[Response], None]
@@ -43,8 +44,12 @@ class QuickRoute(Protocol):
     def serve(self, scope: Scope, body: bytes, reply: Reply) -> None:
         """Take a body; `reply` is called once on the event loop, now or later."""
 
-    def on_slow(self) -> None:
-        """Count a body that did not arrive in time."""
+    @property
+    def is_crowded(self) -> bool:
+        """Whether others found no room lately: what is slow to arrive must go."""
+
+    def on_refused(self, reason: str) -> None:
+        """Count a body that was not read to its end."""
 
 
 class QuickRequest:
@@ -77,13 +82,15 @@ class QuickProtocol(HeaderGuard):
     scope: Any
     _admitted: list[tuple[bytes, bytes]] | None = None
     """The headers of the connection's last quick request: senders repeat theirs."""
+    _body_until_s = 0.0
 
     def data_received(self, data: bytes) -> None:
         """Take what came; a quick request whose body is not complete yet has its time."""
         super().data_received(data)
         if self._timer is None and isinstance(self.cycle, QuickRequest) and self.cycle.more_body:
             self._size = 0
-            self._timer = self.loop.call_later(self.route.timeout_s, self._give_up_body)
+            self._body_until_s = self.loop.time() + self.route.timeout_s
+            self._timer = self.loop.call_later(min(PATIENCE_S, self.route.timeout_s), self._look_at_body)
 
     def on_headers_complete(self) -> None:
         """Begin a quick request, or a usual one."""
@@ -136,13 +143,20 @@ class QuickProtocol(HeaderGuard):
             self.transport.close()
         self.on_response_complete()
 
-    def _give_up_body(self) -> None:
+    def _look_at_body(self) -> None:
         assert isinstance(self.cycle, QuickRequest)  # noqa: S101 -- the clock runs for nothing else
-        refusal = too_slow(len(self.cycle.body))
+        left_s = self._body_until_s - self.loop.time()
+        if left_s > 0 and not self.route.is_crowded:
+            self._timer = self.loop.call_later(min(left_s, LOOK_EVERY_S), self._look_at_body)
+            return
         self.cycle.release()
         self.cycle.response_complete = True
-        self.route.on_slow()
-        self._refuse(refusal.status_code, refusal.detail)
+        if left_s > 0:
+            self.route.on_refused("overload")
+            self._refuse(503, OVERLOADED)
+        else:
+            self.route.on_refused("slow")
+            self._refuse(408, too_slow(len(self.cycle.body)).detail)
 
 
 class QuickAnswer(Response):

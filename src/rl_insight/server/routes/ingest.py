@@ -140,9 +140,14 @@ class QuickIngest:
     async def _explain(self, scope: Scope, error: Exception, reply: Reply) -> None:
         reply(_secured(await self._any_error(Request(scope), error)))
 
-    def on_slow(self) -> None:
-        """Count a body that did not arrive in time."""
-        self._services.counters.refuse("http", "slow")
+    @property
+    def is_crowded(self) -> bool:
+        """Whether others found no room lately: what is slow to arrive must go."""
+        return self._services.inflight.is_crowded
+
+    def on_refused(self, reason: str) -> None:
+        """Count a body that was not read to its end."""
+        self._services.counters.refuse("http", reason)
 
 
 def _secured(answer: Response) -> Response:
