@@ -85,12 +85,13 @@ class SeriesTable:
         series, texts = batch.series, ["", *batch.strings]
         known = contributor.parts.get
         parts: list[Contribution | str] = []
-        columns = [series.column(name).tolist() for name in ("name", "kind", "labels", "documentation")]
-        for name, kind, labels, documentation in zip(*columns, strict=True):
+        columns = [series.column(name).tolist() for name in ("name", "kind", "labels")]
+        for row, (name, kind, labels) in enumerate(zip(*columns, strict=True)):
             key = (texts[name], texts[kind], texts[labels])
             part = known(key)
             if part is None:
-                part = contributor.parts[key] = self._new_part(contributor, *key, texts[documentation])
+                documentation = texts[series.column("documentation")[row]]
+                part = contributor.parts[key] = self._new_part(contributor, *key, documentation)
             parts.append(part)
         if batch.samples.series:
             self._apply_samples(batch, parts)

@@ -42,8 +42,9 @@ _ALLOWED: Final[dict[str, bytes]] = {
     "step": b"\x00\xff\x80",  # up to 2**56; the last one is "no step"
 }
 _CHECKED: Final = {
-    table_name: [(name, _ALLOWED[column.kind]) for name, column in table.COLUMNS.items() if column.kind in _ALLOWED]
+    table_name: columns
     for table_name, table in TABLES.items()
+    if (columns := [(name, _ALLOWED[column.kind]) for name, column in table.COLUMNS.items() if column.kind in _ALLOWED])
 }
 _JSON: Final = frozenset({"attributes", "record", "labels"})
 _JSON_COLUMNS: Final = [
@@ -85,7 +86,7 @@ class Admission:
         left_out: Counter[str] = Counter()
         for name, columns in _CHECKED.items():
             table = getattr(batch, name)
-            bad = _rows_out_of_range(table, columns) if columns and len(table) else None
+            bad = _rows_out_of_range(table, columns)
             if bad:
                 left_out[name] = len(bad)
                 changes[name] = _without(table, bad)
@@ -107,7 +108,7 @@ class Admission:
         """
         batches = bundle.batches()
         is_clean = _readable_strings(bundle) is None and not any(
-            _rows_out_of_range(getattr(bundle, name), columns) for name, columns in _CHECKED.items() if columns
+            _rows_out_of_range(getattr(bundle, name), columns) for name, columns in _CHECKED.items()
         )
         if not is_clean:
             return [self.admit(batch) for batch in batches]
@@ -160,6 +161,8 @@ def _bounded(process: Process) -> Process:
 
 def _rows_out_of_range(table: Table, columns: list[tuple[str, bytes]]) -> set[int]:
     bad: set[int] = set()
+    if not getattr(table, columns[0][0]):
+        return bad
     for name, allowed in columns:
         highest: bytes = getattr(table, name)[7::8]
         if highest.translate(None, allowed):

@@ -156,11 +156,15 @@ def check_count(name: str, raw: msgspec.Raw, limit: int) -> None:
         raise TooLargeError(f"the batch holds {count} {name}: at most {limit} are taken. Send smaller batches.")
 
 
+_COUNT_BYTES: Final = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+"""The first byte of a msgpack array or map, and how many bytes after it hold the count."""
+
+
 def count_of(raw: msgspec.Raw) -> int:
     """Return how many entries the head of a msgpack array or map claims; 0 for up to 15."""
-    head = bytes(memoryview(raw)[:5])
-    width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(head[0], 0) if head else 0
-    return int.from_bytes(head[1 : 1 + width], "big")
+    head = memoryview(raw)
+    width = _COUNT_BYTES.get(head[0], 0) if head else 0
+    return int.from_bytes(head[1 : 1 + width], "big") if width else 0
 
 
 def check_columns(owner: Any, *, last_series: int) -> None:

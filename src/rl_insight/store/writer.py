@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,8 +37,7 @@ _LINGER_LOOKS = 4
 """How often it looks meanwhile whether batches still arrive; on a busy machine there are gaps between them."""
 
 
-@dataclass(slots=True, frozen=True)
-class Committed:
+class Committed(NamedTuple):
     """A batch after its commit."""
 
     batch: Batch

@@ -151,14 +151,15 @@ class DerivedMetrics(Sink):
         spans = batch.spans
         if not spans.span_id:
             return
-        columns = [spans.column(name) for name in ("name", "segment", "status")]
         durations, starts = spans.column("duration_ns").tolist(), spans.column("start_ns").tolist()
         traces = Traces(spans.column("trace_high"), spans.column("trace_low"))
         if not tracked.open and min(durations) >= 0 and _is_one_kind(batch):
-            name, segment, status = (column[0] for column in columns)
+            name, segment, status = (
+                int.from_bytes(raw[:4], "little") for raw in (spans.name, spans.segment, spans.status)
+            )
             self._file(batch, tracked, (name, segment, status), SpanGroup(durations, starts, traces))
             return
-        keys = list(zip(*(column.tolist() for column in columns), strict=True))
+        keys = list(zip(*(spans.column(name).tolist() for name in ("name", "segment", "status")), strict=True))
         groups: dict[tuple[int, int, int], list[int]] = {}
         for row in self._ended(batch, tracked, durations):
             groups.setdefault(keys[row], []).append(row)
