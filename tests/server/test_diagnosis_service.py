@@ -17,7 +17,7 @@ from rl_insight.schema import BatchBuilder, Process, encode, frame
 from rl_insight.server import diagnosis
 from rl_insight.server.alerts import Alerts
 from rl_insight.server.config import AlertSettings
-from rl_insight.server.diagnosis import Watched, announce
+from rl_insight.server.diagnosis import announce
 from rl_insight.store import queries
 
 
@@ -51,10 +51,10 @@ def receiver():
     server.server_close()
 
 
-def _batch(steps=40, nan_at=38, *, process="trainer-0", is_imported=False, final=True):
+def _batch(steps=40, nan_at=38, *, first=0, process="trainer-0", sequence=1, is_imported=False, final=True, age_s=None):
     builder = BatchBuilder()
-    begin = time.time_ns() - 2_000_000_000 * (steps + 10)
-    for step in range(steps):
+    begin = time.time_ns() - (2 * (steps + 10) if age_s is None else age_s) * 1_000_000_000
+    for step in range(first, steps):
         start = begin + step * 2_000_000_000
         builder.add_span(
             span_id=step + 1, trace=(1, step + 1), name="update", start_ns=start, duration_ns=1_900_000_000,
@@ -64,7 +64,7 @@ def _batch(steps=40, nan_at=38, *, process="trainer-0", is_imported=False, final
         value = float("nan") if step == nan_at else 0.1
         builder.add_sample(series, time_ns=start + 1_900_000_000, value=value, step=step)
     who = Process(process_id=process, run_id="r1", host="node", pid=1, role="trainer", rank=0)
-    return builder.build(who, sequence=1, sent_ns=0 if is_imported else time.time_ns(), final=final)
+    return builder.build(who, sequence=sequence, sent_ns=0 if is_imported else time.time_ns(), final=final)
 
 
 def test_a_finding_is_stored_listed_counted_muted_and_told(make_services, client_of, receiver, wait_until):
@@ -292,14 +292,60 @@ def test_a_finding_is_told_when_it_becomes_severe_enough_and_only_once(receiver,
     url, got = receiver
     alerts = Alerts(AlertSettings(webhook=url, severity="warning"), pause_s=0.01)
     finding = queries.Finding(finding_id="a", rule="stalled_run", severity="info", title="slow", start_ns=1, end_ns=2)
-    watched = Watched(LiveDiagnosis())
+    told: set[str] = set()
     try:
         for severity in ("info", "warning", "critical"):
-            announce(alerts, "r1", watched, [msgspec.structs.replace(finding, severity=severity)], frozenset())
+            announce(alerts, "r1", told, [msgspec.structs.replace(finding, severity=severity)], frozenset())
         wait_until(lambda: got)
     finally:
         alerts.close()
     assert [one["finding"]["severity"] for one in got] == ["warning"]
+
+
+def _alerting(sequence, level):
+    """Return a batch whose training code raises an alert."""
+    builder = BatchBuilder()
+    time_ns = time.time_ns() - 20_000_000_000
+    builder.add_span(
+        span_id=1_000 + sequence, trace=(1, sequence), name="work", start_ns=time_ns, duration_ns=1_000_000_000
+    )
+    builder.add_event(time_ns=time_ns, name="alert", attributes=json.dumps({"title": level, "level": level}))
+    who = Process(process_id="trainer-0", run_id="r1", host="node", pid=1, role="trainer", rank=0)
+    return builder.build(who, sequence=sequence, sent_ns=time.time_ns(), final=False)
+
+
+def test_a_finding_that_was_told_is_not_told_again_by_a_later_server(make_services, client_of, receiver, wait_until):
+    url, got = receiver
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    # The most severe is told first: once the later one is told, the first would have been told again.
+    for sequence, level in ((1, "critical"), (2, "warning")):
+        services = make_services(f"alerts.webhook={url}", "diagnosis.interval_s=0.1")
+        body = frame(encode(_alerting(sequence, level)))
+        assert client_of(services).post("/api/v1/ingest", content=body, headers=headers).is_success
+        wait_until(lambda level=level: level in {one["finding"]["title"] for one in got})
+        services.close()
+    assert [one["finding"]["title"] for one in got] == ["critical", "warning"]
+
+
+def test_a_later_server_tells_that_a_finding_is_over_and_tells_nothing_of_those_that_were(
+    make_services, client_of, receiver, wait_until, monkeypatch
+):
+    url, got = receiver
+    monkeypatch.setattr(LiveDiagnosis.evaluate, "__defaults__", (0.0,))  # one moment at a time
+    monkeypatch.setattr(diagnosis, "_CATCH_UP_S", 0.01)
+    headers = {"content-type": "application/vnd.rl-insight.frames"}
+    parts = (
+        _batch(20, 18, age_s=100, final=False),
+        _batch(40, first=20, nan_at=None, age_s=100, final=False, sequence=2),
+        _alerting(3, "critical"),
+    )
+    for number, part in enumerate(parts):
+        services = make_services(f"alerts.webhook={url}", "diagnosis.interval_s=0.1")
+        assert client_of(services).post("/api/v1/ingest", content=frame(encode(part)), headers=headers).is_success
+        wait_until(lambda number=number: len(got) > number)
+        services.close()
+    told = [(one["event"], one["finding"]["rule"]) for one in got]
+    assert told == [("opened", "non_finite"), ("resolved", "non_finite"), ("opened", "alert")]
 
 
 def test_evaluations_that_take_long_come_less_often_and_never_more_seldom_than_twice_the_interval(make_services):

@@ -59,8 +59,10 @@ class Watched:
         """Whether all processes of the run had ended when it was last evaluated."""
         self.kept: dict[str, tuple[Finding, float]] = {}
         """Findings as they are in the store, and when they were written."""
-        self.told: dict[str, str] = {}
-        """Findings that were announced, and what was said last."""
+        self.told: set[str] = set()
+        """Findings that were announced as open and not as resolved since, as they are in the store."""
+        self.is_caught_up = False
+        """Whether an evaluation has reached the present: what was open before then may be over since."""
         self.coverage: list[Coverage] | None = None
         """Rules without their inputs, as they are in the store."""
         self.covered_s = 0.0
@@ -216,14 +218,16 @@ class DiagnosisService:
             if is_over and seen is not None:
                 watched.diagnosed = seen
                 queries.write_diagnosed(store, seen)
-        announce(self._alerts, run_id, watched, found, muted)
+            watched.is_caught_up = watched.is_caught_up or is_done
+            if watched.is_caught_up and announce(self._alerts, run_id, watched.told, found, muted):
+                queries.write_told(store, watched.told)
         return is_done
 
     def _seen(self, cursor: queries.Cursor, watched: Watched, age_s: float) -> Diagnosed | None:
         """Return what an evaluation will have looked at; None while the run is written, when nothing is final."""
         is_first, watched.is_resumed = not watched.is_resumed, True
         if is_first:
-            watched.diagnosed = queries.read_diagnosed(cursor)
+            watched.diagnosed, watched.told = queries.read_diagnosed(cursor), queries.read_told(cursor)
         if age_s <= _QUIET_S and not (is_first and watched.diagnosed):
             return None
         return Diagnosed(self._version, queries.read_extent(cursor))
@@ -266,19 +270,21 @@ class DiagnosisService:
             self._live.note_findings(run_id, len(changed))
 
 
-def announce(alerts: Alerts, run_id: str, watched: Watched, found: list[Finding], muted: frozenset[str]) -> None:
-    """Send an alert for each finding that opened or was resolved since the last time."""
+def announce(alerts: Alerts, run_id: str, told: set[str], found: list[Finding], muted: frozenset[str]) -> bool:
+    """Send an alert for each finding that opened or was resolved since the last time; True when `told` has changed."""
+    before = set(told)
     for finding in queries.top_findings(found):
         if finding.rule in muted:
             continue
-        said = watched.told.get(finding.finding_id)
-        if finding.status == "open" and said != "opened":
+        is_told = finding.finding_id in told
+        if finding.status == "open" and not is_told:
             # One that is not severe enough yet is sent when it becomes so.
             if alerts.send(run_id, finding, "opened"):
-                watched.told[finding.finding_id] = "opened"
-        elif finding.status == "resolved" and said == "opened":
-            watched.told[finding.finding_id] = "resolved"
+                told.add(finding.finding_id)
+        elif finding.status == "resolved" and is_told:
+            told.discard(finding.finding_id)
             alerts.send(run_id, finding, "resolved")
+    return told != before
 
 
 def _is_due(kept: tuple[Finding, float] | None, finding: Finding, now_s: float, after_s: float) -> bool:

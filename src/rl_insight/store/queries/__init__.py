@@ -17,11 +17,13 @@ from rl_insight.store.queries.findings import (
     read_diagnosed,
     read_extent,
     read_findings,
+    read_told,
     top_findings,
     visible_findings,
     write_coverage,
     write_diagnosed,
     write_findings,
+    write_told,
 )
 from rl_insight.store.queries.flame import Flame, FlameNode, flame
 from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
@@ -174,6 +176,7 @@ __all__ = [
     "read_extent",
     "read_findings",
     "read_notes",
+    "read_told",
     "reward_metric",
     "run_config",
     "run_sql",
@@ -203,4 +206,5 @@ __all__ = [
     "write_diagnosed",
     "write_findings",
     "write_notes",
+    "write_told",
 ]

@@ -149,6 +149,20 @@ def write_diagnosed(store: RunStore, diagnosed: Diagnosed) -> None:
         write_meta(connection, _DIAGNOSED, diagnosed)
 
 
+_TOLD = "told_findings"
+
+
+def read_told(cursor: Cursor) -> set[str]:
+    """Return the ids of the findings that alerts have told to be open, and not to be resolved since."""
+    return set(read_meta(cursor, _TOLD, list[str]) or [])
+
+
+def write_told(store: RunStore, told: set[str]) -> None:
+    """Keep which findings alerts have told to be open: a later server must not tell them again."""
+    with store.writing() as connection:
+        write_meta(connection, _TOLD, sorted(told))
+
+
 _MUTED = "muted_rules"
 
 
