@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
@@ -69,6 +70,14 @@ def test_series_over_time_and_within_conditions(tools, begin_ns):
     assert ask(tools, queries.span_series, "toolcall", axis="time", **window).count == 50
     nothing = ask(tools, queries.span_series, "unknown")
     assert (nothing.count, nothing.intervals, nothing.points, nothing.p50_ns) == (0, [], [], None)
+
+
+@pytest.mark.parametrize("axis", ["step", "time"])
+def test_a_series_beyond_what_memory_holds_is_read_in_slices_as_at_once(tools, monkeypatch, axis):
+    at_once = ask(tools, queries.span_series, "toolcall", axis=axis, points=100, intervals=20)
+    monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.span_series"), "MAX_ROWS", 100)
+    assert ask(tools, queries.span_series, "toolcall", axis=axis, points=100, intervals=20) == at_once
+    assert at_once.count > 1000
 
 
 @pytest.mark.parametrize("change", [{"axis": "rank"}, {"intervals": 0}, {"points": 10**6}])

@@ -18,6 +18,7 @@ from rl_insight.schema import Loss
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store import QueryError, RunStore, queries
 from rl_insight.store.queries.intervals import order_by, quantiles, union_ns
+from rl_insight.store.queries.measures import SHARES, LargeGroup
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.sessions import entry_of, read_entries, write_entries
 from rl_insight.store.tables import ROLLUPS
@@ -380,8 +381,41 @@ def test_many_groups_are_measured_together_as_one_by_one(store, make, monkeypatc
     _training(store, make)
     with store.reader() as cursor:
         one_by_one = queries.hotspots(cursor, scope, group_by)
-        monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.hotspots"), "_MANY", 0)
+        monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.measures"), "_MANY", 0)
         assert queries.hotspots(cursor, scope, group_by) == one_by_one
+
+
+@pytest.mark.parametrize("max_rows", [1, 7, 60])
+@pytest.mark.parametrize("group_by", ["name", "name_lane", "role"])
+def test_spans_beyond_what_memory_holds_are_measured_in_parts_as_at_once(
+    store, make, monkeypatch, begin_ns, group_by, max_rows
+):
+    _training(store, make)
+    scopes = [None, queries.Scope(step=1), queries.Scope(start_ns=begin_ns, end_ns=begin_ns + 7 * SECOND // 2)]
+    with store.reader() as cursor:
+        now_ns = begin_ns + 10 * SECOND
+        at_once = [queries.hotspots(cursor, scope, group_by, now_ns=now_ns) for scope in scopes]
+        assert all(at_once)
+        monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.hotspots"), "MAX_ROWS", max_rows)
+        assert [queries.hotspots(cursor, scope, group_by, now_ns=now_ns) for scope in scopes] == at_once
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.one_of(st.integers(0, 9), st.integers(0, 10**15))), min_size=1),
+    st.integers(1, 20),
+)
+def test_a_large_group_is_measured_as_plain_statistics_do(pairs, at_once):
+    pairs.sort()
+    group = LargeGroup()
+    for take in (group.add, group.keep):
+        for first in range(0, len(pairs), at_once):
+            part = np.array(pairs[first : first + at_once], np.int64)
+            take({"start_ns": part[:, 0], "duration_ns": part[:, 1], "failed": part[:, 1] % 2 == 1})
+    lengths = [length for _, length in pairs]
+    found = group.measured()
+    assert found[:3] == (len(pairs), sum(lengths), _union([(start, start + length) for start, length in pairs]))
+    assert found.shares == pytest.approx(np.quantile(lengths, SHARES).tolist())
+    assert (found.longest, found.errors) == (max(lengths), sum(length % 2 for length in lengths))
 
 
 def test_hotspots_by_role_and_lane_and_window(store, make, begin_ns):

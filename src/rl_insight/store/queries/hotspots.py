@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.intervals import group_order, quantiles, union_ns, unions_ns
+from rl_insight.store.queries.measures import MAX_ROWS, NOTHING, LargeGroup, Measured, measured, slice_edges
 from rl_insight.store.queries.scope import Scope, ScopedSpans
 
 GroupBy = Literal["name", "role", "lane", "name_role", "name_lane"]
@@ -43,9 +42,15 @@ Key = tuple[int | None, str | None, int | None]
 """Name, role, lane; those that a grouping leaves out are None."""
 
 _GROUPINGS = get_args(GroupBy)
-_SHARES: Final = (0.5, 0.95, 0.99)
-_MANY: Final = 200
-"""From so many groups on, they are measured together."""
+_SLICES: Final = 1024
+_PAIRS = "SELECT lane_id, name_id, count(*) FROM ({rows}) GROUP BY ALL ORDER BY ALL"
+_SOME = """
+    SELECT * FROM ({rows})
+    SEMI JOIN (SELECT unnest($lane_ids) AS lane_id, unnest($name_ids) AS name_id) USING (lane_id, name_id)
+"""
+_EXTENT = "SELECT min(start_ns), max(start_ns) FROM ({some})"
+_COUNT_SLICES = "SELECT (start_ns - $first_ns) // $width AS slice, count(*) FROM ({some}) GROUP BY slice ORDER BY slice"
+_SLICE = "SELECT * FROM ({some}) WHERE start_ns >= $from_start_ns AND start_ns < $to_start_ns"
 _OPEN = "SELECT lane_id, name_id, count(*) FROM {opened} WHERE {where} GROUP BY lane_id, name_id"
 
 
@@ -73,15 +78,88 @@ def hotspots(
     if group_by not in _GROUPINGS:
         raise QueryError(f"cannot group by {group_by!r}: choose one of {', '.join(_GROUPINGS)}.")
     spans = ScopedSpans(cursor, scope or Scope(), now_ns)
-    columns = "status = 'error' AS failed, " + ("name_id" if group_by == "name" else "lane_id, name_id")
-    found = spans.execute(spans.rows(columns, with_open=False)).fetchnumpy()
     running = _counts(spans, _OPEN, group_by)
-    key_of, groups = _group_numbers(found, spans.roles, group_by)
-    measured = {key_of(group): one for group, one in _measured(found, groups).items()}
-    measured |= dict.fromkeys(running.keys() - measured.keys(), _NOTHING)
+    found = _measure(spans, group_by)
+    found |= dict.fromkeys(running.keys() - found.keys(), NOTHING)
     names = dict(cursor.execute("SELECT name_id, name FROM names").fetchall())
-    spots = [_spot(key, names, one, running.get(key, 0)) for key, one in measured.items()]
+    spots = [_spot(key, names, one, running.get(key, 0)) for key, one in found.items()]
     return sorted(spots, key=lambda spot: (-spot.wall_ns, -spot.open, spot.name or ""))[:limit]
+
+
+def _measure(spans: ScopedSpans, group_by: str) -> dict[Key, Measured]:
+    columns = "status = 'error' AS failed, " + ("name_id" if group_by == "name" else "lane_id, name_id")
+    rows = spans.rows(columns, with_open=False)
+    ((total,),) = spans.execute(f"SELECT count(*) FROM ({rows})").fetchall()  # noqa: S608  (constants)
+    if total <= MAX_ROWS:
+        return _measure_groups(spans, spans.execute(rows), group_by)
+    found: dict[Key, Measured] = {}
+    for part in _parts(spans, group_by):
+        if part.count <= MAX_ROWS:
+            found |= _measure_groups(
+                spans, spans.execute(_SOME.replace("{rows}", _all(spans)), **part.given()), group_by
+            )
+        else:
+            found[part.keys[0]] = _measure_large(spans, part)
+    return found
+
+
+def _measure_groups(spans: ScopedSpans, rows: Cursor, group_by: str) -> dict[Key, Measured]:
+    found = rows.fetchnumpy()
+    key_of, groups = _group_numbers(found, spans.roles, group_by)
+    return {key_of(group): one for group, one in measured(found, groups).items()}
+
+
+class _Part:
+    """Groups that are measured together, as lanes and names; or a single one that is too large for that."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.keys: list[Key] = []
+        self._pairs: list[tuple[int, int]] = []
+
+    def add(self, key: Key, count: int, pairs: list[tuple[int, int]]) -> None:
+        self.count += count
+        self.keys.append(key)
+        self._pairs += pairs
+
+    def given(self) -> dict[str, list[int]]:
+        """Return the parameters of `_SOME`."""
+        return {"lane_ids": [lane for lane, _ in self._pairs], "name_ids": [name for _, name in self._pairs]}
+
+
+def _all(spans: ScopedSpans) -> str:
+    return spans.rows("status = 'error' AS failed, lane_id, name_id", with_open=False)
+
+
+def _parts(spans: ScopedSpans, group_by: str) -> Iterator[_Part]:
+    """Yield parts with at most `MAX_ROWS` spans, and larger groups by themselves."""
+    groups: dict[Key, list[tuple[int, int, int]]] = {}
+    for lane_id, name_id, count in spans.execute(_PAIRS.replace("{rows}", _all(spans))).fetchall():
+        groups.setdefault(_key(group_by, name_id, spans.roles[lane_id], lane_id), []).append((lane_id, name_id, count))
+    part = _Part()
+    for key, pairs in groups.items():
+        count = sum(count for *_, count in pairs)
+        if part.keys and part.count + count > MAX_ROWS:
+            yield part
+            part = _Part()
+        part.add(key, count, [(lane_id, name_id) for lane_id, name_id, _ in pairs])
+    yield part
+
+
+def _measure_large(spans: ScopedSpans, part: _Part) -> Measured:
+    """Measure a group slice by slice, in the order of time."""
+    some = _SOME.replace("{rows}", _all(spans))
+    given = part.given()
+    ((first_ns, last_ns),) = spans.execute(_EXTENT.replace("{some}", some), **given).fetchall()
+    width = (last_ns - first_ns) // _SLICES + 1
+    slices = spans.execute(_COUNT_SLICES.replace("{some}", some), first_ns=first_ns, width=width, **given).fetchall()
+    edges = [*(first_ns + number * width for number in slice_edges(slices, MAX_ROWS)), last_ns + 1]
+    sliced = _SLICE.replace("{some}", some)
+    group = LargeGroup()
+    for take in (group.add, group.keep):
+        for begin_ns, end_ns in pairwise(edges):
+            take(spans.execute(sliced, from_start_ns=begin_ns, to_start_ns=end_ns, **given).fetchnumpy())
+    return group.measured()
 
 
 def _counts(spans: ScopedSpans, sql: str, group_by: str) -> dict[Key, int]:
@@ -132,75 +210,7 @@ def _places(
     return numbers[lane_ids], lambda number: (known[number], None)
 
 
-class _Measured(NamedTuple):
-    spans: int
-    total: int
-    wall: int
-    shares: Sequence[float]
-    longest: int
-    errors: int
-
-
-_NOTHING = _Measured(0, 0, 0, (0.0,) * len(_SHARES), 0, 0)
-
-
-def _measured(found: dict[str, Any], groups: NDArray[Any]) -> dict[int, _Measured]:
-    """Return the measures of each group."""
-    if not len(groups):
-        return {}
-    order, bounds = group_order(groups)
-    if len(bounds) > _MANY:
-        return _measure_together(found, groups)
-    numbers = groups[order[bounds[:-1]]].tolist()
-    with ThreadPoolExecutor(2) as pool:  # NumPy gathers and sorts without the interpreter lock
-        parts = [order[first:last] for first, last in pairwise(bounds)]
-        return dict(zip(numbers, pool.map(lambda rows: _measure(found, rows), parts), strict=True))
-
-
-def _measure(found: dict[str, Any], rows: NDArray[np.int64]) -> _Measured:
-    starts, durations = found["start_ns"][rows], found["duration_ns"][rows]
-    return _Measured(
-        len(starts),
-        int(durations.sum()),
-        union_ns(starts, starts + durations),
-        quantiles(durations, _SHARES),
-        int(durations.max()),
-        int(np.count_nonzero(found["failed"][rows])),
-    )
-
-
-def _measure_together(found: dict[str, Any], groups: NDArray[Any]) -> dict[int, _Measured]:
-    """Return the measures of many groups in a few passes over all rows; one by one, small ones cost 50 us each."""
-    by_start = np.argsort(found["start_ns"], kind="stable")
-    order, bounds = group_order(groups[by_start])
-    order = by_start[order]
-    firsts, counts = np.array(bounds[:-1]), np.diff(bounds)
-    starts, durations = found["start_ns"][order], found["duration_ns"][order]
-    by_length = np.argsort(found["duration_ns"])
-    lengths = found["duration_ns"][by_length[group_order(groups[by_length])[0]]]
-    columns = (
-        counts.tolist(),
-        np.add.reduceat(durations, firsts).tolist(),
-        unions_ns(starts, starts + durations, bounds).tolist(),
-        np.transpose([_share(lengths, firsts, counts, share) for share in _SHARES]).tolist(),
-        lengths[firsts + counts - 1].tolist(),
-        np.add.reduceat(found["failed"][order].astype(np.int64), firsts).tolist(),
-    )
-    return {number: _Measured(*row) for number, *row in zip(groups[order[firsts]].tolist(), *columns, strict=True)}
-
-
-def _share(
-    lengths: NDArray[np.int64], firsts: NDArray[np.int64], counts: NDArray[np.int64], share: float
-) -> NDArray[np.float64]:
-    """Return a quantile of each group, as `quantiles` does; the lengths of a group are in order."""
-    place = share * (counts - 1)
-    below = place.astype(np.int64)
-    low, high = lengths[firsts + below], lengths[firsts + np.minimum(below + 1, counts - 1)]
-    found: NDArray[np.float64] = low + (high - low) * (place - below)
-    return found
-
-
-def _spot(key: Key, names: dict[int, str], measured: _Measured, running: int) -> Hotspot:
+def _spot(key: Key, names: dict[int, str], measured: Measured, running: int) -> Hotspot:
     name_id, role, lane_id = key
     count, total, wall, (p50, p95, p99), longest, errors = measured
     return Hotspot(

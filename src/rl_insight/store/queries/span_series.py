@@ -6,7 +6,9 @@ spans, and the single spans to draw are chosen by a hash of their row: every str
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group, quantiles
+from rl_insight.store.queries.measures import MAX_ROWS, SHARES, Lengths, slice_edges
 from rl_insight.store.queries.scope import placed
 from rl_insight.store.queries.steps import stepped
 
@@ -81,6 +84,9 @@ _SPANS = """
     SELECT {x} AS x, duration_ns, status = 'error' AS failed, row_number FROM {spans}
     WHERE {where} AND {x} IS NOT NULL
 """
+_EXTENT = "SELECT count(*), min(x), max(x) FROM ({rows})"
+_COUNTS = "SELECT (x - $first) // $width AS number, count(*) FROM ({rows}) GROUP BY number ORDER BY number"
+_SLICE = "SELECT * FROM ({rows}) WHERE x >= $begin AND x < $end"
 _SHOWN = """
     SELECT row_number, span_id, lane_id, start_ns + clock_offset_ns, duration_ns, status, step FROM {spans}
     WHERE row_number IN (SELECT unnest($rows::BIGINT[]))
@@ -130,47 +136,117 @@ def span_series(
     where, given = conditions(_FRAGMENTS, values)
     needs_steps = axis == "step" or first_step is not None or last_step is not None
     spans = placed(cursor, stepped(cursor, "span_data") if needs_steps else "span_data")
-    found = cursor.execute(_SPANS.format(x=_AT[axis], spans=spans, where=where), given).fetchnumpy()
-    durations, count = found["duration_ns"], len(found["x"])
-    p50, p95, p99 = quantiles(durations, (0.5, 0.95, 0.99)) if count else (None, None, None)
-    first, last = (int(found["x"].min()), int(found["x"].max())) if count else (0, 0)
-    width = max(1, -(-(last - first + 1) // intervals))
-    parts = [(int(number), rows) for number, rows in by_group((found["x"] - first) // width)]
-    longest = [int(rows[np.argmax(durations[rows])]) for _, rows in parts]
-    sample = _even_sample(found, points) if count and points else []
-    shown = _shown(cursor, spans, [int(found["row_number"][row]) for row in {*longest, *sample}])
+    look = _Look(cursor, _SPANS.format(x=_AT[axis], spans=spans, where=where), given, intervals)
+    every = -(-look.count // points) if points else 0
+    parts = [part for found in look.slices() for part in look.parts(found, every)]
+    rows = {row for part in parts for row in (part.longest_row, *part.sample)}
+    shown = _shown(cursor, spans, list(rows))
+    p50, p95, p99 = look.quantiles()
     return SpanSeries(
         name=name,
         axis=axis,
-        width=width,
-        count=count,
-        errors=int(np.count_nonzero(found["failed"])),
+        width=look.width,
+        count=look.count,
+        errors=sum(part.errors for part in parts),
         p50_ns=p50,
         p95_ns=p95,
         p99_ns=p99,
-        max_ns=int(durations.max()) if count else None,
-        intervals=[
-            _interval(first + number * width, durations[rows], found["failed"][rows], shown[found["row_number"][top]])
-            for (number, rows), top in zip(parts, longest, strict=True)
-        ],
-        points=sorted((shown[found["row_number"][row]] for row in sample), key=lambda one: one.start_ns)[:MAX_POINTS],
+        max_ns=max((part.longest for part in parts), default=None),
+        intervals=[part.interval(shown) for part in parts],
+        points=sorted((shown[row] for part in parts for row in part.sample), key=_begun)[:MAX_POINTS],
     )
 
 
-def _even_sample(found: dict[str, Any], points: int) -> list[int]:
-    """Return about so many rows, chosen by a hash: every stretch of time loses the same share."""
-    every = -(-len(found["x"]) // points)
-    mixed = (found["row_number"].astype(np.uint64) * _MIX) >> np.uint64(32)
-    chosen: list[int] = np.flatnonzero(mixed % np.uint64(every) == 0).tolist()
+class _Part(NamedTuple):
+    """The spans of one interval."""
+
+    x: int
+    spans: int
+    errors: int
+    shares: list[float]
+    longest: int
+    longest_row: int
+    sample: list[int]
+    """Rows of single spans to show."""
+
+    def interval(self, shown: dict[int, SpanPoint]) -> SpanInterval:
+        """Return it with the span that took longest."""
+        p50, p95 = self.shares
+        return SpanInterval(self.x, self.spans, self.errors, p50, p95, self.longest, shown[self.longest_row].span_id)
+
+
+class _Look:
+    """One look at all spans of a series; at many of them, slice by slice of its axis."""
+
+    def __init__(self, cursor: Cursor, spans: str, given: Parameters, intervals: int) -> None:
+        self._cursor = cursor
+        self._spans = spans
+        self._given = given
+        ((count, first, last),) = cursor.execute(_EXTENT.format(rows=spans), given).fetchall()
+        self.count: int = count
+        self._first: int = first or 0
+        self._last: int = last or 0
+        self.width = max(1, -(-(self._last - self._first + 1) // intervals))
+        self._at_once: list[float] | None = None
+
+    def slices(self) -> Iterator[dict[str, Any]]:
+        """Yield all spans, in slices that hold whole intervals."""
+        if self.count <= MAX_ROWS:
+            if self.count:
+                found = self._cursor.execute(self._spans, self._given).fetchnumpy()
+                self._at_once = quantiles(found["duration_ns"], SHARES)
+                yield found
+            return
+        place = {"first": self._first, "width": self.width}
+        numbers = self._cursor.execute(_COUNTS.format(rows=self._spans), self._given | place).fetchall()
+        edges = [self._first + number * self.width for number in slice_edges(numbers, MAX_ROWS)]
+        for begin, end in pairwise([*edges, self._last + 1]):
+            bounds = {"begin": begin, "end": end}
+            yield self._cursor.execute(_SLICE.format(rows=self._spans), self._given | bounds).fetchnumpy()
+
+    def parts(self, found: dict[str, Any], every: int) -> Iterator[_Part]:
+        """Yield the intervals of a slice, with one of so many spans as their sample."""
+        durations, numbers = found["duration_ns"], found["row_number"]
+        is_chosen = _is_chosen(numbers, every)
+        for number, rows in by_group((found["x"] - self._first) // self.width):
+            lengths = durations[rows]
+            longest = lengths.max()
+            yield _Part(
+                self._first + number * self.width,
+                len(rows),
+                int(np.count_nonzero(found["failed"][rows])),
+                quantiles(lengths, (0.5, 0.95)),
+                int(longest),
+                int(numbers[rows[lengths == longest]].min()),  # the same one, in whatever order rows are read
+                numbers[rows[is_chosen[rows]]].tolist(),
+            )
+
+    def quantiles(self) -> list[float] | list[None]:
+        """Return the quantiles of all spans, once their slices were looked at."""
+        if not self.count:
+            return [None] * len(SHARES)
+        if self._at_once is not None:
+            return self._at_once
+        lengths = Lengths()
+        for take in (lengths.add, lengths.keep):
+            for found in self.slices():
+                take(found["duration_ns"])
+        return lengths.quantiles()
+
+
+def _begun(point: SpanPoint) -> tuple[int, str]:
+    return point.start_ns, point.span_id
+
+
+def _is_chosen(row_numbers: NDArray[Any], every: int) -> NDArray[np.bool_]:
+    """Return which rows a sample has, chosen by a hash: every stretch of time loses the same share."""
+    if not every:
+        return np.zeros(len(row_numbers), bool)
+    mixed = (row_numbers.astype(np.uint64) * _MIX) >> np.uint64(32)
+    chosen: NDArray[np.bool_] = mixed % np.uint64(every) == 0
     return chosen
 
 
 def _shown(cursor: Cursor, spans: str, rows: list[int]) -> dict[int, SpanPoint]:
     found = cursor.execute(_SHOWN.format(spans=spans), {"rows": rows}).fetchall() if rows else []
     return {row: SpanPoint(f"{span_id:016x}", *rest) for row, span_id, *rest in found}
-
-
-def _interval(x: int, durations: NDArray[Any], failed: NDArray[Any], longest: SpanPoint) -> SpanInterval:
-    p50, p95 = quantiles(durations, (0.5, 0.95))
-    errors = int(np.count_nonzero(failed))
-    return SpanInterval(x, len(durations), errors, p50, p95, longest.duration_ns, longest.span_id)
