@@ -16,15 +16,14 @@ from rl_insight.collector.series import SeriesTable
 from rl_insight.collector.sinks.otlp import otlp_sinks
 from rl_insight.exchange.warehouse.export import export_run
 from rl_insight.exchange.warehouse.files import ParquetFolder
-from rl_insight.schema import BatchBuilder, Process
 from rl_insight.store.queries.findings import Finding, write_findings
 from rl_insight.store.runs import RunDirectory
+from tests.warehouse_run import HOUR, warehouse_batch
 
 session = pytest.importorskip("chdb.session", reason="chDB is not installed: `make integrations` does it")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text("utf-8")
 OVER_FILES, THROUGH_THE_COLLECTOR = PAGE.split("## ClickHouse")
-HOUR = 3_600_000_000_000
 MAP = "Map(LowCardinality(String), String)"
 TABLES = {
     "otel_traces": f"""Timestamp DateTime64(9), TraceId String, SpanId String, ParentSpanId String, SpanName String,
@@ -41,33 +40,13 @@ def statements(part):
     return [re.sub(r"(?m)^ +", "", block) for block in re.findall(r"```sql\n(.*?)```", part, re.DOTALL)]
 
 
-def batch(rank):
-    """Two spans per step, one failed; rank 1 takes twice as long as rank 0."""
-    builder = BatchBuilder()
-    for step in range(3):
-        now = HOUR + step * 1_000_000_000
-        for number, status in ((0, "ok"), (1, "error")):
-            builder.add_span(
-                span_id=step * 10 + number + 1, trace=(rank, step), name="generate", start_ns=now, step=step,
-                duration_ns=(rank + 1) * 1000, segment="state_interval", status=status, lane=f"lane{rank}",
-                error="ValueError" if number else None,
-            )  # fmt: skip
-        series = builder.add_series("reward", "gauge", "", "{}")
-        builder.add_sample(series, time_ns=now, value=step / 2, step=step)
-    builder.add_log(time_ns=HOUR, level=40, message="boom")
-    record = json.dumps({"reward": 1.0, "submit_ts": 3600.5, "enqueue_ts": 3601.0, "wait_return_ts": 3602.5})
-    builder.add_session(session_id=f"s{rank}", status="accepted", time_ns=HOUR, record=record)
-    process = Process(process_id=f"p{rank}", run_id="r", host=f"h{rank}", pid=1, role="actor", rank=rank)
-    return builder.build(process, sequence=1, sent_ns=HOUR)
-
-
 @pytest.fixture
 def runs(tmp_path):
     directory = RunDirectory(tmp_path / "runs", min_free_bytes=0)
     directory.run_ids = lambda: [info.run_id for info in directory.list_runs()]
     directory.open_run = directory.open
     with directory.open("r", create=True) as store:
-        store.commit([batch(rank) for rank in range(2)])
+        store.commit([warehouse_batch(rank) for rank in range(2)])
     yield directory
     directory.close()
 
@@ -155,7 +134,7 @@ def test_the_ten_queries_run_over_the_tables_of_the_collector(clickhouse, runs, 
     for sink in otlp_sinks(otlp_receiver.url):
         sink.attach(SinkContext("", HOUR, SeriesTable(), [], runs))
         for rank in range(2):
-            sink.write(batch(rank))
+            sink.write(warehouse_batch(rank))
         sink.flush()
         sink.close()
     clickhouse.query("CREATE DATABASE otel")

@@ -34,9 +34,7 @@ def _section(rule: type[Rule]) -> str:
         lines += [f"Explains {', '.join(f'`{name}`' for name in sorted(rule.explains))}.", ""]
     if rule.parameters:
         lines += ["| parameter | default | meaning |", "| --- | --- | --- |"]
-        lines += [
-            f"| `{rule.name}.{one.name}` | {number_text(one.default)} | {one.meaning} |" for one in rule.parameters
-        ]
+        lines += [f"| `{rule.name}.{one.name}` | {values[one.name]} | {one.meaning} |" for one in rule.parameters]
         lines.append("")
     return "\n".join(lines)
 

@@ -181,8 +181,9 @@ class DiagnosisService:
     def _forget(self, run_id: str, written_s: float | None = None) -> None:
         """Watch a run no longer; unless it was written since a moment."""
         with self._lock:
-            if written_s is None or self._watched[run_id].written_s == written_s:
-                self._watched.pop(run_id, None)
+            known = self._watched.get(run_id)
+            if known is not None and written_s in {None, known.written_s}:
+                del self._watched[run_id]
 
     def _evaluate(self, run_id: str, watched: Watched) -> bool:
         """Evaluate a run; False when there is more to do."""
