@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -18,6 +19,10 @@ import pytest
 from tests import zygote
 
 subprocess.Popen = zygote.Popen
+
+# A shell starts background jobs with SIGINT ignored, and so would every program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with contextlib.suppress(ImportError):  # as in the environment of the frameworks
     from hypothesis import settings

@@ -22,9 +22,15 @@ def _told(findings):
 @pytest.mark.parametrize("file_format", ["jsonl", "rli"])
 @pytest.mark.parametrize(
     ("shape", "fault"),
-    [("driven", "hung_replica"), ("driven", "lost_replica"), ("sft", "straggler"), ("verl", "kl_blowup"),
-     ("quick", "stall"), ("engines", "engine_down")],
-)  # fmt: skip
+    [
+        ("driven", "hung_replica"),
+        ("sft", "straggler"),
+        ("verl", "kl_blowup"),
+        pytest.param("driven", "lost_replica", marks=pytest.mark.slow),
+        pytest.param("quick", "stall", marks=pytest.mark.slow),
+        pytest.param("engines", "engine_down", marks=pytest.mark.slow),
+    ],
+)
 def test_import_is_diagnosed_like_the_run_itself(tmp_path, shape, fault, file_format):
     with RunStore(tmp_path / "run.duckdb", min_free_bytes=0, create=True) as store:
         (SHAPES | VARIATIONS)[shape](Script(5), store, fault)

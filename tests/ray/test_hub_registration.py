@@ -2,6 +2,8 @@
 
 import shutil
 
+import pytest
+
 JOB = """
 insight.init("math", "grpo", {{"server": {{"url": "{url}"}}}}, run_id="r1")
 insight.metric_value("reward", 0.5)
@@ -50,6 +52,7 @@ def test_what_a_hub_forwards_is_stored_once_and_its_own_health_beside_it(start_d
     driver.kill()
 
 
+@pytest.mark.slow
 def test_a_server_that_lost_its_list_knows_the_hub_again(start_driver, server, wait_until):
     driver, metrics_url = start_job(start_driver, server)
     wait_until(server.targets)
@@ -60,6 +63,7 @@ def test_a_server_that_lost_its_list_knows_the_hub_again(start_driver, server, w
     driver.kill()
 
 
+@pytest.mark.slow
 def test_a_hub_that_moved_takes_the_place_of_its_old_address(start_driver, server, wait_until):
     driver = start_driver(f"""
     config = {{"server": {{"url": "{server.url}"}}, "prometheus": {{"metrics_report_port": 0}}}}
@@ -111,6 +115,7 @@ def test_a_hub_on_loopback_is_not_given_to_a_server_elsewhere(run_driver):
     """)
 
 
+@pytest.mark.slow
 def test_a_hub_that_listens_everywhere_gives_the_address_of_its_node(run_driver, server):
     run_driver(f"""
     insight.init(config={{
