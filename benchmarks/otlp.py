@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 
 from benchmarks.harness import Figure, Options
 from rl_insight.metrics.totals import TotalsTable
-from rl_insight.otlp.decode.convert import rows_of
+from rl_insight.otlp.decode import rows_of
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request
 from rl_insight.otlp.encode.items import SCOPE, SpanItem, span_items
 from rl_insight.otlp.encode.json import span_object

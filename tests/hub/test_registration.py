@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
+from rl_insight.hub.registration import HubTarget, TargetRegistration
+from rl_insight.transport.ingest_client import TARGETS_PATH, IngestClient
 
 TARGET = HubTarget(
     address="127.0.0.1:9092",
@@ -69,7 +70,7 @@ def register():
     started = []
 
     def start(url, **options):
-        client = targets_client(url, "s3cret", 5.0)
+        client = IngestClient(url, token="s3cret", timeout_s=5.0, path=TARGETS_PATH)
         started.append((client, TargetRegistration(client, TARGET, **options)))
         return started[-1][1]
 

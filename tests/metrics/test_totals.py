@@ -16,7 +16,7 @@ from rl_insight.schema.histogram import bucket_code, lower_bound, upper_bound
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=10, unique=True).map(sorted))
 def test_an_explicit_bucket_is_filed_inside_its_bounds(bounds):
-    codes = explicit_codes(bounds)
+    codes = explicit_codes(tuple(bounds))
     assert len(codes) == len(bounds) + 1
     assert list(codes) == sorted(codes)
     for lower, upper, code in zip(bounds, bounds[1:], codes[1:], strict=False):
@@ -25,8 +25,8 @@ def test_an_explicit_bucket_is_filed_inside_its_bounds(bounds):
 
 
 def test_buckets_around_and_below_zero_have_codes():
-    assert explicit_codes([]) == (0,)
-    assert explicit_codes([-4.0, -1.0, 1.0]) == (bucket_code(-4.0), bucket_code(-2.0), 0, bucket_code(1.0) + 1)
+    assert explicit_codes(()) == (0,)
+    assert explicit_codes((-4.0, -1.0, 1.0)) == (bucket_code(-4.0), bucket_code(-2.0), 0, bucket_code(1.0) + 1)
 
 
 @pytest.mark.parametrize("scale", [4, 5, 10, 20])

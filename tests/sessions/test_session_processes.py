@@ -101,5 +101,5 @@ def test_phases_of_other_processes_reach_the_records(tmp_path):
             assert store.commit([batch], live=False) == [True]
             assert store.commit([batch], live=False) == [False]
         with store.reader() as cursor:
-            check({number: queries.session_record(cursor, number) for number in book.ids()})
+            check({number: queries.session_record(cursor, number) for number in book})
             assert queries.sessions_in_flight(cursor, 2**62) == []

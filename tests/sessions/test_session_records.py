@@ -155,7 +155,7 @@ def test_a_snapshot_that_cannot_be_read_leaves_id_status_and_process(text):
     builder.add_session(session_id="s", task_id="t", status="failed", time_ns=5, record=text)
     book = SessionBook()
     assert book.add(builder.build(PROCESS, sequence=1, sent_ns=1)) == ["s"]
-    assert book.record("s") == {"task_id": "t", "session_id": "s", "rank": 2, "role": "rollout", "status": "failed"}
+    assert book["s"].record() == {"task_id": "t", "session_id": "s", "rank": 2, "role": "rollout", "status": "failed"}
 
 
 @given(st.integers(-(10**12), 10**12))

@@ -115,7 +115,7 @@ def _announce(record: ServerRecord) -> None:
 
 
 def _otlp_addresses(record: ServerRecord) -> str:
-    from rl_insight.otlp.grpc_extra import has_grpc
+    from rl_insight.otlp.mapping import has_grpc
 
     over_grpc = record.otlp_grpc_address or ("off" if has_grpc() else 'off without "rl-insight[grpc]"')
     return f"{record.otlp_http_url or record.url} (HTTP), {over_grpc} (gRPC)"

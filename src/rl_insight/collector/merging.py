@@ -6,33 +6,36 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Distribution, Family, LabelItems, MetricKind, Point
 from rl_insight.metrics.by_role import combined, labels_of_role, sum_distributions
 
-_NO_BUCKETS: dict[int, int] = {}
+NO_BUCKETS: dict[int, int] = {}
+"""Shared: most series are gauges and counters, and there may be 100,000 of them."""
 
 
-class MergedFamily:
+class MergedFamily(msgspec.Struct, eq=False):
     """One metric with its series."""
 
-    __slots__ = ("_roles", "codes", "documentation", "kind", "name", "series")
+    name: str
+    kind: MetricKind
+    documentation: str = ""
+    series: dict[LabelItems, MergedSeries] = {}
+    codes: set[int] = set()
+    roles: WeakValueDictionary[LabelItems, RoleSeries] = msgspec.field(default_factory=WeakValueDictionary)
 
-    def __init__(self, name: str, kind: MetricKind) -> None:
-        self.name = name
-        self.kind = kind
-        self.documentation = ""
-        self.series: dict[LabelItems, MergedSeries] = {}
-        self.codes: set[int] = set()
-        self._roles: WeakValueDictionary[LabelItems, RoleSeries] = WeakValueDictionary()
-
-    def role_of(self, labels: LabelItems) -> RoleSeries:
-        """Return the series of a role that a series belongs to."""
+    def add_series(self, run: RunKey, labels: LabelItems) -> MergedSeries:
+        """Add a series."""
         of_role = labels_of_role(labels)
-        role = self._roles.get(of_role)
+        role = self.roles.get(of_role)
         if role is None:
-            role = self._roles[of_role] = RoleSeries(of_role)
-        return role
+            role = self.roles[of_role] = RoleSeries(of_role)
+        time_ns = 0 if self.kind.is_cumulative else None
+        buckets: dict[int, int] = {} if self.kind.is_distribution else NO_BUCKETS
+        added = self.series[labels] = MergedSeries(self, run, labels, role, time_ns, buckets)
+        return added
 
     def copy_by_role(self) -> Family:
         """Return the metric with one series for each role; reads 100,000 series in 20 ms."""
@@ -59,33 +62,26 @@ class MergedFamily:
         return Family(self.name, self.kind, documentation, points, codes=sorted(self.codes))
 
 
-class RoleSeries:
-    """What all series of a role share; compared by identity, which is quick."""
+class RoleSeries(msgspec.Struct, eq=False, weakref=True):
+    """What all series of a role share; compared by identity, which is fast."""
 
-    __slots__ = ("__weakref__", "labels")
-
-    def __init__(self, labels: LabelItems) -> None:
-        self.labels = labels
+    labels: LabelItems
 
 
-class MergedSeries:
+class MergedSeries(msgspec.Struct, eq=False):
     """The merged state of a series; `value` is also a distribution's sum."""
 
-    __slots__ = ("buckets", "count", "family", "labels", "maximum", "minimum", "role", "run", "time_ns", "value")
-
-    def __init__(self, family: MergedFamily, run: RunKey, labels: LabelItems) -> None:
-        self.family = family
-        self.run = run
-        self.labels = labels
-        self.role = family.role_of(labels)
-        self.value = 0.0
-        self.time_ns = 0 if family.kind.is_cumulative else None
-        """When a gauge was last set."""
-        self.count = 0
-        self.minimum = inf
-        self.maximum = -inf
-        # Of its own only where it has some: most series are gauges and counters, and there are 100,000 of them.
-        self.buckets: dict[int, int] = {} if family.kind.is_distribution else _NO_BUCKETS
+    family: MergedFamily
+    run: RunKey
+    labels: LabelItems
+    role: RoleSeries
+    time_ns: int | None
+    """When a gauge was last set."""
+    buckets: dict[int, int]
+    value: float = 0.0
+    count: int = 0
+    minimum: float = inf
+    maximum: float = -inf
 
     def set_value(self, value: float, time_ns: int) -> None:
         """Set a gauge, unless a later value is known."""
@@ -100,32 +96,27 @@ class MergedSeries:
         return Point(self.labels, value)
 
 
-class Contributor:
+class Contributor(msgspec.Struct, eq=False):
     """What is kept about one live process."""
 
-    __slots__ = ("parts", "returning", "run")
-
-    def __init__(self, run: RunKey, *, returning: bool) -> None:
-        self.run = run
-        self.returning = returning
-        self.parts: dict[tuple[str, str, str], Contribution | str] = {}
+    run: RunKey
+    is_returning: bool
+    """Whether it had been forgotten: its first totals are then already counted."""
+    parts: dict[tuple[str, str, str], Contribution | str] = {}
 
     def forget_refusals(self) -> None:
-        """Let what was refused try again: there may be room for it, or its name may be free."""
+        """Retry what was refused: there may be room for it now, or its name may be free."""
         self.parts = {key: part for key, part in self.parts.items() if not isinstance(part, str)}
 
 
-class Contribution:
-    """One process's part of one series: the totals that have been added to it so far."""
+class Contribution(msgspec.Struct, eq=False):
+    """One process's share of one series: the totals that have been added to it so far."""
 
-    __slots__ = ("buckets", "count", "is_baseline", "series", "total")
-
-    def __init__(self, series: MergedSeries, *, returning: bool) -> None:
-        self.series = series
-        self.total = 0.0
-        self.count = 0
-        self.buckets: Mapping[int, int] = _NO_BUCKETS
-        self.is_baseline = returning
+    series: MergedSeries
+    is_baseline: bool
+    buckets: Mapping[int, int]
+    total: float = 0.0
+    count: int = 0
 
     def add_total(self, total: float) -> None:
         """Add what is new in a counter's total."""
@@ -150,7 +141,7 @@ class Contribution:
     def _add_difference(self, new: Distribution) -> None:
         series, codes, known = self.series, self.series.family.codes, self.buckets
         series.count += new.count - self.count
-        if new.sum != self.total:  # also where both are the same infinity, whose difference is not a number
+        if new.sum != self.total:  # also skips equal infinities, whose difference is NaN
             series.value += new.sum - self.total
         for code, number in new.buckets.items():
             more = number - known.get(code, 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.collector.merging import Contribution, Contributor, MergedFamily, MergedSeries
+from rl_insight.collector.merging import NO_BUCKETS, Contribution, Contributor, MergedFamily, MergedSeries
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
 from rl_insight.metrics import GAUGE, KINDS, Family, LabelItems, MetricKind, Point
 from rl_insight.metrics.families import batch_distributions
@@ -172,8 +172,7 @@ class SeriesTable:
     def _contributor(self, process_id: str, run: RunKey) -> Contributor:
         contributor = self._processes.get(process_id)
         if contributor is None:
-            returning = process_id in self._forgotten
-            contributor = self._processes[process_id] = Contributor(run, returning=returning)
+            contributor = self._processes[process_id] = Contributor(run, process_id in self._forgotten)
         return contributor
 
     def _new_part(
@@ -200,10 +199,10 @@ class SeriesTable:
                 if not family.series:
                     self._remove_family(family)
                 return "limit"
-            series = family.series[items] = MergedSeries(family, contributor.run, items)
+            series = family.add_series(contributor.run, items)
             self._count += 1
         family.documentation = family.documentation or documentation.strip()
-        return Contribution(series, returning=contributor.returning)
+        return Contribution(series, contributor.is_returning, NO_BUCKETS)
 
     def _forget_past_steps(self, family: MergedFamily, items: LabelItems) -> bool:
         """Make room for a session's gauge by removing those of other steps; return whether there were any."""

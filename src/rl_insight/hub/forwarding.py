@@ -8,6 +8,7 @@ from typing import Any
 from rl_insight.collector import Collector
 from rl_insight.errors import SchemaError
 from rl_insight.transport.base import Transport
+from rl_insight.transport.memory import NullTransport
 
 
 class ForwardingTransport(Transport):
@@ -18,17 +19,14 @@ class ForwardingTransport(Transport):
 
     def __init__(self, collector: Collector, onward: Transport | None = None) -> None:
         self.collector = collector
-        self._onward = onward
-        if onward is not None:
-            self.max_batch_bytes = onward.max_batch_bytes
-            self.server_url = onward.server_url
-            self.leads_steps = onward.leads_steps
-            self.follows_steps = onward.follows_steps
+        self._onward = onward or NullTransport()
+        for name in ("max_batch_bytes", "server_url", "leads_steps", "follows_steps"):
+            setattr(self, name, getattr(self._onward, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; what is to be called when something happens is called by the transport behind, too."""
         super().__setattr__(name, value)
-        if name.startswith("on_") and self._onward is not None:
+        if name.startswith("on_"):
             setattr(self._onward, name, value)
 
     def send(self, payload: bytes) -> None:
@@ -38,40 +36,33 @@ class ForwardingTransport(Transport):
         except SchemaError:
             self.on_loss("batches", "refused", 1)
             return
-        if self._onward is not None:
-            self._onward.send(payload)
+        self._onward.send(payload)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for the transport behind; the collector's sinks have their own time at `close`."""
-        return self._onward is None or self._onward.flush(timeout_s)
+        return self._onward.flush(timeout_s)
 
     def hear_others(self, timeout_s: float) -> int:
         """Wait for others at the transport behind."""
-        return 0 if self._onward is None else self._onward.hear_others(timeout_s)
+        return self._onward.hear_others(timeout_s)
 
     def tell_step(self, mark: tuple[int, int]) -> None:
         """Tell the receiver behind."""
-        if self._onward is not None:
-            self._onward.tell_step(mark)
+        self._onward.tell_step(mark)
 
     def ask_steps(self) -> Sequence[tuple[int, int]] | None:
         """Ask the receiver behind."""
-        return None if self._onward is None else self._onward.ask_steps()
+        return self._onward.ask_steps()
 
     def close(self) -> None:
         """Close the collector and the transport behind."""
         self.collector.close()
-        if self._onward is not None:
-            self._onward.close()
+        self._onward.close()
 
     def abandon(self) -> None:
         """Release what a forked child inherited."""
-        if self._onward is not None:
-            self._onward.abandon()
+        self._onward.abandon()
 
     def get_status(self) -> dict[str, Any]:
-        """Tell the status of both ends."""
-        status = {"collector": self.collector.get_status()}
-        if self._onward is not None:
-            status["onward"] = self._onward.get_status()
-        return status
+        """Return the status of both ends."""
+        return {"collector": self.collector.get_status(), "onward": self._onward.get_status()}

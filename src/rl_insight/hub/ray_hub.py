@@ -26,11 +26,12 @@ from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError, SchemaError
 from rl_insight.hub.forwarding import ForwardingTransport
 from rl_insight.hub.job import can_watch_job, wait_for_end_of_job
-from rl_insight.hub.registration import HubTarget, TargetRegistration, targets_client
+from rl_insight.hub.registration import HubTarget, TargetRegistration
 from rl_insight.recorder.step_exchange import SETTLE_S
 from rl_insight.schema import BatchBuilder, Process, decode, encode
 from rl_insight.schema.names import TRAINER_JOB
 from rl_insight.transport import Transport
+from rl_insight.transport.ingest_client import TARGETS_PATH, IngestClient
 from rl_insight.transport.ray import RayTransport
 from rl_insight.transport.registry import make_http
 from rl_insight.urls import host_and_port, is_loopback
@@ -248,7 +249,8 @@ def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub
         project=run.get("project", ""),
         experiment_name=run.get("experiment_name", ""),
     )
-    return TargetRegistration(targets_client(url, config.server.token, config.http.timeout_s), target)
+    client = IngestClient(url, token=config.server.token, timeout_s=config.http.timeout_s, path=TARGETS_PATH)
+    return TargetRegistration(client, target)
 
 
 def _reachable_address(endpoint: Any, server_url: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.backoff import Backoff
-from rl_insight.transport.ingest_client import TARGETS_PATH, IngestClient
+from rl_insight.transport.ingest_client import IngestClient
 
 logger = logging.getLogger("rl_insight")
 
@@ -43,7 +43,7 @@ class TargetRegistration:
     Whatever goes wrong is counted and tried again without effect on anything else.
 
     Args:
-        client: a dedicated connection to the server's list of targets; see `targets_client`.
+        client: a dedicated connection to the server's list of targets.
         target: what to register.
         renew_s: the time between two registrations.
     """
@@ -94,11 +94,9 @@ class TargetRegistration:
                 wanted = self._wanted
             problem = self._tell(wanted=wanted)
             self._note(problem, wanted=wanted)
-            self._wait(asked=wanted)
-
-    def _wait(self, *, asked: bool) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._wanted != asked, self._pause_s(wanted=asked))
+            pause_s = self._backoff.next_s() if problem else self._renew_s if wanted else None
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted != wanted, pause_s)  # noqa: B023 -- called in this iteration
 
     def _tell(self, *, wanted: bool) -> str | None:
         """Send one registration; returns what went wrong."""
@@ -131,17 +129,3 @@ class TargetRegistration:
                 self._target.job_name,
                 problem,
             )
-
-    def _pause_s(self, *, wanted: bool) -> float | None:
-        if self._last_error is not None:
-            return self._backoff.next_s()
-        return self._renew_s if wanted else None
-
-
-def targets_client(url: str, token: str | None, timeout_s: float) -> IngestClient:
-    """Return a connection to a server's list of targets.
-
-    Raises:
-        ConfigError: the URL is not the address of a server.
-    """
-    return IngestClient(url, token=token, timeout_s=timeout_s, path=TARGETS_PATH)

@@ -6,7 +6,6 @@ counted as losses of their process, with the reason `range`; the rest of the bat
 
 from __future__ import annotations
 
-import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from threading import Lock
@@ -18,6 +17,7 @@ from rl_insight.errors import SchemaError
 from rl_insight.intake.process import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from rl_insight.schema import Batch, Loss, Process
 from rl_insight.schema.bundle import BatchBundle
+from rl_insight.schema.json_values import MAX_JSON_DEPTH, is_too_deep
 from rl_insight.schema.records import UNREADABLE
 from rl_insight.schema.tables import TABLES, Buckets, Table
 
@@ -25,7 +25,6 @@ MAX_TIME_NS: Final = 0x39 << 56
 """In the year 2100: times up to here can be shifted and subtracted in 64 bits."""
 MAX_LOSS_COUNT: Final = 2**48
 """Sums of many such counts fit 64 bits."""
-MAX_JSON_DEPTH: Final = 100
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -50,8 +49,6 @@ _JSON: Final = frozenset({"attributes", "record", "labels"})
 _JSON_COLUMNS: Final = [
     (table_name, name) for table_name, table in TABLES.items() for name in _JSON & table.TYPES.keys()
 ]
-_JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
 class Admission:
@@ -199,12 +196,10 @@ def _readable_strings(batch: Batch | BatchBundle) -> list[str] | None:
     # Each level takes two characters at least, so most batches need no closer look: 25 ns per text.
     if max(map(len, batch.strings), default=0) <= 2 * MAX_JSON_DEPTH:
         return None
-    suspects = [place for place, text in enumerate(batch.strings, 1) if len(text) > 2 * MAX_JSON_DEPTH]
-    suspects = [place for place in suspects if _brackets(batch.strings[place - 1]) > MAX_JSON_DEPTH]
-    if not suspects:
-        return None
-    used = set(_json_positions(batch))
-    deep = [place for place in suspects if place in used and is_too_deep(batch.strings[place - 1])]
+    long = [place for place, text in enumerate(batch.strings, 1) if len(text) > 2 * MAX_JSON_DEPTH]
+    suspects = [place for place in long if is_too_deep(batch.strings[place - 1])]
+    used = set(_json_positions(batch)) if suspects else set()
+    deep = [place for place in suspects if place in used]
     if not deep:
         return None
     strings = list(batch.strings)
@@ -213,26 +208,8 @@ def _readable_strings(batch: Batch | BatchBundle) -> list[str] | None:
     return strings
 
 
-def _brackets(text: str) -> int:
-    return text.count("[") + text.count("{")
-
-
 def _json_positions(batch: Batch | BatchBundle) -> Iterable[int]:
     for table_name, column_name in _JSON_COLUMNS:
         table = getattr(batch, table_name)
         if len(table):
             yield from table.column(column_name)
-
-
-def is_too_deep(text: str) -> bool:
-    """Return whether JSON is nested deeper than its readers can follow.
-
-    >>> is_too_deep('{"a":' * 101 + "1" + "}" * 101), is_too_deep('{"a": "[[[[["}')
-    (True, False)
-    """
-    depth = 0
-    for bracket in _BRACKET.findall(_JSON_TEXT.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        if depth > MAX_JSON_DEPTH:
-            return True
-    return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 FIRST_HEARTBEAT_S: Final = 900.0
 """Of a sender that has not been heard for long: a first step of half an hour does not count as silence."""
 MIN_CADENCE_S: Final = 300.0
@@ -11,7 +13,7 @@ MAX_CADENCE_S: Final = 3600.0
 _TRUSTED_S: Final = 3 * FIRST_HEARTBEAT_S
 
 
-class Cadence:
+class Cadence(msgspec.Struct, eq=False):
     """Derives the heartbeat of a sender from the pauses between its messages.
 
     An OpenTelemetry SDK exports when spans have ended. Between two steps it is silent and healthy, and it says no
@@ -23,12 +25,9 @@ class Cadence:
     (900.0, 900.0, 1795.0, 1800.0)
     """
 
-    __slots__ = ("_first_s", "_last_s", "_longest_s")
-
-    def __init__(self) -> None:
-        self._first_s: float | None = None
-        self._last_s = 0.0
-        self._longest_s = 0.0
+    _first_s: float | None = None
+    _last_s: float = 0.0
+    _longest_s: float = 0.0
 
     def hear(self, now_s: float) -> float:
         """Note a message that came at a time of a steady clock; returns the heartbeat to expect."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
+import msgspec
+
 from rl_insight.intake.clock import ClockOffset
 from rl_insight.intake.ledger import Ledger
 from rl_insight.schema import Batch, Process
@@ -38,7 +40,7 @@ def liveness(*, final: bool, last_seen_ns: int, heartbeat_s: float, now_ns: int)
     return "silent" if now_ns - last_seen_ns > silence_ns(heartbeat_s) else "live"
 
 
-class Intake:
+class Intake(msgspec.Struct, eq=False):
     """What has been taken from one process: its ledger, clock offset and liveness.
 
     Not safe to use from several threads at once: the hub's collector holds its lock, the store has one writer.
@@ -50,17 +52,14 @@ class Intake:
     (True, False, 'live')
     """
 
-    __slots__ = ("clock", "final", "first_seen_ns", "last_seen_ns", "last_sent_ns", "ledger", "process")
-
-    def __init__(self, process: Process, first_seen_ns: int) -> None:
-        self.process = process
-        self.ledger = Ledger()
-        self.clock = ClockOffset()
-        self.first_seen_ns = first_seen_ns
-        self.last_seen_ns = 0
-        """When its last new batch arrived, by the receiver's clock."""
-        self.last_sent_ns = 0
-        self.final = False
+    process: Process
+    first_seen_ns: int
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    clock: ClockOffset = msgspec.field(default_factory=ClockOffset)
+    last_seen_ns: int = 0
+    """When its last new batch arrived, by the receiver's clock."""
+    last_sent_ns: int = 0
+    final: bool = False
 
     def take(self, batch: Batch, now_ns: int, *, live: bool = True) -> bool:
         """Take a batch that arrived at `now_ns`; False if it had been taken before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -90,13 +90,6 @@ class Family(msgspec.Struct, frozen=True):
         return _code_bounds(self.codes)
 
 
-class MetricSource(Protocol):
-    """Anything that has metrics."""
-
-    def families(self) -> Iterable[Family]:
-        """Return the metrics that have a series now; safe to call from any thread."""
-
-
 class Declaration(msgspec.Struct, frozen=True):
     """A metric that RL-Insight itself exposes; the one place that has its name, kind and documentation."""
 
@@ -112,10 +105,12 @@ class Declaration(msgspec.Struct, frozen=True):
         """The name that Prometheus sees, without the namespace."""
         return self.kind.exposed_name("", self.name)
 
-    def family(self, points: Iterable[tuple[LabelItems, float]]) -> Family:
-        """Return the metric with values."""
+    def family(
+        self, points: Iterable[tuple[LabelItems, float | Distribution]], bounds: tuple[float, ...] | None = None
+    ) -> Family:
+        """Return the metric with values; `bounds` are those of its buckets."""
         found = [Point(labels, value) for labels, value in points]
-        return Family(self.name, self.kind, self.documentation, found, across=self.across)
+        return Family(self.name, self.kind, self.documentation, found, bounds, across=self.across)
 
 
 def reserved_names(declarations: Iterable[Declaration]) -> frozenset[str]:

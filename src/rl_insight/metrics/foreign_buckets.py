@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, sqrt
 from typing import Any
@@ -18,20 +18,16 @@ _EXACT = 1 << 40
 """Added to a foreign index that has no code yet, so that a code and an index are never mistaken for each other."""
 
 
-def explicit_codes(bounds: Sequence[float]) -> tuple[int, ...]:
+@lru_cache(maxsize=1024)
+def explicit_codes(bounds: tuple[float, ...]) -> tuple[int, ...]:
     """Return the code for each bucket between explicit bounds; one more than there are bounds.
 
     A bucket is filed under its middle: the geometric one between positive bounds, half the bound for the first, the
     last bound itself for what lies above all. It depends on the bounds alone, so counts never move between codes.
 
-    >>> explicit_codes([1.0, 4.0]) == (bucket_code(0.5), bucket_code(2.0), bucket_code(4.0) + 1)
+    >>> explicit_codes((1.0, 4.0)) == (bucket_code(0.5), bucket_code(2.0), bucket_code(4.0) + 1)
     True
     """
-    return _explicit_codes(tuple(bounds))
-
-
-@lru_cache(maxsize=1024)
-def _explicit_codes(bounds: tuple[float, ...]) -> tuple[int, ...]:
     return tuple(_code_between(lower, upper) for lower, upper in zip((-inf, *bounds), (*bounds, inf), strict=True))
 
 
@@ -85,8 +81,4 @@ def _converted(key: int, scale: int, wanted: int | None) -> int:
     else:
         factor = _OUR_SCALE - scale
         index = (index << factor) + (1 << factor) // 2
-    return sign * _clamped(_ORIGIN + index)
-
-
-def _clamped(code: int) -> int:
-    return max(min(code, 2 * _ORIGIN - 1), 1)
+    return sign * max(min(_ORIGIN + index, 2 * _ORIGIN - 1), 1)

@@ -1,9 +1,8 @@
-"""Metrics that are read from one object, each declared together with how it is read."""
+"""Metrics that are read from one object, each declared together with its read function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rl_insight.metrics.families import Across, Declaration, Family, LabelItems
@@ -11,14 +10,8 @@ from rl_insight.metrics.kinds import MetricKind
 
 Subject = TypeVar("Subject")
 Values = Iterable[tuple[LabelItems, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class MetricReading(Generic[Subject]):
-    """A declared metric, and how to read its series."""
-
-    declaration: Declaration
-    read: Callable[[Subject], Values]
+MetricReading = tuple[Declaration, Callable[[Subject], Values]]
+"""A declared metric, and how to read its series."""
 
 
 class Readings(Generic[Subject]):
@@ -32,11 +25,11 @@ class Readings(Generic[Subject]):
 
     def __init__(self, *readings: MetricReading[Subject]) -> None:
         self._readings = readings
-        self.declarations = tuple(reading.declaration for reading in readings)
+        self.declarations = tuple(declaration for declaration, _ in readings)
 
     def families(self, subject: Subject) -> list[Family]:
         """Return the metrics as they are now."""
-        return [reading.declaration.family(reading.read(subject)) for reading in self._readings]
+        return [declaration.family(read(subject)) for declaration, read in self._readings]
 
 
 def several(
@@ -47,7 +40,7 @@ def several(
     across: Across = "mean",
 ) -> MetricReading[Subject]:
     """Declare a metric with any labels; `across` says how the gauges of several ranks become one."""
-    return MetricReading(Declaration(name, kind, documentation, across), read)
+    return Declaration(name, kind, documentation, across), read
 
 
 def single(name: str, kind: MetricKind, documentation: str, read: Callable[[Subject], float]) -> MetricReading[Subject]:

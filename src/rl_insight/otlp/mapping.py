@@ -1,7 +1,8 @@
-"""The names and rules that encoding and decoding share: resources, attributes of spans, severities."""
+"""The names and rules that encoding and decoding share: resources, span attributes, severities."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,6 +15,7 @@ SERVICES: Final = {
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
 }
 """The gRPC service of each signal; its only method is `Export`."""
+GRPC_MISSING: Final = 'grpcio is not installed. Install it: pip install "rl-insight[grpc]".'
 RUN_KEYS: Final = ("rl.run.id", "run_id", "run.id")
 """Resource attributes that name the run; the first one present counts. `run.id` is what XTuner sends."""
 SEMANTIC_LABELS: Final = {"algorithm": "rl.algorithm", "model": "rl.model.name", "model_name": "rl.model.name"}
@@ -65,6 +67,11 @@ _LEVEL_NAMES = {
 }
 _UNNAMED = "Level "
 """How `logging` begins the name of a level that has none."""
+
+
+def has_grpc() -> bool:
+    """Return whether grpcio is installed; it is an extra, because it takes 20 MB and few need it."""
+    return importlib.util.find_spec("grpc") is not None
 
 
 def own_lane(process: Process) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from rl_insight.schema.json_values import whole_number
 from rl_insight.schema.names import PHASE_SEGMENT, SESSION_SEGMENT
 from rl_insight.schema.tables import seconds_of
 
@@ -111,18 +112,3 @@ def session_row(attributes: Mapping[str, Any], start_ns: int, end_ns: int) -> di
         "time_ns": end_ns,
         "record": {name: value for name, value in record.items() if value not in (None, {})},
     }
-
-
-def whole_number(value: Any) -> int | None:
-    """Return a step or a count, also one that was sent as text; None for anything else.
-
-    >>> whole_number(7), whole_number("7"), whole_number(""), whole_number(True)
-    (7, 7, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return None
-    try:
-        number = int(value)
-    except ValueError:
-        return None
-    return number if -(2**63) < number < 2**63 else None

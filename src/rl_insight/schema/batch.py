@@ -64,17 +64,9 @@ class Loss(msgspec.Struct, frozen=True):
     count: int
 
 
-class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Everything a process recorded in one flush."""
+class Tables(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The tables of a batch or a bundle, and the texts that their columns point at."""
 
-    version: tuple[int, int]
-    process: Process
-    sequence: int
-    """Counts a process's batches from 1; receivers take each (process, sequence) once."""
-    sent_ns: int
-    """When the batch was made, by the process's own clock; receivers estimate the clock's offset from it."""
-    final: bool = False
-    """True in the last batch of a process that ended in order."""
     strings: list[str] = []
     spans: Spans = msgspec.field(default_factory=Spans)
     events: Events = msgspec.field(default_factory=Events)
@@ -84,7 +76,25 @@ class Batch(msgspec.Struct, omit_defaults=True, kw_only=True):
     samples: Samples = msgspec.field(default_factory=Samples)
     histograms: Histograms = msgspec.field(default_factory=Histograms)
     buckets: Buckets = msgspec.field(default_factory=Buckets)
+
+
+class _TablesAndLosses(Tables, omit_defaults=True, kw_only=True):
+    """Puts the losses behind the tables on the wire."""
+
     losses: list[Loss] = []
+
+
+class Batch(_TablesAndLosses, omit_defaults=True):
+    """Everything a process recorded in one flush."""
+
+    version: tuple[int, int]
+    process: Process
+    sequence: int
+    """Counts a process's batches from 1; receivers accept each (process, sequence) once."""
+    sent_ns: int
+    """When the batch was made, by the process's own clock; receivers estimate the clock offset from it."""
+    final: bool = False
+    """True in the last batch of a process that shut down cleanly."""
 
     def text(self, position: int) -> str | None:
         """Return the text at a position of a text column; None where it is absent."""
@@ -95,13 +105,24 @@ class _ProcessHeader(msgspec.Struct):
     labels: msgspec.Raw = msgspec.Raw()
 
 
-class _Header(msgspec.Struct):
-    """What is read of a batch before it is decoded: an entry takes a byte on the wire, and up to 100 in memory."""
+class SenderHeader(msgspec.Struct):
+    """The parts of a batch, or of a bundle's member, whose entries are counted before they are decoded.
 
-    version: tuple[int, int]
+    An entry takes a byte on the wire and up to 100 in memory.
+    """
+
     process: msgspec.Raw = msgspec.Raw(b"\x80")
-    strings: msgspec.Raw = msgspec.Raw()
     losses: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def labels(self) -> msgspec.Raw:
+        """The labels of the process."""
+        return _process_decoder.decode(self.process).labels
+
+
+class _Header(SenderHeader, kw_only=True):
+    version: tuple[int, int]
+    strings: msgspec.Raw = msgspec.Raw()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -131,7 +152,7 @@ def decode(payload: bytes) -> Batch:
         check_version(header.version)
         check_count("strings", header.strings, MAX_STRINGS)
         check_count("losses", header.losses, MAX_ENTRIES)
-        check_count("labels", _process_decoder.decode(header.process).labels, MAX_ENTRIES)
+        check_count("labels", header.labels, MAX_ENTRIES)
         batch = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(f"not a batch: {str(error).rstrip('.')}.") from error
@@ -141,7 +162,7 @@ def decode(payload: bytes) -> Batch:
 
 
 def check_version(version: tuple[int, int]) -> None:
-    """Refuse what has another major version."""
+    """Reject another major version."""
     if version[0] != VERSION[0]:
         raise UnsupportedVersionError(
             f"schema version {version[0]}.x is not supported: this end reads version {VERSION[0]}.x. "

@@ -104,24 +104,10 @@ class BatchBuilder:
     ) -> None:
         """Add one span; `attributes` is the text of a JSON object."""
         text = self.text
-        self.spans.extend(
-            (
-                span_id,
-                trace[0],
-                trace[1],
-                parent_id,
-                text(name),
-                start_ns,
-                duration_ns,
-                text(segment),
-                text(lane),
-                text(status),
-                text(error),
-                NO_STEP if step is None else step,
-                text(session_id),
-                text(attributes),
-            )
-        )
+        number = NO_STEP if step is None else step
+        when = (span_id, *trace, parent_id, text(name), start_ns, duration_ns)
+        what = (text(segment), text(lane), text(status), text(error), number, text(session_id), text(attributes))
+        self.spans.extend(when + what)
 
     def add_spans(self, *columns: Sequence[Any]) -> None:
         """Add many spans by their columns, in the order of the table and as it holds them; all of them or none.

@@ -23,6 +23,8 @@ from rl_insight.schema.batch import (
     Batch,
     Loss,
     Process,
+    SenderHeader,
+    Tables,
     check_buckets,
     check_columns,
     check_count,
@@ -30,19 +32,7 @@ from rl_insight.schema.batch import (
     count_of,
     encode,
 )
-from rl_insight.schema.tables import (
-    TABLES,
-    TEXT_KINDS,
-    Buckets,
-    Events,
-    Histograms,
-    Logs,
-    Samples,
-    Series,
-    Sessions,
-    Spans,
-    pack,
-)
+from rl_insight.schema.tables import TABLES, TEXT_KINDS, pack
 
 MAX_MEMBERS: Final = 1_000
 _MEMBER_FIELDS: Final = ("process", "sequence", "sent_ns", "final", "losses")
@@ -60,20 +50,11 @@ class BundleMember(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     losses: list[Loss] = []
 
 
-class BatchBundle(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Batches put together; the fields are those of `Batch`."""
+class BatchBundle(Tables, omit_defaults=True):
+    """Several batches in one set of tables."""
 
     version: tuple[int, int]
     members: list[BundleMember]
-    strings: list[str] = []
-    spans: Spans = msgspec.field(default_factory=Spans)
-    events: Events = msgspec.field(default_factory=Events)
-    logs: Logs = msgspec.field(default_factory=Logs)
-    sessions: Sessions = msgspec.field(default_factory=Sessions)
-    series: Series = msgspec.field(default_factory=Series)
-    samples: Samples = msgspec.field(default_factory=Samples)
-    histograms: Histograms = msgspec.field(default_factory=Histograms)
-    buckets: Buckets = msgspec.field(default_factory=Buckets)
 
     def batches(self) -> list[Batch]:
         """Return the members as batches; they share one list of strings."""
@@ -101,11 +82,6 @@ class BatchBundle(msgspec.Struct, omit_defaults=True, kw_only=True):
         return map(kind, *columns)
 
 
-class _MemberHeader(msgspec.Struct):
-    process: msgspec.Raw = msgspec.Raw(b"\x80")
-    losses: msgspec.Raw = msgspec.Raw()
-
-
 class _BundleHeader(msgspec.Struct):
     """What is read of a bundle before it is decoded; a batch has no members."""
 
@@ -114,15 +90,10 @@ class _BundleHeader(msgspec.Struct):
     strings: msgspec.Raw = msgspec.Raw()
 
 
-class _ProcessLabels(msgspec.Struct):
-    labels: msgspec.Raw = msgspec.Raw()
-
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(BatchBundle)
 _header_decoder = msgspec.msgpack.Decoder(_BundleHeader)
-_members_decoder = msgspec.msgpack.Decoder(list[_MemberHeader])
-_process_decoder = msgspec.msgpack.Decoder(_ProcessLabels)
+_members_decoder = msgspec.msgpack.Decoder(list[SenderHeader])
 
 
 def is_bundle(payload: bytes) -> bool:
@@ -187,7 +158,7 @@ def decode_bundle(payload: bytes) -> BatchBundle:
         check_count("strings", header.strings, MAX_STRINGS)
         entries = 0
         for member in _members_decoder.decode(header.members):
-            entries += count_of(member.losses) + count_of(_process_decoder.decode(member.process).labels)
+            entries += count_of(member.losses) + count_of(member.labels)
         if entries > MAX_ENTRIES:
             raise TooLargeError(f"the bundle holds {entries} losses and labels: at most {MAX_ENTRIES} are taken.")
         found = _decoder.decode(payload)

@@ -1,9 +1,15 @@
-"""What JSON and UTF-8 lack, spelled the same way everywhere: numbers that are not finite, and lone surrogates."""
+"""Values at the edges of JSON and UTF-8: non-finite numbers, lone surrogates, deep nesting, numbers sent as text."""
 
 from __future__ import annotations
 
+import re
 from math import isfinite, isnan
-from typing import Any
+from typing import Any, Final
+
+MAX_JSON_DEPTH: Final = 100
+"""Deeper JSON cannot be read by every reader: some have little stack left."""
+_JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
 def json_number(value: float) -> float | str:
@@ -41,3 +47,35 @@ def utf8_form(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [utf8_form(inner) for inner in value]
     return value
+
+
+def is_too_deep(text: str) -> bool:
+    """Return whether JSON is nested deeper than `MAX_JSON_DEPTH`.
+
+    >>> is_too_deep('{"a":' * 101 + "1" + "}" * 101), is_too_deep('{"a": "[[[[["}')
+    (True, False)
+    """
+    if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
+        return False
+    depth = 0
+    for bracket in _BRACKET.findall(_JSON_TEXT.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_JSON_DEPTH:
+            return True
+    return False
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a step, rank or count as a 64-bit integer, however it was spelled; None for anything else.
+
+    >>> whole_number(7), whole_number("7"), whole_number(7.0), whole_number(""), whole_number(True)
+    (7, 7, 7, None, None)
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int) and -(2**63) < value < 2**63 else None

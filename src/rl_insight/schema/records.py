@@ -7,13 +7,14 @@ schema in `docs/events.schema.json` is generated from these classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from math import isfinite
 from typing import Any
 
 import msgspec
 
 from rl_insight.schema.batch import Batch
-from rl_insight.schema.json_values import json_number
+from rl_insight.schema.json_values import is_too_deep, json_number
 from rl_insight.schema.tables import NO_STEP, TEXT_KINDS, Table
 
 
@@ -159,9 +160,6 @@ RECORD_TYPES = (
 UNREADABLE = "unreadable"
 """The key under which attributes or labels that cannot be read are kept, as text."""
 
-_MAX_DEPTH = 200
-"""Nesting that is read; a reader with less stack left could not write deeper values."""
-
 _encoder = msgspec.json.Encoder()
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 _labels_decoder = msgspec.json.Decoder(dict[str, str])
@@ -169,14 +167,19 @@ _labels_decoder = msgspec.json.Decoder(dict[str, str])
 
 def records(batch: Batch) -> Iterator[Record]:
     """Yield everything in a batch but the process itself, record by record."""
-    yield from _spans(batch)
-    yield from _events(batch)
-    yield from _logs(batch)
-    yield from _sessions(batch)
-    yield from _samples(batch)
-    yield from _histograms(batch)
+    process_id = batch.process.process_id
+    for table, kind in ((batch.spans, SpanRecord), (batch.events, EventRecord), (batch.logs, LogRecord)):
+        for fields in _values(batch, table):
+            high, low = fields.pop("trace_high"), fields.pop("trace_low")
+            fields["trace_id"] = None if high is None and low is None else f"{high or _ZERO}{low or _ZERO}"
+            fields["attributes"] = read_object(fields["attributes"])
+            yield kind(process_id=process_id, **fields)
+    for fields in _values(batch, batch.sessions):
+        fields["record"] = read_object(fields["record"])
+        yield SessionSnapshot(process_id=process_id, **fields)
+    yield from metric_records(batch)
     for loss in batch.losses:
-        yield LossRecord(process_id=batch.process.process_id, kind=loss.kind, reason=loss.reason, count=loss.count)
+        yield LossRecord(process_id=process_id, kind=loss.kind, reason=loss.reason, count=loss.count)
 
 
 def process_record(batch: Batch) -> ProcessRecord:
@@ -218,26 +221,7 @@ def read_object(text: str | None) -> dict[str, Any]:
     >>> read_object('{"tokens":9}'), read_object(None), read_object("9")
     ({'tokens': 9}, {}, {'unreadable': '9'})
     """
-    found = _read(_object_decoder, text)
-    if text and text.count("[") + text.count("{") > _MAX_DEPTH and _is_deep(found):
-        return {UNREADABLE: text}
-    return found
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-    return bool(level)
-
-
-def _labels(text: str | None) -> dict[str, str]:
-    return _read(_labels_decoder, text)
+    return {UNREADABLE: text} if text and is_too_deep(text) else _read(_object_decoder, text)
 
 
 def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> dict[str, Any]:
@@ -267,75 +251,18 @@ def _values(batch: Batch, table: Table) -> Iterator[dict[str, Any]]:
         yield fields
 
 
-def _place(batch: Batch, fields: dict[str, Any]) -> dict[str, Any]:
-    """Put together what spans, events and log lines have in several columns."""
-    high, low = fields.pop("trace_high"), fields.pop("trace_low")
-    fields["trace_id"] = None if high is None and low is None else f"{high or _ZERO}{low or _ZERO}"
-    fields["attributes"] = read_object(fields["attributes"])
-    fields["process_id"] = batch.process.process_id
-    return fields
-
-
-def _spans(batch: Batch) -> Iterator[SpanRecord]:
-    for fields in _values(batch, batch.spans):
-        yield SpanRecord(**_place(batch, fields))
-
-
-def _events(batch: Batch) -> Iterator[EventRecord]:
-    for fields in _values(batch, batch.events):
-        yield EventRecord(**_place(batch, fields))
-
-
-def _logs(batch: Batch) -> Iterator[LogRecord]:
-    for fields in _values(batch, batch.logs):
-        yield LogRecord(**_place(batch, fields))
-
-
-def _sessions(batch: Batch) -> Iterator[SessionSnapshot]:
-    for fields in _values(batch, batch.sessions):
-        fields["record"] = read_object(fields["record"])
-        yield SessionSnapshot(process_id=batch.process.process_id, **fields)
-
-
-def _series(batch: Batch) -> list[tuple[str, str, str, dict[str, str]]]:
-    text = batch.text
-    return [
-        (text(name) or "", text(kind) or "", text(documentation) or "", _labels(text(labels)))
-        for name, kind, documentation, labels in batch.series.rows()
+def metric_records(batch: Batch) -> Iterator[SampleRecord | HistogramRecord]:
+    """Yield the samples of a batch, then its histograms."""
+    process_id = batch.process.process_id
+    series = [
+        {"metric": fields.pop("name"), **fields, "labels": _read(_labels_decoder, fields["labels"])}
+        for fields in _values(batch, batch.series)
     ]
-
-
-def _samples(batch: Batch) -> Iterator[SampleRecord]:
-    series = _series(batch)
-    for position, time_ns, value, step in batch.samples.rows():
-        name, kind, documentation, labels = series[position]
-        yield SampleRecord(
-            process_id=batch.process.process_id,
-            metric=name,
-            kind=kind,
-            labels=labels,
-            documentation=documentation,
-            time_ns=time_ns,
-            value=value,
-            step=None if step == NO_STEP else step,
-        )
-
-
-def _histograms(batch: Batch) -> Iterator[HistogramRecord]:
-    series = _series(batch)
+    for fields in _values(batch, batch.samples):
+        yield SampleRecord(process_id=process_id, **series[fields.pop("series")], **fields)
+    for one in series:
+        del one["kind"]
     buckets = batch.buckets.rows()
-    for position, time_ns, step, count, total, minimum, maximum, length in batch.histograms.rows():
-        name, _, documentation, labels = series[position]
-        yield HistogramRecord(
-            process_id=batch.process.process_id,
-            metric=name,
-            labels=labels,
-            documentation=documentation,
-            time_ns=time_ns,
-            count=count,
-            sum=total,
-            min=minimum,
-            max=maximum,
-            buckets=dict(next(buckets) for _ in range(length)),
-            step=None if step == NO_STEP else step,
-        )
+    for fields in _values(batch, batch.histograms):
+        fields["buckets"] = dict(islice(buckets, fields["buckets"]))
+        yield HistogramRecord(process_id=process_id, **series[fields.pop("series")], **fields)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from rl_insight._version import __version__
 from rl_insight.collector import Sink
-from rl_insight.otlp.grpc_extra import GRPC_MISSING, has_grpc
+from rl_insight.otlp.mapping import GRPC_MISSING, has_grpc
 from rl_insight.server.app import create_app, create_otlp_app, quick_ingest, secured
 from rl_insight.server.config import OTLP_GRPC_PORT, OTLP_HTTP_PORT, ServerSettings
 from rl_insight.server.http.header_guard import HeaderGuard, guarded_protocol

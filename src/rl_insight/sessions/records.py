@@ -267,47 +267,20 @@ def _payload(attributes: str | None) -> dict[str, Any]:
     return payload if CAPTURED_TEXT.isdisjoint(payload) else without_texts(payload)
 
 
-class SessionBook:
-    """Sessions in the making, from batches in any order; for programs without a store.
-
-    >>> SessionBook().record("unknown") is None
-    True
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[str, SessionEntry] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
+class SessionBook(dict[str, "SessionEntry"]):
+    """Sessions by id, from batches in any order; for programs without a store."""
 
     def add(self, batch: Batch) -> list[str]:
-        """Take over what a batch says; returns the ids of the sessions it says something about."""
+        """Apply a batch; returns the ids of the sessions it is about."""
         touched: dict[str, None] = {}
         for update in session_updates(batch):
             touched[update.session_id] = None
-            self._entries.setdefault(update.session_id, SessionEntry(update.session_id)).add(update)
+            self.setdefault(update.session_id, SessionEntry(update.session_id)).add(update)
         return list(touched)
 
-    def entry(self, session_id: str) -> SessionEntry | None:
-        """Return what is known about a session."""
-        return self._entries.get(session_id)
-
-    def record(self, session_id: str) -> SessionRecord | None:
-        """Return the record of a session as it is now; None for an unknown one."""
-        entry = self._entries.get(session_id)
-        return None if entry is None else entry.record()
-
     def records(self) -> list[SessionRecord]:
-        """Return the records of all sessions."""
-        return [entry.record() for entry in self._entries.values()]
-
-    def ids(self) -> list[str]:
-        """Return the ids of the sessions held."""
-        return list(self._entries)
-
-    def forget(self, session_id: str) -> None:
-        """Release a session."""
-        self._entries.pop(session_id, None)
+        """Return the records of all sessions as they are now."""
+        return [entry.record() for entry in self.values()]
 
 
 class SessionEntry:

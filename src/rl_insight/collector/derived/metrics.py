@@ -15,13 +15,16 @@ from rl_insight.collector.base import Sink
 from rl_insight.collector.derived import declarations
 from rl_insight.collector.derived.processes import Gauges, OpenSpan, SpanCounts, TrackedProcess, is_state
 from rl_insight.collector.derived.tables import (
-    Distributions,
+    BoundedSeries,
+    GrowingDistribution,
     ProcessGroup,
     SeriesKey,
     SpanGroup,
-    Totals,
+    Total,
     Traces,
+    distributions,
     labelled,
+    totals,
 )
 from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
 from rl_insight.metrics import Family
@@ -66,16 +69,11 @@ class DerivedMetrics(Sink):
         self._max_open = max_open
         self._activity = RunActivity(self._forget, self._drop, forget_after_s=forget_after_s, grace_s=grace_s)
         self._lock = Lock()
-        self._states = Totals(max_series)
-        self._spans = Totals(max_series)
-        self._seconds = Totals(max_series)
-        self._sessions = Totals(max_series)
-        self._durations = Distributions(max_histograms)
-        self._session_durations = Distributions(max_histograms)
-        self._tables = (
-            *(self._states, self._spans, self._seconds, self._sessions),
-            *(self._durations, self._session_durations),
-        )
+        counters = [BoundedSeries(Total, max_series) for _ in range(4)]
+        histograms = [BoundedSeries(GrowingDistribution, max_histograms) for _ in range(2)]
+        self._states, self._spans, self._seconds, self._sessions = counters
+        self._durations, self._session_durations = histograms
+        self._tables: tuple[BoundedSeries[Any], ...] = (*counters, *histograms)
         self._processes: dict[str, TrackedProcess] = {}
 
     def write(self, batch: Batch) -> None:
@@ -88,7 +86,7 @@ class DerivedMetrics(Sink):
             tracked.note(batch, now_ns)
             self._take_spans(batch, tracked)
             for status in tracked.ended_sessions(batch):
-                self._sessions.add(tracked.source, (("status", status),), 1)
+                self._sessions.entry(tracked.source, (("status", status),)).value += 1
             tracked.sequence = max(tracked.sequence, batch.sequence)
             if batch.final:
                 self._forget(batch.process.process_id)
@@ -110,11 +108,11 @@ class DerivedMetrics(Sink):
                 tracked.report(gauges, now_ns, by_role=by_role)
             found = [
                 labelled(declarations.STATE_SECONDS, self._state_seconds(by_role=by_role)),
-                labelled(declarations.SPANS, self._spans.values(by_role=by_role)),
-                labelled(declarations.SPAN_SECONDS, self._seconds.values(by_role=by_role)),
-                self._durations.family(declarations.SPAN_DURATION_SECONDS),
-                labelled(declarations.SESSIONS, self._sessions.values(by_role=by_role)),
-                self._session_durations.family(declarations.SESSION_DURATION_SECONDS),
+                labelled(declarations.SPANS, totals(self._spans, by_role=by_role)),
+                labelled(declarations.SPAN_SECONDS, totals(self._seconds, by_role=by_role)),
+                distributions(declarations.SPAN_DURATION_SECONDS, self._durations),
+                labelled(declarations.SESSIONS, totals(self._sessions, by_role=by_role)),
+                distributions(declarations.SESSION_DURATION_SECONDS, self._session_durations),
                 *gauges.families(),
                 declarations.DERIVED_OVERFLOW.family([((), self._overflow())]),
             ]
@@ -144,7 +142,7 @@ class DerivedMetrics(Sink):
     def _tracked(self, process: Process) -> TrackedProcess:
         tracked = self._processes.get(process.process_id)
         if tracked is None:
-            tracked = self._processes[process.process_id] = TrackedProcess(process)
+            tracked = self._processes[process.process_id] = TrackedProcess.of(process)
         return tracked
 
     def _take_spans(self, batch: Batch, tracked: TrackedProcess) -> None:
@@ -215,7 +213,7 @@ class DerivedMetrics(Sink):
         if tracked is None:
             return
         for state, seconds in tracked.open_states().items():
-            self._states.add(tracked.source, (("state", state),), seconds)
+            self._states.entry(tracked.source, (("state", state),)).value += seconds
 
     def _drop(self, run: RunKey) -> None:
         for table in self._tables:
@@ -223,7 +221,7 @@ class DerivedMetrics(Sink):
 
     def _state_seconds(self, *, by_role: bool) -> dict[SeriesKey, float]:
         """Return the time in every state, open intervals included."""
-        states = self._states.values(by_role=by_role)
+        states = totals(self._states, by_role=by_role)
         for tracked in self._processes.values():
             for state, seconds in tracked.open_states().items():
                 key = self._states.key(tracked.source, (("state", state),), 0)

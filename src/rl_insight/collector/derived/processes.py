@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from rl_insight.collector.derived import declarations
 from rl_insight.collector.derived.tables import (
     OVERFLOW_KEY,
@@ -54,29 +56,30 @@ class SpanCounts(NamedTuple):
             distribution.merge(group)
 
 
-class TrackedProcess:
+class TrackedProcess(msgspec.Struct, eq=False):
     """What is kept about one process."""
 
-    __slots__ = (
-        *("ended", "host", "of_role", "open", "pending", "received_ns"),
-        *("sent_ns", "sequence", "series", "source", "step", "step_ns"),
-    )
+    source: ProcessGroup
+    of_role: ProcessGroup
+    host: str
+    series: dict[tuple[str, str, str], SpanCounts] = {}
+    """Where its spans are counted, by name, segment and status."""
+    sequence: int = 0
+    sent_ns: int = 0
+    received_ns: int = 0
+    step: int | None = None
+    step_ns: int = 0
+    open: dict[int, OpenSpan] = {}
+    pending: set[str] = set()
+    """Open sessions."""
+    ended: OrderedDict[str, None] = msgspec.field(default_factory=OrderedDict)
+    """The sessions that ended last: another snapshot of one of them counts nothing."""
 
-    def __init__(self, process: Process) -> None:
-        self.source = ProcessGroup(run_of(process), process.role, "" if process.rank is None else str(process.rank))
-        self.of_role = self.source.of_role
-        self.host = process.host
-        self.series: dict[tuple[str, str, str], SpanCounts] = {}
-        """Where its spans are counted, by name, segment and status."""
-        self.sequence = 0
-        self.sent_ns = self.received_ns = 0
-        self.step: int | None = None
-        self.step_ns = 0
-        self.open: dict[int, OpenSpan] = {}
-        self.pending: set[str] = set()
-        """Open sessions."""
-        self.ended: OrderedDict[str, None] = OrderedDict()
-        """The sessions that ended last: a further snapshot of one of them counts nothing."""
+    @classmethod
+    def of(cls, process: Process) -> TrackedProcess:
+        """Start to track a process."""
+        source = ProcessGroup(run_of(process), process.role, "" if process.rank is None else str(process.rank))
+        return cls(source, source.of_role, process.host)
 
     def note(self, batch: Batch, now_ns: int) -> None:
         """Note when a batch came, and the step it is in."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from rl_insight.collector.derived.declarations import DURATION_BOUNDS
 from rl_insight.collector.run_activity import RunKey
-from rl_insight.metrics import Declaration, Distribution, Exemplar, Family, LabelItems, Point
+from rl_insight.metrics import Declaration, Distribution, Exemplar, Family, LabelItems
 from rl_insight.schema.names import OVERFLOW_LABEL
 
 SECOND = 1_000_000_000
@@ -38,24 +39,26 @@ SeriesKey = tuple[ProcessGroup, LabelItems]
 OVERFLOW_KEY: SeriesKey = (ProcessGroup(RunKey("", "", ""), OVERFLOW_LABEL, ""), ())
 
 
-class BoundedSeries(ABC, Generic[_Entry]):
-    """The series of one metric; past `limit` everything new shares one series."""
+class BoundedSeries(Generic[_Entry]):
+    """The series of one metric; past `limit`, everything new shares one series.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        new_entry: makes the value of a new series.
+        limit: how many series are kept apart.
+    """
+
+    def __init__(self, new_entry: Callable[[], _Entry], limit: int) -> None:
         self.entries: dict[SeriesKey, _Entry] = {}
         self.overflow = 0
+        self._new_entry = new_entry
         self._limit = limit
 
-    @abstractmethod
-    def new_entry(self) -> _Entry:
-        """Return what a new series begins with."""
-
-    def entry(self, source: ProcessGroup, labels: LabelItems, count: int) -> _Entry:
-        """Return the series that `count` spans belong to: that of the overflow where there is no room for another."""
+    def entry(self, source: ProcessGroup, labels: LabelItems, count: int = 1) -> _Entry:
+        """Return the series that `count` spans belong to: the overflow series if there is no room for another."""
         key = self.key(source, labels, count)
         found = self.entries.get(key)
         if found is None:
-            found = self.entries[key] = self.new_entry()
+            found = self.entries[key] = self._new_entry()
         return found
 
     def key(self, source: ProcessGroup, labels: LabelItems, count: int) -> SeriesKey:
@@ -72,35 +75,21 @@ class BoundedSeries(ABC, Generic[_Entry]):
             del self.entries[key]
 
 
-class Total:
+class Total(msgspec.Struct, eq=False):
     """The value of a counter's series."""
 
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0.0
+    value: float = 0.0
 
 
-class Totals(BoundedSeries[Total]):
-    """The series of a counter."""
-
-    def new_entry(self) -> Total:
-        """Begin at zero."""
-        return Total()
-
-    def add(self, source: ProcessGroup, labels: LabelItems, amount: float) -> None:
-        """Add an amount."""
-        self.entry(source, labels, 1).value += amount
-
-    def values(self, *, by_role: bool) -> dict[SeriesKey, float]:
-        """Return the value of every series, or of each role's series together."""
-        if not by_role:
-            return {key: total.value for key, total in self.entries.items()}
-        found: dict[SeriesKey, float] = {}
-        for (source, labels), total in self.entries.items():
-            key = (source.of_role, labels)
-            found[key] = found.get(key, 0.0) + total.value
-        return found
+def totals(series: BoundedSeries[Total], *, by_role: bool) -> dict[SeriesKey, float]:
+    """Return the value of every series, or of each role's series together."""
+    if not by_role:
+        return {key: total.value for key, total in series.entries.items()}
+    found: dict[SeriesKey, float] = {}
+    for (source, labels), total in series.entries.items():
+        key = (source.of_role, labels)
+        found[key] = found.get(key, 0.0) + total.value
+    return found
 
 
 class Traces(NamedTuple):
@@ -149,16 +138,13 @@ class SpanGroup:
         """By bucket: the duration, the high and the low half of the trace id, and the end."""
 
 
-class GrowingDistribution:
+class GrowingDistribution(msgspec.Struct, eq=False):
     """Durations that are still being added up."""
 
-    __slots__ = ("buckets", "count", "exemplars", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
-        self.buckets: dict[int, int] = {}
-        self.exemplars: dict[int, Exemplar] = {}
+    count: int = 0
+    seconds: float = 0.0
+    buckets: dict[int, int] = {}
+    exemplars: dict[int, Exemplar] = {}
 
     def merge(self, group: SpanGroup) -> None:
         """Add the spans of a group."""
@@ -178,22 +164,14 @@ class GrowingDistribution:
         return Distribution(self.count, self.seconds, self.buckets.copy(), exemplars=self.exemplars.copy())
 
 
-class Distributions(BoundedSeries[GrowingDistribution]):
-    """The series of a histogram."""
-
-    def new_entry(self) -> GrowingDistribution:
-        """Begin without spans."""
-        return GrowingDistribution()
-
-    def family(self, declared: Declaration) -> Family:
-        """Return the metric with a copy of every series."""
-        points = [Point(labels_of(*key), entry.copy()) for key, entry in self.entries.items()]
-        return Family(declared.name, declared.kind, declared.documentation, points, bounds=DURATION_BOUNDS)
-
-
 def labelled(declared: Declaration, series: Mapping[SeriesKey, float]) -> Family:
-    """Return a metric with its series."""
+    """Return a counter or a gauge with its series."""
     return declared.family((labels_of(*key), value) for key, value in series.items())
+
+
+def distributions(declared: Declaration, series: BoundedSeries[GrowingDistribution]) -> Family:
+    """Return a histogram with a copy of every series."""
+    return declared.family(((labels_of(*key), entry.copy()) for key, entry in series.entries.items()), DURATION_BOUNDS)
 
 
 def labels_of(source: ProcessGroup, labels: LabelItems) -> LabelItems:

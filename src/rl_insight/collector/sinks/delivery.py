@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -61,13 +63,21 @@ class HttpCarrier:
         url: where to post to.
         headers: sent with each request.
         timeout_s: how long one request may wait for the receiver.
-        is_passing: returns for an HTTP status whether the request is worth sending again.
+        is_passing: returns for an HTTP status whether the request is worth retrying.
+        gzip_from: bodies of at least this many bytes are compressed.
     """
 
     def __init__(
-        self, url: str, *, headers: Mapping[str, str], timeout_s: float, is_passing: Callable[[int], bool]
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        is_passing: Callable[[int], bool],
+        gzip_from: float = inf,
     ) -> None:
         self._is_passing = is_passing
+        self._gzip_from = gzip_from
         parts = urlsplit(url)
         self._query = f"?{parts.query}" if parts.query else ""
         own = {"User-Agent": USER_AGENT, **headers}
@@ -77,8 +87,11 @@ class HttpCarrier:
         self._connection = Connection(url, headers=own, timeout_s=timeout_s)
         self.address = self._connection.address
 
-    def send(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-        """Post one body and return the answer's."""
+    def send(self, body: bytes) -> bytes:
+        """Post one body and return the response body."""
+        headers = None
+        if len(body) >= self._gzip_from:
+            body, headers = gzip.compress(body, 1), {"Content-Encoding": "gzip"}
         try:
             reply = self._connection.request("POST", self._query, body, headers, _MAX_ANSWER_BYTES)
         except HttpError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
+import msgspec
+
 from rl_insight.collector.base import SinkContext
 from rl_insight.collector.sinks.write_request import (
     TimeSeries,
@@ -148,25 +150,22 @@ class _Prepared:
         return found.items()
 
 
-class _Known:
+class _Known(msgspec.Struct, eq=False):
     """A series that was sent before; a histogram counts as one."""
 
-    __slots__ = ("_bounds", "_encoded", "exemplar_ns", "heard_ms", "is_derived", "key", "sent_ms", "state")
-
-    def __init__(self, key: _Key) -> None:
-        self.key = key
-        self.sent_ms = 0
-        """The time of the last sample sent."""
-        self.heard_ms = 0
-        """When a gauge's last value arrived, by our clock."""
-        self.is_derived = False
-        self.state: float | None = None
-        """The last value of a derived series."""
-        self.exemplar_ns = 0
-        """The time of the newest exemplar sent."""
-        self._encoded: tuple[bytes, ...] = ()
-        self._bounds: list[tuple[bytes, list[int]]] = []
-        """The labels of a histogram's buckets, as last sent."""
+    key: _Key
+    sent_ms: int = 0
+    """The time of the last sample sent."""
+    heard_ms: int = 0
+    """When a gauge's last value arrived, by our clock."""
+    is_derived: bool = False
+    state: float | None = None
+    """The last value of a derived series."""
+    exemplar_ns: int = 0
+    """The time of the newest exemplar sent."""
+    encoded: tuple[bytes, ...] = ()
+    bounds: list[tuple[bytes, list[int]]] = []
+    """The labels of a histogram's buckets, as last sent."""
 
     def next_ms(self, now_ms: int) -> int:
         """Return a time that is later than the last one sent, whatever the clock does."""
@@ -183,26 +182,26 @@ class _Known:
         """Yield values with their times, ascending."""
         if not points:
             return
-        if not self._encoded:
-            self._encoded = (labels(_pairs(self.key[0], self.key[1])),)
+        if not self.encoded:
+            self.encoded = (labels(_pairs(self.key[0], self.key[1])),)
         self.sent_ms = points[-1][0]
         samples = b"".join([sample(value, stamp(time_ms)) for time_ms, value in points])
-        yield TimeSeries(self._encoded[0] + samples, len(points), family.family)
+        yield TimeSeries(self.encoded[0] + samples, len(points), family.family)
 
     def end(self, now_ms: int) -> Iterator[TimeSeries]:
         """Yield the marker that the series has ended."""
         marker = stale_marker(stamp(self.next_ms(now_ms)))
-        ended = list(self._encoded)
-        if self._bounds:
-            before, after, *others = self._encoded
-            ended = [*(before + bound + after for bound, _ in self._bounds), *others]
+        ended = list(self.encoded)
+        if self.bounds:
+            before, after, *others = self.encoded
+            ended = [*(before + bound + after for bound, _ in self.bounds), *others]
         return (TimeSeries(encoded + marker, 1, None) for encoded in ended)
 
     def _write_distribution(self, family: _Prepared, value: Distribution, time: bytes) -> Iterator[TimeSeries]:
-        if not self._encoded:
-            self._encoded = _distribution_labels(*self.key)
-        before, after, sum_labels, count_labels = self._encoded
-        self._bounds = family.bounds
+        if not self.encoded:
+            self.encoded = _distribution_labels(*self.key)
+        before, after, sum_labels, count_labels = self.encoded
+        self.bounds = family.bounds
         running, count_of = 0, value.buckets.get
         for bound, buckets in family.bounds[:-1]:
             for bucket in buckets:

@@ -72,9 +72,9 @@ class ArealFiles(BatchFiles):
             return False
         for session_id in self._book.add(batch):
             if not self._is_own(session_id):
-                self._book.forget(session_id)
+                self._book.pop(session_id, None)
                 continue
-            entry = self._book.entry(session_id)
+            entry = self._book.get(session_id)
             if entry is not None and entry.snapshot.status not in (None, PENDING):
                 self._ready[session_id] = None
         if len(self._ready) < self._threshold:
@@ -87,16 +87,16 @@ class ArealFiles(BatchFiles):
         if not everything:
             return
         self._take_ready()
-        unknown = {session_id for session_id in self._book.ids() if not self._has_snapshot(session_id)}
+        unknown = {session_id for session_id in self._book if not self._has_snapshot(session_id)}
         # A session's snapshot may come one batch after a phase; without one by then, the session was written before.
         for session_id in unknown & self._unknown:
-            self._book.forget(session_id)
+            self._book.pop(session_id, None)
         self._unknown = unknown
-        self._ready = {session_id: None for session_id in self._book.ids() if self._has_snapshot(session_id)}
+        self._ready = {session_id: None for session_id in self._book if self._has_snapshot(session_id)}
         self._take_ready()
 
     def _has_snapshot(self, session_id: str) -> bool:
-        entry = self._book.entry(session_id)
+        entry = self._book.get(session_id)
         return entry is not None and entry.snapshot_ns is not None
 
     # -- sessions
@@ -107,11 +107,11 @@ class ArealFiles(BatchFiles):
         lines = self.lines.setdefault(self._sessions, [])
         finished = []
         for session_id in self._ready:
-            record = self._book.record(session_id)
-            self._book.forget(session_id)
+            entry = self._book.pop(session_id, None)
             error = self._errors.pop(session_id, None)
-            if record is None:
+            if entry is None:
                 continue
+            record = entry.record()
             is_finished = record["status"] != PENDING
             if is_finished:
                 finished.append(session_id)

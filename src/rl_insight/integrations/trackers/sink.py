@@ -14,7 +14,7 @@ from rl_insight.collector.fanout import SinkRunner
 from rl_insight.integrations.trackers.base import Tracker
 from rl_insight.monitor import Monitor, default_monitor
 from rl_insight.schema import Batch
-from rl_insight.schema.records import HistogramRecord, SampleRecord, _histograms, _samples
+from rl_insight.schema.records import HistogramRecord, SampleRecord, metric_records
 
 StepValues = dict[int | None, dict[str, float]]
 
@@ -42,14 +42,15 @@ class TrackerSink(Sink):
     def write(self, batch: Batch) -> None:
         """Write what a batch holds, step by step."""
         steps: StepValues = {}
-        for sample in _samples(batch):
-            if self._is_chosen(sample.metric):
-                steps.setdefault(sample.step, {})[_key(sample)] = float(sample.value)
-        for histogram in _histograms(batch):
-            if self._is_chosen(histogram.metric) and histogram.count:
-                values, key = steps.setdefault(histogram.step, {}), _key(histogram)
-                values[f"{key}.count"] = float(histogram.count)
-                values[f"{key}.mean"] = float(histogram.sum) / histogram.count
+        for record in metric_records(batch):
+            if not self._is_chosen(record.metric):
+                continue
+            if isinstance(record, SampleRecord):
+                steps.setdefault(record.step, {})[_key(record)] = float(record.value)
+            elif record.count:
+                values, key = steps.setdefault(record.step, {}), _key(record)
+                values[f"{key}.count"] = float(record.count)
+                values[f"{key}.mean"] = float(record.sum) / record.count
         for step in sorted(steps, key=lambda step: (step is not None, step or 0)):
             self._tracker.log(steps[step], step)
 

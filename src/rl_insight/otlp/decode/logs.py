@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
-from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain, plain_value
+from rl_insight.otlp.decode.values import as_text, json_text, plain, plain_value
 from rl_insight.otlp.mapping import OTHER_LANE, level_of
+from rl_insight.schema.json_values import whole_number
 
 _TRACE = struct.Struct(">QQ").unpack
 _SPAN = struct.Struct(">Q").unpack
@@ -25,7 +26,7 @@ class LogRows(DecodedRows):
             attributes = plain(record.attributes)
             if record.event_name:
                 attributes.setdefault("event.name", record.event_name)
-            step = as_whole_number(attributes.pop("step", None))
+            step = whole_number(attributes.pop("step", None))
             session = attributes.pop("session_id", None)
             lane = attributes.pop(OTHER_LANE, None)
             time_ns = record.time_unix_nano or record.observed_time_unix_nano or now_ns

@@ -26,8 +26,7 @@ class MetricRows(DecodedRows):
     """Writes metrics; totals are added up over the requests of a process."""
 
     def __init__(self, process: Process, totals: TotalsTable) -> None:
-        super().__init__(process)
-        self._totals = totals
+        super().__init__(process, totals)
         self._now_ns = time.time_ns()
         self._series: dict[tuple[str, str, str], int] = {}
         self._differences: list[Added] = []
@@ -55,24 +54,21 @@ class MetricRows(DecodedRows):
             kinds[kind](metric, metric_name(metric.name), getattr(metric, kind))
 
     def _total(self, name: str, labels: str) -> SeriesTotal | None:
-        total = self._totals.of(name, labels)
+        total = self.totals.of(name, labels)
         if total is None:
             self.reject("more series than one process may have")
         return total
 
     def _add_gauge(self, metric: Any, name: str, gauge: Any) -> None:
-        for point in gauge.data_points:
-            if not point.flags & _NO_VALUE:
-                self._sample(metric, name, "gauge", _labels(point.attributes), point, _number(point))
+        for point in _points(gauge):
+            self._sample(metric, name, "gauge", _labels(point.attributes), point, _number(point))
 
     def _add_sum(self, metric: Any, name: str, total: Any) -> None:
         is_delta = total.aggregation_temporality == _DELTA
         kind = "counter" if total.is_monotonic else "gauge"
         # Otherwise the counter `x_total` and the counter `x` would be one metric under two names.
         name = name.removesuffix("_total") if total.is_monotonic else name
-        for point in total.data_points:
-            if point.flags & _NO_VALUE:
-                continue
+        for point in _points(total):
             value, labels = _number(point), _labels(point.attributes)
             if total.is_monotonic and (isnan(value) or value < 0):
                 self.reject(f"a counter below zero or without a number: {name}")
@@ -92,9 +88,7 @@ class MetricRows(DecodedRows):
         return series.value
 
     def _add_summary(self, metric: Any, name: str, summary: Any) -> None:
-        for point in summary.data_points:
-            if point.flags & _NO_VALUE:
-                continue
+        for point in _points(summary):
             attributes = _label_dict(point.attributes)
             for quantile in point.quantile_values:
                 labels = _encode(attributes | {"quantile": f"{quantile.quantile:g}"}).decode()
@@ -105,10 +99,8 @@ class MetricRows(DecodedRows):
 
     def _add_histogram(self, metric: Any, name: str, histogram: Any) -> None:
         is_delta = histogram.aggregation_temporality == _DELTA
-        for point in histogram.data_points:
-            if point.flags & _NO_VALUE:
-                continue
-            bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
+        for point in _points(histogram):
+            bounds, counts = tuple(point.explicit_bounds), list(point.bucket_counts)
             if (counts and len(counts) != len(bounds) + 1) or not _are_bounds(bounds):
                 self.reject(f"a histogram whose buckets do not fit its bounds: {name}")
                 continue
@@ -120,9 +112,7 @@ class MetricRows(DecodedRows):
 
     def _add_exponential_histogram(self, metric: Any, name: str, histogram: Any) -> None:
         is_delta = histogram.aggregation_temporality == _DELTA
-        for point in histogram.data_points:
-            if point.flags & _NO_VALUE:
-                continue
+        for point in _points(histogram):
             if point.scale not in SCALES:
                 self.reject(f"a histogram with a scale beyond {SCALES[0]} and {SCALES[-1]}: {name}")
                 continue
@@ -167,7 +157,11 @@ class MetricRows(DecodedRows):
         return found
 
 
-def _are_bounds(bounds: list[float]) -> bool:
+def _points(data: Any) -> list[Any]:
+    return [point for point in data.data_points if not point.flags & _NO_VALUE]
+
+
+def _are_bounds(bounds: tuple[float, ...]) -> bool:
     return all(map(isfinite, bounds)) and all(lower < upper for lower, upper in pairwise(bounds))
 
 

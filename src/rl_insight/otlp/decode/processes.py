@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from rl_insight.intake.cadence import FIRST_HEARTBEAT_S
-from rl_insight.otlp.decode.values import as_text, as_whole_number, plain
+from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.otlp.mapping import RUN_KEYS, label_attributes
 from rl_insight.schema import Process
+from rl_insight.schema.json_values import whole_number
 
 _MAX_TEXT = 200
 _MAX_LABELS = 32
@@ -50,7 +51,7 @@ def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
     """
     service = _text(attributes, "service.name") or "unknown_service"
     host = _text(attributes, "host.name") or peer
-    pid = as_whole_number(attributes.get("process.pid")) or 0
+    pid = whole_number(attributes.get("process.pid")) or 0
     labels = {key: as_text(value)[:_MAX_TEXT] for key, value in label_attributes(attributes).items()}
     return Process(
         process_id=_identity(attributes, service, host, pid, peer),
@@ -60,7 +61,7 @@ def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
         project=_text(attributes, "project"),
         experiment_name=_text(attributes, "experiment_name"),
         role=_text(attributes, "role") if "role" in attributes else service,
-        rank=as_whole_number(attributes.get("rank")),
+        rank=whole_number(attributes.get("rank")),
         labels=dict(list(labels.items())[:_MAX_LABELS]),
         started_ns=time.time_ns(),
         heartbeat_s=FIRST_HEARTBEAT_S,

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any
 
+from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
 
 LAST_NS = 2**62
@@ -15,8 +16,9 @@ LAST_NS = 2**62
 class DecodedRows(ABC):
     """Writes one signal of one process into a builder, and counts what cannot be taken."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, totals: TotalsTable) -> None:
         self.process = process
+        self.totals = totals
         self.builder = BatchBuilder()
         self.rejected = 0
         self.problem = ""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
-from rl_insight.otlp.decode.values import as_text, as_whole_number, json_text, plain
+from rl_insight.otlp.decode.values import as_text, json_text, plain
 from rl_insight.otlp.mapping import (
     EVENT_SEGMENT,
     GEN_AI_OPERATION,
@@ -25,6 +26,7 @@ from rl_insight.otlp.mapping import (
 )
 from rl_insight.schema import NO_STEP, Process
 from rl_insight.schema.agent_loop import TRACE_SOURCE, read_agent_span, session_row
+from rl_insight.schema.json_values import whole_number
 from rl_insight.schema.names import PHASE_SEGMENT
 
 _IDS = struct.Struct(">QQQ").unpack
@@ -44,8 +46,8 @@ _KNOWN = frozenset(
 class SpanRows(DecodedRows):
     """Writes spans, their events as instants, and instants that were sent as spans."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__(process)
+    def __init__(self, process: Process, totals: TotalsTable) -> None:
+        super().__init__(process, totals)
         text = self.builder.text
         self._plain_columns = (text("duration"), text("ok"))
         # An import adds the file's identity to the id that the spans were written with.
@@ -81,24 +83,9 @@ class SpanRows(DecodedRows):
                 name, segment, lane, status, error, step, session = columns
             else:
                 name, segment, lane, status, error, step, session = span.name, 0, 0, ok, 0, NO_STEP, 0
-            add_row(
-                (
-                    number,
-                    high,
-                    low,
-                    parent_number,
-                    text(name),
-                    start,
-                    duration,
-                    segment or duration_segment,
-                    lane,
-                    status,
-                    error,
-                    step,
-                    session,
-                    text(json_text(attributes)),
-                )
-            )
+            when = (number, high, low, parent_number, text(name), start, duration)
+            what = (segment or duration_segment, lane, status, error, step, session, text(json_text(attributes)))
+            add_row(when + what)
             if span.events:
                 self._add_events(span, (high, low), number, lane, step, session)
 
@@ -129,7 +116,7 @@ class SpanRows(DecodedRows):
         if lane is not None and lane in (attributes.get("process_id"), *self._own_lanes):
             lane = None  # the process's own
         self._drop_repeated(attributes)
-        step = as_whole_number(take("step", take("rl.step", None)))
+        step = whole_number(take("step", take("rl.step", None)))
         attributes.pop("rl.step", None)
         session = take("session_id", None)
         if agent is not None:
@@ -173,7 +160,7 @@ class SpanRows(DecodedRows):
     def _add_events(self, span: Any, trace: tuple[int, int], number: int, lane: int, step: int, session: int) -> None:
         builder = self.builder
         for event in span.events:
-            attributes = text_or_none(event.attributes)
+            attributes = json_text(plain(event.attributes)) if event.attributes else None
             time_ns = min(event.time_unix_nano, LAST_NS) or span.start_time_unix_nano
             builder.events.extend(
                 (time_ns, builder.text(event.name), number, *trace, lane, step, session, builder.text(attributes))
@@ -190,15 +177,10 @@ class SpanRows(DecodedRows):
             span_id=parent,
             trace=trace if parent else (0, 0),
             lane=None if lane is None else as_text(lane),
-            step=as_whole_number(attributes.pop("step", None)),
+            step=whole_number(attributes.pop("step", None)),
             session_id=None if session is None else as_text(session),
             attributes=json_text(attributes),
         )
-
-
-def text_or_none(pairs: Any) -> str | None:
-    """Return OTLP attributes as the text of a JSON object; None when there are none."""
-    return json_text(plain(pairs)) if pairs else None
 
 
 def _as_phase(name: str, attributes: dict[str, Any]) -> tuple[str, str | None]:

@@ -58,16 +58,3 @@ def as_text(value: Any) -> str:
     if value is None:
         return ""
     return _encode(value).decode()
-
-
-def as_whole_number(value: Any) -> int | None:
-    """Return a step or a rank, however the sender spelled it; None when it is not a whole number of 64 bits."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        if not value.lstrip("-").isdecimal() or len(value) > 19:
-            return None
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and -(2**63) < value < 2**63 else None

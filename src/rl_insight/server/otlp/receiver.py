@@ -14,7 +14,7 @@ import msgspec
 
 from rl_insight.intake import Cadence
 from rl_insight.metrics.totals import TotalsTable
-from rl_insight.otlp.decode.convert import rows_of
+from rl_insight.otlp.decode import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.rows import DecodedRows

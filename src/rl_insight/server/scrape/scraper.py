@@ -317,7 +317,7 @@ class _Group:
         cumulative = [*(known[bound] for bound in bounds), known.get(inf, self.count)]
         filed: dict[int, int] = {}
         below = 0
-        for code, value in zip(explicit_codes(bounds), cumulative, strict=True):
+        for code, value in zip(explicit_codes(tuple(bounds)), cumulative, strict=True):
             count = _whole(value)
             if count > below:
                 filed[code] = filed.get(code, 0) + count - below

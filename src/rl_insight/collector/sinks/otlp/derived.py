@@ -16,19 +16,17 @@ from rl_insight.schema import Process
 SERVICE = "rl-insight"
 """The `service.name` of what no process of a run has recorded itself."""
 
-_Run = tuple[str, str, str]
-
 
 def encode_derived(
     families: Iterable[Family], started_ns: int, now_ns: int
 ) -> Iterator[tuple[Process, list[EncodedMetric]]]:
     """Yield the derived metrics of each run, with a process that represents it."""
-    by_run: dict[_Run, list[EncodedMetric]] = {}
+    by_run: dict[RunKey, list[EncodedMetric]] = {}
     for family in families:
         for run, part in _by_run(family).items():
             by_run.setdefault(run, []).append(encode_family(part, started_ns, now_ns))
     for run, metrics in by_run.items():
-        yield run_process(RunKey(*run), started_ns), metrics
+        yield run_process(run, started_ns), metrics
 
 
 def run_process(run: RunKey, started_ns: int = 0) -> Process:
@@ -45,14 +43,14 @@ def run_process(run: RunKey, started_ns: int = 0) -> Process:
     )
 
 
-def _by_run(family: Family) -> dict[_Run, Family]:
-    parts: dict[_Run, Family] = {}
+def _by_run(family: Family) -> dict[RunKey, Family]:
+    parts: dict[RunKey, Family] = {}
     for point in family.points:
         # A total of no run is sent only once it has counted something: that there were too many series.
         if not point.labels and not point.value:
             continue
         given = dict(point.labels)
-        run = (given.get("project", ""), given.get("experiment_name", ""), given.get("run_id", ""))
+        run = RunKey(given.get("project", ""), given.get("experiment_name", ""), given.get("run_id", ""))
         if run not in parts:
             parts[run] = msgspec.structs.replace(family, points=[])
         parts[run].points.append(point)

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from rl_insight.collector.base import Sink, SinkContext, StoredRuns
-from rl_insight.collector.run_activity import RunKey
-from rl_insight.collector.sinks.delivery import Retries, checked_url
-from rl_insight.collector.sinks.otlp.carriers import make_carrier
+from rl_insight.collector.run_activity import run_of
+from rl_insight.collector.sinks.delivery import Carrier, HttpCarrier, Retries, checked_url
 from rl_insight.collector.sinks.otlp.derived import SERVICE, encode_derived, run_process
 from rl_insight.collector.sinks.otlp.outcomes import finding_logs, session_logs
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.metrics import batch_families
 from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
 from rl_insight.otlp.encode.protobuf import encode_family, encode_log, encode_span, request_part
+from rl_insight.otlp.mapping import GRPC_MISSING, has_grpc
 from rl_insight.otlp.wire import BYTES, fields, sized, tag
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE
@@ -26,6 +26,8 @@ SIGNALS = ("traces", "metrics", "logs")
 PROTOCOLS = ("http", "grpc")
 
 _REQUEST_PART = tag(1, BYTES)
+_PASSING_STATUSES = frozenset({408, 429, 502, 503, 504})
+_GZIP_FROM_BYTES = 1024
 _FINDINGS_EVERY_NS = 5_000_000_000
 _MAX_REQUEST_BYTES = 3 * 1024 * 1024
 """Below the 4 MiB that a gRPC receiver takes by default."""
@@ -46,6 +48,7 @@ class OtlpSink(Sink):
         retry_for_s: how long a request is retried.
         max_items: a request is sent when this much is gathered, or `flush_interval_s` after the first.
         flush_interval_s: the longest that something waits for others.
+        clock: the wall clock in nanoseconds.
         name: the sink's name in status and metrics.
     """
 
@@ -63,23 +66,25 @@ class OtlpSink(Sink):
         retry_for_s: float = 300.0,
         max_items: int = 2_000,
         flush_interval_s: float = 1.0,
+        clock: Callable[[], int] = time.time_ns,
         name: str | None = None,
     ) -> None:
         if protocol not in PROTOCOLS:
             raise ConfigError(f"unknown OTLP protocol {protocol!r}: it must be {' or '.join(PROTOCOLS)}.")
         self.name = name or f"otlp_{self.signal}"
         self.flush_interval_s = flush_interval_s
-        self._carrier = make_carrier(endpoint, self.signal, protocol, headers=headers or {}, timeout_s=timeout_s)
+        self._carrier = _carrier(endpoint, self.signal, protocol, headers=headers or {}, timeout_s=timeout_s)
         self._attempts = Retries(retry_for_s)
         self._max_items = max_items
-        self._namespace = DEFAULT_NAMESPACE
+        self._clock = clock
+        self._context: SinkContext | None = None
         self._pending: dict[str, _Pending] = {}
         self._pending_items = self._pending_bytes = 0
         self._sent = self._lost = self._rejected = 0
 
     def attach(self, context: SinkContext) -> None:
-        """Take note of the namespace, which is the `service.name` of every process."""
-        self._namespace = context.namespace
+        """Use the namespace as the `service.name` of every process."""
+        self._context = context
 
     @abstractmethod
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
@@ -92,13 +97,14 @@ class OtlpSink(Sink):
             self.flush()
 
     def _gather_all(self, process: Process, items: list[tuple[str, bytes, int]], service: str = "") -> None:
-        """Gather items of one process; what does not fit into one request is sent before."""
+        """Gather items of one process; what does not fit into one request is sent first."""
+        service = service or (DEFAULT_NAMESPACE if self._context is None else self._context.namespace)
         remaining = sum(count for _, _, count in items)
         try:
             for scope, encoded, count in items:
                 if self._pending_items >= self._max_items or self._pending_bytes + len(encoded) > _MAX_REQUEST_BYTES:
                     self._send()
-                self._gather(process, service or self._namespace, scope, encoded, count)
+                self._gather(process, service, scope, encoded, count)
                 remaining -= count
         except Exception:
             self._lost += remaining
@@ -183,7 +189,6 @@ class OtlpMetricSink(OtlpSink):
         endpoint: see `OtlpSink`.
         derived_interval_s: how often the metrics that the collector derives from spans are sent, under one resource per
             run whose `service.name` is `rl-insight`. Their histograms have the bounds of `/metrics`, and exemplars.
-        clock: the wall clock in nanoseconds.
         options: the other options of `OtlpSink`.
     """
 
@@ -195,19 +200,11 @@ class OtlpMetricSink(OtlpSink):
         endpoint: str,
         *,
         derived_interval_s: float = 10.0,
-        clock: Callable[[], int] = time.time_ns,
         **options: Any,
     ) -> None:
         super().__init__(endpoint, **options)
-        self._context: SinkContext | None = None
         self._derived_every_ns = int(derived_interval_s * 1e9)
         self._derived_ns = 0
-        self._clock = clock
-
-    def attach(self, context: SinkContext) -> None:
-        """Take note of the metrics that the collector derives from spans, too."""
-        super().attach(context)
-        self._context = context
 
     def flush(self) -> None:
         """Send what has been gathered, and now and then what is derived from spans."""
@@ -234,9 +231,8 @@ class OtlpLogSink(OtlpSink):
     signal = "logs"
     items = "records"
 
-    def __init__(self, endpoint: str, *, clock: Callable[[], int] = time.time_ns, **options: Any) -> None:
+    def __init__(self, endpoint: str, **options: Any) -> None:
         super().__init__(endpoint, **options)
-        self._clock = clock
         self._runs: StoredRuns | None = None
         self._looked_ns = 0
         self._known: dict[str, tuple[Process, int]] = {}
@@ -251,8 +247,7 @@ class OtlpLogSink(OtlpSink):
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
         """Return the log lines by logger, and the sessions that ended."""
         if self._runs is not None and batch.process.run_id not in self._known:
-            process = run_process(RunKey(batch.process.project, batch.process.experiment_name, batch.process.run_id))
-            self._known[batch.process.run_id] = (process, self._looked_ns)
+            self._known[batch.process.run_id] = (run_process(run_of(batch.process)), self._looked_ns)
         return [(log.scope, encode_log(log), 1) for log in (*log_items(batch), *session_logs(batch))]
 
     def flush(self) -> None:
@@ -305,6 +300,26 @@ def otlp_sinks(
         for signal in SIGNALS
         if signal in signals
     ]
+
+
+def _carrier(endpoint: str, signal: str, protocol: str, *, headers: Mapping[str, str], timeout_s: float) -> Carrier:
+    """Return a carrier to an endpoint; over HTTP, an endpoint without a path gets OTLP's default path."""
+    if protocol == "grpc":
+        if not has_grpc():
+            raise ConfigError(f"the protocol cannot be grpc: {GRPC_MISSING}")
+        from rl_insight.collector.sinks.otlp.grpc_carrier import OtlpGrpcCarrier
+
+        return OtlpGrpcCarrier(endpoint, signal, headers=headers, timeout_s=timeout_s)
+    url = urlsplit(checked_url(endpoint, "OTLP endpoint"))
+    if url.path in {"", "/"}:
+        url = url._replace(path=f"/v1/{signal}")
+    return HttpCarrier(
+        url.geturl(),
+        headers={"Content-Type": "application/x-protobuf", **headers},
+        timeout_s=timeout_s,
+        is_passing=_PASSING_STATUSES.__contains__,
+        gzip_from=_GZIP_FROM_BYTES,
+    )
 
 
 def _signal_url(endpoint: str, signal: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from rl_insight.errors import SchemaError
 from rl_insight.exchange.importing.readers.base import FileContext, Reader
 from rl_insight.metrics.totals import TotalsTable
-from rl_insight.otlp.decode.convert import rows_of
+from rl_insight.otlp.decode import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook, run_of
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.values import plain
