@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.collector import Collector
-from rl_insight.intake import Ledger
+from rl_insight.intake import Ledger, first_assigned_sequence
 from rl_insight.intake.ledger import MAX_GAPS
 from rl_insight.schema import BatchBuilder, Process, encode
-from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.store.run_store import RunStore
 
 

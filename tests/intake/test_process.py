@@ -22,7 +22,7 @@ def batch(process_id, sequence=1, *, final=False, heartbeat_s=5.0):
     return BatchBuilder().build(process, sequence=sequence, sent_ns=START, final=final)
 
 
-@pytest.mark.parametrize("name", ["admission", "cadence", "clock", "ledger", "process"])
+@pytest.mark.parametrize("name", ["admission", "clock", "ledger", "process"])
 def test_the_examples_in_the_docstrings_hold(name):
     results = doctest.testmod(importlib.import_module(f"rl_insight.intake.{name}"))
     assert results.attempted > 0

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import chain
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -108,17 +109,14 @@ class Collector:
             SchemaError: it is not a batch that this version can read.
         """
         batch = self.decode(payload)
-        process_id = batch.process.process_id
         now_ns = self._clock()
         with self._lock:
-            known = self._processes.get(process_id)
+            known = self._processes.get(batch.process.process_id)
             intake = Intake(batch.process, now_ns) if known is None else known.intake
-            if not intake.take(batch, now_ns):
-                self._totals.duplicates += 1
-                return Receipt(duplicates=1)
-            finished = self._note(batch, len(payload), intake)
-        self._hand_on([(batch, len(payload))], finished)
-        return Receipt(accepted=1)
+            is_new = intake.take(batch, now_ns)
+            self._see(intake)
+        self.publish([Published(batch, len(payload), intake, is_new)])
+        return Receipt(accepted=int(is_new), duplicates=int(not is_new))
 
     def decode(self, payload: bytes) -> Batch:
         """Read and check a payload; one that is refused is counted and changes nothing else.
@@ -235,12 +233,9 @@ class Collector:
         recorded = sorted(self.series.families(by_role=by_role), key=lambda family: family.name)
         health = HEALTH.families(self.status())
         if by_role:
-            return [
-                *recorded,
-                *merged_by_role(health),
-                *(one for sink in self._sources for one in sink.role_families()),
-            ]
-        return [*recorded, *health, *(one for sink in self._sources for one in sink.families())]
+            health = merged_by_role(health)
+        yielded = (sink.role_families() if by_role else sink.families() for sink in self._sources)
+        return [*recorded, *health, *chain.from_iterable(yielded)]
 
     def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
         """Return the page that Prometheus scrapes, and its content type for an HTTP `Accept` header.
@@ -297,8 +292,19 @@ class Collector:
 
     def _note(self, batch: Batch, size: int, intake: Intake) -> list[str]:
         """Count a batch; returns the processes whose metrics need no more merging."""
-        rows = {kind: count for kind in EVENT_KINDS if (count := len(getattr(batch, kind)))}
-        self._totals.note(rows, size, self._see(intake).note(batch, rows))
+        process, totals = self._see(intake), self._totals
+        process.batches += 1
+        totals.batches += 1
+        totals.bytes += size
+        for kind in EVENT_KINDS:
+            if count := len(getattr(batch, kind)):
+                process.events[kind] += count
+                totals.events[kind] += count
+        for loss in batch.losses:  # a process reports totals
+            key = (loss.kind, loss.reason)
+            if loss.count > process.losses[key]:
+                totals.losses[key] += loss.count - process.losses[key]
+                process.losses[key] = loss.count
         finished = [batch.process.process_id] if intake.is_complete else []
         while len(self._processes) > self._max_processes:
             finished.append(self._evict())
@@ -333,14 +339,6 @@ class _Totals(msgspec.Struct):
     events: Counter[str] = msgspec.field(default_factory=lambda: Counter(dict.fromkeys(EVENT_KINDS, 0)))
     losses: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
 
-    def note(self, rows: dict[str, int], size: int, new_losses: Counter[tuple[str, str]]) -> None:
-        self.batches += 1
-        self.bytes += size
-        for kind, count in rows.items():
-            self.events[kind] += count
-        if new_losses:
-            self.losses.update(new_losses)
-
 
 class _PublishedProcess(msgspec.Struct):
     """What has been published of one process."""
@@ -367,21 +365,6 @@ class _PublishedProcess(msgspec.Struct):
         self.abandoned = intake.ledger.abandoned
         return more
 
-    def note(self, batch: Batch, rows: dict[str, int]) -> Counter[tuple[str, str]]:
-        """Count a batch; returns by how much the process's losses, which it reports as totals, have grown."""
-        self.batches += 1
-        for kind, count in rows.items():
-            self.events[kind] += count
-        if not batch.losses:
-            return _NO_LOSSES
-        new: Counter[tuple[str, str]] = Counter()
-        for loss in batch.losses:
-            key = (loss.kind, loss.reason)
-            if loss.count > self.losses[key]:
-                new[key] = loss.count - self.losses[key]
-                self.losses[key] = loss.count
-        return new
-
     def status(self, now_ns: int) -> ProcessStatus:
         intake = self.intake
         process = intake.process
@@ -401,9 +384,6 @@ class _PublishedProcess(msgspec.Struct):
             clock_offset_ns=intake.clock.offset_ns,
             state=intake.liveness(now_ns),
         )
-
-
-_NO_LOSSES: Counter[tuple[str, str]] = Counter()
 
 
 def _losses(counts: Counter[tuple[str, str]]) -> list[Loss]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from threading import Condition, Thread, current_thread
 from time import monotonic
@@ -150,10 +150,7 @@ class SinkRunner:
                 flushed_at = monotonic()
             if item is None and self._finished():
                 break
-        try:
-            self.sink.close()
-        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
-            self._note(error)
+        self._succeeds(self.sink.close)
 
     def _next(self, flush_at: float) -> Any:
         """Wait for an item; None when it is time to flush or to stop."""
@@ -181,13 +178,7 @@ class SinkRunner:
             return self._closing and not self._queue
 
     def _write(self, item: Any) -> None:
-        try:
-            self.sink.write(item)
-        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
-            self._note(error)
-            written = False
-        else:
-            written = True
+        written = self._succeeds(self.sink.write, item)
         with self._changed:
             self._written += written
             self._failed += not written
@@ -196,21 +187,20 @@ class SinkRunner:
             self._changed.notify_all()
 
     def _flush(self) -> None:
-        failed = False
-        try:
-            self.sink.flush()
-        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
-            self._note(error)
-            failed = True
+        flushed = self._succeeds(self.sink.flush)
         with self._changed:
-            self._flush_failures += failed
+            self._flush_failures += not flushed
             self._unflushed = self._flush_wanted = False
             self._changed.notify_all()
 
-    def _note(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}"
-        self._last_error = text
-        if text in self._logged or len(self._logged) >= _MAX_LOGGED_ERRORS:
-            return
-        self._logged.add(text)
-        logger.warning("sink %r failed: %s. It continues with the next batch.", self.sink.name, text)
+    def _succeeds(self, call: Callable[..., None], *arguments: Any) -> bool:
+        """Call the sink; an error is noted, and logged the first time."""
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 -- a sink may raise anything
+            text = self._last_error = f"{type(error).__name__}: {error}"
+            if text not in self._logged and len(self._logged) < _MAX_LOGGED_ERRORS:
+                self._logged.add(text)
+                logger.warning("sink %r failed: %s. It continues with the next batch.", self.sink.name, text)
+            return False
+        return True

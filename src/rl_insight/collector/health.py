@@ -8,7 +8,7 @@ from rl_insight.collector.fanout import SinkStatus
 from rl_insight.collector.status import CollectorStatus
 from rl_insight.intake import LIVENESS
 from rl_insight.metrics import COUNTER, GAUGE
-from rl_insight.metrics.readings import Readings, Values, by, several, single
+from rl_insight.metrics.families import Readings, Values, by, several, single
 
 
 def _process_states(status: CollectorStatus) -> dict[str, int]:

@@ -182,17 +182,17 @@ class SeriesTable:
         kind = KINDS.get(kind_name)
         if kind is None:
             return "kind"
-        items = _label_items(labels, is_distribution=kind.is_distribution)
-        if items is None:
+        given = _read_labels(labels)
+        if given is None:
             return "labels"
         run = contributor.run
-        if name.startswith(METRIC_PREFIX):
-            run = run._replace(experiment_name=_experiment(labels) or run.experiment_name)
+        if name.startswith(METRIC_PREFIX) and (experiment := given.get("experiment_name")):
+            run = run._replace(experiment_name=str(experiment))
         # A colon is for recording rules: engines that are read as targets have some.
         family = self._family(metric_name(name).replace(":", "_"), kind)
         if isinstance(family, str):
             return family
-        items += run.labels
+        items = _label_items(given, is_distribution=kind.is_distribution) + run.labels
         series = family.series.get(items)
         if series is None:
             if self._count >= self._max_series and not self._forget_past_steps(family, items):
@@ -319,27 +319,16 @@ class SeriesChanges:
         return family.copy(family.series.values())
 
 
-def _experiment(labels: str) -> str:
-    """Return the experiment that a series names itself, where its metric may."""
+def _read_labels(text: str) -> dict[str, Any] | None:
     try:
-        return str(msgspec.json.decode(labels).get("experiment_name", ""))
-    except (msgspec.DecodeError, RecursionError, AttributeError):
-        return ""
-
-
-def _label_items(text: str, *, is_distribution: bool) -> LabelItems | None:
-    """Return labels as Prometheus takes them; None when the text is not a JSON object.
-
-    An empty label is the same as none; the reserved labels belong to the run.
-    """
-    if not text:
-        return ()
-    try:
-        labels: Any = msgspec.json.decode(text)
+        labels = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
         return None
-    if not isinstance(labels, dict):
-        return None
+    return labels if isinstance(labels, dict) else None
+
+
+def _label_items(labels: dict[str, Any], *, is_distribution: bool) -> LabelItems:
+    """Return labels as Prometheus accepts them, without empty ones and without those that belong to the run."""
     items: dict[str, str] = {}
     for key, value in labels.items():
         name = label_name(key)

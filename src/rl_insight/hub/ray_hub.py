@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,7 +26,6 @@ from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError, SchemaError
 from rl_insight.hub.forwarding import ForwardingTransport
-from rl_insight.hub.job import can_watch_job, wait_for_end_of_job
 from rl_insight.hub.registration import HubTarget, TargetRegistration
 from rl_insight.recorder.step_exchange import SETTLE_S
 from rl_insight.schema import BatchBuilder, Process, decode, encode
@@ -44,6 +44,7 @@ _KEPT_STEPS = 256
 _LAST_FLUSH_S = 10.0
 """For what a hub still holds when its job is over; the rest stays in the spool for the next sender on this machine."""
 _LEAVE_S = 1.0
+_JOB_POLL_S = 1.0
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- listening there is the user's choice
 
 
@@ -88,14 +89,14 @@ class MonitorHub:
             self._registration = _registration(self._endpoint, settings, run, hub_id)
         except Exception as error:  # noqa: BLE001 -- the hub does its work on no list too
             self._not_registered = str(error)
-        if can_watch_job():
+        if _can_watch_job():
             threading.Thread(target=self._end_with_job, name="rl-insight-job", daemon=True).start()
 
     def _end_with_job(self) -> None:
         """End the actor, which Ray keeps, when its job is over; what it has accepted is delivered before."""
         import ray
 
-        wait_for_end_of_job()
+        _wait_for_end_of_job()
         self.flush(_LAST_FLUSH_S)
         if self._registration is not None:
             self._registration.leave(_LEAVE_S)
@@ -199,6 +200,33 @@ class MonitorHub:
         deadline = time.monotonic() + timeout_s
         idle = self._collector.wait_idle(timeout_s)
         return self._road.flush(max(0.0, deadline - time.monotonic())) and idle
+
+
+def _can_watch_job() -> bool:
+    """Return whether this version of Ray says which jobs are over; without that, a hub ends with its maker."""
+    return _job_table() is not None
+
+
+def _wait_for_end_of_job() -> None:
+    """Return when the Ray job of this process is over."""
+    import ray
+
+    job_id = ray.get_runtime_context().get_job_id()
+    jobs = _job_table()
+    while jobs is not None:
+        with contextlib.suppress(Exception):  # the cluster's head may be restarting
+            if any(job["JobID"] == job_id and job["IsDead"] for job in jobs()):
+                return
+        time.sleep(_JOB_POLL_S)
+
+
+def _job_table() -> Callable[[], list[dict[str, Any]]] | None:
+    """Return Ray's list of jobs; its public spelling asks the dashboard, which many clusters do not have."""
+    try:
+        from ray._private.state import jobs
+    except ImportError:
+        return None
+    return jobs  # type: ignore[no-any-return]
 
 
 def _spool_name(hub_id: str) -> str:
@@ -339,7 +367,7 @@ def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: st
         get_if_exists=True,
         num_cpus=0,
         max_restarts=-1,
-        lifetime="detached" if can_watch_job() else None,
+        lifetime="detached" if _can_watch_job() else None,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
     )
     handle = actor.remote(config_to_dict(config), msgspec.structs.asdict(run), name)

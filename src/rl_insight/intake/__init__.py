@@ -4,10 +4,9 @@ The Ray hub and the server use the same objects; the server's store keeps them i
 """
 
 from rl_insight.intake.admission import MAX_LOSS_COUNT, Admission
-from rl_insight.intake.cadence import Cadence, has_cadence
 from rl_insight.intake.clock import ClockOffset
-from rl_insight.intake.ledger import Ledger
-from rl_insight.intake.process import LIVENESS, Intake, Liveness, liveness, silence_ns
+from rl_insight.intake.ledger import Ledger, first_assigned_sequence
+from rl_insight.intake.process import LIVENESS, Cadence, Intake, Liveness, has_cadence, liveness, silence_ns
 
 __all__ = [
     "LIVENESS",
@@ -18,6 +17,7 @@ __all__ = [
     "Intake",
     "Ledger",
     "Liveness",
+    "first_assigned_sequence",
     "has_cadence",
     "liveness",
     "silence_ns",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-_SECOND: Final = 1_000_000_000
+_WINDOW_NS: Final = 120_000_000_000
+_STEP_AFTER_NS: Final = 900_000_000_000
+_MAX_DRIFT: Final = 0.0005
 _SMALL_NS: Final = 10_000_000
 _LARGE_NS: Final = 200_000_000
 _STEADY_NS: Final = 100_000_000
@@ -17,10 +19,10 @@ _LONGEST_NS = 2**61
 class ClockOffset:
     """Estimates one process's clock offset from when its batches were made and when they arrived.
 
-    A batch is never early, so the smallest ``received - sent`` of the last `window_s` seconds, the delay, is the
+    A batch is never early, so the smallest ``received - sent`` of the last two minutes, the delay, is the
     difference of the clocks plus the quickest delivery. A batch that was delayed or replayed from a spool only shows a
     larger difference. Where nothing but such batches arrive, the delay rises no faster than clocks drift; a difference
-    that stays for `step_after_s` is believed.
+    that stays for 15 minutes is believed.
 
     A delay below zero can only be the clock's. One above zero may be the network or a spool: it is taken for the
     clock's when it exceeds 0.2 s and has been seen, within 0.1 s, three times. `delay_ns` and `hits` are the state that
@@ -33,24 +35,12 @@ class ClockOffset:
     -3000000000
     """
 
-    __slots__ = ("_believed_ns", "_doubted_ns", "_drift", "_minima", "_step_after", "_window", "delay_ns", "hits")
+    __slots__ = ("_believed_ns", "_doubted_ns", "_minima", "delay_ns", "hits")
 
-    def __init__(
-        self,
-        delay_ns: int | None = None,
-        hits: int = 0,
-        believed_ns: int = 0,
-        *,
-        window_s: float = 120.0,
-        max_drift: float = 0.0005,
-        step_after_s: float = 900.0,
-    ) -> None:
+    def __init__(self, delay_ns: int | None = None, hits: int = 0, believed_ns: int = 0) -> None:
         self.delay_ns = delay_ns
         self.hits = hits
         self._believed_ns = believed_ns
-        self._window = int(window_s * _SECOND)
-        self._drift = max_drift
-        self._step_after = int(step_after_s * _SECOND)
         # (received, difference), both ascending: an entry that a later, smaller one outlives is of no use.
         self._minima: deque[tuple[int, int]] = deque()
         self._doubted_ns: int | None = None
@@ -71,7 +61,7 @@ class ClockOffset:
         while minima and minima[-1][1] >= difference:
             minima.pop()
         minima.append((received_ns, difference))
-        while minima[0][0] < received_ns - self._window:
+        while minima[0][0] < received_ns - _WINDOW_NS:
             minima.popleft()
         known = self.delay_ns
         if known is None or difference < known - _STEADY_NS:
@@ -82,12 +72,12 @@ class ClockOffset:
 
     def _believe(self, smallest: int, now_ns: int) -> None:
         if self.delay_ns is not None and smallest > self.delay_ns:
-            drifted = int(max(now_ns - self._believed_ns, 0) * self._drift)
+            drifted = int(max(now_ns - self._believed_ns, 0) * _MAX_DRIFT)
             # Counted from the first doubtful arrival, not from the last good one: after a long outage everything
             # that is replayed looks late, and none of it says anything about the clock.
             doubted_ns = self._doubted_ns = now_ns if self._doubted_ns is None else self._doubted_ns
             if smallest > self.delay_ns + drifted:
-                if now_ns - doubted_ns <= self._step_after:
+                if now_ns - doubted_ns <= _STEP_AFTER_NS:
                     return
                 self.hits = _STEADY_HITS
         self.delay_ns, self._believed_ns, self._doubted_ns = smallest, now_ns, None

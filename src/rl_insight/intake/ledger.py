@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from typing import Final
 
-from rl_insight.schema.sequences import is_assigned
-
 MAX_GAPS: Final = 4096
 """Open gaps remembered per process. Beyond it the oldest is closed: its missing batches count as taken from then on."""
+FIRST_ASSIGNED: Final = 2**48
+"""Sequence numbers from here on were assigned by a receiver; no process makes so many batches."""
+
+
+def first_assigned_sequence() -> int:
+    """Return the first number for a sender that does not number its batches: the current time in microseconds.
+
+    After a restart of the receiver they continue above those that it assigned before; a gap between them means nothing.
+    """
+    return max(time.time_ns() // 1000, FIRST_ASSIGNED)
 
 
 class Ledger:
@@ -59,7 +68,7 @@ class Ledger:
 
     @property
     def _is_assigned(self) -> bool:
-        return is_assigned(self._ranges[-1][1] if self._ranges else self.low_water)
+        return (self._ranges[-1][1] if self._ranges else self.low_water) >= FIRST_ASSIGNED
 
     def add(self, sequence: int) -> bool:
         """Take a sequence number; False if it had been taken before."""
@@ -92,6 +101,6 @@ class Ledger:
 
     def _close_oldest_gap(self) -> None:
         first, last = self._ranges.pop(0)
-        if not is_assigned(first):
+        if first < FIRST_ASSIGNED:
             self.abandoned += first - self.low_water - 1
         self.low_water = last

@@ -12,8 +12,8 @@ import psutil
 from rl_insight._version import __version__
 from rl_insight.diagnosis.steps import Step
 from rl_insight.metrics import COUNTER, GAUGE
+from rl_insight.metrics.families import Readings, by, several, single
 from rl_insight.metrics.prometheus import render as render_families
-from rl_insight.metrics.readings import Readings, by, several, single
 from rl_insight.server.counters import ServerCounters
 from rl_insight.store.writer import WriterStatus
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.intake.cadence import FIRST_HEARTBEAT_S
+from rl_insight.intake.process import FIRST_HEARTBEAT_S
 from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.otlp.mapping import RUN_KEYS, label_attributes
 from rl_insight.schema import Process

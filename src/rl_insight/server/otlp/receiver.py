@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.intake import Cadence
+from rl_insight.intake import Cadence, first_assigned_sequence
 from rl_insight.metrics.totals import TotalsTable
 from rl_insight.otlp.decode import rows_of
 from rl_insight.otlp.decode.processes import ProcessBook
 from rl_insight.otlp.decode.requests import OtlpSignal, read_request, resources_of
 from rl_insight.otlp.decode.rows import DecodedRows
 from rl_insight.schema import Batch, Process
-from rl_insight.schema.sequences import first_assigned_sequence
 from rl_insight.server.counters import ServerCounters
 from rl_insight.server.ingest import Ingest, Outcome, Submission
 from rl_insight.server.otlp.engine_requests import MARKERS, EngineRequests

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rl_insight.collector.base import StoredRuns
 from rl_insight.otlp.encode.items import LogItem
@@ -25,13 +25,6 @@ _READ_FINDINGS: Final = f"""
 """  # noqa: S608  (constants)
 
 
-class Findings(NamedTuple):
-    """The findings of a run that were written after a moment."""
-
-    logs: list[LogItem]
-    newest_ns: int
-
-
 def session_logs(batch: Batch) -> list[LogItem]:
     """Return a log record for each session of a batch that has ended, with everything that its owner said about it."""
     if not len(batch.sessions):
@@ -50,8 +43,8 @@ def session_logs(batch: Batch) -> list[LogItem]:
     return found
 
 
-def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> Findings:
-    """Return a log record for each version of a finding that was written after a moment."""
+def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> tuple[list[LogItem], int]:
+    """Return a log record for each version of a finding written after a time, and when the newest was written."""
     with runs.open_run(run_id) as store, store.reader() as cursor:
         rows = cursor.execute(_READ_FINDINGS, {"since": since_ns}).fetchall()
     found = []
@@ -60,7 +53,7 @@ def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> Findings:
         told = {name: value for name, value in told.items() if value is not None} | {_EVENT_NAME: "rl.finding"}
         level = _LEVELS.get(told["severity"], logging.INFO)
         found.append(_log(FINDING_SCOPE, told["updated_ns"], level, f"{told['status']}: {told['title']}", told))
-    return Findings(found, max((row[-1] for row in rows), default=since_ns))
+    return found, max((row[-1] for row in rows), default=since_ns)
 
 
 def _log(scope: str, time_ns: int, level: int, body: str, attributes: dict[str, Any]) -> LogItem:

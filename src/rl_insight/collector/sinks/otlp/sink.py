@@ -104,19 +104,16 @@ class OtlpSink(Sink):
             for scope, encoded, count in items:
                 if self._pending_items >= self._max_items or self._pending_bytes + len(encoded) > _MAX_REQUEST_BYTES:
                     self._send()
-                self._gather(process, service, scope, encoded, count)
+                pending = self._pending.get(process.process_id)
+                if pending is None:
+                    pending = self._pending[process.process_id] = _Pending(process, service, {})
+                pending.scopes.setdefault(scope, []).append(encoded)
+                self._pending_items += count
+                self._pending_bytes += len(encoded)
                 remaining -= count
         except Exception:
             self._lost += remaining
             raise
-
-    def _gather(self, process: Process, service: str, scope: str, encoded: bytes, count: int) -> None:
-        pending = self._pending.get(process.process_id)
-        if pending is None:
-            pending = self._pending[process.process_id] = _Pending(process, service, {})
-        pending.scopes.setdefault(scope, []).append(encoded)
-        self._pending_items += count
-        self._pending_bytes += len(encoded)
 
     def flush(self) -> None:
         """Send what has been gathered."""
@@ -257,12 +254,12 @@ class OtlpLogSink(OtlpSink):
             self._looked_ns = now_ns
             for run_id, (process, since_ns) in list(self._known.items()):
                 try:
-                    found = finding_logs(self._runs, run_id, since_ns)
+                    logs, newest_ns = finding_logs(self._runs, run_id, since_ns)
                 except InsightError:  # deleted since
                     del self._known[run_id]
                     continue
-                self._known[run_id] = (process, found.newest_ns)
-                self._gather_all(process, [(log.scope, encode_log(log), 1) for log in found.logs], SERVICE)
+                self._known[run_id] = (process, newest_ns)
+                self._gather_all(process, [(log.scope, encode_log(log), 1) for log in logs], SERVICE)
         self._send()
 
 
