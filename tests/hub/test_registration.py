@@ -10,7 +10,7 @@ from rl_insight.hub.registration import HubTarget, TargetRegistration
 from rl_insight.transport.ingest_client import TARGETS_PATH, IngestClient
 
 TARGET = HubTarget(
-    address="127.0.0.1:9092",
+    addresses=["127.0.0.1:9092"],
     job_name="trainer_metrics",
     owner="r1/hub-01",
     labels={"ray_job": "01"},

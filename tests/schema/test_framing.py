@@ -33,7 +33,7 @@ def test_a_truncated_tail_loses_only_the_last_frame(payloads, data):
     cut = data.draw(st.integers(1, len(frame(payloads[-1])) - 1))
     found, error = read_until_error(stream[:-cut])
     assert found == payloads[:-1]
-    assert "cut short" in str(error)
+    assert "truncated" in str(error)
 
 
 @given(payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=5), data=st.data())
@@ -50,11 +50,11 @@ def test_one_flipped_bit_is_found_and_everything_before_it_is_read(payloads, dat
 @pytest.mark.parametrize(
     ("tail", "message"),
     [
-        (b"\x00", "cut short: .* frame header at byte 13"),
+        (b"\x00", "truncated: .* frame header at byte 13"),
         (b"JSON{}{}{}{}", "not a frame: .* at byte 13, found b'JSON'"),
         (struct.pack("<4sII", b"RLI1", 2**32 - 1, 0), "too large: the frame at byte 13 claims 4294967295"),
-        (struct.pack("<4sII", b"RLI1", MAX_PAYLOAD_BYTES, 0) + b"x", "cut short: .* the frame at byte 13"),
-        (struct.pack("<4sII", b"RLI1", 1, 0) + b"x", "damaged: the checksum of the frame at byte 13"),
+        (struct.pack("<4sII", b"RLI1", MAX_PAYLOAD_BYTES, 0) + b"x", "truncated: .* the frame at byte 13"),
+        (struct.pack("<4sII", b"RLI1", 1, 0) + b"x", "corrupt: the checksum of the frame at byte 13"),
     ],
 )
 def test_a_bad_frame_is_named_with_its_place(tail, message):

@@ -133,7 +133,7 @@ def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
 def test_what_stands_before_a_broken_frame_is_kept(client, services, make_batch, frames, query):
     answer = post(client, frames(make_batch(1), make_batch(2))[:-5])
     assert answer.status_code == 400
-    assert "cut short" in answer.json()["error"]
+    assert "truncated" in answer.json()["error"]
     assert query(services, "r1", COUNT) == [(3,)]
 
 

@@ -84,7 +84,7 @@ def test_broken_tail_is_reported_and_loses_nothing_before_it(make_file_transport
     problems = []
     assert sequences(tmp_path / "events", problems) == [1]
     assert len(problems) == 1
-    assert "cut short" in problems[0][1]
+    assert "truncated" in problems[0][1]
 
 
 def test_broken_file_does_not_stop_the_next_one(make_file_transport, helpers, tmp_path):

@@ -1,11 +1,11 @@
-"""Publishes the batches that were taken: merges their metrics, counts them, and hands them to sinks."""
+"""Publishes accepted batches: merges their metrics, counts them, and forwards them to sinks."""
 
 from rl_insight.collector.base import Sink, SinkContext
 from rl_insight.collector.collector import Collector, Published, Receipt
 from rl_insight.collector.fanout import SinkRunner, SinkStatus
+from rl_insight.collector.health import CollectorStatus, ProcessStatus
 from rl_insight.collector.run_activity import RunKey
 from rl_insight.collector.series import SeriesTable
-from rl_insight.collector.status import CollectorStatus, ProcessStatus
 
 __all__ = [
     "Collector",

@@ -1,4 +1,4 @@
-"""Publishes batches: merges their metrics, counts them by process, and hands them to sinks."""
+"""Publishes batches: merges their metrics, counts them by process, and forwards them to sinks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import msgspec
 
 from rl_insight.collector.base import Sink, SinkContext, StoredRuns
 from rl_insight.collector.fanout import SinkRunner
-from rl_insight.collector.health import HEALTH
+from rl_insight.collector.health import EVENT_KINDS, HEALTH, CollectorStatus, ProcessStatus
 from rl_insight.collector.run_activity import FORGET_AFTER_S
 from rl_insight.collector.series import SeriesTable
-from rl_insight.collector.status import EVENT_KINDS, CollectorStatus, ProcessStatus
 from rl_insight.errors import SchemaError, UnsupportedVersionError
 from rl_insight.intake import Admission, Intake
 from rl_insight.metrics import Family, reserved_names
@@ -30,12 +29,12 @@ from rl_insight.schema.names import DEFAULT_NAMESPACE
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of a payload handed to a collector."""
+    """The result of ingesting a payload."""
 
     accepted: int = 0
     """Batches that were new."""
     duplicates: int = 0
-    """Batches that had been taken before; the sender can forget them too."""
+    """Batches received before; the sender can delete them too."""
 
 
 class Published(NamedTuple):
@@ -44,28 +43,27 @@ class Published(NamedTuple):
     batch: Batch
     size: int
     intake: Intake
-    """What has been taken from its process."""
+    """The state of its process."""
     is_new: bool
-    """False for one that had been taken before."""
+    """False for a duplicate."""
 
 
 class Collector:
-    """Publishes each batch of each process once: merges its metrics, and hands it to every sink.
+    """Publishes each batch of each process once: merges its metrics, and forwards it to every sink.
 
-    - `ingest` takes encoded batches, in any order and any number of times. The ledgers are in memory: this is what the
-      Ray hub uses.
-    - A receiver with a store commits first and then calls `publish` with each process's `Intake`, which it keeps.
-    - All methods are safe to call from several threads. No sink, however slow or broken, makes them wait or fail.
-    - A bad payload raises `SchemaError` and changes nothing.
+    - `ingest` accepts encoded batches in any order, including duplicates, with ledgers in memory. The Ray hub uses it.
+    - A receiver with a store commits first and then calls `publish` with each process's `Intake`, which it owns.
+    - All methods are thread-safe. No sink, however slow or broken, blocks them or makes them fail.
+    - An invalid payload raises `SchemaError` and changes nothing.
 
     Args:
-        sinks: where batches go; each gets a thread and a bounded queue.
+        sinks: each gets a thread and a bounded queue.
         namespace: the prefix of every exposed metric name.
-        reserved: exposed names, besides the collector's, that users' metrics cannot have.
+        reserved: exposed names, besides the collector's, that recorded metrics cannot use.
         clock: the wall clock in nanoseconds.
-        max_processes: processes remembered, twice as many as one server is made for: beyond it, those that ended leave
-            first, then the longest silent, and one that is heard again counts as a new one.
-        forget_after_s: after this silence the state needed to merge a process's metrics is freed.
+        max_processes: processes tracked, twice the design limit of a server; beyond that, ended ones are evicted first,
+            then the longest silent. An evicted process that reports again counts as new.
+        forget_after_s: after this silence, the state for merging a process's metrics is freed.
         runs: the committed runs, for sinks that read them.
     """
 
@@ -83,7 +81,7 @@ class Collector:
         sinks = list(sinks)
         names = Counter(sink.name for sink in sinks)
         if repeated := [name for name, count in names.items() if count > 1]:
-            raise ValueError(f"two sinks are called {repeated[0]!r}: give each its own name.")
+            raise ValueError(f"two sinks are named {repeated[0]!r}: give each a unique name.")
         self.namespace = namespace
         self._sources = [sink for sink in sinks if sink.declarations]
         declared = [*HEALTH.declarations, *(one for sink in self._sources for one in sink.declarations)]
@@ -93,7 +91,7 @@ class Collector:
         self._max_processes = max_processes
         self._lock = Lock()
         self._processes: OrderedDict[str, _PublishedProcess] = OrderedDict()
-        """The most recently heard of is last."""
+        """The most recently seen is last."""
         self._totals = _Totals()
         self._started_ns = clock()
         self._closed = False
@@ -103,7 +101,7 @@ class Collector:
         self._runners = [SinkRunner(sink) for sink in sinks]
 
     def ingest(self, payload: bytes) -> Receipt:
-        """Take one encoded batch.
+        """Ingest one encoded batch.
 
         Raises:
             SchemaError: it is not a batch that this version can read.
@@ -119,7 +117,7 @@ class Collector:
         return Receipt(accepted=int(is_new), duplicates=int(not is_new))
 
     def decode(self, payload: bytes) -> Batch:
-        """Read and check a payload; one that is refused is counted and changes nothing else.
+        """Decode and validate a payload; a refused one is counted and changes nothing else.
 
         Raises:
             SchemaError: it is not a batch that this version can read.
@@ -128,10 +126,10 @@ class Collector:
             return self.admit(decode(payload))
 
     def decode_all(self, payload: bytes) -> list[Batch]:
-        """Read and check a payload that may be a bundle of batches.
+        """Decode and validate a payload that may be a bundle of batches.
 
         Raises:
-            SchemaError: it is not a batch that this version can read, or one of the bundle is not.
+            SchemaError: it, or a batch in the bundle, cannot be read by this version.
         """
         if not is_bundle(payload):
             return [self.decode(payload)]
@@ -149,18 +147,11 @@ class Collector:
             raise
 
     def admit(self, batch: Batch) -> Batch:
-        """Return a batch without the values that cannot be stored.
-
-        Raises:
-            SchemaError: nothing of it can be stored.
-        """
+        """Return a batch without rows that cannot be stored; raises `SchemaError` if none of it can be stored."""
         return self._admission.admit(batch)
 
     def publish(self, taken: Iterable[Published]) -> None:
-        """Merge the metrics of batches that were taken, and hand them to the sinks; never waits for one.
-
-        Those that had been taken before are counted only.
-        """
+        """Merge the metrics of accepted batches and queue them for the sinks; never blocks. Duplicates are counted."""
         fresh: list[tuple[Batch, int]] = []
         finished: list[str] = []
         with self._lock:
@@ -174,9 +165,9 @@ class Collector:
         self._hand_on(fresh, finished)
 
     def are_published(self, batches: Sequence[Batch]) -> list[bool]:
-        """Return whether each batch and all before it have been published; those are then counted as duplicates.
+        """Return whether each batch and all before it have been published, and count those as duplicates.
 
-        The same records may be imported into several runs: only those of the batch's run count.
+        The same records may be imported into several runs: only batches of the same run count.
         """
         with self._lock:
             found = [
@@ -189,19 +180,19 @@ class Collector:
             return found
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until every sink has written what it was given; False when it took longer than `timeout_s`."""
+        """Wait until every sink has written its queue; False on a timeout."""
         deadline = time.monotonic() + timeout_s
         return all(runner.wait_idle(max(deadline - time.monotonic(), 0.0)) for runner in self._runners)
 
     def status(self) -> CollectorStatus:
-        """Return what was seen, dropped and forwarded."""
+        """Return what was received, dropped and forwarded."""
         sinks = {runner.sink.name: runner.get_status() for runner in self._runners}
         refused_samples = self.series.refused
         now_ns = self._clock()
         with self._lock:
             totals = deepcopy(self._totals)
             processes = list(self._processes.items())
-        # Without the lock: ten thousand processes take 20 ms.
+        # Without the lock: 10,000 processes take 20 ms.
         return CollectorStatus(
             started_ns=self._started_ns,
             batches=totals.batches,
@@ -219,16 +210,16 @@ class Collector:
         )
 
     def live_processes(self) -> int:
-        """Return how many processes report now."""
+        """Return the number of live processes."""
         now_ns = self._clock()
         with self._lock:
             processes = list(self._processes.values())
         return sum(process.intake.liveness(now_ns) == "live" for process in processes)
 
     def families(self, *, by_role: bool = False) -> list[Family]:
-        """Return the recorded metrics, the collector's health and what sinks yield.
+        """Return the recorded metrics, the collector's health, and the metrics of sinks.
 
-        By role there is one series where there was one for each rank, host and GPU.
+        With `by_role`, there is one series per role instead of one per rank, host and GPU.
         """
         recorded = sorted(self.series.families(by_role=by_role), key=lambda family: family.name)
         health = HEALTH.families(self.status())
@@ -238,7 +229,7 @@ class Collector:
         return [*recorded, *health, *chain.from_iterable(yielded)]
 
     def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page that Prometheus scrapes, and its content type for an HTTP `Accept` header.
+        """Return the page for Prometheus, and its content type for an HTTP `Accept` header.
 
         >>> b"rl_insight_monitor_collector_batches_total 0" in Collector().metrics_page()[0]
         True
@@ -246,7 +237,7 @@ class Collector:
         return render(self.families(), self.namespace, accept)
 
     def drop_run(self, run_id: str) -> None:
-        """Remove the metrics of a deleted run; its batches are new if they come again."""
+        """Remove the metrics of a deleted run; its batches count as new if they are sent again."""
         with self._lock:
             for process in self._processes.values():
                 if process.run_id == run_id:
@@ -256,12 +247,12 @@ class Collector:
             sink.drop_run(run_id)
 
     def get_status(self) -> dict[str, Any]:
-        """Return `status()` as plain values that JSON can carry."""
+        """Return `status()` as plain values for JSON."""
         plain: dict[str, Any] = msgspec.to_builtins(self.status(), enc_hook=str)
         return plain
 
     def last_batches(self) -> list[tuple[Process, int]]:
-        """Return the processes that report now and of which nothing is missing, with the number of their last batch."""
+        """Return the live processes without missing batches, with their last sequence number."""
         now_ns = self._clock()
         with self._lock:
             intakes = [process.intake for process in self._processes.values()]
@@ -272,7 +263,7 @@ class Collector:
         ]
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Hand on what is queued for at most `timeout_s`, then stop; idempotent."""
+        """Drain the queues of the sinks for at most `timeout_s`, then stop; idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -328,7 +319,7 @@ class Collector:
 
 
 class _Totals(msgspec.Struct):
-    """What has been counted over all processes."""
+    """Counts over all processes."""
 
     batches: int = 0
     bytes: int = 0
@@ -341,7 +332,7 @@ class _Totals(msgspec.Struct):
 
 
 class _PublishedProcess(msgspec.Struct):
-    """What has been published of one process."""
+    """The published state of one process."""
 
     intake: Intake
     low_water: int = 0
@@ -353,12 +344,12 @@ class _PublishedProcess(msgspec.Struct):
 
     @property
     def run_id(self) -> str:
-        """The run that its last batch was for."""
+        """The run of its last batch."""
         return self.intake.process.run_id
 
     def see(self, intake: Intake) -> int:
-        """Take over what the ledger says; returns how many more batches it closed a gap over."""
-        # A store that opens its file again starts to count anew.
+        """Copy the state of the ledger; returns how many more batches were abandoned."""
+        # A store that reopens its file starts again from zero.
         more = intake.ledger.abandoned - (self.abandoned if intake is self.intake else 0)
         self.intake = intake
         self.low_water = intake.ledger.low_water

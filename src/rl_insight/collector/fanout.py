@@ -1,4 +1,4 @@
-"""One thread and one bounded queue for each sink, so that a slow or broken one delays no other."""
+"""A thread and a bounded queue per sink, so that a slow or broken one does not delay the others."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _MAX_LOGGED_ERRORS = 100
 
 
 class SinkStatus(msgspec.Struct, frozen=True):
-    """What became of the batches meant for one sink."""
+    """Counts of the batches for one sink."""
 
     name: str
     queued: int = 0
-    """Batches that wait, the one being written included."""
+    """Including the batch being written."""
     queued_bytes: int = 0
     written: int = 0
     failed: int = 0
     """Batches whose `write` raised."""
     dropped: int = 0
-    """Batches pushed out of a full queue, or left over when the time to close was up."""
+    """Batches evicted from a full queue, or left in it when closing timed out."""
     flush_failures: int = 0
     last_error: str | None = None
     details: dict[str, Any] = {}
-    """What the sink says about itself."""
+    """The sink's own status."""
 
 
 class SinkRunner:
     """Feeds one sink from a bounded queue on its daemon thread.
 
-    `put` never blocks: when the queue is full, the oldest item, usually a batch, is dropped and counted. A sink that
-    raises is counted, logged once for each distinct error, and continues with the next item. What an item is, is up to
-    the owner and its sink: the runner only hands it on.
+    `put` never blocks: if the queue is full, the oldest item, usually a batch, is dropped and counted. When a sink
+    raises, the failure is counted, logged once per distinct error, and the sink continues with the next item. Items can
+    be anything that the owner and its sink agree on.
     """
 
     def __init__(self, sink: Sink, *, max_batches: int = 20_000, max_bytes: int = 64 * 1024 * 1024) -> None:
@@ -63,11 +63,11 @@ class SinkRunner:
         self._thread.start()
 
     def put(self, item: Any, size: int = 0) -> None:
-        """Queue one item of about `size` bytes; after `close` it is dropped and counted."""
+        """Queue one item of about `size` bytes; after `close`, it is dropped and counted."""
         self.put_all([(item, size)])
 
     def put_all(self, items: Sequence[tuple[Any, int]]) -> None:
-        """Queue items, each with its size; one call for all batches of a commit wakes the thread once."""
+        """Queue items with their sizes; one call for all batches of a commit wakes the thread once."""
         with self._changed:
             if self._closing:
                 self._dropped += len(items)
@@ -80,7 +80,7 @@ class SinkRunner:
             self._changed.notify_all()
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until everything queued has been written and flushed; False when it took longer than `timeout_s`."""
+        """Wait until all queued items are written and flushed; False on a timeout."""
         with self._changed:
             self._flush_wanted = True
             self._changed.notify_all()
@@ -89,13 +89,13 @@ class SinkRunner:
             )
 
     def start_closing(self) -> None:
-        """Take nothing more, and let the thread end once the queue is empty; does not wait."""
+        """Stop accepting items and let the thread exit when the queue is empty; does not wait."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is queued for at most `timeout_s`, drop the rest, close the sink; idempotent."""
+        """Drain the queue for at most `timeout_s`, drop the rest, close the sink; idempotent."""
         self.start_closing()
         if current_thread() is self._thread:
             return
@@ -106,13 +106,13 @@ class SinkRunner:
             while self._queue:
                 self._drop_oldest()
         logger.warning(
-            "sink %r did not finish within %.1f s: what was queued is dropped. See its last error in the status.",
+            "sink %r did not finish within %.1f s: the queued batches are dropped. Its status has the last error.",
             self.sink.name,
             timeout_s,
         )
 
     def get_status(self) -> SinkStatus:
-        """Return what was written, failed and dropped, and what waits."""
+        """Return the counts, and the sink's own status."""
         details = self._details()
         with self._changed:
             return SinkStatus(
@@ -128,7 +128,7 @@ class SinkRunner:
             )
 
     def _details(self) -> dict[str, Any]:
-        # Asked without our lock: a sink that answers slowly must not make `put` wait.
+        # Without our lock: a slow sink must not block `put`.
         try:
             return self.sink.get_status()
         except Exception as error:  # noqa: BLE001 -- a sink may raise anything
@@ -153,7 +153,7 @@ class SinkRunner:
         self._succeeds(self.sink.close)
 
     def _next(self, flush_at: float) -> Any:
-        """Wait for an item; None when it is time to flush or to stop."""
+        """Wait for an item; None if it is time to flush or stop."""
         with self._changed:
             while not self._queue and not self._closing:
                 if not self._is_to_flush():

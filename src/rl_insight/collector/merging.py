@@ -38,7 +38,7 @@ class MergedFamily(msgspec.Struct, eq=False):
         return added
 
     def copy_by_role(self) -> Family:
-        """Return the metric with one series for each role; reads 100,000 series in 20 ms."""
+        """Return the metric with one series per role; reads 100,000 series in 20 ms."""
         roles: dict[RoleSeries, list[MergedSeries]] = {}
         for one in self.series.values():
             if one.time_ns is not None:
@@ -55,7 +55,7 @@ class MergedFamily(msgspec.Struct, eq=False):
         return Point(role.labels, value, max(one.time_ns or 0 for one in series))
 
     def copy(self, series: Iterable[MergedSeries] = (), points: list[Point] | None = None) -> Family:
-        """Return the metric with the current points of some of its series, or with these points."""
+        """Return the metric with the current points of some series, or with the given points."""
         if points is None:
             points = [one.point() for one in series if one.time_ns is not None]
         documentation = self.documentation or f"{self.kind.name.capitalize()} {self.name}"
@@ -84,12 +84,12 @@ class MergedSeries(msgspec.Struct, eq=False):
     maximum: float = -inf
 
     def set_value(self, value: float, time_ns: int) -> None:
-        """Set a gauge, unless a later value is known."""
+        """Set a gauge unless it has a later value."""
         if self.time_ns is None or time_ns >= self.time_ns:
             self.value, self.time_ns = value, time_ns
 
     def point(self) -> Point:
-        """Return the series as it is now."""
+        """Return the current value."""
         if not self.family.kind.is_distribution:
             return Point(self.labels, self.value, self.time_ns or 0)
         value = Distribution(self.count, self.value, self.buckets.copy(), self.minimum, self.maximum)
@@ -119,7 +119,7 @@ class Contribution(msgspec.Struct, eq=False):
     count: int = 0
 
     def add_total(self, total: float) -> None:
-        """Add what is new in a counter's total."""
+        """Add the increase of a counter's total."""
         if total <= self.total:
             return
         if not self.is_baseline:
@@ -128,7 +128,7 @@ class Contribution(msgspec.Struct, eq=False):
         self.total = total
 
     def add_distribution(self, new: Distribution) -> None:
-        """Add what is new in a histogram's totals."""
+        """Add the increase of a histogram's totals."""
         if new.count <= self.count:
             return
         if not self.is_baseline:

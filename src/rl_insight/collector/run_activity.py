@@ -1,4 +1,4 @@
-"""Which processes and runs are still heard from, so that what is kept about the others can be freed."""
+"""Tracks active processes and runs, so that the state of inactive ones can be freed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rl_insight.schema import Process
 _SECOND = 1_000_000_000
 SWEEP_EVERY_NS = 60 * _SECOND
 FORGET_AFTER_S = 3600.0
-"""A process that is silent for this long is taken to have ended."""
+"""After this silence, a process counts as ended."""
 GRACE_S = 300.0
-"""How long the metrics of an ended run can still be scraped: several times the usual scrape interval."""
+"""How long the metrics of an ended run stay: several times the usual scrape interval."""
 
 
 class RunKey(NamedTuple):
-    """What identifies a run; any part may be empty."""
+    """The identity of a run; any part may be empty."""
 
     project: str
     experiment_name: str
@@ -27,27 +27,27 @@ class RunKey(NamedTuple):
 
     @property
     def labels(self) -> LabelItems:
-        """The labels that every series of the run has; empty ones are left out."""
+        """The labels of every series of the run, without empty ones."""
         return _labels_of(self)
 
 
 @lru_cache(maxsize=64)
 def _labels_of(run: RunKey) -> LabelItems:
-    """Return the labels of a run: the same objects for all of its series, of which there may be a million."""
+    """Return the labels of a run: the same objects for all of its series, of which there may be 500,000."""
     pairs = (("experiment_name", run.experiment_name), ("project", run.project), ("run_id", run.run_id))
     return tuple(pair for pair in pairs if pair[1])
 
 
 def run_of(process: Process) -> RunKey:
-    """Return the run that a process belongs to."""
+    """Return the run of a process."""
     return RunKey(process.project, process.experiment_name, process.run_id)
 
 
 class RunActivity:
-    """When each process and each run was last heard from; not safe to use from several threads.
+    """When each process and run last reported; not thread-safe.
 
     A process ends when `end` is called, or after `forget_after_s` of silence. A run ends when all its processes have
-    ended and nothing of it arrived for `grace_s`. `forget` and `drop` are called with what a sweep finds ended.
+    ended and no batch of it arrived for `grace_s`. A sweep calls `forget` and `drop` with what has ended.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class RunActivity:
         self._forget_after_ns = int(forget_after_s * _SECOND)
         self._grace_ns = int(min(grace_s, forget_after_s) * _SECOND)
         self._processes: OrderedDict[str, tuple[int, RunKey]] = OrderedDict()
-        """The ones heard from last are at the end."""
+        """The most recent is last."""
         self._runs: OrderedDict[RunKey, int] = OrderedDict()
         self._swept_ns = 0
 
     def note(self, process: Process, now_ns: int) -> RunKey:
-        """Note a batch of a process; return its run."""
+        """Record a batch of a process; returns its run."""
         run = run_of(process)
         self._processes[process.process_id] = (now_ns, run)
         self._processes.move_to_end(process.process_id)
@@ -76,11 +76,11 @@ class RunActivity:
         return run
 
     def end(self, process_id: str) -> None:
-        """Note that a process has ended."""
+        """Record that a process has ended."""
         self._processes.pop(process_id, None)
 
     def drop(self, run_id: str) -> list[RunKey]:
-        """Forget a deleted run; return it, once for each project and experiment that used its id."""
+        """Forget a deleted run; returns one key per project and experiment that used its id."""
         dropped = [run for run in self._runs if run.run_id == run_id]
         for run in dropped:
             del self._runs[run]
@@ -89,7 +89,7 @@ class RunActivity:
         return dropped
 
     def sweep(self, now_ns: int, every_ns: int = 0) -> None:
-        """Forget the processes and drop the runs that have ended since the last call, unless that was just now."""
+        """Forget processes and drop runs that have ended, unless the last sweep was less than `every_ns` ago."""
         if now_ns - self._swept_ns < every_ns:
             return
         self._swept_ns = now_ns

@@ -1,4 +1,4 @@
-"""What all processes report, merged into one cumulative series for each metric, label set and run."""
+"""Merges the metrics of all processes into one cumulative series per metric, label set and run."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _RESERVED = MergedFamily("", GAUGE)
 
 
 class SeriesTable:
-    """Merges what processes report; safe to use from several threads.
+    """Merges metrics; thread-safe.
 
     - Counters and histograms arrive as totals since their process started. A series is the sum over its processes of
-      the largest total seen, so a repeated batch changes nothing, a lost one is made good by the next, and a late one
-      is ignored. A gauge keeps the value with the latest time, whichever process set it.
-    - A process that has ended keeps its part of every sum; `forget` frees what was needed to add to it.
-    - The series of a run leave the table when the run has ended (see `RunActivity`) or is deleted.
-    - One metric name may have any label sets. The first kind a name is used with wins, the other is refused.
+      the largest total seen, so duplicates change nothing, the next batch makes up for a lost one, and late batches are
+      ignored. A gauge keeps the value with the latest timestamp, from any process.
+    - The total of an ended process stays in every sum; `forget` frees the state needed to add to it.
+    - The series of a run are removed when the run has ended (see `RunActivity`) or is deleted.
+    - A metric name can have any label sets. The first kind used with a name wins; other kinds are refused.
 
     Refused rows are counted by reason: `kind` (the name has another kind), `name` (its exposed name is another
-    metric's), `labels` (not a JSON object), `value` (a counter that is not a number), `limit` (too many series).
+    metric's), `labels` (not a JSON object), `value` (a NaN counter), `limit` (too many series).
 
     Args:
-        max_series: series kept, of all runs together.
+        max_series: the limit for all runs together.
         reserved: exposed names that recorded metrics cannot use.
-        max_forgotten: ended processes that are remembered, so that none of them is counted twice.
-        forget_after_s: after this silence a process is forgotten.
+        max_forgotten: ended processes that are remembered, so that none is counted twice.
+        forget_after_s: after this silence, a process is forgotten.
         grace_s: how long the series of an ended run stay.
-        clock: nanoseconds that never go back.
+        clock: a monotonic clock in nanoseconds.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SeriesTable:
         self._families: dict[str, MergedFamily] = {}
         """By exposed name."""
         self._users: dict[str, MergedFamily] = {}
-        """By the name that users give."""
+        """By recorded name."""
         self._owners: dict[str, MergedFamily] = dict.fromkeys(reserved, _RESERVED)
         """By exposed name."""
         self._processes: dict[str, Contributor] = {}
@@ -99,9 +99,9 @@ class SeriesTable:
             self._apply_histograms(batch, parts)
 
     def forget(self, process_id: str) -> None:
-        """Free what is kept about a process that has ended; what it contributed stays.
+        """Free the state of an ended process; its contribution stays.
 
-        Should it report again, its first totals count as known already: nothing is ever counted twice.
+        If it reports again, its first totals count as already known: nothing is ever counted twice.
         """
         with self._lock:
             self._activity.end(process_id)
@@ -114,10 +114,7 @@ class SeriesTable:
                 self._drop(run)
 
     def families(self, *, by_role: bool = False) -> Iterator[Family]:
-        """Yield every metric with a copy of its series, or with one for each role.
-
-        The lock is held for one metric at a time.
-        """
+        """Yield every metric with a copy of its series, or with one per role; locks one metric at a time."""
         with self._lock:
             self._activity.sweep(self._clock())
             families = list(self._families.values())
@@ -128,11 +125,7 @@ class SeriesTable:
                 yield copy
 
     def follow(self, max_points: int = 100_000) -> SeriesChanges:
-        """Start to follow which series change.
-
-        Args:
-            max_points: values of gauges kept until they are taken; past it only the latest value of each is kept.
-        """
+        """Start tracking changed series; past `max_points` pending gauge values, only the latest of each is kept."""
         with self._lock:
             self._followers.append(SeriesChanges(self._lock, max_points))
             return self._followers[-1]
@@ -155,7 +148,7 @@ class SeriesTable:
             self._forgotten.popitem(last=False)
 
     def _drop(self, run: RunKey) -> None:
-        # Nothing of the run is left that could be counted twice: should it continue, its totals count in full.
+        # Nothing of the run remains that could be counted twice: if it continues, its totals count in full.
         for known in (self._forgotten, {name: kept.run for name, kept in self._processes.items()}):
             for process_id in [name for name, of_run in known.items() if of_run == run]:
                 self._forgotten.pop(process_id, None)
@@ -178,7 +171,7 @@ class SeriesTable:
     def _new_part(
         self, contributor: Contributor, name: str, kind_name: str, labels: str, documentation: str
     ) -> Contribution | str:
-        """Return the process's part of a series that it has not reported before, or why it is refused."""
+        """Return the process's share of a new series, or the reason why it is refused."""
         kind = KINDS.get(kind_name)
         if kind is None:
             return "kind"
@@ -188,7 +181,7 @@ class SeriesTable:
         run = contributor.run
         if name.startswith(METRIC_PREFIX) and (experiment := given.get("experiment_name")):
             run = run._replace(experiment_name=str(experiment))
-        # A colon is for recording rules: engines that are read as targets have some.
+        # Colons are reserved for recording rules, but some scraped engines use them.
         family = self._family(metric_name(name).replace(":", "_"), kind)
         if isinstance(family, str):
             return family
@@ -205,7 +198,7 @@ class SeriesTable:
         return Contribution(series, contributor.is_returning, NO_BUCKETS)
 
     def _forget_past_steps(self, family: MergedFamily, items: LabelItems) -> bool:
-        """Make room for a session's gauge by removing those of other steps; return whether there were any."""
+        """Make room for a session's gauge by removing those of other steps; returns whether there were any."""
         step = dict(items).get(STEP_LABEL)
         if not family.name.startswith(METRIC_PREFIX) or step is None:
             return False
@@ -253,7 +246,7 @@ class SeriesTable:
                 continue
             if not kind.is_cumulative:
                 series.set_value(value, time_ns)
-            elif value == value:  # noqa: PLR0124 -- the quickest test for NaN
+            elif value == value:  # noqa: PLR0124 -- the fastest test for NaN
                 part.add_total(value)
             else:
                 self._refused["value"] += 1
@@ -275,34 +268,34 @@ class SeriesTable:
 
 
 class SeriesChanges:
-    """The series that have changed since they were last taken; made by `SeriesTable.follow`."""
+    """The series that changed since the last `take`; created by `SeriesTable.follow`."""
 
     def __init__(self, lock: Lock, max_points: int) -> None:
         self._lock = lock
         self._max_points = max_points
         self._changed: dict[MergedSeries, list[Point]] = {}
-        """With the values of gauges."""
+        """With pending gauge values."""
         self._codes: dict[MergedFamily, int] = {}
-        """How many buckets of a histogram have been taken."""
+        """How many buckets of a histogram have been returned."""
         self.pending_points = 0
-        """Values of gauges that wait."""
+        """Pending gauge values."""
 
     def note(self, series: MergedSeries, value: float, time_ns: int) -> None:
-        """Note a change; the table calls it and holds the lock."""
+        """Record a change; called by the table with the lock held."""
         points = self._changed.setdefault(series, [])
         if not series.family.kind.is_cumulative and self.pending_points < self._max_points:
             points.append(Point(series.labels, value, time_ns))
             self.pending_points += 1
 
     def drop(self, family: MergedFamily) -> None:
-        """Forget a metric; the table calls it and holds the lock."""
+        """Forget a metric; called by the table with the lock held."""
         self._codes.pop(family, None)
 
     def take(self) -> list[Family]:
-        """Return what has changed since the last call.
+        """Return the changes since the last call.
 
-        A gauge has a point for each value that was set. A histogram with a new bucket comes with all its series:
-        unless all have the same bounds, a sum over them would be wrong.
+        A gauge has a point per value. A histogram with a new bucket is returned with all its series: sums over them
+        would be wrong unless all have the same bounds.
         """
         with self._lock:
             changed, self._changed, self.pending_points = self._changed, {}, 0

@@ -1,4 +1,4 @@
-"""A transport that ends in a collector of the same process, and may pass the batches on."""
+"""A transport that feeds a collector in the same process, and can forward the batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_insight.transport.memory import NullTransport
 class ForwardingTransport(Transport):
     """Feeds a collector, and then another transport if there is one.
 
-    The batches travel on as they came: their sender's identity and sequence numbers stay in them.
+    Batches are forwarded unchanged, with their sender's identity and sequence numbers.
     """
 
     def __init__(self, collector: Collector, onward: Transport | None = None) -> None:
@@ -24,13 +24,13 @@ class ForwardingTransport(Transport):
             setattr(self, name, getattr(self._onward, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; what is to be called when something happens is called by the transport behind, too."""
+        """Set an attribute; callbacks are also set on the next transport."""
         super().__setattr__(name, value)
         if name.startswith("on_"):
             setattr(self._onward, name, value)
 
     def send(self, payload: bytes) -> None:
-        """Hand a batch to the collector, and on."""
+        """Pass a batch to the collector and the next transport."""
         try:
             self.collector.ingest(payload)
         except SchemaError:
@@ -39,28 +39,28 @@ class ForwardingTransport(Transport):
         self._onward.send(payload)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait for the transport behind; the collector's sinks have their own time at `close`."""
+        """Flush the next transport; the collector's sinks are drained by `close`."""
         return self._onward.flush(timeout_s)
 
     def hear_others(self, timeout_s: float) -> int:
-        """Wait for others at the transport behind."""
+        """Wait for other processes at the next transport."""
         return self._onward.hear_others(timeout_s)
 
     def tell_step(self, mark: tuple[int, int]) -> None:
-        """Tell the receiver behind."""
+        """Report a step to the next transport."""
         self._onward.tell_step(mark)
 
     def ask_steps(self) -> Sequence[tuple[int, int]] | None:
-        """Ask the receiver behind."""
+        """Get the steps from the next transport."""
         return self._onward.ask_steps()
 
     def close(self) -> None:
-        """Close the collector and the transport behind."""
+        """Close the collector and the next transport."""
         self.collector.close()
         self._onward.close()
 
     def abandon(self) -> None:
-        """Release what a forked child inherited."""
+        """Release resources inherited by a forked child."""
         self._onward.abandon()
 
     def get_status(self) -> dict[str, Any]:

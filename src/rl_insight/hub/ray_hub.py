@@ -1,10 +1,9 @@
 """The hub: a Ray actor that collects the batches of a job's processes.
 
-It serves `/metrics`, exports traces over OTLP if asked to, and passes the batches on to the server if there is one;
-then its `/metrics` is also among the server's targets, which keep the hub's own health.
-It is started by the process that called `init()` first in the job, outlives it, and ends when the job is over.
-A batch that the hub has confirmed is in its spool on disk until the server has it: nothing is lost when the hub is
-killed and Ray starts it again.
+It serves `/metrics`, exports traces over OTLP if configured, and forwards the batches to the server if there is one;
+the server then also scrapes the hub's health from its `/metrics`. The first process of the job that calls `init()`
+starts the hub, which outlives that process and exits when the job has ended. A confirmed batch stays in the hub's spool
+on disk until the server has it, so nothing is lost if the hub is killed and Ray restarts it.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ NAMESPACE = "rl-insight-monitor"
 NAME_PREFIX = "RLInsightMonitorHub_"
 _KEPT_STEPS = 256
 _LAST_FLUSH_S = 10.0
-"""For what a hub still holds when its job is over; the rest stays in the spool for the next sender on this machine."""
+"""To deliver what is left when the job has ended; the rest stays in the spool for the next sender on this machine."""
 _LEAVE_S = 1.0
 _JOB_POLL_S = 1.0
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- listening there is the user's choice
 
 
 class RunIdentity(msgspec.Struct, frozen=True):
-    """What all processes of a job have in common."""
+    """The identity of a run, shared by all processes of a job."""
 
     run_id: str
     project: str = ""
     experiment_name: str = ""
 
     def takes(self, project: str | None, experiment_name: str | None) -> bool:
-        """Return whether a process with these names belongs to the run; one without names always does."""
+        """Return whether a process with these names belongs to the run; a process without names always does."""
         return not project or not self.project or (project, experiment_name) == (self.project, self.experiment_name)
 
 
 class MonitorHub:
-    """The actor's class. Its methods are called by name from other processes, so their names stay as they are."""
+    """The actor class. Other processes call its methods by name, so the names are stable."""
 
     def __init__(self, config: dict[str, Any], run: dict[str, str], hub_id: str) -> None:
         self._config = config_from_dict(config)
@@ -76,10 +75,10 @@ class MonitorHub:
         self._road = ForwardingTransport(self._collector, relay)
         self._wanted_s = 0.0
         self._ended: set[str] = set()
-        """Processes whose last batch was made here."""
+        """Processes whose final batch was made here."""
         self._steps: deque[tuple[int, int]] = deque(maxlen=_KEPT_STEPS)
         self._stacks_of: set[str] = set()
-        """Processes whose stacks the server asks for; they hear it with the answer to their next batch."""
+        """Processes whose stacks the server requested; they are notified in the response to their next batch."""
         self._road.on_flush_interval = self._follow
         self._road.on_stacks_of_others = self._stacks_of.update
         self._endpoint = _metrics_endpoint(self._collector, settings)
@@ -87,13 +86,13 @@ class MonitorHub:
         self._not_registered = ""
         try:
             self._registration = _registration(self._endpoint, settings, run, hub_id)
-        except Exception as error:  # noqa: BLE001 -- the hub does its work on no list too
+        except Exception as error:  # noqa: BLE001 -- the hub works without a registration
             self._not_registered = str(error)
         if _can_watch_job():
             threading.Thread(target=self._end_with_job, name="rl-insight-job", daemon=True).start()
 
     def _end_with_job(self) -> None:
-        """End the actor, which Ray keeps, when its job is over; what it has accepted is delivered before."""
+        """Exit when the job has ended, after delivering all accepted batches: Ray keeps detached actors alive."""
         import ray
 
         _wait_for_end_of_job()
@@ -104,17 +103,17 @@ class MonitorHub:
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def ingest(self, payload: bytes) -> float | tuple[float, bool]:
-        """Take one encoded batch; returns the time between two batches that the server would like, 0 for any.
+        """Ingest one encoded batch; returns the flush interval that the server requests, 0 for any.
 
-        A process whose stacks the server asks for gets a pair of that time and True. Nothing but plain values is
-        returned: workers may have another version of this package.
+        A process whose stacks are requested gets a pair of that interval and True. Only plain values are returned,
+        because workers may have another version of this package.
         """
         self._batches += 1
         self._road.send(self._renumbered(payload) if self._ended else payload)
         return (self._wanted_s, True) if self._stacks_of and self._is_asked(payload) else self._wanted_s
 
     def _is_asked(self, payload: bytes) -> bool:
-        """Return whether the sender of a batch is asked for its stacks; each request is passed on once."""
+        """Return whether the stacks of a batch's sender are requested; each request is forwarded once."""
         try:
             sender = decode(payload).process.process_id
         except SchemaError:
@@ -124,36 +123,36 @@ class MonitorHub:
         return is_asked
 
     def note_step(self, mark: tuple[int, int]) -> None:
-        """Note when a step of the driver began; they come in order."""
+        """Record the start of a driver step; they arrive in order."""
         self._steps.append(mark)
 
     def get_steps(self) -> list[tuple[int, int]]:
-        """Return when the driver's latest steps began."""
+        """Return the start times of the driver's latest steps."""
         return list(self._steps)
 
     def _follow(self, wanted_s: float) -> None:
         self._wanted_s = wanted_s
 
     def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what a worker needs to start recording: the configuration and the run's identity."""
+        """Return the configuration and the run's identity, for a worker that starts recording."""
         self._joined += 1
         return config_to_dict(self._config), self._run
 
     def name_run(self, project: str, experiment_name: str) -> None:
-        """Name a run that a process without names began."""
+        """Name a run that was started without names."""
         if not self._run.get("project"):
             self._run |= {"project": project, "experiment_name": experiment_name}
 
     def count_joining(self, asking: str) -> int:
-        """Return how many workers have joined the run and sent nothing yet; the asking process is not counted."""
+        """Return how many workers joined the run but have not sent anything yet, without the caller."""
         heard = self._collector.status().processes.keys() - {asking}
         return max(0, self._joined - len(heard))
 
     def get_status(self) -> dict[str, Any]:
-        """Return what the hub has seen, dropped and forwarded, and where it serves `/metrics`."""
+        """Return what the hub received, dropped and forwarded, and the URL of its `/metrics`."""
         status = self._road.get_status()
         status["metrics_url"] = self._endpoint.url if self._endpoint else None
-        status |= {  # as rl-insight 0.3.0 names them
+        status |= {  # the names of rl-insight 0.3.0
             "actor_name": NAME_PREFIX.rstrip("_"),
             "namespace": NAMESPACE,
             "node_ip": _node_address(),
@@ -168,9 +167,9 @@ class MonitorHub:
         return status
 
     def leave(self, timeout_s: float) -> bool:
-        """End the job's workers in order and take `/metrics` off the server's list; called when the driver ends.
+        """Send final batches for the job's workers and deregister `/metrics`; called when the driver ends.
 
-        Ray kills workers with their driver, so they cannot say themselves that nothing is missing.
+        Ray kills workers together with their driver, so they cannot send their final batches themselves.
         """
         deadline = time.monotonic() + timeout_s
         for process, last in self._collector.last_batches():
@@ -183,7 +182,7 @@ class MonitorHub:
         return sent and left
 
     def _renumbered(self, payload: bytes) -> bytes:
-        """Return a batch of a worker that outlived its driver with the number after those that have been used."""
+        """Renumber a batch of a worker that outlived its driver: its next number was used for its final batch."""
         batch = decode(payload)
         if batch.process.process_id not in self._ended:
             return payload
@@ -191,24 +190,24 @@ class MonitorHub:
         return encode(batch)
 
     def stay(self) -> None:
-        """Put `/metrics` on the list again: a process records to this hub after its driver has finished."""
+        """Register `/metrics` again: a process records to this hub after its driver has finished."""
         if self._registration is not None:
             self._registration.stay()
 
     def flush(self, timeout_s: float) -> bool:
-        """Pass everything on; called by the driver before the job ends."""
+        """Forward everything; called by the driver before the job ends."""
         deadline = time.monotonic() + timeout_s
         idle = self._collector.wait_idle(timeout_s)
         return self._road.flush(max(0.0, deadline - time.monotonic())) and idle
 
 
 def _can_watch_job() -> bool:
-    """Return whether this version of Ray says which jobs are over; without that, a hub ends with its maker."""
+    """Return whether this Ray version reports ended jobs; otherwise a hub ends with the process that started it."""
     return _job_table() is not None
 
 
 def _wait_for_end_of_job() -> None:
-    """Return when the Ray job of this process is over."""
+    """Block until the Ray job of this process has ended."""
     import ray
 
     job_id = ray.get_runtime_context().get_job_id()
@@ -221,7 +220,7 @@ def _wait_for_end_of_job() -> None:
 
 
 def _job_table() -> Callable[[], list[dict[str, Any]]] | None:
-    """Return Ray's list of jobs; its public spelling asks the dashboard, which many clusters do not have."""
+    """Return Ray's internal list of jobs; the public API needs the dashboard, which many clusters lack."""
     try:
         from ray._private.state import jobs
     except ImportError:
@@ -230,7 +229,7 @@ def _job_table() -> Callable[[], list[dict[str, Any]]] | None:
 
 
 def _spool_name(hub_id: str) -> str:
-    """Return the name of the hub's spool: the same after a restart, another one in another cluster on this machine."""
+    """Return the name of the hub's spool: stable across restarts, different for each cluster on this machine."""
     import ray
 
     return f"{hub_id}-{ray.get_runtime_context().gcs_address}"
@@ -252,24 +251,24 @@ def _metrics_endpoint(collector: Collector, config: InsightConfig) -> Any:
             collector.metrics_page, config.prometheus.metrics_report_host, config.prometheus.metrics_report_port
         )
     except OSError as error:
-        logger.warning("the hub serves no /metrics: %s. Set prometheus.metrics_report_host and _port.", error)
+        logger.warning("the hub cannot serve /metrics: %s. Set prometheus.metrics_report_host and _port.", error)
         return None
 
 
 def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub_id: str) -> TargetRegistration:
-    """Start to keep the hub on the server's list of targets.
+    """Register the hub as a scrape target of the server.
 
     Raises:
-        InsightError: it cannot be there; the message says why.
+        InsightError: that is impossible.
     """
     url = config.server.url
     if not url:
-        raise InsightError("no server is known.")
+        raise InsightError("no server is configured.")
     if endpoint is None:
-        raise InsightError("the hub serves no /metrics.")
+        raise InsightError("the hub does not serve /metrics.")
     job, _, node = hub_id.removeprefix(NAME_PREFIX).partition("_")
     target = HubTarget(
-        address=_reachable_address(endpoint, url),
+        addresses=[_reachable_address(endpoint, url)],
         job_name=TRAINER_JOB,
         owner=f"{run['run_id']}/{hub_id}",
         labels={"ray_job": job} | ({"ray_node": node} if node else {}),
@@ -282,10 +281,10 @@ def _registration(endpoint: Any, config: InsightConfig, run: dict[str, str], hub
 
 
 def _reachable_address(endpoint: Any, server_url: str) -> str:
-    """Return where the server finds a hub's metrics.
+    """Return the address at which the server can scrape the hub.
 
     Raises:
-        InsightError: it cannot, because the hub listens on loopback and the server is on another machine.
+        InsightError: the hub listens on loopback and the server is on another machine.
     """
     if endpoint.host in _EVERYWHERE:
         host = _node_address()
@@ -298,7 +297,7 @@ def _reachable_address(endpoint: Any, server_url: str) -> str:
 
 
 def _node_address() -> str:
-    """Return the address by which Ray's other nodes know this one."""
+    """Return the address of this node in the Ray cluster."""
     import ray
 
     here = ray.get_runtime_context().get_node_id()
@@ -306,7 +305,7 @@ def _node_address() -> str:
 
 
 def is_ray_worker() -> bool:
-    """Return whether this process runs Ray tasks or actors, rather than a driver."""
+    """Return whether this process is a Ray worker rather than a driver."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return False
@@ -322,7 +321,7 @@ def hub_name(node_id: str | None = None) -> str:
 
 
 def find_hub() -> Any:
-    """Return this job's hub: the one on this node, else the job's; None when there is none."""
+    """Return the hub on this node, else the job's hub; None if there is none."""
     import ray
 
     for name in (hub_name(ray.get_runtime_context().get_node_id()), hub_name()):
@@ -332,12 +331,12 @@ def find_hub() -> Any:
 
 
 def is_hub_of_another_process() -> bool:
-    """Return whether the job has a hub that this process did not start: one of its workers was first."""
+    """Return whether the job has a hub that another process started."""
     return not _node_hubs and find_hub() is not None
 
 
 def start_hub(config: InsightConfig, run: RunIdentity) -> Any:
-    """Start this job's hub, and one on every other node if the configuration says so; returns the one to use here.
+    """Start this job's hub, and one on every other node if configured; returns the hub for this process.
 
     The hubs end with the job, not with this process.
     """
@@ -376,22 +375,22 @@ def _start_actor(name: str, config: InsightConfig, run: RunIdentity, node_id: st
 
 
 def fetch_start(hub: Any, timeout_s: float) -> tuple[InsightConfig, RunIdentity]:
-    """Ask a hub for the configuration and the run. Waits, so only our own threads may call it.
+    """Get the configuration and the run from a hub. Blocks, so only RL-Insight's threads may call it.
 
     Raises:
-        InsightError: the hub does not answer in time.
+        InsightError: the hub does not respond in time.
     """
     import ray
 
     try:
         config, run = ray.get(hub.get_start.remote(), timeout=timeout_s)
     except Exception as error:
-        raise InsightError(f"the monitor hub does not answer: {error}.") from error
+        raise InsightError(f"the monitor hub does not respond: {error}.") from error
     return config_from_dict(config), msgspec.convert(run, RunIdentity)
 
 
 def wait_for_hub(timeout_s: float) -> Any:
-    """Look for this job's hub until it is there or the time is over. Waits, so only our own threads may call it."""
+    """Wait for this job's hub for up to `timeout_s`. Blocks, so only RL-Insight's threads may call it."""
     deadline = time.monotonic() + timeout_s
     while (hub := find_hub()) is None and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -399,7 +398,7 @@ def wait_for_hub(timeout_s: float) -> Any:
 
 
 def create_ray_transport(config: InsightConfig, process: Process) -> Transport:
-    """Make the transport of a process that has Ray: to the job's hub, which is started if there is none."""
+    """Create the transport to the job's hub, which is started if there is none."""
     run = RunIdentity(process.run_id, process.project, process.experiment_name)
     options: dict[str, Any] = {
         "process_id": process.process_id,

@@ -1,4 +1,4 @@
-"""A collector's own `/metrics` among the scrape targets of a server, for as long as the collector lives."""
+"""Keeps a hub's `/metrics` registered as a scrape target of the server while the hub lives."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from rl_insight.transport.ingest_client import IngestClient
 logger = logging.getLogger("rl_insight")
 
 LEASE_S = 60.0
-"""The server forgets a hub that it has not heard of for so long: one that was killed cannot say goodbye."""
+"""The server drops a hub after this long without a renewal, because a killed hub cannot deregister."""
 RENEW_S = 10.0
-"""A server that lost its list, or moved, knows the hub again after this time at the latest."""
+"""A server that lost its targets, or moved, has the hub again after this time."""
 _FIRST_RETRY_S = 0.5
 
 
 class HubTarget(msgspec.Struct, frozen=True):
-    """What the server knows about a hub."""
+    """The registration of a hub."""
 
-    address: str
-    """Where it serves `/metrics`, as ``host:port``."""
+    addresses: list[str]
+    """Where it serves `/metrics`, as ``host:port``; none to deregister."""
     job_name: str
     owner: str
-    """The hub itself, wherever it runs: its next registration takes the place of the one before."""
+    """Identifies the hub across restarts: a new registration replaces its previous one."""
     labels: dict[str, str]
     run_id: str
     project: str
     experiment_name: str
     lease_s: float = LEASE_S
     forwards: bool = True
-    """The hub sends the batches too, so the server reads only the hub's own health."""
+    """The hub also forwards the batches, so the server only scrapes the hub's health."""
 
 
 class TargetRegistration:
-    """Registers a hub with the server, and again and again, on a dedicated thread.
+    """Registers a hub with the server and renews the registration, on a dedicated thread.
 
-    Whatever goes wrong is counted and tried again without effect on anything else.
+    Failures are counted and retried, without affecting anything else.
 
     Args:
-        client: a dedicated connection to the server's list of targets.
+        client: a dedicated connection to the server's targets route.
         target: what to register.
-        renew_s: the time between two registrations.
+        renew_s: the renewal interval.
     """
 
     def __init__(self, client: IngestClient, target: HubTarget, *, renew_s: float = RENEW_S) -> None:
@@ -55,7 +55,7 @@ class TargetRegistration:
         self._changed = threading.Condition()
         self._wanted = True
         self._is_registered: bool | None = None
-        """As the server has it; None while that is not known."""
+        """The state at the server; None if unknown."""
         self._renewals = self._failures = 0
         self._backoff = Backoff(min(_FIRST_RETRY_S, renew_s), renew_s)
         self._last_error: str | None = None
@@ -63,7 +63,7 @@ class TargetRegistration:
         self._thread.start()
 
     def leave(self, timeout_s: float) -> bool:
-        """Have the server forget the hub; True when it did in time."""
+        """Deregister the hub; True if that succeeded in time."""
         with self._changed:
             self._wanted = False
             self._changed.notify_all()
@@ -77,11 +77,11 @@ class TargetRegistration:
                 self._changed.notify_all()
 
     def get_status(self) -> dict[str, Any]:
-        """Return whether the server knows the hub, and what went wrong."""
+        """Return the state of the registration, and the last error."""
         with self._changed:
             return {
                 "name": self._target.job_name,
-                "address": self._target.address,
+                "address": self._target.addresses[0],
                 "is_registered": bool(self._is_registered),
                 "renewals": self._renewals,
                 "failures": self._failures,
@@ -99,16 +99,14 @@ class TargetRegistration:
                 self._changed.wait_for(lambda: self._wanted != wanted, pause_s)  # noqa: B023 -- called in this iteration
 
     def _tell(self, *, wanted: bool) -> str | None:
-        """Send one registration; returns what went wrong."""
-        known = msgspec.to_builtins(self._target)
-        address = known.pop("address")
-        known["addresses"] = [address] if wanted else []
+        """Send one registration; returns the error, if any."""
+        target = self._target if wanted else msgspec.structs.replace(self._target, addresses=[])
         try:
-            answer = self._client.post(msgspec.json.encode(known))
-        except Exception as error:  # noqa: BLE001 -- whatever goes wrong here, the hub continues
+            answer = self._client.post(msgspec.json.encode(target))
+        except Exception as error:  # noqa: BLE001 -- the hub continues without a registration
             self._client.close()
             return str(error) or type(error).__name__
-        return None if 200 <= answer.status < 300 else f"it answered {answer.status}: {answer.sentence}"
+        return None if 200 <= answer.status < 300 else f"the server answered {answer.status}: {answer.sentence}"
 
     def _note(self, problem: str | None, *, wanted: bool) -> None:
         with self._changed:
@@ -120,12 +118,12 @@ class TargetRegistration:
                 self._renewals += wanted
             else:
                 self._failures += 1
-                # What was registered may or may not be there still: the next answer tells.
+                # The registration may or may not exist: the next response decides.
                 self._is_registered = None
             self._changed.notify_all()
         if first:
             logger.warning(
-                "the hub %s is not on the server's list of targets: %s. It is tried again; nothing else is affected.",
+                "cannot register the hub %s as a scrape target: %s. Retrying; nothing else is affected.",
                 self._target.job_name,
                 problem,
             )

@@ -1,6 +1,6 @@
-"""What a receiver knows about a process: which batches it has taken, how far the clock is off, whether it is live.
+"""A receiver's state per process: the ledger of accepted batches, the clock offset, the liveness.
 
-The Ray hub and the server use the same objects; the server's store keeps them in the transaction of the rows.
+The Ray hub and the server share this code; the server's store persists the state in the same transaction as the rows.
 """
 
 from rl_insight.intake.admission import MAX_LOSS_COUNT, Admission

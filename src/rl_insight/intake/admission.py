@@ -1,6 +1,6 @@
-"""The check that every batch passes once, where it enters: values that a store and its queries can work with.
+"""Validates every batch once, on arrival: all values must be usable by the store and its queries.
 
-`schema.decode` has made sure that the bytes are a batch. Rows whose times are outside of 1970 to 2100 are left out and
+`schema.decode` has verified that the bytes are a batch. Rows with timestamps outside 1970 to 2100 are dropped and
 counted as losses of their process, with the reason `range`; the rest of the batch is kept.
 """
 
@@ -22,7 +22,7 @@ from rl_insight.schema.records import UNREADABLE
 from rl_insight.schema.tables import TABLES, Buckets, Table
 
 MAX_TIME_NS: Final = 0x39 << 56
-"""In the year 2100: times up to here can be shifted and subtracted in 64 bits."""
+"""In the year 2100: timestamps up to here can be shifted and subtracted in 64 bits."""
 MAX_LOSS_COUNT: Final = 2**48
 """Sums of many such counts fit 64 bits."""
 
@@ -33,8 +33,8 @@ _RANGE: Final = "range"
 _MAX_PROCESSES: Final = 10_000
 _KEPT_TEXT: Final = 1_000
 
-# A number is in range when its highest byte is one of these. Looking at every eighth byte takes 2 ns per row; comparing
-# the numbers takes 40.
+# A number is in range if its highest byte is one of these. Checking every eighth byte takes 2 ns per row, comparing the
+# numbers 40 ns.
 _ALLOWED: Final[dict[str, bytes]] = {
     "time": bytes(range(0x39)) + b"\xff",
     "duration": bytes(range(5)) + b"\xff",  # up to 11 years; below zero is an open span
@@ -67,13 +67,13 @@ class Admission:
     def __init__(self) -> None:
         self._lock = Lock()
         self._left_out: OrderedDict[str, Counter[str]] = OrderedDict()
-        """Rows left out so far, by process and kind: losses are totals."""
+        """Rows dropped so far, by process and kind: losses are reported as totals."""
 
     def admit(self, batch: Batch) -> Batch:
-        """Return a batch that can be stored: itself, or a copy without what cannot be.
+        """Return the batch, or a copy without the rows that cannot be stored.
 
         Raises:
-            SchemaError: nothing of it can be stored; the message says why.
+            SchemaError: none of it can be stored.
         """
         _check_identity(batch)
         changes: dict[str, Any] = {}
@@ -98,10 +98,10 @@ class Admission:
         return msgspec.structs.replace(batch, **changes) if changes else batch
 
     def admit_bundle(self, bundle: BatchBundle) -> list[Batch]:
-        """Return the batches of a bundle as `admit` returns them; all columns are looked at once.
+        """Return the batches of a bundle as `admit` does, but check all columns at once.
 
         Raises:
-            SchemaError: one of them cannot be stored. Sent one by one, the others can be.
+            SchemaError: one of them cannot be stored. The others can be sent again separately.
         """
         batches = bundle.batches()
         is_clean = _readable_strings(bundle) is None and not any(
@@ -134,9 +134,9 @@ class Admission:
 def _check_identity(batch: Batch) -> None:
     process = batch.process
     if not 1 <= batch.sequence < _INT64:
-        raise SchemaError(f"sequence {batch.sequence} is not valid: it must be from 1 to 2**63 - 1.")
+        raise SchemaError(f"invalid sequence {batch.sequence}: it must be from 1 to 2**63 - 1.")
     if not process.process_id:
-        raise SchemaError("not a batch: its process has no id.")
+        raise SchemaError("not a batch: the process has no id.")
     if not 0 <= batch.sent_ns < MAX_TIME_NS:
         raise SchemaError(
             f"sent_ns {batch.sent_ns} is not a time from 1970 to 2100: check the clock of host {process.host!r}."
@@ -144,7 +144,7 @@ def _check_identity(batch: Batch) -> None:
     for name in ("pid", "rank", "started_ns"):
         number = getattr(process, name)
         if number is not None and not -_INT64 <= number < _INT64:
-            raise SchemaError(f"{name} {number} is not valid: it needs more than 64 bits.")
+            raise SchemaError(f"invalid {name} {number}: it exceeds 64 bits.")
 
 
 def _bounded(process: Process) -> Process:
@@ -179,7 +179,7 @@ def _without(table: AnyTable, bad: set[int]) -> AnyTable:
 
 
 def _buckets_without(batch: Batch, bad: set[int]) -> Buckets:
-    """Return the buckets of the histograms that are kept."""
+    """Return the buckets of the remaining histograms."""
     bad_buckets: set[int] = set()
     start = 0
     for row, count in enumerate(batch.histograms.column("buckets").tolist()):
@@ -192,8 +192,8 @@ def _buckets_without(batch: Batch, bad: set[int]) -> Buckets:
 
 
 def _readable_strings(batch: Batch | BatchBundle) -> list[str] | None:
-    """Return the strings with JSON that is nested too deeply replaced; None when nothing is."""
-    # Each level takes two characters at least, so most batches need no closer look: 25 ns per text.
+    """Return the strings with overly nested JSON replaced; None if there is none."""
+    # Each level takes at least two characters, so most batches are skipped: 25 ns per string.
     if max(map(len, batch.strings), default=0) <= 2 * MAX_JSON_DEPTH:
         return None
     long = [place for place, text in enumerate(batch.strings, 1) if len(text) > 2 * MAX_JSON_DEPTH]

@@ -1,4 +1,4 @@
-"""How far a process's clock is from ours."""
+"""The clock offset of a process."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _LARGE_NS: Final = 200_000_000
 _STEADY_NS: Final = 100_000_000
 _STEADY_HITS: Final = 3
 _LONGEST_NS = 2**61
-"""73 years, enough for a clock that begins in 1970; an offset beyond this would make sums of times overflow."""
+"""73 years, enough for a clock that starts in 1970; larger offsets would overflow sums of timestamps."""
 
 
 class ClockOffset:
-    """Estimates one process's clock offset from when its batches were made and when they arrived.
+    """Estimates a process's clock offset from the send and receive times of its batches.
 
     A batch is never early, so the smallest ``received - sent`` of the last two minutes, the delay, is the
-    difference of the clocks plus the quickest delivery. A batch that was delayed or replayed from a spool only shows a
-    larger difference. Where nothing but such batches arrive, the delay rises no faster than clocks drift; a difference
-    that stays for 15 minutes is believed.
+    clock difference plus the fastest delivery. Delayed batches, and those replayed from a spool, only show larger
+    differences. While nothing else arrives, the estimate rises no faster than clocks drift; a difference that persists
+    for 15 minutes is accepted.
 
-    A delay below zero can only be the clock's. One above zero may be the network or a spool: it is taken for the
-    clock's when it exceeds 0.2 s and has been seen, within 0.1 s, three times. `delay_ns` and `hits` are the state that
-    a store keeps; `believed_ns` is when it was last confirmed.
+    A negative delay must come from the clock. A positive one may come from the network or a spool: it is attributed to
+    the clock if it exceeds 0.2 s and was seen three times within 0.1 s. A store persists `delay_ns` and `hits`;
+    `believed_ns` is when they were last confirmed.
 
     >>> clock = ClockOffset()
     >>> clock.observe(sent_ns=5_000_000_000, received_ns=2_000_000_000)
@@ -41,13 +41,13 @@ class ClockOffset:
         self.delay_ns = delay_ns
         self.hits = hits
         self._believed_ns = believed_ns
-        # (received, difference), both ascending: an entry that a later, smaller one outlives is of no use.
+        # (received, difference), both ascending: a later, smaller difference supersedes earlier ones.
         self._minima: deque[tuple[int, int]] = deque()
         self._doubted_ns: int | None = None
 
     @property
     def offset_ns(self) -> int:
-        """What to add to the process's times to get ours; 0 while nothing says that its clock is off."""
+        """Add this to the process's timestamps to get ours; 0 unless its clock is known to be off."""
         delay = self.delay_ns
         if delay is None or abs(delay) <= _SMALL_NS:
             return 0
@@ -55,7 +55,7 @@ class ClockOffset:
         return delay if is_clock else 0
 
     def observe(self, *, sent_ns: int, received_ns: int) -> None:
-        """Take note of one batch: when it was made, by its process's clock, and when it arrived, by ours."""
+        """Record a batch: when it was sent, on the process's clock, and when it arrived, on ours."""
         difference = max(-_LONGEST_NS, min(received_ns - sent_ns, _LONGEST_NS))
         minima = self._minima
         while minima and minima[-1][1] >= difference:
@@ -73,8 +73,8 @@ class ClockOffset:
     def _believe(self, smallest: int, now_ns: int) -> None:
         if self.delay_ns is not None and smallest > self.delay_ns:
             drifted = int(max(now_ns - self._believed_ns, 0) * _MAX_DRIFT)
-            # Counted from the first doubtful arrival, not from the last good one: after a long outage everything
-            # that is replayed looks late, and none of it says anything about the clock.
+            # Counted from the first doubtful arrival, not from the last good one: after a long outage all replayed
+            # batches look late, which says nothing about the clock.
             doubted_ns = self._doubted_ns = now_ns if self._doubted_ns is None else self._doubted_ns
             if smallest > self.delay_ns + drifted:
                 if now_ns - doubted_ns <= _STEP_AFTER_NS:

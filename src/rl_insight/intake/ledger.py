@@ -1,4 +1,4 @@
-"""Which batches of a process have been taken, so that each counts once however often it is sent."""
+"""The accepted batches of a process, so that each one counts once, however often it is sent."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from bisect import bisect_left
 from typing import Final
 
 MAX_GAPS: Final = 4096
-"""Open gaps remembered per process. Beyond it the oldest is closed: its missing batches count as taken from then on."""
+"""Open gaps tracked per process. Beyond that the oldest is closed: its batches count as accepted from then on."""
 FIRST_ASSIGNED: Final = 2**48
-"""Sequence numbers from here on were assigned by a receiver; no process makes so many batches."""
+"""Receivers assign sequence numbers from here on; no process sends this many batches."""
 
 
 def first_assigned_sequence() -> int:
     """Return the first number for a sender that does not number its batches: the current time in microseconds.
 
-    After a restart of the receiver they continue above those that it assigned before; a gap between them means nothing.
+    After a restart, the receiver continues above the numbers it assigned before; gaps between them mean nothing.
     """
     return max(time.time_ns() // 1000, FIRST_ASSIGNED)
 
 
 class Ledger:
-    """The sequence numbers taken from one process; they count from 1 and arrive in any order.
+    """The sequence numbers accepted from one process; they start at 1 and arrive in any order.
 
-    They are kept as ranges, so memory grows with the gaps and not with the batches: an hour of batches that overtook
-    an hour of spooled ones is two ranges. `low_water` and `above()` are the whole state, for a store to keep.
+    They are stored as ranges, so memory grows with the gaps, not with the batches: an hour of batches that overtook an
+    hour of spooled ones is two ranges. `low_water` and `above()` are the full state, for a store to persist.
 
     >>> ledger = Ledger()
     >>> ledger.add(1), ledger.add(3), ledger.add(3)
@@ -37,7 +37,7 @@ class Ledger:
 
     def __init__(self, low_water: int = 0, above: str = "") -> None:
         self.low_water = low_water
-        """Every sequence up to this one has been taken."""
+        """Every sequence number up to this one has been accepted."""
         self.abandoned = 0
         """Batches that had not arrived when their gap was closed to bound memory."""
         self._ranges: list[tuple[int, int]] = []
@@ -51,17 +51,17 @@ class Ledger:
 
     @property
     def has_gaps(self) -> bool:
-        """Return whether a batch is missing below one that has been taken."""
+        """Return whether a batch is missing below an accepted one."""
         return bool(self._ranges)
 
     @property
     def batches(self) -> int:
-        """The batches taken; low-water marks that a receiver assigned do not count."""
+        """The number of accepted batches; low-water marks assigned by a receiver do not count."""
         return sum(last - first + 1 for first, last in self._ranges) + (0 if self._is_assigned else self.low_water)
 
     @property
     def missing(self) -> int:
-        """The batches in the gaps; numbers that a receiver assigned have none."""
+        """The number of batches in the gaps; numbers assigned by a receiver have no gaps."""
         if self._is_assigned or not self._ranges:
             return 0
         return self._ranges[-1][1] - self.batches
@@ -71,7 +71,7 @@ class Ledger:
         return (self._ranges[-1][1] if self._ranges else self.low_water) >= FIRST_ASSIGNED
 
     def add(self, sequence: int) -> bool:
-        """Take a sequence number; False if it had been taken before."""
+        """Accept a sequence number; False for a duplicate."""
         if sequence <= self.low_water:
             return False
         if sequence == self.low_water + 1:

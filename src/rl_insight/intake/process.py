@@ -1,4 +1,4 @@
-"""One process as a receiver knows it."""
+"""A receiver's state for one process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rl_insight.intake.ledger import Ledger
 from rl_insight.schema import Batch, Process
 
 Liveness = Literal["live", "silent", "ended"]
-"""`ended`: it said that it ended in order. `silent`: it did not, and several of its heartbeats are missing."""
+"""`ended`: it shut down cleanly. `silent`: it did not, and it has missed several heartbeats."""
 
 LIVENESS: Final[tuple[Liveness, ...]] = get_args(Liveness)
 
 MIN_HEARTBEAT_S: Final = 0.1
 MAX_HEARTBEAT_S: Final = 86_400.0
-"""A heartbeat outside of these bounds counts as the nearest of them."""
+"""Heartbeats are clamped to these bounds."""
 
 FIRST_HEARTBEAT_S: Final = 900.0
-"""Of a sender that has not been heard for long: a first step of half an hour does not count as silence."""
+"""Assumed for a new sender: a first step of half an hour does not count as silence."""
 MIN_CADENCE_S: Final = 300.0
 MAX_CADENCE_S: Final = 3600.0
 _TRUSTED_S: Final = 3 * FIRST_HEARTBEAT_S
@@ -29,13 +29,13 @@ _SECOND = 1_000_000_000
 
 
 def silence_ns(heartbeat_s: float) -> int:
-    """Return how long a process with this heartbeat may be quiet before it is `silent`."""
-    # In this order NaN counts as the smallest heartbeat.
+    """Return how long a process with this heartbeat can be quiet before it is `silent`."""
+    # In this order, NaN becomes the smallest heartbeat.
     return int(_SILENT_HEARTBEATS * min(max(MIN_HEARTBEAT_S, heartbeat_s), MAX_HEARTBEAT_S) * _SECOND)
 
 
 def liveness(*, final: bool, last_seen_ns: int, heartbeat_s: float, now_ns: int) -> Liveness:
-    """Return whether a process is live; all times are the receiver's.
+    """Return whether a process is live; all times are on the receiver's clock.
 
     >>> liveness(final=False, last_seen_ns=0, heartbeat_s=5.0, now_ns=15_000_000_001)
     'silent'
@@ -46,9 +46,9 @@ def liveness(*, final: bool, last_seen_ns: int, heartbeat_s: float, now_ns: int)
 
 
 class Intake(msgspec.Struct, eq=False):
-    """What has been taken from one process: its ledger, clock offset and liveness.
+    """The ledger, clock offset and liveness of one process.
 
-    Not safe to use from several threads at once: the hub's collector holds its lock, the store has one writer.
+    Not thread-safe: the hub's collector holds its lock, and the store has one writer.
 
     >>> from rl_insight.schema import BatchBuilder
     >>> intake = Intake(Process(process_id="p", run_id="r", host="h", pid=1), first_seen_ns=0)
@@ -62,14 +62,14 @@ class Intake(msgspec.Struct, eq=False):
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     clock: ClockOffset = msgspec.field(default_factory=ClockOffset)
     last_seen_ns: int = 0
-    """When its last new batch arrived, by the receiver's clock."""
+    """When its last new batch arrived, on the receiver's clock."""
     last_sent_ns: int = 0
     final: bool = False
 
     def take(self, batch: Batch, now_ns: int, *, live: bool = True) -> bool:
-        """Take a batch that arrived at `now_ns`; False if it had been taken before.
+        """Accept a batch that arrived at `now_ns`; False for a duplicate.
 
-        With `live` false, as for imports, the time of arrival says nothing about the clock of the process.
+        With `live` false, as for imports, the arrival time is not used to estimate the clock offset.
         """
         if not self.take_again(batch.sequence, received_ns=now_ns, sent_ns=batch.sent_ns, live=live):
             return False
@@ -78,7 +78,7 @@ class Intake(msgspec.Struct, eq=False):
         return True
 
     def take_again(self, sequence: int, *, received_ns: int, sent_ns: int, live: bool = True) -> bool:
-        """Take what a store noted about a batch that it had taken; False if that is known."""
+        """Restore a batch that a store had accepted; False if it is known."""
         if not self.ledger.add(sequence):
             return False
         self.last_seen_ns = max(self.last_seen_ns, received_ns)
@@ -88,7 +88,7 @@ class Intake(msgspec.Struct, eq=False):
         return True
 
     def liveness(self, now_ns: int) -> Liveness:
-        """Return whether the process is live at a time of the receiver's clock."""
+        """Return whether the process is live at a time on the receiver's clock."""
         return liveness(
             final=self.final,
             last_seen_ns=self.last_seen_ns,
@@ -98,16 +98,16 @@ class Intake(msgspec.Struct, eq=False):
 
     @property
     def is_complete(self) -> bool:
-        """True when the last batch and all before it are here: nothing can follow."""
+        """Whether the final batch and all before it have arrived."""
         return self.final and not self.ledger.has_gaps
 
 
 class Cadence(msgspec.Struct, eq=False):
-    """Derives the heartbeat of a sender from the pauses between its messages.
+    """Derives the heartbeat of a sender that does not announce one from the pauses between its messages.
 
-    An OpenTelemetry SDK exports when spans have ended. Between two steps it is silent and healthy, and it says no
-    goodbye. Once it has been heard for 45 minutes, the longest of its pauses counts as its heartbeat, from 5 minutes to
-    an hour; before that, 15 minutes or more do. As any process, it is silent after three missed heartbeats.
+    An OpenTelemetry SDK exports when spans have ended, so it is silent between two steps, and it never announces its
+    end. After 45 minutes its longest pause counts as its heartbeat, between 5 minutes and an hour; before that, 15
+    minutes or more. Like any process, it is silent after three missed heartbeats.
 
     >>> cadence = Cadence()
     >>> cadence.hear(0.0), cadence.hear(5.0), cadence.hear(1800.0), cadence.hear(3600.0)
@@ -119,7 +119,7 @@ class Cadence(msgspec.Struct, eq=False):
     _longest_s: float = 0.0
 
     def hear(self, now_s: float) -> float:
-        """Note a message that came at a time of a steady clock; returns the heartbeat to expect."""
+        """Record a message at a monotonic time; returns the heartbeat to expect."""
         if self._first_s is None:
             self._first_s = self._last_s = now_s
         self._longest_s = max(self._longest_s, now_s - self._last_s)
@@ -129,5 +129,5 @@ class Cadence(msgspec.Struct, eq=False):
 
 
 def has_cadence(heartbeat_s: float) -> bool:
-    """Return whether a heartbeat is what a sender was seen to do, rather than what it promised."""
+    """Return whether a heartbeat was observed rather than announced."""
     return heartbeat_s >= MIN_CADENCE_S

@@ -1,7 +1,7 @@
-"""The metric model: what a metric kind is, and how a metric looks at one moment.
+"""The metric model: metric kinds, and metrics with their current values.
 
-Every source (recorded series, derived metrics, health, GPUs) yields `Family` objects; `/metrics`, remote write and OTLP
-read them.
+Every source (recorded series, derived metrics, health, GPUs) yields `Family` objects, which `/metrics`, remote write
+and OTLP consume.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics without the series of single ranks: what a page of thousands of processes shows."""
+"""Metrics aggregated over ranks, for a page with thousands of processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rl_insight.metrics.families import Across, Distribution, Exemplar, Family, 
 from rl_insight.metrics.kinds import MetricKind
 
 PLACE_LABELS: Final = frozenset({"rank", "host", "gpu", "process_id"})
-"""The labels that tell one process or device from its peers."""
+"""Labels that distinguish a process or device from its peers."""
 
 
 def labels_of_role(labels: LabelItems) -> LabelItems:
-    """Return labels without those of single processes and devices."""
+    """Return labels without those of a single process or device."""
     return tuple(pair for pair in labels if pair[0] not in PLACE_LABELS)
 
 
 def by_role(families: Iterable[Family]) -> list[Family]:
-    """Return metrics with one series where there was one for each rank, host and GPU.
+    """Return metrics with one series per role instead of one per rank, host and GPU.
 
-    Counters and histograms are summed; a gauge says how it is put together, see `Family.across`.
+    Counters and histograms are summed; `Family.across` defines how gauges are combined.
     """
     return [_merged(family) for family in families]
 
@@ -45,14 +45,14 @@ def _sum(family: Family, labels: LabelItems, points: list[Point]) -> Point:
 
 
 def combined(kind: MetricKind, across: Across, values: list[float]) -> float:
-    """Return the value of a role from those of its ranks."""
+    """Combine the values of the ranks of a role."""
     if kind.is_cumulative or across == "sum":
         return sum(values)
     return max(values) if across == "max" else sum(values) / len(values)
 
 
 def sum_distributions(parts: list[Distribution]) -> Distribution:
-    """Return the distribution of a role from those of its ranks."""
+    """Combine the distributions of the ranks of a role."""
     buckets: dict[int, int] = {}
     exemplars: dict[int, Exemplar] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""A small HTTP server for `/metrics`, for a collector that runs without the full server."""
+"""A small HTTP server for `/metrics`, for collectors without the full server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_insight.urls import host_and_port
 logger = logging.getLogger(__name__)
 
 Render = Callable[[str], tuple[bytes, str]]
-"""Takes the `Accept` header; returns a body and its content type."""
+"""Takes the `Accept` header; returns the body and its content type."""
 
 _MAX_CONNECTIONS = 16
 _CONNECTION_TIMEOUT_S = 10.0
@@ -28,13 +28,13 @@ _POLL_S = 0.2
 class MetricsEndpoint:
     """Serves `/metrics` and `/healthz` on a daemon thread until it is closed.
 
-    If the wanted port is taken, another free one is used: see `port`. Beyond sixteen connections at a time, a further
-    one is closed at once.
+    If the port is in use, another free one is chosen: see `port`. Beyond 16 concurrent connections, new ones are closed
+    immediately.
 
     Args:
-        render: makes the page, usually `Collector.metrics_page`.
+        render: renders the page, usually `Collector.metrics_page`.
         host: the address to listen on.
-        port: the wanted port; 0 for any.
+        port: the preferred port; 0 for any.
     """
 
     def __init__(self, render: Render, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -49,12 +49,12 @@ class MetricsEndpoint:
 
     @property
     def address(self) -> str:
-        """The address as ``host:port``, as a list of scrape targets has it."""
+        """The address as ``host:port``, for a list of scrape targets."""
         return host_and_port(self.host, self.port)
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The URL of the metrics."""
         return f"http://{self.address}/metrics"
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ def _listen(render: Render, host: str, port: int) -> _Server:
             raise
     server = _Server((host, 0), render)
     logger.warning(
-        "port %d is taken: metrics are served on port %d instead. Point the scraper there, or choose another port.",
+        "port %d is in use: metrics are served on port %d instead. Point the scraper there, or choose another port.",
         port,
         server.server_address[1],
     )
@@ -86,7 +86,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 2 * _MAX_CONNECTIONS
-    # Sharing a port would split the scrapes between two processes without a word.
+    # Sharing a port would silently split the scrapes between two processes.
     allow_reuse_port = False
 
     def __init__(self, address: tuple[str, int], render: Render) -> None:
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:
-            # No thread could be started; the connection is lost, the server is not.
+            # No thread could be started: drop the connection, keep the server.
             self._connections.release()
             self.shutdown_request(request)
 
@@ -113,7 +113,7 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._connections.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 -- the base class calls it so
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 -- signature of the base class
         logger.debug("a metrics connection from %s broke off: %r", client_address, sys.exc_info()[1])
 
 
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/healthz":
             self._answer(200, b"ok\n")
         else:
-            self._answer(404, b"nothing here: the metrics are at /metrics.\n")
+            self._answer(404, b"not found: the metrics are at /metrics.\n")
 
     do_HEAD = do_GET  # noqa: N815 -- the base class looks for this name
 
@@ -137,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body, content_type = self.server.render(self.headers.get("Accept", ""))
         except Exception:
-            logger.exception("the metrics page could not be made")
-            self._answer(500, b"the metrics page could not be made: see the log of this process.\n")
+            logger.exception("cannot render the metrics page")
+            self._answer(500, b"cannot render the metrics page: see the log of this process.\n")
             return
         compressed = "gzip" in self.headers.get("Accept-Encoding", "").lower()
         self._answer(200, gzip.compress(body, 1) if compressed else body, content_type, compressed=compressed)
@@ -156,5 +156,5 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class calls it so
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- signature of the base class
         logger.debug(format, *args)

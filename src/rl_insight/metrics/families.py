@@ -1,4 +1,4 @@
-"""A metric with all its series at one moment, whatever its source."""
+"""Metrics with all their series at one point in time, from any source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JUST_BELOW_ZERO = -sys.float_info.min
 
 
 class Exemplar(NamedTuple):
-    """One observation of a bucket, with the trace that it belongs to."""
+    """One observation of a bucket, with its trace."""
 
     trace_id: str
     value: float
@@ -36,30 +36,30 @@ class Distribution(msgspec.Struct, frozen=True):
     count: int
     sum: float
     buckets: Mapping[int, int]
-    """Counts by bucket; `Family.bounds` says what the keys are."""
+    """Counts by bucket; `Family.bounds` defines the keys."""
     minimum: float = inf
     maximum: float = -inf
-    """The extremes; minimum > maximum where they are unknown."""
+    """The extremes; minimum > maximum if they are unknown."""
     exemplars: Mapping[int, Exemplar] = {}
     """By bucket."""
 
     @property
     def total_count(self) -> int:
-        """The count; at least what the buckets hold, should a sender ever contradict itself."""
+        """The count, or the sum of the buckets if an inconsistent sender has a smaller count."""
         return max(self.count, sum(self.buckets.values()))
 
 
 class Point(NamedTuple):
-    """One series at one moment."""
+    """One series at one point in time."""
 
     labels: LabelItems
     value: float | Distribution
     time_ns: int = 0
-    """When a value was set; 0 for the moment at which the family was read."""
+    """When the value was set; 0 for the time at which the family was read."""
 
 
 class Family(msgspec.Struct, frozen=True):
-    """All series of one metric at one moment.
+    """All series of one metric at one point in time.
 
     >>> from rl_insight.metrics import COUNTER
     >>> Family("steps", COUNTER, "Training steps.", [Point((), 7.0)]).exposed_name("rl")
@@ -67,15 +67,15 @@ class Family(msgspec.Struct, frozen=True):
     """
 
     name: str
-    """Without a namespace and without the suffix of its kind."""
+    """Without the namespace and the suffix of its kind."""
     kind: MetricKind
     documentation: str
     points: list[Point]
     bounds: tuple[float, ...] | None = None
-    """Upper bounds of the buckets, whose keys are positions here, with one more position for what is above them all.
+    """Upper bounds of the buckets, whose keys are positions in this tuple plus one for larger values.
     None: the keys are codes of `rl_insight.schema.histogram`."""
     codes: Sequence[int] = ()
-    """Without `bounds`: every code that a series of the metric has used, ascending."""
+    """Without `bounds`: all codes used by a series of the metric, ascending."""
     across: Across = "mean"
     """How the gauges of several ranks become one."""
 
@@ -84,17 +84,17 @@ class Family(msgspec.Struct, frozen=True):
         return self.kind.exposed_name(namespace, self.name)
 
     def cumulative_bounds(self) -> list[tuple[float, list[int]]]:
-        """Return the finite bounds to expose, ascending, each with the buckets that end at it."""
+        """Return the finite bounds to expose, ascending, each with its buckets."""
         if self.bounds is not None:
             return [(bound, [position]) for position, bound in enumerate(self.bounds)]
         return _code_bounds(self.codes)
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A metric that RL-Insight itself exposes; the one place that has its name, kind and documentation."""
+    """A metric that RL-Insight itself exposes; the single definition of its name, kind and documentation."""
 
     name: str
-    """Without a namespace and without the suffix of its kind."""
+    """Without the namespace and the suffix of its kind."""
     kind: MetricKind
     documentation: str
     across: Across = "mean"
@@ -144,7 +144,7 @@ def several(
     read: Callable[[Subject], Values],
     across: Across = "mean",
 ) -> MetricReading[Subject]:
-    """Declare a metric with any labels; `across` says how the gauges of several ranks become one."""
+    """Declare a metric with any labels; `across` defines how the gauges of several ranks are combined."""
     return Declaration(name, kind, documentation, across), read
 
 
@@ -168,9 +168,9 @@ def reserved_names(declarations: Iterable[Declaration]) -> frozenset[str]:
 
 
 def batch_families(batch: Batch) -> list[Family]:
-    """Return the metrics in one batch as its process reported them: not merged, each point with its time.
+    """Return the metrics in one batch as its process reported them: not merged, with a timestamp per point.
 
-    Rows whose kind is unknown or does not fit the table, and counters that are not a number, are left out.
+    Rows whose kind is unknown or does not fit the table, and NaN counters, are left out.
     """
     text = batch.text
     columns = [batch.series.column(name) for name in ("name", "kind", "labels", "documentation")]
@@ -201,7 +201,7 @@ def batch_families(batch: Batch) -> list[Family]:
 
 
 def batch_distributions(batch: Batch) -> Iterator[tuple[int, int, Distribution]]:
-    """Yield the histograms of a batch: position of the series, time and value."""
+    """Yield the histograms of a batch: series position, time and value."""
     names = ("series", "time_ns", "count", "sum", "min", "max", "buckets")
     codes, counts = batch.buckets.column("code").tolist(), batch.buckets.column("count").tolist()
     start = 0
@@ -218,10 +218,10 @@ def _labels(text: str) -> LabelItems:
 
 
 def _code_bounds(codes: Iterable[int]) -> list[tuple[float, list[int]]]:
-    """Return the bounds to expose for ascending bucket codes, each with the codes that end at it.
+    """Return the bounds to expose for ascending bucket codes, each with its codes.
 
-    One more bound, where nothing is counted, is added below each run of adjoining buckets: without it, interpolation
-    would spread the first bucket of the run over the empty space below.
+    Below each run of adjacent buckets, one empty bound is added: without it, interpolation would spread the first
+    bucket of the run over the gap below.
     """
     bounds: list[tuple[float, list[int]]] = []
     for code in codes:
@@ -232,7 +232,7 @@ def _code_bounds(codes: Iterable[int]) -> list[tuple[float, list[int]]]:
         if above == inf:
             continue
         if bounds and bounds[-1][0] >= above:
-            # The smallest numbers have fewer bounds than buckets.
+            # Near zero, several buckets share a bound.
             bounds[-1][1].append(code)
         else:
             bounds.append((above, [code]))

@@ -1,4 +1,4 @@
-"""Buckets of other systems as our codes (see `rl_insight.schema.histogram`)."""
+"""Converts buckets of other systems to our codes (see `rl_insight.schema.histogram`)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from rl_insight.schema.histogram import bucket_code
 
 _OUR_SCALE = 4
-"""Sixteen buckets an octave is 2**4: what OpenTelemetry calls scale 4."""
+"""16 buckets per octave: scale 4 in OpenTelemetry."""
 SCALES = range(-10, 21)
-"""The scales that exponential histograms are taken with."""
+"""The accepted scales of exponential histograms."""
 _ORIGIN = 32768
 _EXACT = 1 << 40
-"""Added to a foreign index that has no code yet, so that a code and an index are never mistaken for each other."""
+"""Added to a foreign index, so that it cannot be mistaken for a code."""
 
 
 @lru_cache(maxsize=1024)
 def explicit_codes(bounds: tuple[float, ...]) -> tuple[int, ...]:
     """Return the code for each bucket between explicit bounds; one more than there are bounds.
 
-    A bucket is filed under its middle: the geometric one between positive bounds, half the bound for the first, the
-    last bound itself for what lies above all. It depends on the bounds alone, so counts never move between codes.
+    A bucket maps to the code of its middle: the geometric mean of positive bounds, half the bound for the first bucket,
+    the last bound for the overflow bucket. It depends only on the bounds, so counts never move between codes.
 
     >>> explicit_codes((1.0, 4.0)) == (bucket_code(0.5), bucket_code(2.0), bucket_code(4.0) + 1)
     True
@@ -59,8 +59,8 @@ def exponential_counts(point: Any) -> dict[int, int]:
 def to_codes(counts: Mapping[int, int], scale: int | None, wanted: int | None) -> Mapping[int, int]:
     """Return exponential buckets of one scale as those of a coarser one, or (wanted None) as codes.
 
-    Without a scale the keys are codes already. Finer buckets than ours melt into one without error; a coarser one is
-    filed under the code in its middle.
+    Without a scale, the keys are codes already. Finer buckets than ours are merged without error; a coarser one gets
+    the code of its middle.
     """
     if scale is None or (wanted is not None and wanted == scale):
         return counts
@@ -74,7 +74,7 @@ def to_codes(counts: Mapping[int, int], scale: int | None, wanted: int | None) -
 def _converted(key: int, scale: int, wanted: int | None) -> int:
     sign, index = (1, key - _EXACT) if key > 0 else (-1, -key - _EXACT)
     if wanted is not None:
-        # Only ever coarser: a sender widens its buckets as values spread.
+        # Only to a coarser scale: senders widen their buckets as values spread.
         return sign * (_EXACT + (index >> max(scale - wanted, 0)))
     if scale >= _OUR_SCALE:
         index >>= scale - _OUR_SCALE

@@ -1,4 +1,4 @@
-"""The kinds of metrics, each with everything that depends on the kind."""
+"""Metric kinds, with everything that depends on the kind."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class MetricKind(msgspec.Struct, frozen=True):
     """
 
     name: str
-    """On the wire, in the store and in JSON; also the type that Prometheus knows."""
+    """On the wire, in the store and in JSON; also the Prometheus type."""
     suffixes: tuple[str, ...]
-    """What Prometheus sees after the base name; the first one is the metric's exposed name."""
+    """Suffixes of the exposed names; the first one belongs to the metric itself."""
     openmetrics_suffixes: tuple[str, ...]
-    """The names that OpenMetrics reserves for it, after the base name."""
+    """Suffixes of the names that OpenMetrics reserves."""
     is_cumulative: bool
-    """Points are totals since a start, and the points of several processes are added up."""
+    """Points are totals since a start time, and are summed over processes."""
     is_distribution: bool
     """Points are `Distribution`s, not numbers."""
     aggregation: str
-    """How a query summarizes an interval by default."""
+    """The default aggregation over an interval in queries."""
     remote_write_type: int
     """`prometheus.MetricMetadata.MetricType`."""
     otlp_type: str
@@ -37,11 +37,11 @@ class MetricKind(msgspec.Struct, frozen=True):
         return self.suffixes[0]
 
     def base_name(self, name: str) -> str:
-        """Return a name without the suffix of the kind."""
+        """Return a name without the kind's suffix."""
         return name.removesuffix(self.suffix)
 
     def exposed_name(self, namespace: str, name: str) -> str:
-        """Return the name that Prometheus sees; it ends in the suffix exactly once."""
+        """Return the name in Prometheus, with the suffix exactly once."""
         return f"{namespace}{'_' if namespace else ''}{self.base_name(name)}{self.suffix}"
 
     def exposed_names(self, name: str) -> list[str]:

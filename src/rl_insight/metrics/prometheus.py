@@ -1,7 +1,7 @@
-"""Families as Prometheus scrapes them: text format 0.0.4 and OpenMetrics 1.0.
+"""Renders families for Prometheus: text format 0.0.4 and OpenMetrics 1.0.
 
-A dedicated renderer: one pass over the series. The general-purpose one in `prometheus_client` builds an object for
-every sample: it takes twice as long for gauges, and six times for histograms of a hundred buckets.
+A single pass over the series. `prometheus_client` creates an object per sample, and takes twice as long for gauges and
+six times as long for histograms with 100 buckets.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ _NEEDS_ESCAPE = re.compile(r'[\\\n"]')
 def render(families: Iterable[Family], namespace: str = DEFAULT_NAMESPACE, accept: str = "") -> tuple[bytes, str]:
     """Return the page and its content type for an HTTP `Accept` header.
 
-    Names are `<namespace>_<name>`, counters end in `_total`. A histogram has a bucket for every bound that any of its
-    series ever needed, so that `sum by (le)` adds like to like. Exemplars are part of OpenMetrics only.
+    Names are `<namespace>_<name>`, and counters end in `_total`. All series of a histogram have the same buckets, so
+    that `sum by (le)` is correct. Only OpenMetrics has exemplars.
 
-    OpenMetrics is returned to clients that ask for it, unless something on the page cannot be expressed in it: negative
-    observations, a sum that is not a number, a gauge with the name of another metric's `_created`. The page then has
-    the text format, which can express all of it.
+    Clients that prefer OpenMetrics get it, unless it cannot express the page: negative observations, a NaN sum, a gauge
+    with the name of another metric's `_created`. Then they get the text format.
 
     >>> from rl_insight.metrics import COUNTER, Point
     >>> render([Family("steps", COUNTER, "Steps.", [Point((), 3.0)])], "rl")[0].decode().splitlines()[-1]
@@ -68,8 +67,8 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def number(value: float) -> str:
-    """Return a number as both formats spell it."""
-    if value != value:  # noqa: PLR0124 -- the quickest test for NaN
+    """Return a number as text in both formats."""
+    if value != value:  # noqa: PLR0124 -- the fastest test for NaN
         return "NaN"
     if value in {inf, -inf}:
         return "+Inf" if value > 0 else "-Inf"

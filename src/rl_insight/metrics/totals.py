@@ -1,7 +1,7 @@
-"""Totals of counters and distributions, added up from whatever form they arrive in.
+"""Totals of counters and distributions from foreign senders.
 
-Batches carry totals since a process started. Others send totals that start over when their source does (cumulative), or
-differences (delta). Both are turned into differences, and the differences are added up here.
+Batches contain totals since a process started. Other senders report totals that reset with their source (cumulative),
+or differences (delta). Both are converted to differences, which are added up here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_COUNT = 2**63 - 1
 
 @dataclass(slots=True)
 class _Source:
-    """The last totals of one source; sources of one series differ by their start time."""
+    """The last totals of one source; sources of a series differ in their start time."""
 
     value: float = 0.0
     count: int = 0
@@ -30,7 +30,7 @@ class _Source:
 
 @dataclass(slots=True)
 class Added:
-    """One difference, so that it can be taken back."""
+    """One difference, so that it can be undone."""
 
     total: SeriesTotal
     value: float = 0.0
@@ -38,7 +38,7 @@ class Added:
     codes: dict[int, int] = field(default_factory=dict)
 
     def undo(self) -> None:
-        """Take the difference back."""
+        """Subtract the difference again."""
         self.total.value -= self.value
         self.total.count -= self.count
         for code, number in self.codes.items():
@@ -47,7 +47,7 @@ class Added:
 
 @dataclass(slots=True)
 class SeriesTotal:
-    """What one series has come to.
+    """The total of one series.
 
     >>> total = SeriesTotal()
     >>> [total.add_cumulative(value).total.value for value in (5.0, 7.0, 1.0)]
@@ -67,14 +67,14 @@ class SeriesTotal:
         return Added(self, more)
 
     def add_cumulative(self, value: float, start_ns: int = 0) -> Added:
-        """Add what is new in a source's total; a total that fell began again."""
+        """Add the increase of a source's total; a total that fell was reset."""
         source = self._source(start_ns)
         more = value - source.value if value >= source.value else value
         source.value = value
         return self.add(more)
 
     def add_distribution(self, new: Distribution, scale: int | None = None) -> Added:
-        """Add a difference; with a scale, its buckets are foreign indexes (see `foreign_buckets`)."""
+        """Add a difference; with a scale, its buckets are foreign indices (see `foreign_buckets`)."""
         codes = {code: number for code, number in to_codes(new.buckets, scale, None).items() if number > 0}
         is_first = not self.count
         for code, number in codes.items():
@@ -88,7 +88,7 @@ class SeriesTotal:
         return Added(self, new.sum, new.count, codes)
 
     def add_cumulative_distribution(self, seen: Distribution, start_ns: int = 0, scale: int | None = None) -> Added:
-        """Add what is new in a source's distribution; one that fell started over."""
+        """Add the increase of a source's distribution; one that fell was reset."""
         source = self._source(start_ns)
         known = to_codes(source.buckets, source.scale, scale)
         is_finer = scale is not None and source.scale is not None and scale > source.scale
@@ -103,7 +103,7 @@ class SeriesTotal:
         return self.add_distribution(new, scale)
 
     def buckets(self) -> dict[int, int]:
-        """Return the buckets that hold something, by code."""
+        """Return the non-empty buckets by code."""
         return {code: number for code, number in self.codes.items() if number > 0}
 
     def _source(self, start_ns: int) -> _Source:
@@ -123,7 +123,7 @@ class TotalsTable:
         self._totals: dict[tuple[str, str], SeriesTotal] = {}
 
     def of(self, name: str, labels: str) -> SeriesTotal | None:
-        """Return the total of a series; None when there are too many series."""
+        """Return the total of a series; None if there are too many series."""
         found = self._totals.get((name, labels))
         if found is None and len(self._totals) < self._max_series:
             found = self._totals[name, labels] = SeriesTotal()

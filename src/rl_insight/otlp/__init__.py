@@ -1,8 +1,8 @@
-"""OTLP, the OpenTelemetry protocol: how our spans, logs, metrics and processes look in it, in both directions.
+"""OTLP, the OpenTelemetry protocol, in both directions.
 
 - `mapping`: the names and rules that both directions share.
-- `encode`: batches to OTLP, as protobuf (`encode.protobuf`, for sinks) and as JSON (`encode.json`, for exports).
-- `decode`: requests, as protobuf and as JSON, to rows of batches; `limits` bounds them before.
+- `encode`: batches to OTLP, as protobuf (`encode.protobuf`, for sinks) or JSON (`encode.json`, for exports).
+- `decode`: protobuf and JSON requests to rows of batches, within `limits`.
 
-Encoding needs no protobuf library, which the processes of a training do not have; decoding does.
+Decoding needs the protobuf library. Encoding does not, because training processes may not have it.
 """

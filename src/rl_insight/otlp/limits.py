@@ -1,8 +1,9 @@
-"""Bounds on an OTLP request that are checked before it is decoded.
+"""Limits on OTLP requests, checked before decoding.
 
-An empty span takes two bytes on the wire and 170 as a protobuf message; the smallest valid one 40 bytes and, while it
-becomes a row, a kilobyte. A few megabytes of them, a few kilobytes with gzip, would take gigabytes. So the repeated
-elements of a request are counted in its raw bytes. Requests of the usual size cannot hold too many and are not scanned.
+An empty span takes 2 bytes on the wire and 170 as a protobuf message; the smallest valid span takes 40 bytes, and a
+kilobyte while it is converted to a row. A few megabytes of them, or a few kilobytes with gzip, would use gigabytes of
+memory. So repeated elements are counted in the raw bytes. Requests of the usual size cannot exceed the limit and are
+not scanned.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from rl_insight.otlp.wire import BYTES, FIXED32, FIXED64, VARINT, walk
 
 _SMALLEST_ITEM_BYTES = 2
 _BYTES_PER_PACKED_ITEM = 8
-"""So many bytes of packed numbers count as one item: a number takes eight bytes in memory, an item a hundred."""
+"""Bytes of packed numbers that count as one item: a number takes 8 bytes in memory, an item 100."""
 _COMMAS_PER_ITEM = 8
 _FIELDS_PER_ITEM = 16
 _TAGS_PER_ITEM = 2
 _MAX_UNSCANNED_BYTES = 16 * 1024 * 1024
-"""Packed numbers have no tags: a byte of them takes up to 16 in memory."""
+"""Packed numbers have no tags, and expand up to 16 times in memory."""
 _MAX_DEPTH = 100
-"""As deep as protobuf itself reads."""
+"""The nesting limit of protobuf itself."""
 _MESSAGE, _PACKED, _TEXT = 1, 2, 3
 _UNKNOWN = (0, False, None)
 _Shape = dict[int, tuple[int, bool, Any]]
 
 
 def check_protobuf(body: bytes, descriptor: Any, max_items: int) -> None:
-    """Refuse a protobuf message with more repeated elements, at all depths, than `max_items`.
+    """Reject a protobuf message with more than `max_items` repeated elements at all depths.
 
     Raises:
-        TooLargeError: it holds more.
+        TooLargeError: it has more.
         SchemaError: the bytes are not a protobuf message.
     """
     if len(body) <= _SMALLEST_ITEM_BYTES * max_items or _is_surely_small(body, descriptor, max_items):
@@ -41,10 +42,10 @@ def check_protobuf(body: bytes, descriptor: Any, max_items: int) -> None:
 
 
 def _is_surely_small(body: bytes, descriptor: Any, max_items: int) -> bool:
-    """Return whether so few bytes look like the tag of a repeated element that there is no need to scan.
+    """Return whether too few bytes look like the tag of a repeated element to exceed the limit.
 
-    It takes a microsecond per span, the scan 20. An ordinary span with nine attributes has 44 such bytes and ten
-    elements, so twice as many bytes as elements may pass: that many empty messages still fit.
+    This takes 1 µs per span, the scan 20 µs. A typical span with nine attributes has 44 such bytes and ten elements, so
+    up to twice as many bytes as elements are allowed: that many empty messages still fit.
     """
     if len(body) > _MAX_UNSCANNED_BYTES:
         return False
@@ -53,7 +54,7 @@ def _is_surely_small(body: bytes, descriptor: Any, max_items: int) -> bool:
 
 
 class _Count:
-    """Counts repeated elements, and fields of any kind, which take time to scan."""
+    """Counts repeated elements, and all fields, since each takes time to scan."""
 
     def __init__(self, body: bytes, max_items: int) -> None:
         self._body = body
@@ -61,9 +62,9 @@ class _Count:
         self._items = self._fields = 0
 
     def scan(self, position: int, end: int, shape: _Shape, depth: int = 0) -> None:
-        """Count what is inside of the message from `position` to `end`."""
+        """Count the elements of the message from `position` to `end`."""
         if depth > _MAX_DEPTH:
-            raise SchemaError("not an OTLP request: it is nested too deeply.")
+            raise SchemaError("not an OTLP request: nested too deeply.")
         for number, wire_type, begin, after in walk(self._body, position, end):
             kind, is_repeated, inner = shape.get(number, _UNKNOWN)
             self._fields += 1
@@ -77,12 +78,12 @@ class _Count:
 
 
 def check_json(body: bytes, max_items: int) -> None:
-    """Refuse JSON with so many objects, arrays and values that they would not fit; brackets in texts count too.
+    """Reject JSON with too many objects, arrays and values; brackets in strings count too.
 
-    An OTLP attribute takes two objects, so two of them count as one item, and so do eight commas.
+    An OTLP attribute takes two objects, so two objects count as one item, and so do eight commas.
 
     Raises:
-        TooLargeError: it holds more than `max_items`.
+        TooLargeError: it has more than `max_items`.
     """
     if len(body) <= _SMALLEST_ITEM_BYTES * max_items:
         return
@@ -93,7 +94,7 @@ def check_json(body: bytes, max_items: int) -> None:
 
 @cache
 def _shape(descriptor: Any) -> _Shape:
-    """Return kind, whether it is repeated, and the inner message type, of each field that takes more than a number."""
+    """Return kind, whether it is repeated, and the inner message type of each field that is not a single number."""
     found: _Shape = {}
     for field in descriptor.fields:
         if field.message_type is not None:
@@ -106,7 +107,7 @@ def _shape(descriptor: Any) -> _Shape:
 
 @cache
 def _first_bytes(descriptor: Any) -> bytes:
-    """Return the bytes that the tag of a repeated element can begin with, anywhere below a message."""
+    """Return the possible first bytes of the tag of a repeated element, anywhere below a message."""
     found: set[int] = set()
     seen: set[str] = set()
     waiting = [descriptor]
@@ -117,7 +118,7 @@ def _first_bytes(descriptor: Any) -> bytes:
         seen.add(message.full_name)
         for number, (kind, is_repeated, inner) in _shape(message).items():
             wire_types = (VARINT, FIXED64, BYTES, FIXED32) if kind == _PACKED else (BYTES,)
-            # A number may be written longer than it need be: then its first byte has the high bit.
+            # A varint may be longer than necessary: then its first byte has the high bit set.
             found |= {
                 number << 3 & 0x7F | wire_type | high for wire_type in wire_types for high in (0, 0x80) if is_repeated
             }
@@ -133,6 +134,6 @@ def _is_repeated(field: Any) -> bool:
 
 def _too_many(max_items: int) -> TooLargeError:
     return TooLargeError(
-        f"the request holds more than {max_items} spans, points, records and attributes. Send less at a time, or raise "
+        f"the request has more than {max_items} spans, points, records and attributes. Send smaller requests, or raise "
         "max_request_items."
     )

@@ -17,44 +17,44 @@ SERVICES: Final = {
 """The gRPC service of each signal; its only method is `Export`."""
 GRPC_MISSING: Final = 'grpcio is not installed. Install it: pip install "rl-insight[grpc]".'
 RUN_KEYS: Final = ("rl.run.id", "run_id", "run.id")
-"""Resource attributes that name the run; the first one present counts. `run.id` is what XTuner sends."""
+"""Resource attributes with the run id, in order of precedence. XTuner sends `run.id`."""
 SEMANTIC_LABELS: Final = {"algorithm": "rl.algorithm", "model": "rl.model.name", "model_name": "rl.model.name"}
-"""Labels of a process that have a name in the semantic conventions for reinforcement learning."""
+"""Process labels with a name in the semantic conventions for reinforcement learning."""
 PROCESS_KEYS: Final = frozenset(
     {
         *RUN_KEYS, "service.name", "service.instance.id", "host.name", "process.pid", "project", "experiment_name",
         "role", "rank", "telemetry.sdk.language", "telemetry.sdk.name", "telemetry.sdk.version",
     }
 )  # fmt: skip
-"""Resource attributes that are not labels of the process."""
+"""Resource attributes that are not process labels."""
 
 SEGMENT: Final = "monitor.trace_segment"
 STATUS: Final = "monitor.status"
 GEN_AI_OPERATION: Final = "gen_ai.operation.name"
-"""Is on the spans of calls of models and tools, by OpenTelemetry's conventions for generative AI."""
+"""Marks spans of model and tool calls in OpenTelemetry's semantic conventions for generative AI."""
 GEN_AI_SESSIONS: Final = ("gen_ai.conversation.id", "session.id")
-"""What names the session of such a span, where it has no `session_id`."""
+"""Attributes with the session of such a span, if it has no `session_id`."""
 GEN_AI_PHASES: Final = {
     "chat": "generate",
     "text_completion": "generate",
     "generate_content": "generate",
     "execute_tool": "toolcall",
 }
-"""Operations to the phases of a session."""
+"""Operation to session phase."""
 STATE_NAME: Final = "state_name"
 LANE: Final = "state_lane_id"
 OTHER_LANE: Final = "lane"
-"""The lane of a log line, and of a span from a sender that calls it so."""
+"""The lane of a log line, and of spans from some senders."""
 EVENT_SEGMENT: Final = "event"
-"""The segment of an instant that is sent as a span without length."""
+"""The segment of an event that is sent as a zero-length span."""
 STATE_SEGMENTS: Final = frozenset({"state_interval", "state_nested"})
 
 MAX_DEPTH: Final = 16
-"""Attributes that are nested more deeply become text."""
+"""Deeper attributes become text."""
 
 _TRACE_LEVEL = 5
 _LEVELS = (_TRACE_LEVEL, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
-"""By the severity number's group of four: trace, debug, info, warn, error, fatal."""
+"""By severity range, four numbers each: trace, debug, info, warn, error, fatal."""
 _LEVEL_NAMES = {
     "TRACE": _TRACE_LEVEL,
     "DEBUG": logging.DEBUG,
@@ -66,7 +66,7 @@ _LEVEL_NAMES = {
     "CRITICAL": logging.CRITICAL,
 }
 _UNNAMED = "Level "
-"""How `logging` begins the name of a level that has none."""
+"""Prefix of the names of unnamed levels in `logging`."""
 
 
 def has_grpc() -> bool:
@@ -75,12 +75,12 @@ def has_grpc() -> bool:
 
 
 def own_lane(process: Process) -> str:
-    """Return what the lane that is the process's own is called, as rl-insight 0.3.0 calls it: by its pid."""
+    """Return the name of the process's own lane: its pid, as in rl-insight 0.3.0."""
     return str(process.pid or process.process_id)
 
 
 def resource_attributes(process: Process, namespace: str) -> dict[str, Any]:
-    """Return the resource of a process. Names it was not given are empty: a query for any name finds those too."""
+    """Return the resource attributes of a process; unset names are empty strings, so that queries can match them."""
     semantic = {SEMANTIC_LABELS[key]: value for key, value in process.labels.items() if key in SEMANTIC_LABELS}
     found: dict[str, Any] = {
         **semantic,
@@ -101,18 +101,18 @@ def resource_attributes(process: Process, namespace: str) -> dict[str, Any]:
 
 
 def label_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resource attributes that are labels of the process, without the second name of any of them."""
+    """Return the resource attributes that are process labels, without their semantic aliases."""
     repeated = {SEMANTIC_LABELS[key] for key in attributes if key in SEMANTIC_LABELS}
     return {key: value for key, value in attributes.items() if key not in PROCESS_KEYS and key not in repeated}
 
 
 def is_int64(value: Any) -> bool:
-    """Return whether a value is a whole number that OTLP can carry as one."""
+    """Return whether a value is an integer that OTLP can represent."""
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def severity(level: int) -> int:
-    """Return OTLP's severity number for a level of the `logging` module.
+    """Return the OTLP severity number for a level of the `logging` module.
 
     >>> [severity(level) for level in (5, 10, 20, 25, 30, 40, 50, 90)]
     [1, 5, 9, 11, 13, 17, 21, 24]
@@ -126,7 +126,7 @@ def severity(level: int) -> int:
 
 
 def level_of(severity_number: int, severity_text: str) -> int:
-    """Return the level as in `logging`.
+    """Return the `logging` level for a severity.
 
     >>> level_of(9, ""), level_of(17, ""), level_of(0, "warn"), level_of(11, "Level 25")
     (20, 40, 30, 25)

@@ -1,17 +1,17 @@
-"""Just enough of protobuf's wire format to write the few messages that sinks send, and to read their short answers."""
+"""The subset of the protobuf wire format needed to write sink requests and read their responses."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rl_insight.errors import SchemaError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 
-_pack_double = struct.Struct("<d").pack
-_pack_fixed64 = struct.Struct("<Q").pack
+double: Callable[[float], bytes] = struct.Struct("<d").pack
+fixed64: Callable[[int], bytes] = struct.Struct("<Q").pack
 _UINT64 = 2**64
 
 
@@ -28,7 +28,7 @@ _SHORT = [_long_varint(number) for number in range(2048)]
 
 
 def varint(number: int) -> bytes:
-    """Return an integer of 64 bits as protobuf's `int64`, `uint64`, `bool` and enum types carry it.
+    """Encode a 64-bit integer as `int64`, `uint64`, `bool` or enum.
 
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
@@ -39,37 +39,27 @@ def varint(number: int) -> bytes:
 
 
 def zigzag(number: int) -> bytes:
-    """Return an integer as protobuf's `sint32` and `sint64` carry it."""
+    """Encode an integer as `sint32` or `sint64`."""
     return varint(2 * number if number >= 0 else -2 * number - 1)
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Return the key of a field, which precedes its value."""
+    """Encode a field's tag, which precedes its value."""
     return varint(number << 3 | wire_type)
 
 
 def sized(content: bytes) -> bytes:
-    """Return text, bytes or an inner message behind its length."""
+    """Encode a length-delimited value: text, bytes or an embedded message."""
     return varint(len(content)) + content
 
 
 def text(value: str) -> bytes:
-    """Return text behind its length; what UTF-8 cannot carry becomes an escape."""
+    """Encode text with its length; characters that UTF-8 cannot represent are escaped."""
     return sized(value.encode("utf-8", "backslashreplace"))
 
 
-def double(number: float) -> bytes:
-    """Return a `double`."""
-    return _pack_double(number)
-
-
-def fixed64(number: int) -> bytes:
-    """Return a `fixed64`."""
-    return _pack_fixed64(number)
-
-
 def walk(message: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, wire type, and first and last position of the value, of the fields in a part of a message.
+    """Yield number, wire type, and start and end of the value for each field in part of a message.
 
     Raises:
         SchemaError: the bytes are not a message.
@@ -87,12 +77,12 @@ def walk(message: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
         else:
             raise SchemaError(f"not a protobuf message: wire type {wire_type}.")
         if position > end:
-            raise SchemaError("not a protobuf message: it is cut off.")
+            raise SchemaError("not a protobuf message: truncated.")
         yield key >> 3, wire_type, begin, position
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of a message's fields; doubles and fixed integers as raw bytes.
+    """Yield number and value of each field; doubles and fixed integers as raw bytes.
 
     Raises:
         SchemaError: the bytes are not a message.
@@ -105,10 +95,10 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Return a number and the position behind it.
+    """Return a number and the position after it.
 
     Raises:
-        SchemaError: it does not end within the message, or within 64 bits.
+        SchemaError: it extends beyond the message, or beyond 64 bits.
     """
     number = 0
     for shift in range(0, 70, 7):
@@ -119,4 +109,4 @@ def read_varint(message: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, position
-    raise SchemaError("not a protobuf message: a number is cut off.")
+    raise SchemaError("not a protobuf message: truncated number.")

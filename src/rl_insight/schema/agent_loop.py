@@ -1,8 +1,8 @@
-"""Agent-loop spans: which session a span belongs to, and what a session's span says about it.
+"""Agent-loop spans: the session that a span belongs to, and the session record from its span.
 
-Runtimes describe a rollout by spans whose attribute `monitor.trace_source` says what they are: `session` (the whole
-rollout), `task` (one attempt at it), `gateway` (one turn). All carry the identity that `agent_loop_session` made. Here
-they become a session, with its turns as phases; the recorder and the OTLP receiver both use it.
+Agent runtimes describe a rollout with spans whose attribute `monitor.trace_source` is `session` (the entire rollout),
+`task` (one attempt) or `gateway` (one turn), all with the identity made by `agent_loop_session`. The recorder and the
+OTLP receiver both use this module to turn them into a session with its turns as phases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SESSION_SOURCE: Final = "session"
 GATEWAY_SOURCE: Final = "gateway"
 TASK_SOURCE: Final = "task"
 METRIC_PREFIX: Final = "agent_loop_"
-"""Metrics whose series name the experiment and the step of a session; those of past steps make room for new ones."""
+"""Metrics labeled with the experiment and step of a session; series of past steps are evicted for new ones."""
 STEP_LABEL: Final = "global_steps"
 
 _SEGMENTS = {SESSION_SOURCE: SESSION_SEGMENT, GATEWAY_SOURCE: PHASE_SEGMENT}
@@ -35,15 +35,15 @@ _STATUSES = {
     "canceled": "cancelled",
     "aborted": "cancelled",
 }
-"""The session's status for a runtime's word; any other word is a good end."""
+"""Runtime status to session status; any other status counts as success."""
 
 
 class AgentSpan(NamedTuple):
-    """What an agent-loop span says about itself."""
+    """The session of an agent-loop span."""
 
     session_id: str
     segment: str | None
-    """None: that of any other span."""
+    """None: no special segment."""
     step: int | None
 
 
@@ -57,7 +57,7 @@ def lane_id(experiment_name: Any, sample: Any, session: Any, traj: Any) -> str:
 
 
 def read_agent_span(attributes: Mapping[str, Any]) -> AgentSpan | None:
-    """Return what an agent-loop span says; None for any other span.
+    """Return the session of an agent-loop span; None for any other span.
 
     >>> read_agent_span({"monitor.trace_source": "gateway", "sample": "3", "session": "0", "global_steps": 7})
     AgentSpan(session_id='step=7/sample=3/session=0', segment='phase', step=7)
@@ -74,7 +74,7 @@ def read_agent_span(attributes: Mapping[str, Any]) -> AgentSpan | None:
 
 
 def session_status(word: Any) -> str:
-    """Return a session's status for a runtime's word.
+    """Return the session status for a runtime's status.
 
     >>> session_status("success"), session_status("capacity_exhausted")
     ('accepted', 'dropped')
@@ -83,9 +83,9 @@ def session_status(word: Any) -> str:
 
 
 def session_row(attributes: Mapping[str, Any], start_ns: int, end_ns: int) -> dict[str, Any] | None:
-    """Return the row of the session that a span describes (see `BatchBuilder.add_session`), its record as a dict.
+    """Return the row of the session that a span describes (see `BatchBuilder.add_session`), with its record as a dict.
 
-    None for a span that describes no session.
+    None if the span does not describe a session.
     """
     if attributes.get(TRACE_SOURCE) != SESSION_SOURCE:
         return None

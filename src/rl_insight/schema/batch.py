@@ -1,11 +1,10 @@
-"""The batch: what a process sends, in columns.
+"""The batch: the unit a process sends, in columns.
 
-A batch is one msgpack map of tables (see `schema.tables`). Each text is in `strings` once, and every column is a raw
-little-endian array that a reader can use without decoding it row by row. `schema.records` is the same content, row by
-row.
+A batch is one msgpack map of tables (see `schema.tables`). Strings are deduplicated in `strings`, and every column is a
+raw little-endian array that is read without decoding each row. `schema.records` has the same content as rows.
 
-Rules of evolution: a minor version only adds fields that have defaults, and readers pass over fields they do not know.
-Anything else is a new major version, which a reader refuses with a message that names both.
+Compatibility: a minor version only adds fields with defaults, and readers ignore unknown fields. Anything else is a new
+major version, which a reader rejects with a message that names both.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from rl_insight.schema.tables import (
 VERSION: Final = (1, 0)
 MAX_STRINGS: Final = 1_000_000
 MAX_ENTRIES: Final = 10_000
-"""Of the labels of a process, and of the losses, in one batch."""
+"""Labels, and losses, per batch."""
 
 
 class Process(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Who recorded: one process of one run."""
+    """The process that recorded a batch; it belongs to one run."""
 
     process_id: str
-    """Unique for each process instance; also after `fork` and when the operating system reuses a pid."""
+    """Unique per process instance, even after `fork` or when a pid is reused."""
     run_id: str
     host: str
     pid: int
@@ -53,11 +52,11 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     labels: dict[str, str] = {}
     started_ns: int = 0
     heartbeat_s: float = 5.0
-    """The longest silence of a healthy process: after a few of these without a batch it is taken for dead."""
+    """The longest silence of a healthy process; after a few of these without a batch it counts as dead."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """The losses of a process since it started, of one kind and for one reason."""
+    """What a process dropped since it started, for one kind and reason."""
 
     kind: str
     reason: str
@@ -97,7 +96,7 @@ class Batch(_TablesAndLosses, omit_defaults=True):
     """True in the last batch of a process that shut down cleanly."""
 
     def text(self, position: int) -> str | None:
-        """Return the text at a position of a text column; None where it is absent."""
+        """Return the string at a position from a text column; None for 0."""
         return self.strings[position - 1] if position else None
 
 
@@ -132,7 +131,7 @@ _process_decoder = msgspec.msgpack.Decoder(_ProcessHeader)
 
 
 def encode(batch: Batch) -> bytes:
-    """Return a batch as bytes; lone surrogates, which UTF-8 cannot carry, become their escapes."""
+    """Encode a batch; lone surrogates, which UTF-8 cannot represent, are escaped."""
     try:
         return _encoder.encode(batch)
     except UnicodeEncodeError:
@@ -140,12 +139,12 @@ def encode(batch: Batch) -> bytes:
 
 
 def decode(payload: bytes) -> Batch:
-    """Read and check a batch.
+    """Decode and validate a batch.
 
     Raises:
-        UnsupportedVersionError: the batch is of another major version.
-        TooLargeError: it has more strings, losses or labels than a batch may have.
-        SchemaError: the bytes are not a batch, or its columns contradict each other.
+        UnsupportedVersionError: the batch has another major version.
+        TooLargeError: it has too many strings, losses or labels.
+        SchemaError: the bytes are not a batch, or its columns are inconsistent.
     """
     try:
         header = _header_decoder.decode(payload)
@@ -166,30 +165,30 @@ def check_version(version: tuple[int, int]) -> None:
     if version[0] != VERSION[0]:
         raise UnsupportedVersionError(
             f"schema version {version[0]}.x is not supported: this end reads version {VERSION[0]}.x. "
-            "Use the same major version of rl-insight on both ends."
+            "Install the same major version of rl-insight on both ends."
         )
 
 
 def check_count(name: str, raw: msgspec.Raw, limit: int) -> None:
-    """Refuse a msgpack array or map whose head claims too many entries."""
+    """Reject a msgpack array or map whose header claims too many entries."""
     count = count_of(raw)
     if count > limit:
-        raise TooLargeError(f"the batch holds {count} {name}: at most {limit} are taken. Send smaller batches.")
+        raise TooLargeError(f"the batch has {count} {name}, but the limit is {limit}. Send smaller batches.")
 
 
 _COUNT_BYTES: Final = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
-"""The first byte of a msgpack array or map, and how many bytes after it hold the count."""
+"""The first byte of a msgpack array or map to the number of count bytes after it."""
 
 
 def count_of(raw: msgspec.Raw) -> int:
-    """Return how many entries the head of a msgpack array or map claims; 0 for up to 15."""
+    """Return the entry count in the header of a msgpack array or map; 0 for up to 15 entries."""
     head = memoryview(raw)
     width = _COUNT_BYTES.get(head[0], 0) if head else 0
     return int.from_bytes(head[1 : 1 + width], "big") if width else 0
 
 
 def check_columns(owner: Any, *, last_series: int) -> None:
-    """Refuse columns that contradict each other, in all tables of a batch or a bundle."""
+    """Reject inconsistent columns in any table of a batch or bundle."""
     strings = len(owner.strings)
     for shape in _SHAPES:
         table = getattr(owner, shape.name)
@@ -204,14 +203,14 @@ def check_columns(owner: Any, *, last_series: int) -> None:
 
 
 def check_buckets(batch: Batch) -> None:
-    """Refuse histograms that have other buckets than they claim."""
+    """Reject histograms whose bucket counts do not match the table of buckets."""
     buckets = sum(batch.histograms.column("buckets")) if len(batch.histograms) else 0
     if buckets != len(batch.buckets):
-        raise SchemaError(f"histograms claim {buckets} buckets, the batch holds {len(batch.buckets)}.")
+        raise SchemaError(f"the histograms claim {buckets} buckets, but the batch has {len(batch.buckets)}.")
 
 
 class _Shape:
-    """What is known about a table before it is read; looking it up for each batch would take as long as the check."""
+    """Precomputed facts about a table; looking them up for each batch would double the cost of the check."""
 
     def __init__(self, name: str, table: type[Table]) -> None:
         self.name = name
@@ -232,25 +231,25 @@ _UP_TO: Final = [bytes(range(largest + 1)) for largest in range(256)]
 def _refuse_lengths(shape: _Shape, columns: tuple[bytes, ...], rows: int) -> None:
     for name, raw, size in zip(shape.columns, columns, shape.sizes, strict=True):
         if len(raw) != rows * size:
-            raise SchemaError(f"column {shape.name}.{name} holds {len(raw)} bytes, not {rows} rows.")
+            raise SchemaError(f"column {shape.name}.{name} has {len(raw)} bytes, which is not {rows} rows.")
 
 
 def _check_positions(shape: _Shape, columns: tuple[bytes, ...], places: list[int], largest: int) -> None:
-    """Refuse positions past the last entry."""
+    """Reject positions past the last entry."""
     if _are_small(b"".join([columns[place] for place in places]), largest):
         return
     for place in places:
         found = max(memoryview(columns[place]).cast("I"), default=0)
         if found > largest:
             raise SchemaError(
-                f"column {shape.name}.{shape.columns[place]} points at entry {found}, the last one is {largest}."
+                f"column {shape.name}.{shape.columns[place]} points at entry {found}, but the last one is {largest}."
             )
 
 
 def _are_small(raw: bytes, largest: int) -> bool:
-    """Return whether positions are at most `largest`, which is less than 256.
+    """Return whether all positions are at most `largest`; may say no if that is 256 or more.
 
-    Small batches have few texts: looking at the bytes takes a tenth of comparing the numbers.
+    Small batches have few strings, and comparing bytes takes a tenth of the time of comparing numbers.
     """
     if not 0 <= largest < 256 or sys.byteorder == "big":
         return False

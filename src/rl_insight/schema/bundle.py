@@ -1,10 +1,10 @@
-"""Bundles: batches of several processes in one set of columns, as a hub passes them on.
+"""Bundles: batches of several processes in one set of columns, as a hub forwards them.
 
-A bundle has the tables of a batch, with the rows of its members one after the other, and each text once. Each member
-has the identity and the sequence number of its batch, so receivers take each batch once, in whatever company it comes.
-Reading a bundle of 32 batches takes a fifth of the time that reading them one by one takes.
+A bundle has the tables of a batch, with the rows of its members in sequence, and deduplicated strings. Each member
+keeps the identity and sequence number of its batch, so receivers accept each batch once, however it is bundled. Reading
+a bundle of 32 batches takes a fifth of the time of reading them separately.
 
-A bundle travels in a frame, in place of batches. Receivers that do not know bundles refuse it as a whole.
+A bundle is sent in a frame, like a batch. Receivers that do not support bundles reject it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BundleMember(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     sequence: int
     sent_ns: int
     rows: list[int]
-    """How many rows of each table are its own, in the order of the tables."""
+    """How many rows of each table belong to it, in table order."""
     final: bool = False
     losses: list[Loss] = []
 
@@ -57,7 +57,7 @@ class BatchBundle(Tables, omit_defaults=True):
     members: list[BundleMember]
 
     def batches(self) -> list[Batch]:
-        """Return the members as batches; they share one list of strings."""
+        """Return the members as batches that share one list of strings."""
         tables = {name: self._parts(place, name) for place, name in enumerate(TABLES) if len(getattr(self, name))}
         return [
             Batch(
@@ -83,7 +83,7 @@ class BatchBundle(Tables, omit_defaults=True):
 
 
 class _BundleHeader(msgspec.Struct):
-    """What is read of a bundle before it is decoded; a batch has no members."""
+    """The parts that are checked before a bundle is decoded."""
 
     version: tuple[int, int]
     members: msgspec.Raw = msgspec.Raw()
@@ -97,12 +97,12 @@ _members_decoder = msgspec.msgpack.Decoder(list[SenderHeader])
 
 
 def is_bundle(payload: bytes) -> bool:
-    """Return whether a payload is meant as a bundle: `members` follows the version, where a batch has its process."""
+    """Return whether a payload is a bundle: `members` follows `version`, where a batch has `process`."""
     return b"\xa7members" in payload[:24]
 
 
 def bundle(batches: Sequence[Batch]) -> BatchBundle:
-    """Put batches together.
+    """Combine batches.
 
     >>> from rl_insight.schema import BatchBuilder
     >>> process = Process(process_id="p", run_id="r", host="h", pid=1)
@@ -139,17 +139,17 @@ def _joined(name: str, batches: Sequence[Batch], moved: list[list[int]]) -> Any:
 
 
 def encode_bundle(batches: Sequence[Batch]) -> bytes:
-    """Return batches as one payload; a single one as itself."""
+    """Encode batches as one payload; a single batch is not bundled."""
     return encode(batches[0]) if len(batches) == 1 else _encoder.encode(bundle(batches))
 
 
 def decode_bundle(payload: bytes) -> BatchBundle:
-    """Read and check a bundle.
+    """Decode and validate a bundle.
 
     Raises:
-        UnsupportedVersionError: it is of another major version.
-        TooLargeError: it has more members, strings, losses or labels than a bundle may have.
-        SchemaError: the bytes are not a bundle, or its columns contradict each other.
+        UnsupportedVersionError: it has another major version.
+        TooLargeError: it has too many members, strings, losses or labels.
+        SchemaError: the bytes are not a bundle, or its columns are inconsistent.
     """
     try:
         header = _header_decoder.decode(payload)
@@ -160,7 +160,7 @@ def decode_bundle(payload: bytes) -> BatchBundle:
         for member in _members_decoder.decode(header.members):
             entries += count_of(member.losses) + count_of(member.labels)
         if entries > MAX_ENTRIES:
-            raise TooLargeError(f"the bundle holds {entries} losses and labels: at most {MAX_ENTRIES} are taken.")
+            raise TooLargeError(f"the bundle has {entries} losses and labels, but the limit is {MAX_ENTRIES}.")
         found = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(f"not a bundle: {str(error).rstrip('.')}.") from error
@@ -173,12 +173,14 @@ def _check(found: BatchBundle) -> None:
         raise SchemaError("not a bundle: it has no members.")
     for member in found.members:
         if len(member.rows) != len(TABLES) or min(member.rows) < 0:
-            raise SchemaError(f"a member claims {member.rows} rows: there are {len(TABLES)} tables.")
+            raise SchemaError(f"a member claims {member.rows} rows, but there are {len(TABLES)} tables.")
     for place, name in enumerate(TABLES):
         rows = sum(member.rows[place] for member in found.members)
         if rows != len(getattr(found, name)):
-            raise SchemaError(f"the members claim {rows} rows of {name}, the bundle holds {len(getattr(found, name))}.")
-    # Positions of series count within a member. Where all have as many series, one look at all of them is enough.
+            raise SchemaError(
+                f"the members claim {rows} rows of {name}, but the bundle has {len(getattr(found, name))}."
+            )
+    # Series positions count within a member. If all members have the same number of series, one check covers them all.
     series = {member.rows[_SERIES] for member in found.members}
     check_columns(found, last_series=max(series) - 1)
     if len(series) > 1 or len(found.histograms):
@@ -186,7 +188,7 @@ def _check(found: BatchBundle) -> None:
             check_columns(batch, last_series=len(batch.series) - 1)
             check_buckets(batch)
     elif len(found.buckets):
-        raise SchemaError(f"there are no histograms, the bundle holds {len(found.buckets)} buckets.")
+        raise SchemaError(f"the bundle has {len(found.buckets)} buckets, but no histograms.")
 
 
 _SERIES: Final = list(TABLES).index("series")

@@ -1,6 +1,6 @@
-"""Texts of a conversation: the attributes that hold them, and what is recorded instead where they are private.
+"""Conversation texts: the attributes that hold them, and the placeholders recorded when they are private.
 
-The keys are ours and those of OpenTelemetry's conventions for generative AI.
+The keys include those of OpenTelemetry's semantic conventions for generative AI.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ OUTPUT_KEYS: Final = (
 ARGUMENT_KEYS: Final = ("tool_arguments", "gen_ai.tool.call.arguments")
 RESULT_KEYS: Final = ("tool_result", "gen_ai.tool.call.result")
 CAPTURED_TEXT: Final = frozenset({*SYSTEM_KEYS, *INPUT_KEYS, *OUTPUT_KEYS, *ARGUMENT_KEYS, *RESULT_KEYS})
-"""Attributes that are recorded only with `recorder.capture_text`, and then of a sample of the sessions."""
+"""Attributes that are recorded only with `recorder.capture_text`, and only for a sample of the sessions."""
 
 FULL_LENGTH: Final = ".characters"
-"""Ends the key of the attribute that has the length of a text which was cut."""
+"""Suffix of the attribute with the full length of a truncated text."""
 LEFT_OUT: Final = ".left_out"
-"""Ends the key of the attribute that says how many earlier messages were left out."""
+"""Suffix of the attribute with the number of omitted earlier messages."""
 
 _ANY_KEY = re.compile(f'"(?:{"|".join(map(re.escape, CAPTURED_TEXT))})":')
 _HIDDEN = re.compile(r"\[(\d+) (characters|items)\]")
 
 
 def stand_in(value: Any) -> str:
-    """Return what is recorded in place of a text.
+    """Return the placeholder for a text.
 
     >>> stand_in("What is 2 + 2?"), stand_in(["two", "texts"])
     ('[14 characters]', '[2 items]')
@@ -46,7 +46,7 @@ def stand_in(value: Any) -> str:
 
 
 def hidden_length(value: Any) -> int | None:
-    """Return the length of a text that was not recorded; None for one that was. Of several texts it is not known: 0.
+    """Return the length in a placeholder; 0 for a list, whose length in characters is unknown; None for other values.
 
     >>> hidden_length("[14 characters]"), hidden_length("[2 items]"), hidden_length("four")
     (14, 0, None)
@@ -58,7 +58,7 @@ def hidden_length(value: Any) -> int | None:
 
 
 def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with lengths in place of texts.
+    """Return attributes with texts replaced by placeholders.
 
     >>> without_texts({"tokens": 3, "response": "It is 4."})
     {'tokens': 3, 'response': '[8 characters]'}
@@ -70,7 +70,7 @@ def without_texts(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_texts_in(attributes: str | None) -> str | None:
-    """Do the same for the text of a JSON object."""
+    """Do the same for a JSON object as text."""
     if attributes is None or _ANY_KEY.search(attributes) is None:
         return attributes
     try:

@@ -1,12 +1,12 @@
-"""Exponential histograms: good quantiles for any unit, mergeable, without the user choosing buckets.
+"""Exponential histograms: accurate quantiles in any unit, mergeable, without configuring buckets.
 
-A value is filed under an integer *code*. Codes sort as values do:
+Each value maps to an integer *code*. Codes sort like values:
 
 - positive values: ``32768 + i`` where ``2**(i/16) < value <= 2**((i+1)/16)``
 - zero: ``0``
 - negative values: the negated code of their magnitude
 
-Sixteen buckets an octave make each 4.4 % wide, so a quantile read from a bucket's middle is within 2.2 %.
+With 16 buckets per octave each is 4.4% wide, so a quantile estimated from a bucket's midpoint is within 2.2%.
 """
 
 from __future__ import annotations
@@ -33,27 +33,29 @@ def bucket_code(value: float) -> int:
 
 def upper_bound(code: int) -> float:
     """Return the largest value that falls into a bucket."""
-    if code > 0:
-        return _power(code - _ORIGIN + 1)
-    if code < 0:
-        return -_power(-code - _ORIGIN)
-    return 0.0
+    return _value_at(code, 1.0)
 
 
 def lower_bound(code: int) -> float:
     """Return the value just below a bucket: its exclusive lower end (0 for the zero bucket)."""
-    if code > 0:
-        return _power(code - _ORIGIN)
-    if code < 0:
-        return -_power(-code - _ORIGIN + 1)
-    return 0.0
+    return _value_at(code, 0.0)
 
 
-def _power(index: float) -> float:
+def middle(code: int) -> float:
+    """Return a bucket's geometric middle, the best single estimate of a value in it."""
+    return _value_at(code, 0.5)
+
+
+def _value_at(code: int, part: float) -> float:
+    """Return the value at a part of a bucket, from 0, its lower end, to 1."""
+    if code == 0:
+        return 0.0
+    index = code - _ORIGIN + part if code > 0 else 1.0 - part - code - _ORIGIN
     try:
-        return float(2.0 ** (index / BUCKETS_PER_OCTAVE))
+        value = float(2.0 ** (index / BUCKETS_PER_OCTAVE))
     except OverflowError:
-        return inf
+        value = inf
+    return value if code > 0 else -value
 
 
 def quantile(buckets: Mapping[int, int], q: float) -> float | None:
@@ -73,11 +75,3 @@ def quantile(buckets: Mapping[int, int], q: float) -> float | None:
         if seen >= rank and buckets[code]:
             break
     return middle(code)
-
-
-def middle(code: int) -> float:
-    """Return a bucket's geometric middle, the best single guess for a value in it."""
-    if code == 0:
-        return 0.0
-    guess = _power(abs(code) - _ORIGIN + 0.5)
-    return guess if code > 0 else -guess

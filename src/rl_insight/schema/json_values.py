@@ -7,13 +7,13 @@ from math import isfinite, isnan
 from typing import Any, Final
 
 MAX_JSON_DEPTH: Final = 100
-"""Deeper JSON cannot be read by every reader: some have little stack left."""
+"""Deeper JSON overflows the stack of some readers."""
 _JSON_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
 def json_number(value: float) -> float | str:
-    """Return a number as JSON can hold it: `NaN`, `Infinity` and `-Infinity` as text.
+    """Return a number that JSON can represent: `NaN`, `Infinity` and `-Infinity` become text.
 
     >>> json_number(0.5), json_number(float("nan")), json_number(float("-inf"))
     (0.5, 'NaN', '-Infinity')
@@ -24,7 +24,7 @@ def json_number(value: float) -> float | str:
 
 
 def json_form(value: Any) -> Any:
-    """Return a value in which every number is one that JSON can hold."""
+    """Return a value with `json_number` applied to every number in it."""
     if isinstance(value, float):
         return json_number(value)
     if isinstance(value, dict):
@@ -35,7 +35,7 @@ def json_form(value: Any) -> Any:
 
 
 def utf8_form(value: Any) -> Any:
-    r"""Return a value in which every text is one that UTF-8 can carry: lone surrogates become their escapes.
+    r"""Return a value whose strings can all be encoded as UTF-8: lone surrogates are escaped.
 
     >>> utf8_form({"key": ["plain", "half \ud83d"]})
     {'key': ['plain', 'half \\ud83d']}

@@ -1,4 +1,4 @@
-"""Names that are the same everywhere: of metrics and labels as Prometheus wants them, and of kinds of spans."""
+"""Shared names: valid Prometheus names for metrics and labels, reserved labels, kinds of spans and events."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Final
 
 DEFAULT_NAMESPACE: Final = "rl_insight_monitor"
 TRAINER_JOB: Final = "trainer_metrics"
-"""The name under which a hub's `/metrics` is registered, unless its client says another one."""
+"""The default name under which a hub's `/metrics` is registered."""
 RESERVED_LABELS: Final = frozenset({"project", "experiment_name", "run_id"})
 OVERFLOW_LABEL: Final = "__overflow__"
 
 TARGET_PROCESS_PREFIX: Final = "scrape-"
-"""Begins the ids of the processes that scrape targets are in their runs."""
+"""Prefix of the process ids of scrape targets."""
 
 CONFIG_EVENT: Final = "rl_insight.config"
-"""The events that carry a run's configuration: each of their attributes is one dotted key."""
+"""Events with a run's configuration: each attribute is one dotted key."""
 
 TEXTS_EVENT: Final = "rl_insight.texts"
-"""The events that carry texts of a span which was sent before its session turned out to be of interest."""
+"""Events with texts of a span that was sent before its session was chosen for capture."""
 
 SESSION_SEGMENT: Final = "session"
 PHASE_SEGMENT: Final = "phase"
 TASK_SEGMENT: Final = "task"
-"""Segments of the spans of sessions, their phases, and tasks."""
+"""Segments of the spans of sessions, phases and tasks."""
 
 _NOT_IN_METRIC = re.compile(r"[^a-zA-Z0-9_:]")
 _NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def metric_name(name: str) -> str:
-    """Return a name that Prometheus accepts; what it does not allow becomes ``_``.
+    """Return a valid Prometheus metric name; other characters become ``_``.
 
     >>> metric_name("timing_s/step"), metric_name("99th")
     ('timing_s_step', '_99th')
@@ -40,7 +40,7 @@ def metric_name(name: str) -> str:
 
 
 def label_name(name: str) -> str:
-    """Return a label name that Prometheus accepts; ``__`` in front is kept for Prometheus itself."""
+    """Return a valid Prometheus label name; a leading ``__`` is reserved for Prometheus itself."""
     cleaned = _NOT_IN_LABEL.sub("_", name)
     if cleaned.startswith("__"):
         cleaned = "_" + cleaned.lstrip("_")
@@ -48,7 +48,7 @@ def label_name(name: str) -> str:
 
 
 def process_name(role: str | None, rank: int | None, otherwise: str = "process") -> str:
-    """Return a process as people call it: its role and rank.
+    """Return the display name of a process: its role and rank.
 
     >>> process_name("trainer", 3), process_name("", None)
     ('trainer 3', 'process')

@@ -1,7 +1,7 @@
-"""A batch row by row: the documented JSON form of every event.
+"""A batch as rows: the documented JSON form of every event.
 
-Columns are for machines; records are for files that people read, for tests and for documentation. The machine-readable
-schema in `docs/events.schema.json` is generated from these classes.
+Records are used in files for people, in tests and in the documentation. `docs/events.schema.json` is generated from
+these classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rl_insight.schema.tables import NO_STEP, TEXT_KINDS, Table
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True, tag_field="type"):
-    """Base of the records; `type` names the kind."""
+    """Base class of the records; `type` names the kind."""
 
     process_id: str
     """The process that recorded it."""
@@ -35,17 +35,17 @@ class SpanRecord(Record, kw_only=True, tag="span"):
     parent_id: str | None = None
     name: str
     start_ns: int
-    """Wall-clock nanoseconds since 1970, by the process's own clock."""
+    """Nanoseconds since 1970, on the process's wall clock."""
     duration_ns: int | None = None
     """Monotonic; absent while the span is open."""
     segment: str
-    """`duration`, `state_interval`, `state_nested`, or a kind of an adapter's own."""
+    """`duration`, `state_interval`, `state_nested`, or a kind defined by an adapter."""
     lane: str | None = None
     """Absent: the process's own lane."""
     status: str
-    """`ok`, `error`, `cancelled`; `open` while it runs."""
+    """`ok`, `error`, `cancelled` or `open`."""
     error: str | None = None
-    """The exception's type."""
+    """The exception type."""
     step: int | None = None
     session_id: str | None = None
     attributes: dict[str, Any] = {}
@@ -81,14 +81,14 @@ class LogRecord(Record, kw_only=True, tag="log"):
 
 
 class SessionSnapshot(Record, kw_only=True, tag="session"):
-    """A session as its owner last told; its phases are spans of the segment `phase` with the same session id."""
+    """The owner's latest report of a session; its phases are spans of the segment `phase` with the same session id."""
 
     session_id: str
     task_id: str | None = None
     status: str
     """`pending`, `accepted`, `rejected`, `failed`, `dropped`, `cancelled` or `lost`."""
     time_ns: int
-    """When the snapshot was taken: of several, the newest counts."""
+    """When the snapshot was taken; the latest one wins."""
     record: dict[str, Any] = {}
     """See `rl_insight.sessions.model.Snapshot`."""
 
@@ -102,7 +102,7 @@ class SampleRecord(Record, kw_only=True, tag="sample"):
     documentation: str = ""
     time_ns: int
     value: float | str
-    """In JSON, values that JSON lacks are the strings `NaN`, `Infinity` and `-Infinity`."""
+    """In JSON, non-finite values are the strings `NaN`, `Infinity` and `-Infinity`."""
     step: int | None = None
 
 
@@ -115,7 +115,7 @@ class HistogramRecord(Record, kw_only=True, tag="histogram"):
     time_ns: int
     count: int
     sum: float | str
-    """Like `min` and `max` spelled as a sample's value: a sum of finite values may be infinite."""
+    """Like `min` and `max`, encoded as a sample's value: a sum of finite values may be infinite."""
     min: float | str
     max: float | str
     buckets: dict[int, int]
@@ -124,7 +124,7 @@ class HistogramRecord(Record, kw_only=True, tag="histogram"):
 
 
 class LossRecord(Record, kw_only=True, tag="loss"):
-    """What a process has lost since it started."""
+    """Data a process has dropped since it started."""
 
     kind: str
     reason: str
@@ -132,7 +132,7 @@ class LossRecord(Record, kw_only=True, tag="loss"):
 
 
 class ProcessRecord(Record, kw_only=True, tag="process"):
-    """Who recorded; precedes the first record of a process."""
+    """The process itself; precedes the first record of a process."""
 
     run_id: str
     host: str
@@ -158,7 +158,7 @@ RECORD_TYPES = (
 )
 
 UNREADABLE = "unreadable"
-"""The key under which attributes or labels that cannot be read are kept, as text."""
+"""The key under which attributes or labels that cannot be parsed are kept as text."""
 
 _encoder = msgspec.json.Encoder()
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
@@ -166,7 +166,7 @@ _labels_decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def records(batch: Batch) -> Iterator[Record]:
-    """Yield everything in a batch but the process itself, record by record."""
+    """Yield everything in a batch except the process itself."""
     process_id = batch.process.process_id
     for table, kind in ((batch.spans, SpanRecord), (batch.events, EventRecord), (batch.logs, LogRecord)):
         for fields in _values(batch, table):
@@ -188,7 +188,7 @@ def process_record(batch: Batch) -> ProcessRecord:
 
 
 def record_json(record: Record) -> bytes:
-    """Return a record as one line of JSON, without the line end."""
+    """Return a record as one line of JSON, without a newline."""
     special = {
         name: json_number(number)
         for name in _FLOAT_FIELDS.get(type(record), ())
@@ -216,7 +216,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def read_object(text: str | None) -> dict[str, Any]:
-    """Read the text of a JSON object, such as attributes; any other text is kept under `UNREADABLE`.
+    """Parse a JSON object, such as attributes; any other text is kept under `UNREADABLE`.
 
     >>> read_object('{"tokens":9}'), read_object(None), read_object("9")
     ({'tokens': 9}, {}, {'unreadable': '9'})
@@ -234,7 +234,7 @@ def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> di
 
 
 def _values(batch: Batch, table: Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table as fields of a record."""
+    """Yield the rows of a table as record fields."""
     columns = table.COLUMNS
     kinds = [(name, column.kind, column.optional) for name, column in columns.items() if column.kind != "number"]
     for row in table.rows():

@@ -1,4 +1,4 @@
-"""When a process was last heard, as an event: an export carries it, since its import says nothing of it."""
+"""When a process last reported, as an event: exports include it, because an import cannot observe it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 LAST_SEEN_EVENT: Final = "rl_insight.last_seen"
-"""The event's name; its time is when the process was last heard, its attributes are a `LastSeen`."""
+"""The event name; its time is when the process last reported, its attributes are a `LastSeen`."""
 
 
 class LastSeen(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a process was last heard."""
+    """The last report of a process."""
 
     final: bool = False
-    """Whether it ended in order."""
+    """Whether it shut down cleanly."""
     heartbeat_s: float = 5.0
-    """Its longest silence while it was healthy."""
+    """Its longest silence while healthy."""

@@ -1,4 +1,4 @@
-"""Stacks: where the threads and tasks of a process are, as one event that the process records when it is asked."""
+"""Stacks of the threads and tasks of a process, in one event that the process records on request."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Final
 import msgspec
 
 STACKS_EVENT: Final = "rl_insight.stacks"
-"""The event's name; its attributes are a `Stacks`."""
+"""The event name; its attributes are a `Stacks`."""
 
 
 class Stack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where one thread or asyncio task is."""
+    """The stack of one thread or asyncio task."""
 
     name: str
     kind: str = "thread"
     """`thread` or `task`."""
     frames: list[str] = []
-    """`function (file:line)`, the innermost first."""
+    """`function (file:line)`, innermost first."""
     span: str | None = None
-    """The span that the task's context carries."""
+    """The current span in the task's context."""
     session_id: str | None = None
-    """The session that the task's context carries."""
+    """The current session in the task's context."""
 
 
 class Stacks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All threads and tasks of a process at one moment, the main thread first."""
+    """All threads and tasks of a process at one point in time, main thread first."""
 
     stacks: list[Stack] = []
     dropped: int = 0
-    """Threads and tasks that were left out."""
+    """Number of threads and tasks left out."""
     process_id: str | None = None
-    """Whose they are, where another process of its host has sent them: it could not answer itself."""
+    """The process, if another process on its host sent the stacks because it could not respond itself."""
 
 
 def read_told(attributes: str | None) -> Stacks:
-    """Return the stacks of an event; none for an event of the same name that training code recorded."""
+    """Return the stacks of an event; empty for an event of the same name from training code."""
     try:
         return msgspec.json.decode(attributes or "{}", type=Stacks)
     except msgspec.MsgspecError:

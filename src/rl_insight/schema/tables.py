@@ -1,8 +1,8 @@
 """The tables of a batch, each declared once.
 
-A field of these classes is a column: its type says how the column travels and how it is stored, see `Column`. From the
-declaration follow the wire format, the order of a row in `BatchBuilder`, the records, and in the store the Arrow
-columns, the DDL and the lists of SELECT. `docs/events.md` describes every column.
+Each field is a column, and its type defines the wire and storage formats: see `Column`. The wire format, the row order
+of `BatchBuilder`, the records and, in the store, the Arrow columns, DDL and SELECT lists are derived from these
+classes. `docs/events.md` describes every column.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ class Column(NamedTuple):
 
     kind: str
     code: str
-    """How it travels, as `array` spells it: `I` uint32, `i` int32, `q` int64, `Q` uint64, `d` float64."""
+    """The wire type, as a type code of `array`: `I` uint32, `i` int32, `q` int64, `Q` uint64, `d` float64."""
     store: str
-    """Its type in the store."""
+    """The type in the store."""
     optional: bool = False
-    """Whether 0 (a text or an id), or `NO_STEP`, means that there is none."""
+    """Whether 0 (text or id) or `NO_STEP` means absent."""
 
 
 _LONG = "VARCHAR USING COMPRESSION zstd"
 Id = Annotated[bytes, Column("id", "Q", "UBIGINT")]
 OptionalId = Annotated[bytes, Column("id", "Q", "UBIGINT", optional=True)]
 Time = Annotated[bytes, Column("time", "q", "BIGINT")]
-"""Nanoseconds since 1970, by the clock of the process."""
+"""Nanoseconds since 1970, on the process's clock."""
 Duration = Annotated[bytes, Column("duration", "q", "BIGINT")]
-"""Nanoseconds; `OPEN` while a span runs."""
+"""Nanoseconds; `OPEN` for an open span."""
 Step = Annotated[bytes, Column("step", "q", "BIGINT", optional=True)]
 Int = Annotated[bytes, Column("number", "q", "BIGINT")]
 Int32 = Annotated[bytes, Column("number", "i", "INTEGER")]
 Unsigned = Annotated[bytes, Column("number", "Q", "UBIGINT")]
 Float = Annotated[bytes, Column("number", "d", "DOUBLE")]
 Text = Annotated[bytes, Column("text", "I", "VARCHAR")]
-"""A position in the batch's `strings`, counted from 1; 0 means "absent"."""
+"""A 1-based position in the batch's `strings`; 0 means absent."""
 OptionalText = Annotated[bytes, Column("text", "I", "VARCHAR", optional=True)]
 LongText = Annotated[bytes, Column("text", "I", _LONG)]
 OptionalLongText = Annotated[bytes, Column("text", "I", _LONG, optional=True)]
 Name = Annotated[bytes, Column("name", "I", "INTEGER")]
-"""A text that the store keeps once, in `names`."""
+"""Text that the store deduplicates in `names`."""
 Lane = Annotated[bytes, Column("lane", "I", "INTEGER", optional=True)]
-"""A text that the store keeps once, in `lanes`."""
+"""Text that the store deduplicates in `lanes`."""
 Index = Annotated[bytes, Column("index", "I", "INTEGER")]
-"""A position in another table of the batch, or a count of its rows."""
+"""A position in another table of the batch, or a number of its rows."""
 
 TEXT_KINDS: Final = frozenset({"text", "name", "lane"})
 """Columns of positions in `strings`."""
@@ -66,7 +66,7 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
     COLUMNS: ClassVar[dict[str, Column]] = {}
     TYPES: ClassVar[dict[str, str]] = {}
     FIRST: ClassVar[tuple[str, int]] = ("", 1)
-    """The first column, and the bytes that one of its numbers takes."""
+    """The first column and its item size in bytes."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -87,7 +87,7 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
         return view
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows, as numbers in the order of the columns."""
+        """Iterate over the rows, as numbers in column order."""
         return zip(*(self.column(name).tolist() for name in self.TYPES), strict=True)
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @classmethod
     def from_values(cls, values: list[Any]) -> Any:
-        """Build the table from its rows laid end to end, each in the order of the columns."""
+        """Build the table from a flat list of row values, in column order."""
         if not values:
             return cls()
         width = len(cls.TYPES)
@@ -109,7 +109,7 @@ class Table(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Spans(Table):
-    """Intervals. A span that is still open has duration -1; its completion repeats the id."""
+    """Intervals. An open span has duration -1; it is sent again with the same id when it ends."""
 
     span_id: Id = b""
     trace_high: Id = b""
@@ -158,7 +158,7 @@ class Logs(Table):
 
 
 class Sessions(Table):
-    """Snapshots of sessions by the process that owns them; the newest one of a session wins."""
+    """Session snapshots from the owning process; the latest snapshot of a session wins."""
 
     session_id: Text = b""
     task_id: OptionalText = b""
@@ -216,30 +216,30 @@ TABLES: Final[dict[str, type[Table]]] = {
     "buckets": Buckets,
 }
 RECORDED: Final = ("spans", "events", "logs", "sessions", "samples", "histograms")
-"""The tables whose rows are something that was recorded; the others describe them."""
+"""Tables of recorded rows; the other tables describe them."""
 
 _FIRST_COLUMNS: Final = {name: attrgetter(f"{name}.{table.FIRST[0]}") for name, table in TABLES.items()}
 
 
 def row_counts(batches: Sequence[Any], name: str) -> list[int]:
-    """Return how many rows of a table each batch has; takes a third of the time of asking each table."""
+    """Return the number of rows of a table in each batch, three times as fast as `len` of each table."""
     size = TABLES[name].FIRST[1]
     return [len(column) // size for column in map(_FIRST_COLUMNS[name], batches)]
 
 
 def largest(steps: bytes) -> int:
-    """Return the highest step of a raw column; `NO_STEP` where there is none.
+    """Return the highest step in a raw column, or `NO_STEP`.
 
     >>> largest(pack("q", [3, NO_STEP, 7]))
     7
     """
-    if steps == steps[:8] * (len(steps) // 8):  # as in most small batches: no need to look at each
+    if steps == steps[:8] * (len(steps) // 8):  # the usual case in small batches
         steps = steps[:8]
     return max(memoryview(steps).cast("q").tolist(), default=NO_STEP)
 
 
 def seconds_of(time_ns: int) -> float:
-    """Return nanoseconds as seconds, to the microsecond: a double is exact to a quarter of one.
+    """Return nanoseconds as seconds, rounded to microseconds: a double is accurate to 0.25 µs.
 
     >>> seconds_of(1767225600750000000)
     1767225600.75
@@ -253,7 +253,7 @@ def pack(code: str, values: Iterable[Any]) -> bytes:
 
 
 def raw(column: array[Any]) -> bytes:
-    """Return a column of numbers as little-endian bytes; a big-endian machine swaps it in place."""
+    """Return a column of numbers as little-endian bytes; swaps it in place on a big-endian machine."""
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()

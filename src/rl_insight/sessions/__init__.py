@@ -1,1 +1,1 @@
-"""Sessions as a whole: their fields, and how an owner's reports and everybody's phases become one record."""
+"""Session fields, and how an owner's reports and the phases from all processes become one record."""

@@ -1,7 +1,7 @@
 """The fields of a session, listed once.
 
-`Session` is a session as the store keeps it and the API answers it; `Snapshot` is what its owner reports. The store's
-columns, the order of a record, imports and exports follow from these two classes. A new field goes into both.
+`Session` is a session as the store and the API have it; `Snapshot` is a report from its owner. The store's columns, the
+field order of a record, imports and exports are derived from these two classes. Add new fields to both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATUSES: Final = (PENDING, ACCEPTED, "rejected", FAILED, "dropped", "cancelled"
 
 EXECUTION: Final = "execution"
 KNOWN_PHASES: Final = (EXECUTION, "generate", "reward", "toolcall")
-"""Phases whose seconds have a field; those of others are in `phase_seconds`."""
+"""Phases with a field for their duration; other phases are only in `phase_seconds`."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,12 +35,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     step: int | None = None
     group_id: str | None = None
-    """The group that the sample's reward is compared in, as GRPO does; by default its task."""
+    """The group in which the reward is compared, as in GRPO; the task by default."""
     model_version: str | None = None
     reward: float | None = None
     tokens: int | None = None
     turns: int | None = None
-    """The counter `turns`, else how many times it generated."""
+    """The counter `turns`, or else the number of `generate` phases."""
     submit_ts: float | None = None
     enqueue_ts: float | None = None
     wait_return_ts: float | None = None
@@ -55,7 +55,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     toolcall_s: float | None = None
     rollout_stats: dict[str, Any] = {}
     phase_seconds: dict[str, float] = {}
-    """Every phase by name, the ones above too."""
+    """All phases by name, including those above."""
     phases: dict[str, list[dict[str, Any]]] = {}
     """Phase name to its intervals: `start_ts`, `end_ts`, `outcome`, `payload`, and the `span_id` in the timeline."""
     counters: dict[str, float] = {}
@@ -64,16 +64,16 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Snapshot(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The owner's latest report of a session; times are seconds since 1970. A record has the fields in this order.
 
-    What users give is of any type that JSON has: one odd value must not cost the rest.
+    User-supplied values may have any JSON type: one bad value must not invalidate the rest.
     """
 
     task_id: Any = None
     session_id: int | str = ""
-    """The id as its owner gave it; in a batch, text is in the column alone."""
+    """The id as its owner gave it; in a batch, a text id is only in the column."""
     rank: int | None = None
     role: str | None = None
     status: str | None = None
-    """None: the owner has not reported yet; the record's status then follows from the phases."""
+    """None: the owner has not reported yet, so the status is derived from the phases."""
     reason: Any = None
     submit_ts: float | None = None
     enqueue_ts: float | None = None
@@ -92,10 +92,10 @@ FIELDS: Final = Session.__struct_fields__
 REPORTED: Final = tuple(name for name in Snapshot.__struct_fields__ if name not in {"session_id", "status"})
 """The fields of a snapshot that can be absent."""
 DEFAULTS: Final[dict[str, str]] = {"group_id": "task_id"}
-"""Fields that take the value of another one in the store where they are absent."""
+"""Fields that default to the value of another field in the store."""
 MARKS: Final = tuple(name for name in REPORTED if name.endswith("_ts"))
 DERIVED: Final = (*(name for name in FIELDS if name.endswith("_s")), "phase_seconds", "turns")
-"""The durations and the turns, which follow from the marks and the phases."""
+"""Durations and turns, which are derived from the marks and the phases."""
 
 _KINDS: Final = {name: str(kind) for name, kind in get_type_hints(Session).items()}
 OBJECTS: Final = frozenset(name for name, kind in _KINDS.items() if kind.startswith("dict"))
@@ -114,7 +114,7 @@ COLUMNS: Final = {name: _store_type(name) for name in FIELDS}
 
 
 def clean(name: str, value: Any) -> Any:
-    """Return what a user reported as a value of a session's field; None where it cannot be one.
+    """Convert a user-supplied value to the type of a session field; None if that is impossible.
 
     >>> clean("task_id", 17), clean("reward", "NaN"), clean("tokens", "many"), clean("counters", None)
     ('17', nan, None, {})
@@ -128,7 +128,7 @@ def clean(name: str, value: Any) -> Any:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a number, also one that JSON spells as text, such as `NaN`."""
+    """Return a number, including one that JSON represents as text, such as `NaN`."""
     try:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -136,7 +136,7 @@ def number_of(value: Any) -> float | None:
 
 
 def whole_of(value: Any) -> int | None:
-    """Return an integer that the store can hold."""
+    """Return an integer that fits the store; None otherwise."""
     if value.__class__ is int:
         return value if abs(value) < 2**62 else None
     number = number_of(value)

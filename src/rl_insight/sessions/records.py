@@ -1,7 +1,6 @@
-"""Session records: what the owner of a session reports, plus the phases that any process recorded for it.
+"""Session records: the owner's snapshots, plus the phases that any process recorded with the session's id.
 
-The owner sends snapshots; phases are spans that carry the session's id, from whichever process they ran in.
-`build_record` puts both together. Files, the store and importers all use it, so a record means the same everywhere.
+Files, the store and importers all use `build_record` to combine them, so a record means the same everywhere.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ class PhaseRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     name: str
     start_ts: float
     end_ts: float | None = None
-    """None while it runs."""
+    """None while it is open."""
     outcome: str = "ok"
-    """`ok`, `error`, `cancelled`; `open` while it runs."""
+    """`ok`, `error`, `cancelled` or `open`."""
     payload: dict[str, Any] = {}
     span_id: str = ""
-    """16 hexadecimal digits; empty where the phase was read from a file that has none."""
+    """16 hexadecimal digits; empty if the phase was imported from a file without span ids."""
 
 
 class Update(msgspec.Struct):
-    """What one batch says about one session: a snapshot of its owner, or a phase."""
+    """One update of a session: a snapshot from its owner, or a phase."""
 
     session_id: str
     time_ns: int
@@ -55,7 +54,7 @@ class Update(msgspec.Struct):
 
 
 class SessionRecord(dict[str, Any]):
-    """The record of a session: absent fields are left out; `reward_calc_s` can be read for `reward_s`.
+    """The record of a session, without absent fields; `reward_calc_s` is an alias of `reward_s`.
 
     >>> SessionRecord(reward_s=0.5)["reward_calc_s"]
     0.5
@@ -84,8 +83,8 @@ _BEFORE_DURATIONS, _AFTER_DURATIONS = _FIELDS[: _FIELDS.index("counters")], _FIE
 def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> SessionRecord:
     """Return the complete record of a session.
 
-    A phase's seconds are the union of its intervals that have ended, so overlapping phases of one name are not counted
-    twice. A duration that a clock's error would make negative is 0.
+    The duration of a phase is the union of its ended intervals, so overlapping phases of the same name count once.
+    Durations that would be negative because of clock errors are 0.
 
     >>> snapshot = Snapshot(session_id="s", status="accepted", submit_ts=10.0, enqueue_ts=10.5, finalized_ts=14.0)
     >>> record = build_record(snapshot, [PhaseRecord(name="execution", start_ts=11.0, end_ts=13.0)])
@@ -110,7 +109,7 @@ def build_record(snapshot: Snapshot, phases: Iterable[PhaseRecord] = ()) -> Sess
 
 
 def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of the intervals runs; one that ends before it starts is empty.
+    """Return the length of the union of intervals; one that ends before it starts is empty.
 
     >>> union_length([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
     4.0
@@ -119,14 +118,14 @@ def union_length(intervals: Iterable[tuple[float, float]]) -> float:
     reached = float("-inf")
     for start, end in sorted(intervals):
         if end > reached:
-            # Each part is rounded, so that the errors of many parts do not add up.
+            # Each part is rounded, so that rounding errors do not accumulate.
             total += _rounded(end - max(start, reached)) if end > start else 0.0
             reached = end
     return total
 
 
 def phase_seconds(phases: Iterable[PhaseRecord]) -> float | None:
-    """Return how long at least one of these phases ran; None when none has ended."""
+    """Return the length of the union of these phases; None if none has ended."""
     intervals = [(phase.start_ts, phase.end_ts) for phase in phases if phase.end_ts is not None]
     return _rounded(union_length(intervals)) if intervals else None
 
@@ -139,7 +138,7 @@ def _copy(record: SessionRecord, snapshot: Snapshot, names: Iterable[str]) -> No
 
 
 def lifecycle(snapshot: Snapshot, executions: list[PhaseRecord]) -> dict[str, float | None]:
-    """Return the waits of a session, from its marks and its executions in the order in which they began."""
+    """Return the wait times of a session, from its marks and its executions in order of their start."""
     ends = [phase.end_ts for phase in executions if phase.end_ts is not None]
     last = [moment for moment in (snapshot.wait_return_ts, snapshot.finalized_ts) if moment is not None]
     return {
@@ -160,7 +159,7 @@ def _between(start: float | None, end: float | None) -> float | None:
 
 
 def _rounded(seconds: float) -> float:
-    """Cut what a double cannot carry: seconds since 1970 are exact to a quarter of a microsecond."""
+    """Round to microseconds: a double holds seconds since 1970 to 0.25 µs."""
     return round(seconds, 6)
 
 
@@ -190,7 +189,7 @@ def _phase_fields(phase: PhaseRecord) -> dict[str, Any]:
 
 
 def record_line(record: SessionRecord) -> bytes:
-    """Return a record as one line of JSON, without the line end; what JSON lacks is spelled as in other records."""
+    """Return a record as one line of JSON, without a newline; non-finite numbers become text."""
     return msgspec.json.encode(json_form(dict(record)))
 
 
@@ -201,14 +200,14 @@ _snapshot_decoder = msgspec.json.Decoder(Snapshot)
 
 
 def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
-    """Yield what a batch says about sessions, in the order in which it was recorded.
+    """Yield the session updates in a batch, in the order in which they were recorded.
 
     Args:
         batch: of any process.
-        offset_ns: what to add to the process's times to align them with others.
+        offset_ns: added to the process's timestamps to align them with others.
     """
     yield from _phases(batch, offset_ns)
-    if not batch.sessions.session_id:  # as in most batches: looking at the columns takes longer than all else here
+    if not batch.sessions.session_id:  # the usual case; reading the columns costs more than the rest
         return
     text = batch.text
     for session_id, task_id, status, time_ns, record in batch.sessions.rows():
@@ -227,7 +226,7 @@ def session_updates(batch: Batch, offset_ns: int = 0) -> Iterator[Update]:
 
 
 def _snapshot(session_id: str, record: str | None) -> Snapshot:
-    """Read a snapshot; of one that cannot be read, from a foreign producer, the id is left."""
+    """Parse a snapshot; if it is invalid, from a foreign producer, only the id is kept."""
     try:
         snapshot = _snapshot_decoder.decode(record or "")
     except (msgspec.DecodeError, RecursionError):
@@ -262,7 +261,7 @@ def _phases(batch: Batch, offset_ns: int) -> Iterator[Update]:
 
 
 def _payload(attributes: str | None) -> dict[str, Any]:
-    """Return what a record keeps of a phase's attributes: texts are in the transcript, see `sessions.transcript`."""
+    """Return a phase's attributes without texts, which belong to the transcript, see `sessions.transcript`."""
     payload = read_object(attributes)
     return payload if CAPTURED_TEXT.isdisjoint(payload) else without_texts(payload)
 
@@ -284,7 +283,7 @@ class SessionBook(dict[str, "SessionEntry"]):
 
 
 class SessionEntry:
-    """One session: the latest snapshot and all phases, whatever the order in which they came."""
+    """One session: the latest snapshot and all phases, in any order of arrival."""
 
     __slots__ = ("phases", "snapshot", "snapshot_ns")
 
@@ -294,7 +293,7 @@ class SessionEntry:
         self.phases: dict[str, PhaseRecord] = {}
 
     def add(self, update: Update) -> None:
-        """Take over an update; the newest snapshot wins, and a phase that has ended stays ended."""
+        """Apply an update; the latest snapshot wins, and an ended phase stays ended."""
         if update.snapshot is not None and (self.snapshot_ns is None or update.time_ns >= self.snapshot_ns):
             self.snapshot, self.snapshot_ns = update.snapshot, update.time_ns
         elif self.snapshot_ns is None and self.snapshot.step is None:
@@ -308,7 +307,7 @@ class SessionEntry:
 
     @property
     def status(self) -> str:
-        """What the owner reported; before the first report, what follows from the phases."""
+        """The reported status; before the first report, the status derived from the phases."""
         return self.snapshot.status or _status_of_phases(_in_order(self.phases.values()))
 
     def record(self) -> SessionRecord:

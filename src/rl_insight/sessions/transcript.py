@@ -1,7 +1,7 @@
-"""A session as a conversation: what was asked, said and called, in order, from the texts that its spans carry.
+"""A session as a conversation: messages and tool calls in order, from the texts in its spans.
 
-What goes into the model is said when a span begins, what comes out when it ends. A turn usually gets the whole
-conversation so far; of that only what is new is said.
+Inputs are placed at the start of a span, outputs at its end. A turn usually gets the entire conversation so far as its
+input; only the new messages are added.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ _EVENT_ROLES: Final = {
     "gen_ai.tool.message": TOOL,
     "gen_ai.choice": ASSISTANT,
 }
-"""Events that are one message each, as OpenTelemetry's conventions had them before 1.37."""
+"""Events with one message each, as in OpenTelemetry's semantic conventions before 1.37."""
 _NUMBERED = re.compile(
     r"(gen_ai\.prompt|gen_ai\.completion|llm\.input_messages|llm\.output_messages)\.(\d{1,4})\.(?:message\.)?(\w+)"
 )
-"""One attribute for each part of each message, as OpenLLMetry and OpenInference write them."""
+"""One attribute per part of a message, as written by OpenLLMetry and OpenInference."""
 
 
 class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message or tool call; times are seconds since 1970."""
 
     role: str
-    """`system`, `user`, `assistant`, `tool`, or as it was recorded."""
+    """`system`, `user`, `assistant`, `tool`, or as recorded."""
     at_ts: float
     text: str | None = None
-    """What was said, or what a tool returned; None where it was not recorded."""
+    """The message, or a tool's result; None if it was not recorded."""
     characters: int = 0
-    """The length of the whole text: longer than `text` where that was cut."""
+    """The length of the full text: more than that of `text` if it was truncated."""
     tool: str | None = None
     """The name of the tool that was called."""
     arguments: str | None = None
-    """What the tool was called with."""
+    """The tool's arguments."""
     arguments_characters: int = 0
     tokens: int | None = None
     duration_s: float | None = None
@@ -66,7 +66,7 @@ class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """Of the span: `ok`, `error`, `cancelled` or `open`."""
     span_id: str | None = None
     left_out: int = 0
-    """Earlier messages that were left out because the conversation was too long."""
+    """Number of earlier messages left out because the conversation was too long."""
 
 
 class TextSource(msgspec.Struct, kw_only=True, eq=False):
@@ -84,7 +84,7 @@ class TextSource(msgspec.Struct, kw_only=True, eq=False):
 
 
 class _Said(msgspec.Struct):
-    """A message as a value of an attribute holds it."""
+    """A message from an attribute."""
 
     role: str
     text: str | None = None
@@ -95,7 +95,7 @@ class _Said(msgspec.Struct):
 
 
 def transcript(sources: Iterable[TextSource]) -> list[TranscriptMessage]:
-    """Return the conversation that the spans and events of a session carry.
+    """Return the conversation in the spans and events of a session.
 
     >>> turn = TextSource(name="generate", start_ts=1.0, end_ts=3.0, attributes={"prompt": "2 + 2?", "response": "4"})
     >>> [(message.role, message.text, message.duration_s) for message in transcript([turn])]
@@ -113,7 +113,7 @@ def transcript(sources: Iterable[TextSource]) -> list[TranscriptMessage]:
 
 
 def _answer(told: _Conversation, running: list[TextSource], now_ts: float) -> list[TextSource]:
-    """Add what came out of the sources that have ended by now; returns the others. A session ends last."""
+    """Add the outputs of the sources that have ended by now; returns the others. A session ends last."""
     ended = [one for one in running if _end(one) <= now_ts and not (one.is_session and now_ts < inf)]
     for source in sorted(ended, key=lambda one: (one.is_session, _end(one))):
         told.answer(source)
@@ -125,13 +125,13 @@ def _end(source: TextSource) -> float:
 
 
 class _Conversation:
-    """What was said so far."""
+    """The conversation so far."""
 
     def __init__(self) -> None:
         self.messages: list[TranscriptMessage] = []
         self._known: Counter[tuple[str, str | None]] = Counter()
         self._prompt = self._response = ""
-        """The latest text that went in, and the latest that came out."""
+        """The latest input and output text."""
 
     def ask(self, source: TextSource) -> None:
         at_ts, attributes = source.start_ts, source.attributes
@@ -158,7 +158,7 @@ class _Conversation:
             if key in source.attributes:
                 said += _messages(source.attributes, key, ASSISTANT)
         said += _numbered(source.attributes, {"gen_ai.completion", "llm.output_messages"}, ASSISTANT)
-        if source.is_session:  # what a phase has said already is not said again
+        if source.is_session:  # its phases may have added these already
             self._add_new(said, source, at_ts, 0)
             return
         for number, one in enumerate(said):
@@ -179,7 +179,7 @@ class _Conversation:
                 self._add_new(_messages(attributes, key, role), source, at_ts, 0)
 
     def _add_new(self, said: list[_Said], source: TextSource, at_ts: float, left_out: int) -> None:
-        """Add what was not said before: of a conversation that is repeated in whole, the last messages."""
+        """Add the new messages of a conversation that repeats earlier ones."""
         seen: Counter[tuple[str, str | None]] = Counter()
         for number, one in enumerate(said):
             mark = (one.role, one.text)
@@ -193,7 +193,7 @@ class _Conversation:
             self._add(one, source, at_ts, left_out=left_out if number == 0 else 0, is_turn=one.role == ASSISTANT)
 
     def _continue(self, one: _Said) -> None:
-        """Take from a prompt that repeats the conversation as one text what is known of it."""
+        """Remove the known part from a prompt that repeats the conversation as one text."""
         whole = one.text or ""
         if self._prompt and whole.startswith(self._prompt):
             rest = whole[len(self._prompt) :].removeprefix(self._response)
@@ -234,12 +234,12 @@ class _Conversation:
 
 
 def carries_text(attributes: Mapping[str, Any]) -> bool:
-    """Return whether attributes hold texts of a conversation, or their lengths."""
+    """Return whether attributes contain conversation texts, or their lengths."""
     return not CAPTURED_TEXT.isdisjoint(attributes) or any(map(_NUMBERED.fullmatch, attributes))
 
 
 def is_message_event(name: str) -> bool:
-    """Return whether events of this name are messages, whatever their attributes."""
+    """Return whether events with this name are always messages."""
     return name in _EVENT_ROLES
 
 
@@ -299,7 +299,7 @@ def _part(part: Any, role: str) -> Iterator[_Said]:
 
 
 def _joined(said: list[_Said]) -> Iterator[_Said]:
-    """Yield messages with the texts of one speaker in a row as one."""
+    """Yield messages, with consecutive texts joined."""
     last: _Said | None = None
     for one in said:
         if last is not None and last.tool is None and one.tool is None and last.text and one.text:
@@ -336,7 +336,7 @@ def _text(attributes: Mapping[str, Any], key: str) -> tuple[str | None, int]:
 
 
 def _shown(value: Any) -> tuple[str | None, int]:
-    """Return a value as text, and its length; no text where only the length was recorded."""
+    """Return a value as text, and its length; no text if only the length was recorded."""
     if value is None:
         return None, 0
     hidden = hidden_length(value)
@@ -347,7 +347,7 @@ def _shown(value: Any) -> tuple[str | None, int]:
 
 
 def _read(value: Any) -> Any:
-    """Return the structure that a text holds as JSON; another text as it is."""
+    """Parse text that holds a JSON structure; other text is returned unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:

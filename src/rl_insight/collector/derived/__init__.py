@@ -1,4 +1,4 @@
-"""Metrics made from spans: time in each state, durations by name, open work, steps and sessions."""
+"""Metrics derived from spans: time in each state, durations by name, open spans, steps and sessions."""
 
 from __future__ import annotations
 

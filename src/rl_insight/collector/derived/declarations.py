@@ -1,4 +1,4 @@
-"""The metrics that are made from spans: names, kinds and meaning."""
+"""Declarations of the metrics derived from spans."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ STATE_SECONDS = Declaration(
     COUNTER,
     "Seconds spent in each state or session phase, summed over lanes; open intervals are included.",
 )
-SPANS = Declaration("spans", COUNTER, "Spans that ended.")
-SPAN_SECONDS = Declaration("span_seconds", COUNTER, "Seconds spent in spans that ended.")
-SPAN_DURATION_SECONDS = Declaration("span_duration_seconds", HISTOGRAM, "Duration of spans.")
-SESSIONS = Declaration("sessions", COUNTER, "Sessions that ended, by outcome.")
-SESSION_DURATION_SECONDS = Declaration("session_duration_seconds", HISTOGRAM, "Duration of sessions.")
+SPANS = Declaration("spans", COUNTER, "Completed spans.")
+SPAN_SECONDS = Declaration("span_seconds", COUNTER, "Seconds spent in completed spans.")
+SPAN_DURATION_SECONDS = Declaration("span_duration_seconds", HISTOGRAM, "Span durations.")
+SESSIONS = Declaration("sessions", COUNTER, "Ended sessions by outcome.")
+SESSION_DURATION_SECONDS = Declaration("session_duration_seconds", HISTOGRAM, "Session durations.")
 OPEN_SPANS = Declaration("open_spans", GAUGE, "Spans that have been open for longer than one flush.", "sum")
 OPEN_SPAN_OLDEST_SECONDS = Declaration("open_span_oldest_seconds", GAUGE, "Age of the oldest open span.", "max")
-OPEN_SESSIONS = Declaration("open_sessions", GAUGE, "Sessions that are open.", "sum")
+OPEN_SESSIONS = Declaration("open_sessions", GAUGE, "Open sessions.", "sum")
 CURRENT_STEP = Declaration("current_step", GAUGE, "The highest training step seen.", "max")
 LAST_STEP_TIMESTAMP_SECONDS = Declaration(
-    "last_step_timestamp_seconds", GAUGE, "When the training step last grew, by the collector's clock.", "max"
+    "last_step_timestamp_seconds", GAUGE, "When the training step last increased, on the collector's clock.", "max"
 )
 PROCESS_LAST_SEEN_TIMESTAMP_SECONDS = Declaration(
-    "process_last_seen_timestamp_seconds", GAUGE, "When a process last reported, by the collector's clock.", "max"
+    "process_last_seen_timestamp_seconds", GAUGE, "When a process last reported, on the collector's clock.", "max"
 )
 DERIVED_OVERFLOW = Declaration(
     "derived_overflow", COUNTER, "Spans counted under __overflow__ because there were too many series."

@@ -1,7 +1,7 @@
-"""Metrics made from spans: time in each state, durations by name, open work, steps and sessions.
+"""Metrics derived from spans: time in each state, durations by name, open spans, steps and sessions.
 
-Dashboards and alerts need these as series; producers record them as spans only. They are labelled by run, role and
-rank, never by lane or session, so their number stays bounded however long a run is.
+Dashboards and alerts need these as series, but producers only record spans. They are labeled by run, role and rank,
+never by lane or session, so their number stays bounded in long runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from rl_insight.collector.derived.tables import (
     SeriesKey,
     SpanGroup,
     Total,
-    Traces,
     distributions,
     labelled,
     totals,
@@ -33,20 +32,20 @@ from rl_insight.schema.names import SESSION_SEGMENT
 
 
 class DerivedMetrics(Sink):
-    """Derives metrics from the batches that a collector hands on.
+    """Derives metrics from the batches of a collector.
 
     >>> collector = Collector([DerivedMetrics()])  # doctest: +SKIP
     >>> body, content_type = collector.metrics_page()  # doctest: +SKIP
 
-    An open span counts toward its state as long as its process reports. What a process left open when it ended, or when
-    it fell silent for `forget_after_s`, counts up to its last batch.
+    An open span counts toward its state while its process reports. Spans left open by a process that ended, or was
+    silent for `forget_after_s`, count up to its last batch.
 
     Args:
         clock: the wall clock in nanoseconds.
-        max_series: series of each counter and gauge; what is beyond goes to one series called `__overflow__`.
+        max_series: the limit for each counter and gauge; beyond it, everything goes to one series named `__overflow__`.
         max_histograms: the same for histograms, whose series have many lines.
-        max_open: open spans that are kept of one process.
-        forget_after_s: after this silence a process is forgotten.
+        max_open: open spans tracked per process.
+        forget_after_s: after this silence, a process is forgotten.
         grace_s: how long the series of an ended run stay.
     """
 
@@ -64,7 +63,7 @@ class DerivedMetrics(Sink):
         grace_s: float = GRACE_S,
     ) -> None:
         self.started_ns = clock()
-        """Since when everything is counted."""
+        """When counting started."""
         self._clock = clock
         self._max_open = max_open
         self._activity = RunActivity(self._forget, self._drop, forget_after_s=forget_after_s, grace_s=grace_s)
@@ -77,7 +76,7 @@ class DerivedMetrics(Sink):
         self._processes: dict[str, TrackedProcess] = {}
 
     def write(self, batch: Batch) -> None:
-        """Take the spans and the steps of one batch."""
+        """Add the spans, steps and sessions of one batch."""
         now_ns = self._clock()
         with self._lock:
             tracked = self._tracked(batch.process)
@@ -96,7 +95,7 @@ class DerivedMetrics(Sink):
         return self._families(by_role=False)
 
     def role_families(self) -> list[Family]:
-        """Return every derived metric with one series for each role."""
+        """Return every derived metric with one series per role."""
         return self._families(by_role=True)
 
     def _families(self, *, by_role: bool) -> list[Family]:
@@ -127,7 +126,7 @@ class DerivedMetrics(Sink):
                 self._drop(run)
 
     def get_status(self) -> dict[str, Any]:
-        """Return how much is kept."""
+        """Return what is tracked."""
         with self._lock:
             return {
                 "processes": len(self._processes),
@@ -150,7 +149,7 @@ class DerivedMetrics(Sink):
         if not spans.span_id:
             return
         durations, starts = spans.column("duration_ns").tolist(), spans.column("start_ns").tolist()
-        traces = Traces(spans.column("trace_high"), spans.column("trace_low"))
+        traces = (spans.column("trace_high"), spans.column("trace_low"))
         if not tracked.open and min(durations) >= 0 and _is_one_kind(batch):
             name, segment, status = (
                 int.from_bytes(raw[:4], "little") for raw in (spans.name, spans.segment, spans.status)
@@ -166,11 +165,11 @@ class DerivedMetrics(Sink):
             self._file(batch, tracked, key, group)
 
     def _ended(self, batch: Batch, tracked: TrackedProcess, durations: list[int]) -> Iterable[int]:
-        """Return the rows of spans that ended; takes note of those that are open."""
+        """Return the rows of completed spans, and track the open ones."""
         still_open = tracked.open
         if not still_open and min(durations) >= 0:
             return range(len(durations))
-        # An open span that arrives after its completion, because batches overtook each other, stays closed.
+        # An open span that arrives after its completion, in an overtaken batch, stays closed.
         in_order = batch.sequence > tracked.sequence
         names = ("span_id", "name", "segment", "start_ns")
         ended = []
@@ -190,12 +189,12 @@ class DerivedMetrics(Sink):
         if series is None:
             overflow = self._overflow()
             series = self._series_of(tracked.source, *texts, group.count)
-            if overflow == self._overflow():  # else there may be room the next time
+            if overflow == self._overflow():  # otherwise there may be room later
                 tracked.series[texts] = series
         series.add(group)
 
     def _series_of(self, source: ProcessGroup, name: str, segment: str, status: str, count: int) -> SpanCounts:
-        # Histograms without the rank: they have many lines, and `span_seconds` has the ranks.
+        # Histograms have no rank label: they have many lines, and `span_seconds` has the ranks.
         of_role = source.of_role
         seconds = [self._seconds.entry(source, (("span_name", name),), count)]
         distributions = [self._durations.entry(of_role, (("segment", segment), ("span_name", name)), count)]
@@ -207,7 +206,7 @@ class DerivedMetrics(Sink):
         return SpanCounts(spans, tuple(seconds), tuple(distributions))
 
     def _forget(self, process_id: str) -> None:
-        """Forget a process; the states it left open count up to its last batch."""
+        """Forget a process; its open states count up to its last batch."""
         self._activity.end(process_id)
         tracked = self._processes.pop(process_id, None)
         if tracked is None:
@@ -220,7 +219,7 @@ class DerivedMetrics(Sink):
             table.drop_run(run)
 
     def _state_seconds(self, *, by_role: bool) -> dict[SeriesKey, float]:
-        """Return the time in every state, open intervals included."""
+        """Return the time in each state, including open intervals."""
         states = totals(self._states, by_role=by_role)
         for tracked in self._processes.values():
             for state, seconds in tracked.open_states().items():
@@ -232,6 +231,6 @@ class DerivedMetrics(Sink):
 
 
 def _is_one_kind(batch: Batch) -> bool:
-    """Return whether all spans have the same name, segment and status: their bytes are compared, not their numbers."""
+    """Return whether all spans have the same name, segment and status, by comparing bytes."""
     spans = batch.spans
     return all(column == column[:4] * (len(column) // 4) for column in (spans.name, spans.segment, spans.status))

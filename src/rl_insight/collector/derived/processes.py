@@ -1,4 +1,4 @@
-"""What derived metrics keep about each process: its step, what it has open, its sessions."""
+"""Per-process state of derived metrics: step, open spans, sessions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_ENDED_SESSIONS = 10_000
 
 
 class OpenSpan(NamedTuple):
-    """A span that was seen to start, and not to end."""
+    """A span that has started but not ended."""
 
     name: str
     segment: str
@@ -41,14 +41,14 @@ class OpenSpan(NamedTuple):
 
 
 class SpanCounts(NamedTuple):
-    """The series that the spans of a process with one name, segment and status are counted in."""
+    """The series for spans of one process, name, segment and status."""
 
     spans: Total
     seconds: tuple[Total, ...]
     distributions: tuple[GrowingDistribution, ...]
 
     def add(self, group: SpanGroup) -> None:
-        """Count spans."""
+        """Add spans."""
         self.spans.value += group.count
         for total in self.seconds:
             total.value += group.total_ns / SECOND
@@ -57,7 +57,7 @@ class SpanCounts(NamedTuple):
 
 
 class TrackedProcess(msgspec.Struct, eq=False):
-    """What is kept about one process."""
+    """The state of one process."""
 
     source: ProcessGroup
     of_role: ProcessGroup
@@ -73,16 +73,16 @@ class TrackedProcess(msgspec.Struct, eq=False):
     pending: set[str] = set()
     """Open sessions."""
     ended: OrderedDict[str, None] = msgspec.field(default_factory=OrderedDict)
-    """The sessions that ended last: another snapshot of one of them counts nothing."""
+    """Recently ended sessions: further snapshots of them are ignored."""
 
     @classmethod
     def of(cls, process: Process) -> TrackedProcess:
-        """Start to track a process."""
+        """Start tracking a process."""
         source = ProcessGroup(run_of(process), process.role, "" if process.rank is None else str(process.rank))
         return cls(source, source.of_role, process.host)
 
     def note(self, batch: Batch, now_ns: int) -> None:
-        """Note when a batch came, and the step it is in."""
+        """Record the arrival and the step of a batch."""
         self.sent_ns = max(self.sent_ns, batch.sent_ns)
         self.received_ns = now_ns
         step = largest(batch.spans.step + batch.samples.step)
@@ -90,7 +90,7 @@ class TrackedProcess(msgspec.Struct, eq=False):
             self.step, self.step_ns = step, now_ns
 
     def ended_sessions(self, batch: Batch) -> Iterator[str]:
-        """Note the sessions of a batch; yields the status of each that has ended since."""
+        """Track the sessions of a batch; yields the status of each newly ended one."""
         if not batch.sessions.session_id:
             return
         ids, statuses = batch.sessions.column("session_id"), batch.sessions.column("status")
@@ -108,7 +108,7 @@ class TrackedProcess(msgspec.Struct, eq=False):
             yield status
 
     def open_states(self) -> dict[str, float]:
-        """Return how long the states that are open have lasted, by the process's own clock at its last batch."""
+        """Return the time in open states, on the process's clock as of its last batch."""
         found: dict[str, float] = {}
         for span in self.open.values():
             if is_state(span.segment, span.name):
@@ -116,7 +116,7 @@ class TrackedProcess(msgspec.Struct, eq=False):
         return found
 
     def report(self, gauges: Gauges, now_ns: int, *, by_role: bool = False) -> None:
-        """Add what the process shows now to the gauges, or to those of its role."""
+        """Add the process to the gauges, or to those of its role."""
         source = self.of_role if by_role else self.source
         labels = source, ()
         seen = labels if by_role else (source, (("host", self.host),))
@@ -133,13 +133,13 @@ class TrackedProcess(msgspec.Struct, eq=False):
 
 
 class Gauges:
-    """What is gathered from all processes at one moment."""
+    """Gauges collected from all processes."""
 
     def __init__(self) -> None:
         self._values: dict[Declaration, dict[SeriesKey, float]] = {}
 
     def highest(self, declared: Declaration, key: SeriesKey, value: float) -> None:
-        """Set a series to a value, unless it has a higher one."""
+        """Raise a series to a value."""
         series = self._values.setdefault(declared, {})
         series[key] = max(series.get(key, value), value)
 
@@ -149,7 +149,7 @@ class Gauges:
         series[key] = series.get(key, 0) + amount
 
     def open_span(self, source: ProcessGroup, span: OpenSpan, age_s: float) -> None:
-        """Count a span that has been open for this long."""
+        """Count an open span of this age."""
         counts = self._values.setdefault(declarations.OPEN_SPANS, {})
         key: SeriesKey = (source, (("span_name", span.name),))
         if key not in counts and len(counts) >= _MAX_OPEN_SERIES:
@@ -158,10 +158,10 @@ class Gauges:
         self.highest(declarations.OPEN_SPAN_OLDEST_SECONDS, key, age_s)
 
     def families(self) -> list[Family]:
-        """Return what was gathered."""
+        """Return the gauges."""
         return [labelled(declared, series) for declared, series in self._values.items()]
 
 
 def is_state(segment: str, name: str) -> bool:
-    """Return whether a span is what a lane does: a state, or a phase other than the one that holds the others."""
+    """Return whether a span counts as a state: a state, or a phase other than the enclosing `execution`."""
     return segment == STATE_SEGMENT or (segment == PHASE_SEGMENT and name != EXECUTION)

@@ -1,4 +1,4 @@
-"""The tables behind derived metrics: totals and distributions by source and labels, bounded in number."""
+"""Bounded tables of totals and distributions for derived metrics, by process group and labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXEMPLAR_STEP_NS = 2_000_000
 
 
 class ProcessGroup(NamedTuple):
-    """Processes that are counted together: those of one role and rank in a run."""
+    """Processes counted together: one role and rank in a run."""
 
     run: RunKey
     role: str
@@ -44,7 +44,7 @@ class BoundedSeries(Generic[_Entry]):
 
     Args:
         new_entry: makes the value of a new series.
-        limit: how many series are kept apart.
+        limit: the number of separate series.
     """
 
     def __init__(self, new_entry: Callable[[], _Entry], limit: int) -> None:
@@ -92,21 +92,18 @@ def totals(series: BoundedSeries[Total], *, by_role: bool) -> dict[SeriesKey, fl
     return found
 
 
-class Traces(NamedTuple):
-    """The halves of the trace ids of a batch."""
-
-    high: Sequence[int]
-    low: Sequence[int]
+Traces = tuple[Sequence[int], Sequence[int]]
+"""The high and the low halves of the trace ids of a batch."""
 
 
 class SpanGroup:
     """Completed spans of one name, segment and status in one batch, in columns of equal length.
 
     Args:
-        durations: how long each took.
-        starts: when each began.
-        traces: the trace ids of all spans of the batch; of few of them one is needed.
-        places: where the spans are in the batch; None if they are all of it.
+        durations: in nanoseconds.
+        starts: start times.
+        traces: the trace ids of all spans in the batch; only a few are needed.
+        places: the rows in the batch; None for all of it.
     """
 
     __slots__ = ("buckets", "count", "latest", "total_ns")
@@ -119,8 +116,8 @@ class SpanGroup:
         ends = list(map(add, durations, starts))
         lowest, highest = bisect_left(_BOUNDS_NS, min(durations)), bisect_left(_BOUNDS_NS, max(durations))
         last_rows: dict[int, int] = {}
-        """The row of each bucket that ended last, its exemplar."""
-        if lowest == highest:  # as most short spans: no need to look at each
+        """By bucket: the row that ended last, used as the exemplar."""
+        if lowest == highest:  # the usual case for short spans
             self.buckets: Mapping[int, int] = {lowest: self.count}
             last = max(ends)
             last_rows[lowest] = self.count - 1 - ends[::-1].index(last)
@@ -134,8 +131,8 @@ class SpanGroup:
         self.latest: dict[int, tuple[int, int, int, int]] = {}
         for bucket, row in last_rows.items():
             place = row if places is None else places[row]
-            self.latest[bucket] = (durations[row], traces.high[place], traces.low[place], ends[row])
-        """By bucket: the duration, the high and the low half of the trace id, and the end."""
+            self.latest[bucket] = (durations[row], traces[0][place], traces[1][place], ends[row])
+        """By bucket: duration, high and low half of the trace id, and end."""
 
 
 class GrowingDistribution(msgspec.Struct, eq=False):
@@ -154,8 +151,8 @@ class GrowingDistribution(msgspec.Struct, eq=False):
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
         for bucket, (duration_ns, high, low, end_ns) in group.latest.items():
             known = self.exemplars.get(bucket)
-            # Batches of several processes arrive in any order, and receivers refuse an exemplar that goes back in time,
-            # or is another one of the same millisecond, however its seconds were rounded.
+            # Batches of several processes arrive in any order, and receivers reject exemplars that go back in time or
+            # share a millisecond, regardless of rounding.
             if (high or low) and (known is None or known.time_ns + _EXEMPLAR_STEP_NS <= end_ns):
                 self.exemplars[bucket] = Exemplar(f"{high:016x}{low:016x}", duration_ns / SECOND, end_ns)
 
@@ -175,7 +172,7 @@ def distributions(declared: Declaration, series: BoundedSeries[GrowingDistributi
 
 
 def labels_of(source: ProcessGroup, labels: LabelItems) -> LabelItems:
-    """Return the labels of a series; empty ones are left out."""
+    """Return the labels of a series, without empty ones."""
     run = source.run
     own = (
         ("experiment_name", run.experiment_name),

@@ -1,4 +1,4 @@
-"""How sinks hand a request to another system: one kept connection, and retries within a bound."""
+"""Delivers requests of sinks: a persistent connection, and bounded retries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Answer = TypeVar("Answer")
 
 
 class TryAgainError(TransportError):
-    """A request that may succeed later; `retry_after_s` is what the receiver asked for."""
+    """A request that may succeed later; `retry_after_s` is the delay requested by the receiver."""
 
 
 class DeliveryRefusedError(BatchRefusedError):
-    """A request that the receiver will never take; `status` is its HTTP status, 0 where it has none."""
+    """A request that the receiver rejected for good; `status` is the HTTP status, or 0."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -39,13 +39,13 @@ class DeliveryRefusedError(BatchRefusedError):
 
 
 class Carrier(Protocol):
-    """Takes one request to its receiver, once."""
+    """Sends a request to a receiver, once."""
 
     address: str
-    """The receiver as it may be shown: without credentials."""
+    """The receiver's address without credentials, for display."""
 
     def send(self, body: bytes) -> bytes:
-        """Return the receiver's answer.
+        """Return the response.
 
         Raises:
             TryAgainError: it may succeed later.
@@ -57,13 +57,13 @@ class Carrier(Protocol):
 
 
 class HttpCarrier:
-    """Posts requests to a URL over one kept connection; a user and password in the URL become basic authentication.
+    """Posts requests over a persistent connection; credentials in the URL are sent as basic authentication.
 
     Args:
         url: where to post to.
         headers: sent with each request.
-        timeout_s: how long one request may wait for the receiver.
-        is_passing: returns for an HTTP status whether the request is worth retrying.
+        timeout_s: the request timeout.
+        is_passing: returns whether an HTTP status is worth a retry.
         gzip_from: bodies of at least this many bytes are compressed.
     """
 
@@ -113,9 +113,9 @@ class HttpCarrier:
 
 
 class Retries:
-    """Sends a request again while its trouble may pass, with growing pauses, for a bounded time.
+    """Retries temporary failures with exponential backoff, for a bounded time.
 
-    It runs on the sink's own thread. What arrives meanwhile waits in the sink's bounded queue.
+    It runs on the sink's thread; new batches stay in the sink's bounded queue.
     """
 
     def __init__(self, retry_for_s: float) -> None:
@@ -127,8 +127,8 @@ class Retries:
         """Call `attempt` until it succeeds.
 
         Raises:
-            DeliveryRefusedError: the receiver will never take the request.
-            TransportError: the time is up.
+            DeliveryRefusedError: the receiver rejected the request.
+            TransportError: out of time.
         """
         deadline = time.monotonic() + self._retry_for_s
         backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
@@ -145,7 +145,7 @@ class Retries:
 
 
 def checked_url(url: str, what: str) -> str:
-    """Return a URL that can be posted to.
+    """Return the URL if requests can be posted to it.
 
     Raises:
         ConfigError: it has another scheme, or no host.

@@ -1,4 +1,4 @@
-"""Writes everything as JSON Lines, in the documented form of `rl_insight.schema.records`."""
+"""Writes all records as JSON Lines, in the documented form of `rl_insight.schema.records`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MAX_REMEMBERED_PROCESSES = 100_000
 
 
 class JsonlSink(Sink):
-    """Appends records to one file, or to one file for each run.
+    """Appends records to one file, or to one file per run.
 
-    In every file, a record that describes a process comes before the first of its records. A file that has reached
-    `max_bytes` is renamed to ``<file>.1``, the one before to ``<file>.2``, and so on; of these `max_backups` are kept.
-    Each batch is flushed to the operating system before the next is taken.
+    In every file, a process record precedes the first record of each process. A file that reaches `max_bytes` is
+    renamed to ``<file>.1``, the previous one to ``<file>.2``, and so on, up to `max_backups`. Each batch is flushed to
+    the operating system before the next one.
 
     Args:
-        path: the file, or with `per_run` the directory, which then holds ``<run id>.jsonl``.
-        per_run: write one file for each run.
-        max_bytes: the size at which a file is put aside, checked between batches.
-        max_backups: how many of them are kept.
+        path: the file, or with `per_run` the directory for ``<run id>.jsonl``.
+        per_run: write one file per run.
+        max_bytes: the size at which a file is rotated, checked between batches.
+        max_backups: how many rotated files are kept.
         name: the sink's name in status and metrics.
     """
 
@@ -67,7 +67,7 @@ class JsonlSink(Sink):
             self._files.popitem()[1].stream.close()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was written where."""
+        """Return the path and the counts."""
         return {"path": str(self._path), "lines": self._lines, "rotations": self._rotations}
 
     def _file(self, path: Path) -> _File:
@@ -94,7 +94,7 @@ class JsonlSink(Sink):
 
 
 class _File:
-    """One open file and the processes it has introduced."""
+    """One open file, and the processes it has records of."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,11 +105,11 @@ class _File:
         self.stream: BinaryIO = self.path.open("ab")
         self.size = self.stream.tell()
         if self.size and not self._ends_with_newline():
-            # An earlier writer died within a line: it must not swallow our first one.
+            # An earlier writer crashed within a line: do not append to it.
             self.append(b"\n")
 
     def introduce(self, process_id: str) -> bool:
-        """Return whether the file lacks the record of this process, which the caller then writes."""
+        """Return whether the file needs a process record, which the caller then writes."""
         if process_id in self.introduced:
             self.introduced.move_to_end(process_id)
             return False
@@ -130,7 +130,7 @@ class _File:
 
 
 def _file_name(run_id: str) -> str:
-    """Return a safe file name for a run; a changed id gets a digest, so that two runs never share a file."""
+    """Return a safe file name for a run; a modified id gets a digest, so that two runs never share a file."""
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", run_id)[:120].lstrip(".")
     if safe != run_id:
         safe = f"{safe}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"

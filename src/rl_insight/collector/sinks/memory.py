@@ -1,4 +1,4 @@
-"""Keeps the last batches in memory, for tests and for looking at what a process sends."""
+"""Keeps recent batches in memory, for tests and debugging."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MemorySink(Sink):
         return list(self._batches)
 
     def records(self) -> Iterator[Record]:
-        """Yield everything in the batches kept, record by record."""
+        """Yield the records of all kept batches."""
         for batch in self.batches:
             yield from records(batch)
 

@@ -1,4 +1,4 @@
-"""Which series a push to Prometheus has to contain, as bytes."""
+"""Selects and encodes the series for each push to Prometheus."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rl_insight.collector.sinks.write_request import (
 from rl_insight.metrics import Distribution, Family, LabelItems, Point
 
 _LATENESS_MS = 15_000
-"""How late a gauge's value may come without being overtaken by the repetition of the one before."""
+"""How late a gauge value can arrive without being overtaken by a repetition of the previous one."""
 _Key = tuple[str, LabelItems]
 
 
 class PushedSeries:
-    """Remembers what was sent of each series, and writes what is new; for one thread.
+    """Tracks what was sent of each series and encodes what is new; not thread-safe.
 
-    A series that did not change is repeated every `repeat_ms`, so that instant queries see it. A series that is gone,
-    such as the open spans of a process that ended, gets a marker that it has ended.
+    An unchanged series is repeated every `repeat_ms`, so that instant queries find it. A series that is gone, such as
+    the open spans of an ended process, gets a stale marker.
     """
 
     def __init__(self, context: SinkContext, *, repeat_ms: int, now_ms: int) -> None:
@@ -38,24 +38,24 @@ class PushedSeries:
         self._repeated_ms = now_ms
         self._known: dict[_Key, _Known] = {}
         self._heard: dict[str, int] = {}
-        """When each run was last heard from, by id."""
+        """When each run last reported, by id."""
         self.late = 0
-        """Values of gauges that came after a newer one had been sent."""
+        """Gauge values that arrived after a newer one was sent."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     @property
     def pending_points(self) -> int:
-        """Values of gauges that wait."""
+        """Pending gauge values."""
         return self._changes.pending_points
 
     def note(self, run_id: str, now_ms: int) -> None:
-        """Note that a run is heard from."""
+        """Record that a run reported."""
         self._heard[run_id] = now_ms
 
     def take(self, now_ms: int) -> list[TimeSeries]:
-        """Return everything that is to be sent now."""
+        """Return the series to send now."""
         found = list(self._changed(self._changes.take(), now_ms))
         if now_ms - self._repeated_ms >= self._repeat_ms:
             self._repeated_ms = now_ms
@@ -65,7 +65,7 @@ class PushedSeries:
         return found
 
     def _changed(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
-        """Yield recorded metrics that changed; gauges with every value and its time."""
+        """Yield recorded metrics that changed; gauges with every value."""
         for family in map(self._prepared, families):
             for items, points in family.by_series():
                 known = self._find(family, items)
@@ -76,7 +76,7 @@ class PushedSeries:
                     yield from known.write_all(family, self._new(known, points))
 
     def _repeated(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
-        """Yield recorded metrics that did not change for a while, and end those that are gone."""
+        """Repeat recorded metrics that did not change, and end those that are gone."""
         present = set()
         for family in map(self._prepared, families):
             for point in family.family.points:
@@ -84,7 +84,7 @@ class PushedSeries:
                 present.add(known.key)
                 due_ms = now_ms
                 if not family.kind.is_cumulative:
-                    # By the clock of the process that set the gauge, and a little late: its next value must not come
+                    # On the clock of the process that set the gauge, and a little late, so that its next value is not
                     # out of order.
                     due_ms = point.time_ns // 1_000_000 + now_ms - known.heard_ms - _LATENESS_MS
                 wait_ms = self._repeat_ms - (0 if family.kind.is_cumulative else _LATENESS_MS)
@@ -93,7 +93,7 @@ class PushedSeries:
         yield from self._end(present, now_ms, is_derived=False)
 
     def _derived(self, families: Iterable[Family], now_ms: int) -> Iterator[TimeSeries]:
-        """Yield derived metrics that changed or are due again, and end those that are gone."""
+        """Yield derived metrics that changed or are due, and end those that are gone."""
         present = set()
         for family in map(self._prepared, families):
             for point in family.family.points:
@@ -117,8 +117,8 @@ class PushedSeries:
         return known
 
     def _new(self, known: _Known, points: list[Point]) -> list[tuple[int, float]]:
-        """Return a gauge's values that are newer than what was sent; of one millisecond the last."""
-        # Sorting is stable: of two values at one time the one that came last wins.
+        """Return the gauge values newer than the last one sent; one per millisecond."""
+        # Sorting is stable: of two values with the same timestamp, the later arrival wins.
         newest = dict(sorted(((point.time_ns // 1_000_000, point.value) for point in points), key=lambda one: one[0]))
         found = [(time_ms, value) for time_ms, value in newest.items() if time_ms > known.sent_ms]
         self.late += len(newest) - len(found)
@@ -132,7 +132,7 @@ class PushedSeries:
 
 
 class _Prepared:
-    """A metric, with what all its series need worked out once."""
+    """A metric with precomputed data for all its series."""
 
     __slots__ = ("bounds", "family", "kind", "name")
 
@@ -157,7 +157,7 @@ class _Known(msgspec.Struct, eq=False):
     sent_ms: int = 0
     """The time of the last sample sent."""
     heard_ms: int = 0
-    """When a gauge's last value arrived, by our clock."""
+    """When a gauge's last value arrived, on our clock."""
     is_derived: bool = False
     state: float | None = None
     """The last value of a derived series."""
@@ -168,7 +168,7 @@ class _Known(msgspec.Struct, eq=False):
     """The labels of a histogram's buckets, as last sent."""
 
     def next_ms(self, now_ms: int) -> int:
-        """Return a time that is later than the last one sent, whatever the clock does."""
+        """Return a time later than the last one sent, even if the clock went back."""
         return max(now_ms, self.sent_ms + 1)
 
     def write(self, family: _Prepared, value: float | Distribution, time_ms: int) -> Iterator[TimeSeries]:
@@ -179,7 +179,7 @@ class _Known(msgspec.Struct, eq=False):
         return self._write_distribution(family, value, stamp(time_ms))
 
     def write_all(self, family: _Prepared, points: list[tuple[int, float]]) -> Iterator[TimeSeries]:
-        """Yield values with their times, ascending."""
+        """Yield values with ascending timestamps."""
         if not points:
             return
         if not self.encoded:
@@ -189,7 +189,7 @@ class _Known(msgspec.Struct, eq=False):
         yield TimeSeries(self.encoded[0] + samples, len(points), family.family)
 
     def end(self, now_ms: int) -> Iterator[TimeSeries]:
-        """Yield the marker that the series has ended."""
+        """Yield the stale marker."""
         marker = stale_marker(stamp(self.next_ms(now_ms)))
         ended = list(self.encoded)
         if self.bounds:
@@ -224,7 +224,7 @@ class _Known(msgspec.Struct, eq=False):
 
 def _distribution_labels(name: str, items: LabelItems) -> tuple[bytes, ...]:
     pairs = _pairs(f"{name}_bucket", items)
-    # Labels must be sorted: the bound is between these two.
+    # Labels must be sorted: `le` goes between these two.
     before = labels([pair for pair in pairs if pair[0] < "le"])
     after = labels([pair for pair in pairs if pair[0] > "le"])
     return before, after, labels(_pairs(f"{name}_sum", items)), labels(_pairs(f"{name}_count", items))

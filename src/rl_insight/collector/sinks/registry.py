@@ -1,4 +1,4 @@
-"""Makes sinks from a configuration: our own and those of other packages, all by entry point."""
+"""Creates sinks from the configuration, by entry point."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rl_insight.collector.base import Sink
 from rl_insight.errors import ConfigError
 
 GROUP = "rl_insight.sinks"
-"""The entry-point group: a name for the configuration, and a callable that returns a `Sink` or several."""
+"""The entry-point group: the name in the configuration, and a callable that returns one or more sinks."""
 
 
 def make_sinks(configured: Mapping[str, Any]) -> list[Sink]:
-    """Return the sinks that a configuration names, made with its options as keyword arguments.
+    """Create the sinks in a configuration, with their options as keyword arguments.
 
-    None of them connects before it has something to send.
+    No sink connects before it has something to send.
 
     Raises:
-        ConfigError: names the key that cannot be used, and why.
+        ConfigError: an option is invalid; the message names its key.
 
     >>> [sink.name for sink in make_sinks({"memory": {"max_batches": 10}, "jsonl": None})]
     ['memory']
@@ -37,9 +37,11 @@ def make_sinks(configured: Mapping[str, Any]) -> list[Sink]:
             continue
         if name not in known:
             advice = _advice("sinks", name, known)
-            raise ConfigError(f"unknown sink 'sinks.{name}': {advice} A sink of another package must be installed.")
+            raise ConfigError(
+                f"unknown sink 'sinks.{name}': {advice} If another package provides it, install that package."
+            )
         if not isinstance(options, Mapping):
-            raise ConfigError(f"sinks.{name} cannot be {options!r}: it must be a section with the sink's options.")
+            raise ConfigError(f"sinks.{name} cannot be {options!r}: it must be a section with the options of the sink.")
         sinks += _make(f"sinks.{name}", known[name], options)
     return sinks
 
@@ -54,12 +56,12 @@ def _make(section: str, point: EntryPoint, options: Mapping[str, Any]) -> list[S
     except Exception as error:  # a factory of another package may raise anything
         raise ConfigError(f"{section} cannot be used: {type(error).__name__}: {error}.") from error
     if wrong := [sink for sink in sinks if not isinstance(sink, Sink)]:
-        raise ConfigError(f"{section} made a {type(wrong[0]).__name__}: it must be a rl_insight.collector.Sink.")
+        raise ConfigError(f"{section} returned a {type(wrong[0]).__name__}: it must be a rl_insight.collector.Sink.")
     return sinks
 
 
 def _fitting(section: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as the types that the factory's signature names."""
+    """Convert the options to the types in the factory's signature."""
     parameters = inspect.signature(factory).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     hints = get_type_hints(factory if inspect.isfunction(factory) else factory.__init__)
@@ -84,5 +86,5 @@ def _converted(key: str, hint: Any, value: Any) -> Any:
     except msgspec.ValidationError as error:
         # Without the value, which may be a secret.
         raise ConfigError(f"{key} does not fit: {error}.") from error
-    except TypeError:  # a type that cannot be converted to: the factory checks it
+    except TypeError:  # not a type that msgspec supports: the factory checks it
         return value

@@ -1,4 +1,4 @@
-"""Pushes metrics to Prometheus, Mimir, VictoriaMetrics and others by Prometheus remote-write 1.0."""
+"""Pushes metrics to Prometheus, Mimir, VictoriaMetrics and others with Prometheus remote-write 1.0."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ _SPLIT_STATUSES = frozenset({400, 413, 422})
 
 
 class RemoteWriteSink(Sink):
-    """Sends every series that changed, under the names and labels of `/metrics`.
+    """Sends changed series, with the names and labels of `/metrics`.
 
-    - Counters and histograms are sums over all processes, at the time they are sent, as a scrape would see them.
-      Gauges keep every value with the time it was set.
-    - Samples of a series are sent in the order of their times. A gauge's value that is not newer than one already sent
-      is left out and counted as `late_samples`: receivers refuse it.
-    - A series that did not change is repeated every `repeat_s` while its run reports, so that instant queries see it.
-      A series that has left `/metrics` gets a stale marker.
-    - A failure that may pass (no connection, 429, 5xx) is retried with growing pauses for at most `retry_for_s`, then
-      the samples are dropped and counted as `lost_samples`. Of a refused request the good part is sent again without
-      the bad one, which is counted as `refused_samples`; `last_refusal` is the receiver's message.
+    - Counters and histograms are summed over all processes, as in a scrape. Gauges keep every value and timestamp.
+    - Samples of a series are sent in timestamp order. Out-of-order gauge values are dropped and counted as
+      `late_samples`: receivers reject them.
+    - An unchanged series is repeated every `repeat_s` while its run reports, so that instant queries find it. A series
+      that disappeared from `/metrics` gets a stale marker.
+    - Temporary failures (no connection, 429, 5xx) are retried with backoff for at most `retry_for_s`, then the samples
+      are dropped and counted as `lost_samples`. A rejected request is sent again without the offending series, whose
+      samples are counted as `refused_samples`; `last_refusal` is the receiver's message.
 
-    The sink reads the metrics of the collector that it is attached to, those made from spans included.
+    The sink sends all metrics of its collector, including those derived from spans.
 
     Args:
         url: the receiver's endpoint, for Prometheus ``http://host:9090/api/v1/write``.
-        headers: sent with each request, for instance a token or a tenant.
-        timeout_s: how long one request may take.
+        headers: sent with each request, such as a token or a tenant.
+        timeout_s: the request timeout.
         retry_for_s: how long a request is retried.
-        max_samples: the most samples of one request.
+        max_samples: samples per request, at most.
         flush_interval_s: how often changes are sent.
-        repeat_s: how often a series that did not change is sent.
+        repeat_s: how often unchanged series are resent.
         clock: the wall clock in nanoseconds.
         name: the sink's name in status and metrics.
     """
@@ -86,12 +85,12 @@ class RemoteWriteSink(Sink):
         self._splits_left = 0
 
     def attach(self, context: SinkContext) -> None:
-        """Follow the metrics of a collector."""
+        """Track the metrics of a collector."""
         self._namespace = context.namespace
         self._pushed = PushedSeries(context, repeat_ms=self._repeat_ms, now_ms=self._now_ms())
 
     def write(self, batch: Batch) -> None:
-        """Note that a run reports; its metrics are in the collector's table."""
+        """Record that a run reported; its metrics are in the collector's table."""
         if self._pushed is None:
             return
         self._pushed.note(batch.process.run_id, self._now_ms())
@@ -99,7 +98,7 @@ class RemoteWriteSink(Sink):
             self.flush()
 
     def flush(self) -> None:
-        """Send what has changed, and now and then what has not."""
+        """Send changed series, and from time to time unchanged ones."""
         now_ms = self._now_ms()
         encoded = [] if self._pushed is None else self._pushed.take(now_ms)
         if encoded:
@@ -107,7 +106,7 @@ class RemoteWriteSink(Sink):
 
     @property
     def flushes_when_idle(self) -> bool:
-        """Whether a series may end: those of a run leave the page minutes after its last process reported."""
+        """Whether series may end: those of a run do so minutes after its last report."""
         return bool(self._pushed)
 
     def close(self) -> None:
@@ -133,7 +132,7 @@ class RemoteWriteSink(Sink):
         return self._clock() // 1_000_000
 
     def _descriptions(self, encoded: Iterable[TimeSeries], now_ms: int) -> bytes:
-        """Return kind and documentation of metrics that are new, or were described a while ago."""
+        """Return the metadata of metrics that are new or due again."""
         if now_ms - self._described_ms >= _METADATA_EVERY_MS:
             self._described.clear()
             self._described_ms = now_ms
@@ -156,7 +155,7 @@ class RemoteWriteSink(Sink):
                 raise
             descriptions = b""
         if self._refused > refused_before:
-            raise DeliveryRefusedError(f"{self._refused - refused_before} samples were left out: {self._last_refusal}")
+            raise DeliveryRefusedError(f"{self._refused - refused_before} samples were rejected: {self._last_refusal}")
 
     def _send(self, request: list[TimeSeries], descriptions: bytes = b"") -> None:
         compressed = bytes(cramjam.snappy.compress_raw(write_request(request) + descriptions))
@@ -169,7 +168,7 @@ class RemoteWriteSink(Sink):
             self._sent += sum(one.samples for one in request)
 
     def _send_good_part(self, request: list[TimeSeries], status: int) -> None:
-        """Find the series that spoil a request by halving it; receivers refuse all because of one."""
+        """Bisect a request to find the offending series: receivers reject it as a whole."""
         if len(request) == 1 or status not in _SPLIT_STATUSES or self._splits_left <= 0:
             self._refused += sum(one.samples for one in request)
             return

@@ -1,4 +1,4 @@
-"""The parts of a Prometheus remote-write 1.0 request as bytes."""
+"""Encodes Prometheus remote-write 1.0 requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXEMPLAR_VALUE, _EXEMPLAR_TIMESTAMP = tag(2, FIXED64), tag(3, VARINT)
 _TYPE, _FAMILY_NAME, _HELP = tag(1, VARINT), tag(2, BYTES), tag(4, BYTES)
 
 _STALE = fixed64(0x7FF0000000000002)
-"""The one NaN that marks the end of a series."""
+"""The NaN that marks the end of a series."""
 
 
 class TimeSeries(NamedTuple):
@@ -28,49 +28,49 @@ class TimeSeries(NamedTuple):
     encoded: bytes
     samples: int
     family: Family | None
-    """The metric, where the receiver may need to know more about it."""
+    """The metric, if its metadata may have to be sent."""
 
 
 def write_request(series: Iterable[TimeSeries]) -> bytes:
-    """Return a request without metadata, which may be appended."""
+    """Encode a request; metadata may be appended."""
     return b"".join([_TIME_SERIES + sized(one.encoded) for one in series])
 
 
 def metadata(name: str, kind: MetricKind, documentation: str) -> bytes:
-    """Return the part of a request that describes a metric."""
+    """Encode the metadata of a metric."""
     described = _TYPE + varint(kind.remote_write_type) + _FAMILY_NAME + text(name) + _HELP + text(documentation)
     return _METADATA + sized(described)
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> bytes:
-    """Return the labels of a series, which must come sorted by name, the metric's own as `__name__`."""
+    """Encode labels, which must be sorted by name and include `__name__`."""
     return b"".join([_label(name, value) for name, value in pairs])
 
 
 @lru_cache(maxsize=65_536)
 def bound_label(bound: float) -> bytes:
-    """Return the label of a histogram's bucket."""
+    """Encode the label of a histogram bucket."""
     return _label("le", number(bound))
 
 
 @lru_cache(maxsize=1024)
 def stamp(time_ms: int) -> bytes:
-    """Return a sample's time, to be used for several."""
+    """Encode a timestamp, for use in several samples."""
     return _TIMESTAMP + varint(time_ms)
 
 
 def sample(value: float, time: bytes) -> bytes:
-    """Return a value at a time that `stamp` made."""
+    """Encode a sample with a timestamp from `stamp`."""
     return _SAMPLE + sized(_VALUE + double(value) + time)
 
 
 def stale_marker(time: bytes) -> bytes:
-    """Return the sample that says that a series has ended."""
+    """Encode a stale marker."""
     return _SAMPLE + sized(_VALUE + _STALE + time)
 
 
 def exemplar(trace_id: str, value: float, time_ms: int) -> bytes:
-    """Return a value that leads to a trace."""
+    """Encode an exemplar."""
     return _EXEMPLAR + sized(
         _label("trace_id", trace_id) + _EXEMPLAR_VALUE + double(value) + _EXEMPLAR_TIMESTAMP + varint(time_ms)
     )

@@ -11,6 +11,7 @@ import msgspec
 from rl_insight.errors import SchemaError
 from rl_insight.exchange.importing.readers.base import FileContext
 from rl_insight.schema import Batch, decode, read_frames
+from rl_insight.schema.framing import TruncatedFrameError
 from rl_insight.schema.tables import RECORDED
 
 _PORTION_BATCHES = 16
@@ -31,7 +32,7 @@ def read_frame_file(path: Path, context: FileContext, start: int = 0) -> Iterato
             try:
                 payload = next(frames, None)
             except SchemaError as error:
-                if str(error).startswith("cut short"):
+                if isinstance(error, TruncatedFrameError):
                     context.counts.partial += 1
                 else:
                     context.counts.note_bad(str(error))

@@ -1,4 +1,4 @@
-"""OTLP log records to rows of a batch."""
+"""Converts OTLP log records to rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPAN = struct.Struct(">Q").unpack
 
 
 class LogRows(DecodedRows):
-    """Writes log records; the scope is the logger."""
+    """Converts log records; the scope is the logger."""
 
     def add_scope(self, scope: Any) -> None:
         """Add all log records of one instrumentation scope."""

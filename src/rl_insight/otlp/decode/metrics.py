@@ -1,4 +1,4 @@
-"""OTLP metrics to rows of a batch: counters and distributions as totals of a process, gauges as values."""
+"""Converts OTLP metrics to rows: counters and distributions as totals of the process, gauges as values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MetricRows(DecodedRows):
-    """Writes metrics; totals are added up over the requests of a process."""
+    """Converts metrics; totals are accumulated over the requests of a process."""
 
     def __init__(self, process: Process, totals: TotalsTable) -> None:
         super().__init__(process, totals)
@@ -32,7 +32,7 @@ class MetricRows(DecodedRows):
         self._differences: list[Added] = []
 
     def undo(self) -> None:
-        """Take back what delta points added."""
+        """Undo the additions of delta points."""
         for added in self._differences:
             added.undo()
         self._differences.clear()
@@ -56,7 +56,7 @@ class MetricRows(DecodedRows):
     def _total(self, name: str, labels: str) -> SeriesTotal | None:
         total = self.totals.of(name, labels)
         if total is None:
-            self.reject("more series than one process may have")
+            self.reject("too many series for one process")
         return total
 
     def _add_gauge(self, metric: Any, name: str, gauge: Any) -> None:
@@ -66,12 +66,12 @@ class MetricRows(DecodedRows):
     def _add_sum(self, metric: Any, name: str, total: Any) -> None:
         is_delta = total.aggregation_temporality == _DELTA
         kind = "counter" if total.is_monotonic else "gauge"
-        # Otherwise the counter `x_total` and the counter `x` would be one metric under two names.
+        # Otherwise the counters `x_total` and `x` would be one metric with two names.
         name = name.removesuffix("_total") if total.is_monotonic else name
         for point in _points(total):
             value, labels = _number(point), _labels(point.attributes)
             if total.is_monotonic and (isnan(value) or value < 0):
-                self.reject(f"a counter below zero or without a number: {name}")
+                self.reject(f"a negative or NaN counter: {name}")
                 continue
             if total.is_monotonic or is_delta:
                 series = self._total(name, labels)
@@ -114,7 +114,7 @@ class MetricRows(DecodedRows):
         is_delta = histogram.aggregation_temporality == _DELTA
         for point in _points(histogram):
             if point.scale not in SCALES:
-                self.reject(f"a histogram with a scale beyond {SCALES[0]} and {SCALES[-1]}: {name}")
+                self.reject(f"a histogram with a scale outside {SCALES[0]} to {SCALES[-1]}: {name}")
                 continue
             buckets = exponential_counts(point)
             self._distribution(metric, name, point, buckets, is_delta=is_delta, scale=point.scale)

@@ -1,4 +1,4 @@
-"""From an OTLP resource to a process of a run."""
+"""Maps OTLP resources to processes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MAX_CACHED = 4096
 
 
 class ProcessBook:
-    """Finds the process that a resource describes; the same for the same resource.
+    """Maps each resource to a process; the same resource always maps to the same process.
 
-    Processes are distinguished by `service.instance.id`, else by host and pid, else by the whole resource and the
-    address it came from.
+    A process is identified by `service.instance.id`, else by host and pid, else by the full resource and the sender's
+    address.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[bytes, str, str], Process] = OrderedDict()
 
     def process_of(self, resource: Any, peer: str) -> Process:
-        """Return the process of a `Resource` message that came from the address `peer`."""
+        """Return the process of a `Resource` message from the address `peer`."""
         day = time.strftime("%Y%m%d", time.gmtime())
         key = (resource.SerializeToString(deterministic=True), peer, day)
         found = self._known.get(key)
@@ -69,7 +69,7 @@ def describe(attributes: dict[str, Any], peer: str, day: str) -> Process:
 
 
 def run_of(attributes: dict[str, Any]) -> str:
-    """Return the run that resource attributes name; empty when they name none.
+    """Return the run id in resource attributes, or an empty string.
 
     >>> run_of({"run.id": "20260101-1", "service.name": "xtuner"})
     '20260101-1'

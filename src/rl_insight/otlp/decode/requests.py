@@ -1,4 +1,4 @@
-"""OTLP requests and answers, as protobuf and as JSON."""
+"""OTLP requests and responses, as protobuf and JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JSON = "application/json"
 
 
 class OtlpSignal(enum.Enum):
-    """The three kinds of OTLP requests."""
+    """The signals of OTLP."""
 
     TRACES = "traces"
     METRICS = "metrics"
@@ -42,19 +42,19 @@ _MESSAGES: dict[OtlpSignal, tuple[type[Message], type[Message]]] = {
     OtlpSignal.METRICS: (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
     OtlpSignal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse),
 }
-"""The request and the answer of each signal."""
+"""The request and response of each signal."""
 _MAX_RESOURCES = 10_000
-"""Each becomes a batch, which takes a few kilobytes however little is in it."""
+"""Each becomes a batch, which takes a few kilobytes even if it is small."""
 _ID_KEYS = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _MAX_DEPTH = 100
 
 
 def read_request(signal: OtlpSignal, body: bytes, *, is_json: bool, max_items: int = sys.maxsize) -> Any:
-    """Return the request message in a body.
+    """Parse a request body.
 
     Raises:
-        TooLargeError: it holds more than `max_items` spans, points, records and attributes, or too many resources.
-        SchemaError: the body is not such a request.
+        TooLargeError: it has more than `max_items` spans, points, records and attributes, or too many resources.
+        SchemaError: the body is not a valid request.
     """
     if is_json:
         check_json(body, max_items)
@@ -62,11 +62,14 @@ def read_request(signal: OtlpSignal, body: bytes, *, is_json: bool, max_items: i
     else:
         request = _MESSAGES[signal][0]()
         check_protobuf(body, request.DESCRIPTOR, max_items)
-        _parse(signal, body, request)
+        try:
+            request.ParseFromString(body)
+        except (DecodeError, RecursionError) as error:
+            raise SchemaError(f"not an OTLP request for {signal.value}: not that protobuf message.") from error
     resources = len(resources_of(request))
     if resources > _MAX_RESOURCES:
         raise TooLargeError(
-            f"the request holds {resources} resources: at most {_MAX_RESOURCES} are taken. Send fewer at a time."
+            f"the request has {resources} resources, but the limit is {_MAX_RESOURCES}. Send smaller requests."
         )
     return request
 
@@ -74,15 +77,6 @@ def read_request(signal: OtlpSignal, body: bytes, *, is_json: bool, max_items: i
 def resources_of(request: Any) -> Any:
     """Return the `Resource*` messages of a request: its only field."""
     return getattr(request, request.DESCRIPTOR.fields[0].name)
-
-
-def _parse(signal: OtlpSignal, body: bytes, request: Message) -> None:
-    try:
-        request.ParseFromString(body)
-    except (DecodeError, RecursionError) as error:
-        raise SchemaError(
-            f"not an OTLP request for {signal.value}: the bytes are not that protobuf message."
-        ) from error
 
 
 def _read_json(signal: OtlpSignal, body: bytes) -> Any:
@@ -97,15 +91,15 @@ def _read_json(signal: OtlpSignal, body: bytes) -> Any:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise SchemaError(f"not an OTLP request for {signal.value}: {reason}.") from error
     except (TypeError, ValueError, AttributeError, KeyError) as error:
-        # What protobuf's reader of JSON raises for shapes it did not think of.
+        # Raised by protobuf's JSON parser for unexpected shapes.
         raise SchemaError(f"not an OTLP request for {signal.value}: a value has the wrong shape.") from error
     return request
 
 
 def _convert_ids(value: Any, depth: int = 0) -> None:
-    """Turn the trace and span ids in decoded JSON, hexadecimal in OTLP, into the base64 that protobuf's JSON wants."""
+    """Convert trace and span ids from hexadecimal, as in OTLP, to base64, as in protobuf's JSON."""
     if depth > _MAX_DEPTH:
-        raise SchemaError("not an OTLP request: it is nested too deeply.")
+        raise SchemaError("not an OTLP request: nested too deeply.")
     if isinstance(value, list):
         for item in value:
             _convert_ids(item, depth + 1)
@@ -126,7 +120,7 @@ def _base64_of(text: str) -> str:
 
 
 def answer(signal: OtlpSignal, rejected: int, problem: str) -> Message:
-    """Return the answer to a request: with a partial success when something was rejected."""
+    """Return the response to a request, with a partial success if items were rejected."""
     response = _MESSAGES[signal][1]()
     if rejected or problem:
         partial = response.partial_success  # type: ignore[attr-defined]  # all three answers have it
@@ -136,14 +130,14 @@ def answer(signal: OtlpSignal, rejected: int, problem: str) -> Message:
 
 
 def encoded_answer(response: Message, *, is_json: bool) -> bytes:
-    """Return an answer in the form of its request."""
+    """Encode a response in the format of its request."""
     if is_json:
         return json_format.MessageToJson(response, indent=None).encode()
     return response.SerializeToString()
 
 
 def encoded_error(code: int, message: str, *, is_json: bool) -> bytes:
-    """Return a `google.rpc.Status`, which says what went wrong."""
+    """Encode an error as a `google.rpc.Status`."""
     if is_json:
         return msgspec.json.encode({"code": code, "message": message})
     return tag(1, VARINT) + varint(code) + tag(2, BYTES) + text(message)

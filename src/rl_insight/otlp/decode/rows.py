@@ -1,4 +1,4 @@
-"""From one resource of a request to rows of one process."""
+"""Converts one resource of a request to rows of one process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rl_insight.metrics.totals import TotalsTable
 from rl_insight.schema import Batch, BatchBuilder, Process
 
 LAST_NS = 2**62
-"""Later times are cut to this one, which any column can hold."""
+"""Later timestamps are clamped to this one, which fits any column."""
 
 
 class DecodedRows(ABC):
-    """Writes one signal of one process into a builder, and counts what cannot be taken."""
+    """Converts one signal of one process, and counts rejected items."""
 
     def __init__(self, process: Process, totals: TotalsTable) -> None:
         self.process = process
@@ -24,23 +24,23 @@ class DecodedRows(ABC):
         self.problem = ""
 
     def add_resource(self, entry: Any) -> None:
-        """Add everything of a `ResourceSpans`, `ResourceMetrics` or `ResourceLogs`, whose second field are scopes."""
+        """Add a `ResourceSpans`, `ResourceMetrics` or `ResourceLogs`, whose second field is the list of scopes."""
         for scope in getattr(entry, entry.DESCRIPTOR.fields_by_number[2].name):
             self.add_scope(scope)
 
     @abstractmethod
     def add_scope(self, scope: Any) -> None:
-        """Add everything of one instrumentation scope."""
+        """Add all items of one instrumentation scope."""
 
     def build(self, sequence: int) -> Batch:
-        """Return the rows as a batch, and let go of them: while it is written they would take as much memory again."""
+        """Return the rows as a batch and release them, which halves the memory in use while the batch is written."""
         builder, self.builder = self.builder, BatchBuilder()
         return builder.build(self.process, sequence=sequence, sent_ns=time.time_ns())
 
     def reject(self, problem: str) -> None:
-        """Note something that will never be taken."""
+        """Count an item that can never be accepted."""
         self.rejected += 1
         self.problem = problem
 
     def undo(self) -> None:
-        """Forget what the rows changed outside of the builder: they could not be stored and will be sent again."""
+        """Undo side effects outside the builder: the rows could not be stored and will be sent again."""

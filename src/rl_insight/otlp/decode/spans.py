@@ -1,7 +1,7 @@
-"""OTLP spans to rows of a batch.
+"""Converts OTLP spans to rows.
 
-This is the most expensive part of OTLP: a span costs about a dozen attribute accesses into protobuf, and little else.
-Rows go straight into the builder's lists.
+This is the hot path of OTLP: a span costs about a dozen protobuf attribute accesses and little else. Rows are appended
+directly to the builder's lists.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _IDS = struct.Struct(">QQQ").unpack
 _ID = struct.Struct(">Q").unpack
 _ERROR = 2
 _KINDS = ("", "", "server", "client", "producer", "consumer")
-"""By number; "internal", which is nearly every span, is not worth the room."""
+"""By number; "internal", the kind of nearly every span, is omitted to save space."""
 _KNOWN = frozenset(
     {
         SEGMENT, STATE_NAME, LANE, OTHER_LANE, STATUS, "process_id", "project", "experiment_name", "step", "rl.step",
         "session_id", "error.type", TRACE_SOURCE, GEN_AI_OPERATION,
     }
 )  # fmt: skip
-"""Attributes that have a column, or repeat what the process says."""
+"""Attributes with a column, and those that repeat fields of the process."""
 
 
 class SpanRows(DecodedRows):
-    """Writes spans, their events as instants, and instants that were sent as spans."""
+    """Converts spans, their events, and events that were sent as spans."""
 
     def __init__(self, process: Process, totals: TotalsTable) -> None:
         super().__init__(process, totals)
         text = self.builder.text
         self._plain_columns = (text("duration"), text("ok"))
-        # An import adds the file's identity to the id that the spans were written with.
+        # An import appends the file's identity to the original process id.
         self._own_lanes = (process.process_id, process.process_id.partition("@")[0], own_lane(process))
 
     def add_scope(self, scope: Any) -> None:
@@ -74,7 +74,7 @@ class SpanRows(DecodedRows):
             self._note_details(span, attributes)
             end = span.end_time_unix_nano
             duration = end - start if start < end < LAST_NS else 0
-            # SDKs write a status that says nothing on every span; only a failure needs a closer look.
+            # SDKs set an empty status on every span; only errors matter.
             if span.status.code == _ERROR or not _KNOWN.isdisjoint(attributes):
                 columns = self._columns(span, attributes)
                 if columns is None:
@@ -91,7 +91,7 @@ class SpanRows(DecodedRows):
 
     @staticmethod
     def _note_details(span: Any, attributes: dict[str, Any]) -> None:
-        """Keep what has no column: the kind of the span, and its links."""
+        """Keep the span kind and links, which have no column, as attributes."""
         kind = span.kind
         if 2 <= kind < len(_KINDS):
             attributes["span.kind"] = _KINDS[kind]
@@ -101,7 +101,7 @@ class SpanRows(DecodedRows):
             ]
 
     def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, int, int, int, int, int, int] | None:
-        """Return name, segment, lane, status, error, step and session; None for an instant that became a span."""
+        """Return name, segment, lane, status, error, step and session; None for an event that was sent as a span."""
         text, take = self.builder.text, attributes.pop
         agent = read_agent_span(attributes) if TRACE_SOURCE in attributes else None
         row = session_row(attributes, span.start_time_unix_nano, span.end_time_unix_nano) if agent else None
@@ -167,7 +167,7 @@ class SpanRows(DecodedRows):
             )
 
     def _add_instant(self, span: Any, attributes: dict[str, Any], trace: tuple[int, int], parent: int) -> None:
-        """Add an instant that our own encoder sent as a span without length."""
+        """Add an event that our encoder sent as a zero-length span."""
         self._drop_repeated(attributes)
         lane = attributes.pop(LANE, None) or attributes.pop(OTHER_LANE, None)
         session = attributes.pop("session_id", None)
@@ -184,7 +184,7 @@ class SpanRows(DecodedRows):
 
 
 def _as_phase(name: str, attributes: dict[str, Any]) -> tuple[str, str | None]:
-    """Return the name and the segment of a call of a model or a tool: such calls are phases of their session."""
+    """Return the name and segment of a model or tool call, which is a phase of its session."""
     phase = GEN_AI_PHASES.get(as_text(attributes[GEN_AI_OPERATION]))
     if phase is None:
         return name, None

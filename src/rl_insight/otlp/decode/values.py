@@ -1,4 +1,4 @@
-"""OTLP attributes as plain values and as JSON text."""
+"""Converts OTLP attributes to plain values and JSON."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def plain(pairs: Iterable[Any]) -> dict[str, Any]:
     for pair in pairs:
         value = pair.value
         kind = value.WhichOneof("value")
-        # Text and whole numbers are nearly all there is; one test for both saves the call.
-        if kind == "string_value" or kind == "int_value":  # noqa: PLR1714 -- quicker than a set: a tenth of the walk
+        # Nearly all values are text or integers; testing for both here saves a call.
+        if kind == "string_value" or kind == "int_value":  # noqa: PLR1714 -- faster than a set, by 10% of this function
             found[pair.key] = getattr(value, kind)
         else:
             found[pair.key] = plain_value(value)
@@ -28,7 +28,7 @@ def plain(pairs: Iterable[Any]) -> dict[str, Any]:
 
 
 def plain_value(value: Any, depth: int = 0) -> Any:
-    """Return an `AnyValue` message as what JSON can hold; numbers that JSON lacks become text."""
+    """Return an `AnyValue` message as a JSON value; non-finite numbers become text."""
     kind = value.WhichOneof("value")
     if kind is None:
         return None
@@ -47,12 +47,12 @@ def plain_value(value: Any, depth: int = 0) -> Any:
 
 
 def json_text(attributes: dict[str, Any]) -> str | None:
-    """Return attributes as the text of a JSON object; None when there are none."""
+    """Return attributes as a JSON object in text form; None if there are none."""
     return _encode(attributes).decode() if attributes else None
 
 
 def as_text(value: Any) -> str:
-    """Return one plain value as the text of a label or a message."""
+    """Return a plain value as text for a label or message."""
     if isinstance(value, str):
         return value
     if value is None:

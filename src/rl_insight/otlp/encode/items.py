@@ -1,6 +1,6 @@
-"""What a batch holds, in the terms of OTLP but in neither of its encodings: here, and only here, our rows are mapped.
+"""Maps rows of a batch to OTLP items, independent of the encoding.
 
-`encode.protobuf` and `encode.json` write these items field by field, so live forwarding and exports say the same.
+`encode.protobuf` and `encode.json` both encode these items, so live forwarding and exports agree.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from rl_insight.schema import NO_STEP, Batch
 from rl_insight.schema.records import read_object
 
 SCOPE = "rl_insight"
-"""The scope of spans and metrics; that of a log record is its logger."""
+"""The scope of spans and metrics; the scope of a log record is its logger."""
 EXPONENTIAL_SCALE = 4
-"""Our buckets, sixteen per octave, are exactly those of an exponential histogram of this scale."""
+"""Our buckets, 16 per octave, match an exponential histogram of this scale exactly."""
 _BUCKET_ORIGIN = 32768
 _SMALLEST, _LARGEST = -1075 * 16, 1024 * 16
-"""The buckets of all numbers there are; a code beyond them, which only a faulty producer sends, counts as the last."""
+"""The range of valid buckets; codes from faulty producers are clamped to it."""
 
 
 class EventItem(NamedTuple):
-    """An instant on a span."""
+    """An event on a span."""
 
     time_ns: int
     name: str
@@ -52,11 +52,11 @@ class SpanItem(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-    """0 while it is open."""
+    """0 if it is open."""
     attributes: dict[str, Any]
     events: list[EventItem]
     error: str | None = None
-    """The message of an error status; None for a span without one."""
+    """The message of an error status; None without an error."""
 
 
 class LogItem(NamedTuple):
@@ -73,16 +73,16 @@ class LogItem(NamedTuple):
 
 
 class ExponentialBuckets(NamedTuple):
-    """Adjoining buckets of an exponential histogram."""
+    """Adjacent buckets of an exponential histogram."""
 
     offset: int
     counts: list[int]
 
 
 def span_items(batch: Batch, *, with_open: bool = False) -> list[SpanItem]:
-    """Return the completed spans of a batch with their instants, and all other instants as spans without length.
+    """Return the completed spans of a batch with their events, and all other events as zero-length spans.
 
-    A span that is open is left to its completion, which comes in a later batch, unless `with_open` asks for it.
+    Open spans are skipped, since they come again in a later batch when they complete, unless `with_open` is set.
     """
     spans = [row for row in batch.spans.rows() if with_open or row[6] >= 0]
     events: dict[int, list[EventItem]] = {row[0]: [] for row in spans} if len(batch.events) else {}
@@ -122,7 +122,7 @@ def _span(batch: Batch, row: tuple[Any, ...], events: list[EventItem]) -> SpanIt
 
 
 def _add_context(found: dict[str, Any], batch: Batch, step: int, session: int) -> None:
-    """Add who recorded a span or an instant, and where in the run; the caller's own names for that win."""
+    """Add the process, step and session of a span or event; attributes set by the user take precedence."""
     process = batch.process
     found.setdefault("process_id", process.process_id)
     if process.project:
@@ -147,9 +147,9 @@ def _event(batch: Batch, row: tuple[Any, ...]) -> EventItem:
 
 
 def _instant(batch: Batch, row: tuple[Any, ...], seen: dict[bytes, int]) -> SpanItem:
-    """Return an instant as a span without length, under the span it happened in."""
+    """Return an event as a zero-length child span."""
     time_ns, name, parent, high, low, lane, step, session, values = row
-    # The same instant always gets the same id, live and exported, so that a receiver can recognize it.
+    # The same event always gets the same id, live and exported, so that receivers can deduplicate it.
     texts = [batch.text(at) for at in (name, lane, session, values)]
     content = repr((batch.process.process_id, time_ns, parent, high, low, step, texts)).encode("utf-8", "replace")
     repeat = seen[content] = seen.get(content, -1) + 1

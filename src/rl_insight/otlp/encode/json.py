@@ -1,4 +1,4 @@
-"""OTLP as JSON: the same items as in protobuf."""
+"""Encodes OTLP as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Object = dict[str, Any]
 
 
 def request(signal: str, process: Process, scopes: Mapping[str, list[_Object]], service: str) -> _Object:
-    """Return a request with what one process recorded of a signal (`spans`, `metrics` or `logs`), by scope."""
+    """Return a request with the items of one process for a signal (`spans`, `metrics` or `logs`), by scope."""
     resources, scoped, items = _SIGNALS[signal]
     found = [{"scope": _scope(name), items: content} for name, content in scopes.items()]
     resource = {"attributes": attributes(resource_attributes(process, service))}
@@ -86,7 +86,7 @@ def log_object(log: LogItem) -> _Object:
 
 
 def metric_object(family: Family, start_ns: int) -> _Object:
-    """Return a metric as a process recorded it: its buckets have no bounds; `start_ns` is when its totals began."""
+    """Return a metric recorded by a process, without bounds; `start_ns` is when its totals started."""
     data: _Object = {"dataPoints": [_point(family, point, start_ns) for point in family.points]}
     if family.kind.is_cumulative:
         data["aggregationTemporality"] = _CUMULATIVE
@@ -131,7 +131,7 @@ def attributes(values: Mapping[str, Any]) -> list[_Object]:
 
 
 def any_value(value: Any, depth: int = 0) -> _Object:
-    """Return an `AnyValue`; what OTLP has no type for becomes text."""
+    """Return an `AnyValue`; types that OTLP lacks become text."""
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, bool):

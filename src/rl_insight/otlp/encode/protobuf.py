@@ -1,8 +1,7 @@
-"""OTLP as protobuf, written byte by byte.
+"""Encodes OTLP as protobuf, without the protobuf library.
 
-A span takes 8 microseconds this way and 18 with the generated classes of opentelemetry-proto (`python -m benchmarks
-otlp`), and the processes of a training, which export spans too, need no protobuf library. Tests read everything back
-with the real one.
+A span takes 8 µs, compared to 18 µs with the generated classes of opentelemetry-proto (`python -m benchmarks otlp`),
+and training processes that export spans need no protobuf library. Tests decode everything with the real library.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from rl_insight.otlp.wire import BYTES, FIXED64, VARINT, double, fixed64, sized,
 from rl_insight.schema import Process
 
 _FIELD = [tag(number, BYTES) for number in range(16)]
-"""The tag of a field that holds text or a message, by its number."""
+"""Tags of length-delimited fields, by number."""
 ITEM = _FIELD[2]
-"""Before each span, metric or log record of a scope: the same in all three signals."""
+"""The tag of a span, metric or log record in its scope: the same for all three signals."""
 
 # common.v1.AnyValue and KeyValue
 _STRING, _BOOL, _INT, _DOUBLE = tag(1, BYTES), tag(2, VARINT), tag(3, VARINT), tag(4, FIXED64)
@@ -41,14 +40,14 @@ _MAX_CACHED_TEXT = 64
 
 
 def attributes(before: bytes, values: Mapping[str, Any]) -> bytes:
-    """Return values as repeated `KeyValue` fields, each behind the field's tag."""
+    """Encode values as repeated `KeyValue` fields with the tag `before`."""
     if not values:
         return b""
     return before + before.join([_key_value(key, value) for key, value in values.items()])
 
 
 def _key_value(key: str, value: Any) -> bytes:
-    # Names, lanes and states repeat without end: a cache makes them three times cheaper.
+    # Names, lanes and states repeat often: a cache makes them three times as fast.
     if isinstance(value, str) and len(value) <= _MAX_CACHED_TEXT:
         return _text_value(key, value)
     return sized(_key(key) + sized(any_value(value)))
@@ -65,7 +64,7 @@ def _key(key: str) -> bytes:
 
 
 def any_value(value: Any, depth: int = 0) -> bytes:
-    """Return an `AnyValue`; what OTLP has no type for becomes text."""
+    """Encode an `AnyValue`; types that OTLP lacks become text."""
     if isinstance(value, str):
         return _STRING + text(value)
     if isinstance(value, bool):
@@ -85,7 +84,7 @@ def any_value(value: Any, depth: int = 0) -> bytes:
 
 
 def request_part(process: Process, scopes: Mapping[str, Iterable[bytes]], service: str) -> bytes:
-    """Return one process and what it recorded, by scope: a `ResourceSpans`, `ResourceMetrics` or `ResourceLogs`."""
+    """Encode the items of one process by scope: a `ResourceSpans`, `ResourceMetrics` or `ResourceLogs`."""
     resource = attributes(_FIELD[1], resource_attributes(process, service))
     parts = [_FIELD[1], sized(resource)]
     for name, items in scopes.items():
@@ -95,7 +94,7 @@ def request_part(process: Process, scopes: Mapping[str, Iterable[bytes]], servic
     return b"".join(parts)
 
 
-# trace.v1.Span: trace and span id, and in the second form the parent's, each behind its tag and length.
+# trace.v1.Span: trace id, span id and optionally parent id, each after its tag and length.
 _pack_root = struct.Struct(">2sQQ2sQ").pack
 _pack_child = struct.Struct(">2sQQ2sQ2sQ").pack
 _TRACE_ID, _SPAN_ID, _PARENT_ID = _FIELD[1] + b"\x10", _FIELD[2] + b"\x08", _FIELD[4] + b"\x08"
@@ -106,7 +105,7 @@ _STATUS_ERROR = tag(3, VARINT) + varint(2)
 
 
 def encode_span(span: SpanItem) -> bytes:
-    """Return a span as an item of a scope."""
+    """Encode a span."""
     if span.parent_id:
         body = _pack_child(_TRACE_ID, *span.trace, _SPAN_ID, span.span_id, _PARENT_ID, span.parent_id)
     else:
@@ -133,7 +132,7 @@ _pack_id = struct.Struct(">Q").pack
 
 
 def encode_log(log: LogItem) -> bytes:
-    """Return a log record as an item of a scope."""
+    """Encode a log record."""
     stamp = fixed64(log.time_ns)
     body = _LOG_TIME + stamp + _LOG_SEVERITY + varint(log.severity) + _FIELD[3] + text(log.severity_text)
     body += _FIELD[5] + sized(any_value(log.body)) + attributes(_FIELD[6], log.attributes)
@@ -144,7 +143,7 @@ def encode_log(log: LogItem) -> bytes:
     return ITEM + sized(body + _OBSERVED_TIME + stamp)
 
 
-# metrics.v1: Metric, its data, and what all data points begin with
+# metrics.v1: Metric, its data, and the common fields of data points
 _DATA = {"gauge": _FIELD[5], "sum": _FIELD[7], "histogram": _FIELD[9], "exponential_histogram": _FIELD[10]}
 _CUMULATIVE, _MONOTONIC = tag(2, VARINT) + varint(2), tag(3, VARINT) + varint(1)
 _POINT_START, _POINT_TIME, _NUMBER = tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
@@ -153,14 +152,14 @@ _SCALE = tag(6, VARINT) + zigzag(EXPONENTIAL_SCALE)
 
 
 class EncodedMetric(NamedTuple):
-    """One metric as an item of a scope."""
+    """An encoded metric."""
 
     encoded: bytes
     points: int
 
 
 def encode_family(family: Family, start_ns: int, now_ns: int = 0) -> EncodedMetric:
-    """Return a metric; `start_ns` is when its totals began, `now_ns` the time of points that have none."""
+    """Encode a metric; `start_ns` is when its totals started, `now_ns` the time of points without one."""
     start = _POINT_START + fixed64(start_ns) if start_ns > 0 and family.kind.is_cumulative else b""
     points = b"".join([_FIELD[1] + sized(_point(family, point, start, now_ns)) for point in family.points])
     if family.kind.is_cumulative:

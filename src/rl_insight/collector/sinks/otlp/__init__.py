@@ -1,4 +1,4 @@
-"""OTLP out: spans, metrics and logs to any OpenTelemetry receiver, over HTTP or gRPC."""
+"""Exports spans, metrics and logs as OTLP, over HTTP or gRPC."""
 
 from rl_insight.collector.sinks.otlp.sink import (
     PROTOCOLS,

@@ -1,4 +1,4 @@
-"""OTLP over gRPC; apart from HTTP, because loading gRPC takes longer than all the rest."""
+"""OTLP over gRPC; a separate module because importing gRPC is slow."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
 class OtlpGrpcCarrier:
-    """Calls an OTLP service over gRPC; TLS when the endpoint is an https URL.
+    """Calls an OTLP service over gRPC, with TLS if the endpoint is an https URL.
 
-    A receiver that is exhausted is asked again only if it says when, as OTLP wants it: otherwise the request itself
-    may be what is too much.
+    As OTLP requires, RESOURCE_EXHAUSTED is only retried if the receiver sends a delay: otherwise the request itself may
+    be too large.
     """
 
     def __init__(self, endpoint: str, signal: str, *, headers: Mapping[str, str], timeout_s: float) -> None:
@@ -46,7 +46,7 @@ class OtlpGrpcCarrier:
         self._export: Any = None
 
     def send(self, body: bytes) -> bytes:
-        """Make one call and return the answer."""
+        """Make one call and return the response."""
         try:
             answer: bytes = self._call()(
                 body, timeout=self._timeout_s, metadata=self._metadata, compression=grpc.Compression.Gzip
@@ -68,7 +68,7 @@ class OtlpGrpcCarrier:
                 self._channel = grpc.secure_channel(self._target, grpc.ssl_channel_credentials(), options)
             else:
                 self._channel = grpc.insecure_channel(self._target, options)
-            # Without serializers the bytes pass as they are.
+            # Without serializers, bytes are passed through.
             self._export = self._channel.unary_unary(self._method)
         return self._export
 
@@ -76,7 +76,7 @@ class OtlpGrpcCarrier:
         code, sentence = error.code(), " ".join((error.details() or "").split())[:300]
         delay_s = _retry_delay(error)
         if code is grpc.StatusCode.UNAVAILABLE:
-            # A channel waits longer and longer between attempts to connect; a fresh one connects at once.
+            # A channel backs off between connection attempts; a new one connects immediately.
             self.close()
         if code in _PASSING_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay_s is not None):
             return TryAgainError(f"{self.address} answered {code.name} {sentence}.", retry_after_s=delay_s)
@@ -84,7 +84,7 @@ class OtlpGrpcCarrier:
 
 
 def _retry_delay(error: Any) -> float | None:
-    """Return how long the receiver asks to wait, from the `google.rpc.Status` behind its answer."""
+    """Return the retry delay in the `google.rpc.Status` of the response."""
     details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if not isinstance(details, bytes):
         return None
@@ -104,5 +104,5 @@ def _duration(retry_info: int | bytes) -> float:
     parts = dict(fields(inner)) if isinstance(inner, bytes) else {}
     seconds, nanoseconds = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanoseconds, int):
-        raise ValueError("not a duration.")  # noqa: TRY004 -- it is the content of a message that is wrong
+        raise ValueError("not a duration.")  # noqa: TRY004 -- invalid content, not a wrong argument
     return min(seconds + nanoseconds / 1e9, 300.0)

@@ -1,17 +1,30 @@
-"""Sessions that ended and findings of diagnosis as OTLP log records: spans do not say how they came out."""
+"""Data that no process recorded itself, as OTLP: derived metrics, ended sessions and the findings of diagnosis.
+
+Derived metrics have one resource per run; sessions and findings are log records.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from rl_insight.collector.base import StoredRuns
+from rl_insight.collector.run_activity import RunKey
+from rl_insight.metrics import Family
 from rl_insight.otlp.encode.items import LogItem
+from rl_insight.otlp.encode.protobuf import EncodedMetric, encode_family
 from rl_insight.otlp.mapping import severity
-from rl_insight.schema import Batch
+from rl_insight.schema import Batch, Process
 from rl_insight.schema.records import read_object
 from rl_insight.sessions.model import FAILED, PENDING
 
+SERVICE: Final = "rl-insight"
+"""The `service.name` of data that no process of a run recorded itself."""
 SESSION_SCOPE: Final = "rl_insight.sessions"
 FINDING_SCOPE: Final = "rl_insight.findings"
 _EVENT_NAME: Final = "event.name"
@@ -26,7 +39,7 @@ _READ_FINDINGS: Final = f"""
 
 
 def session_logs(batch: Batch) -> list[LogItem]:
-    """Return a log record for each session of a batch that has ended, with everything that its owner said about it."""
+    """Return a log record for each ended session of a batch, with all fields reported by its owner."""
     if not len(batch.sessions):
         return []
     found = []
@@ -67,3 +80,43 @@ def _log(scope: str, time_ns: int, level: int, body: str, attributes: dict[str, 
         span_id=0,
         attributes=attributes,
     )
+
+
+def encode_derived(
+    families: Iterable[Family], started_ns: int, now_ns: int
+) -> Iterator[tuple[Process, list[EncodedMetric]]]:
+    """Yield the derived metrics of each run, with a process that represents the run."""
+    by_run: dict[RunKey, list[EncodedMetric]] = {}
+    for family in families:
+        for run, part in _by_run(family).items():
+            by_run.setdefault(run, []).append(encode_family(part, started_ns, now_ns))
+    for run, metrics in by_run.items():
+        yield run_process(run, started_ns), metrics
+
+
+def run_process(run: RunKey, started_ns: int = 0) -> Process:
+    """Return a process that represents a run, for data that no process of the run recorded itself."""
+    return Process(
+        process_id=f"{SERVICE}/{run.project}/{run.experiment_name}/{run.run_id}",
+        project=run.project,
+        experiment_name=run.experiment_name,
+        run_id=run.run_id,
+        role=SERVICE,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_ns=started_ns,
+    )
+
+
+def _by_run(family: Family) -> dict[RunKey, Family]:
+    parts: dict[RunKey, Family] = {}
+    for point in family.points:
+        # A total without a run, such as the overflow counter, is sent only if it is not zero.
+        if not point.labels and not point.value:
+            continue
+        given = dict(point.labels)
+        run = RunKey(given.get("project", ""), given.get("experiment_name", ""), given.get("run_id", ""))
+        if run not in parts:
+            parts[run] = msgspec.structs.replace(family, points=[])
+        parts[run].points.append(point)
+    return parts

@@ -1,4 +1,4 @@
-"""Sinks that send spans, metrics and logs to a tracing system, a collector or another server as OTLP."""
+"""Sinks that send spans, metrics and logs as OTLP."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from rl_insight.collector.base import Sink, SinkContext, StoredRuns
 from rl_insight.collector.run_activity import run_of
 from rl_insight.collector.sinks.delivery import Carrier, HttpCarrier, Retries, checked_url
-from rl_insight.collector.sinks.otlp.derived import SERVICE, encode_derived, run_process
-from rl_insight.collector.sinks.otlp.outcomes import finding_logs, session_logs
+from rl_insight.collector.sinks.otlp.outcomes import SERVICE, encode_derived, finding_logs, run_process, session_logs
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.metrics import batch_families
 from rl_insight.otlp.encode.items import SCOPE, log_items, span_items
@@ -30,31 +29,31 @@ _PASSING_STATUSES = frozenset({408, 429, 502, 503, 504})
 _GZIP_FROM_BYTES = 1024
 _FINDINGS_EVERY_NS = 5_000_000_000
 _MAX_REQUEST_BYTES = 3 * 1024 * 1024
-"""Below the 4 MiB that a gRPC receiver takes by default."""
+"""Below the default limit of gRPC receivers, 4 MiB."""
 
 
 class OtlpSink(Sink):
-    """Base of the OTLP sinks: gathers what several batches hold, and sends it with its process as the resource.
+    """Base class of the OTLP sinks: buffers items of several batches and sends them with their process as the resource.
 
-    A request that fails in passing is retried with growing pauses for at most `retry_for_s`. One that is refused, or
-    dropped, is counted as lost in the status, and the collector counts and logs the failure.
+    Temporary failures are retried with backoff for at most `retry_for_s`. Items that are rejected or dropped count as
+    lost in the status, and the collector counts and logs the failure.
 
     Args:
-        endpoint: over HTTP a URL, used as it is; only one without a path gets OTLP's own, such as ``/v1/traces``.
-            Over gRPC ``host:port``, or an http or https URL.
+        endpoint: over HTTP, a URL, used as is; only a URL without a path gets OTLP's default, such as ``/v1/traces``.
+            Over gRPC, ``host:port`` or an http or https URL.
         protocol: `http` (protobuf, compressed) or `grpc`.
-        headers: sent with each request, for instance a token.
-        timeout_s: how long one request may take.
+        headers: sent with each request, such as a token.
+        timeout_s: the request timeout.
         retry_for_s: how long a request is retried.
-        max_items: a request is sent when this much is gathered, or `flush_interval_s` after the first.
-        flush_interval_s: the longest that something waits for others.
+        max_items: a request is sent when this many items are buffered, or `flush_interval_s` after the first.
+        flush_interval_s: the longest time before buffered items are sent.
         clock: the wall clock in nanoseconds.
         name: the sink's name in status and metrics.
     """
 
     signal: ClassVar[str]
     items: ClassVar[str]
-    """What the signal's items are called in the status."""
+    """The name of the signal's items in the status."""
 
     def __init__(
         self,
@@ -88,16 +87,16 @@ class OtlpSink(Sink):
 
     @abstractmethod
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
-        """Yield what a batch holds for the signal: its scope, its bytes, and how many items they are."""
+        """Yield the items of a batch for the signal: scope, bytes, and number of items."""
 
     def write(self, batch: Batch) -> None:
-        """Gather what a batch holds for the signal."""
+        """Buffer the items of a batch."""
         self._gather_all(batch.process, list(self.encode(batch)))
         if self._pending_items >= self._max_items:
             self.flush()
 
     def _gather_all(self, process: Process, items: list[tuple[str, bytes, int]], service: str = "") -> None:
-        """Gather items of one process; what does not fit into one request is sent first."""
+        """Buffer items of one process; a full request is sent first."""
         service = service or (DEFAULT_NAMESPACE if self._context is None else self._context.namespace)
         remaining = sum(count for _, _, count in items)
         try:
@@ -116,7 +115,7 @@ class OtlpSink(Sink):
             raise
 
     def flush(self) -> None:
-        """Send what has been gathered."""
+        """Send buffered items."""
         self._send()
 
     def _send(self) -> None:
@@ -155,13 +154,13 @@ class OtlpSink(Sink):
 class OtlpTraceSink(OtlpSink):
     """Exports completed spans.
 
-    - A span that is still open is left to its completion, which comes in a later batch.
-    - An instant is attached to its span when the span completes in the same batch. Otherwise it becomes a span of no
-      length with `monitor.trace_segment="event"`, a child of its span, because a span already sent cannot be amended.
+    - Open spans are sent when they complete.
+    - An event is attached to its span if the span completes in the same batch. Otherwise it becomes a zero-length child
+      span with `monitor.trace_segment="event"`, because a sent span cannot be changed.
 
     Args:
         endpoint: see `OtlpSink`.
-        max_spans: how many spans make a request.
+        max_spans: spans per request.
         name: the sink's name in status and metrics.
         options: the other options of `OtlpSink`.
     """
@@ -173,19 +172,19 @@ class OtlpTraceSink(OtlpSink):
         super().__init__(endpoint, max_items=max_spans, name=name, **options)
 
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
-        """Return the completed spans and the instants."""
+        """Return the completed spans and the events."""
         return [(SCOPE, encode_span(span), 1) for span in span_items(batch)]
 
 
 class OtlpMetricSink(OtlpSink):
-    """Exports metrics, each process's own under its own resource.
+    """Exports metrics, with each process as a resource.
 
-    Counters are cumulative monotonic sums, histograms exponential ones of scale 4, whose buckets are exactly ours.
+    Counters are cumulative monotonic sums; histograms are exponential with scale 4, which matches our buckets exactly.
 
     Args:
         endpoint: see `OtlpSink`.
-        derived_interval_s: how often the metrics that the collector derives from spans are sent, under one resource per
-            run whose `service.name` is `rl-insight`. Their histograms have the bounds of `/metrics`, and exemplars.
+        derived_interval_s: how often the metrics derived from spans are sent, under one resource per run with the
+            `service.name` `rl-insight`. Their histograms have the bounds of `/metrics`, and exemplars.
         options: the other options of `OtlpSink`.
     """
 
@@ -204,7 +203,7 @@ class OtlpMetricSink(OtlpSink):
         self._derived_ns = 0
 
     def flush(self) -> None:
-        """Send what has been gathered, and now and then what is derived from spans."""
+        """Send buffered points, and from time to time the derived metrics."""
         now_ns = self._clock()
         if self._context is not None and now_ns - self._derived_ns >= self._derived_every_ns:
             families = self._context.derived_families()
@@ -220,9 +219,9 @@ class OtlpMetricSink(OtlpSink):
 
 
 class OtlpLogSink(OtlpSink):
-    """Exports log lines with their logger as the scope, and with the span they belong to.
+    """Exports log lines, with their logger as the scope and the ids of their span.
 
-    Sessions that ended, and the findings of a server's diagnosis, are log records of the scopes in `outcomes`.
+    Ended sessions and the findings of a server's diagnosis are log records with the scopes in `outcomes`.
     """
 
     signal = "logs"
@@ -233,22 +232,22 @@ class OtlpLogSink(OtlpSink):
         self._runs: StoredRuns | None = None
         self._looked_ns = 0
         self._known: dict[str, tuple[Process, int]] = {}
-        """By run: a process that represents it, and when the last finding that was sent was written."""
+        """By run: a process that represents it, and when the last finding sent was written."""
 
     def attach(self, context: SinkContext) -> None:
-        """Take note of how to read findings."""
+        """Get access to the findings."""
         super().attach(context)
         self._runs = context.runs
         self._looked_ns = context.started_ns
 
     def encode(self, batch: Batch) -> Iterable[tuple[str, bytes, int]]:
-        """Return the log lines by logger, and the sessions that ended."""
+        """Return the log lines by logger, and the ended sessions."""
         if self._runs is not None and batch.process.run_id not in self._known:
             self._known[batch.process.run_id] = (run_process(run_of(batch.process)), self._looked_ns)
         return [(log.scope, encode_log(log), 1) for log in (*log_items(batch), *session_logs(batch))]
 
     def flush(self) -> None:
-        """Send what has been gathered, and every few seconds what diagnosis has found."""
+        """Send buffered records, and every few seconds new findings."""
         now_ns = self._clock()
         if self._runs is not None and now_ns - self._looked_ns >= _FINDINGS_EVERY_NS:
             self._looked_ns = now_ns
@@ -273,19 +272,19 @@ def otlp_sinks(
     signals: Collection[str] = SIGNALS,
     **options: Any,
 ) -> list[OtlpSink]:
-    """Return a sink for each signal to one receiver; each has its own thread and queue behind a collector.
+    """Return one sink per signal for a receiver; a collector gives each its own thread and queue.
 
-    Over HTTP `endpoint` is the base, as in `OTEL_EXPORTER_OTLP_ENDPOINT`: ``/v1/traces`` and so on are appended.
+    Over HTTP, `endpoint` is the base URL, as in `OTEL_EXPORTER_OTLP_ENDPOINT`: ``/v1/traces`` and so on are appended.
 
     >>> [sink.name for sink in otlp_sinks("http://127.0.0.1:4318", signals=["traces", "logs"])]
     ['otlp_traces', 'otlp_logs']
 
     Raises:
-        ConfigError: an unknown signal or protocol, or no URL.
+        ConfigError: an unknown signal or protocol, or an invalid URL.
     """
     unknown = [signal for signal in signals if signal not in SIGNALS]
     if unknown or not signals:
-        given = f"unknown OTLP signal {unknown[0]!r}" if unknown else "no OTLP signal is given"
+        given = f"unknown OTLP signal {unknown[0]!r}" if unknown else "no OTLP signal"
         raise ConfigError(f"{given}: choose from {', '.join(SIGNALS)}.")
     return [
         _SINKS[signal](
@@ -320,7 +319,7 @@ def _carrier(endpoint: str, signal: str, protocol: str, *, headers: Mapping[str,
 
 
 def _signal_url(endpoint: str, signal: str) -> str:
-    """Return the URL for a signal; an endpoint that names one signal is taken as the base of all."""
+    """Return the URL of a signal; an endpoint of another signal is converted."""
     parts = urlsplit(checked_url(endpoint, "OTLP endpoint"))
     path = parts.path.rstrip("/")
     for other in SIGNALS:
@@ -329,7 +328,7 @@ def _signal_url(endpoint: str, signal: str) -> str:
 
 
 class _Pending(NamedTuple):
-    """What is gathered of one process."""
+    """Buffered items of one process."""
 
     process: Process
     service: str
@@ -337,7 +336,7 @@ class _Pending(NamedTuple):
 
 
 def _rejected(answer: bytes) -> int:
-    """Return how many items the receiver did not take; its answer need not be protobuf."""
+    """Return how many items the receiver rejected; the response need not be protobuf."""
     try:
         partial = dict(fields(answer)).get(1, b"")
         count = dict(fields(partial)).get(1, 0) if isinstance(partial, bytes) else 0
