@@ -195,7 +195,7 @@ def test_ended_processes_leave_the_list_before_live_ones(fake_process):
 
 
 def test_two_sinks_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="two sinks are called 'memory'"):
+    with pytest.raises(ValueError, match="two sinks are named 'memory'"):
         Collector([MemorySink(), MemorySink()])
 
 

@@ -25,6 +25,6 @@ def test_every_status_field_is_documented(status):
 
 def test_every_health_metric_is_documented():
     short = {f"collector_sink_{name}" for name in ("queued", "written_total", "failed_total", "dropped_total")}
-    names = {declared.exposed_name for declared in HEALTH.declarations}
+    names = {declared.kind.exposed_name("", declared.name) for declared in HEALTH.declarations}
     assert [name for name in names - short if f"`{name}" not in PAGE] == []
     assert "collector_sink_{queued,written_total,failed_total,dropped_total}" in PAGE

@@ -460,7 +460,7 @@ def test_one_bad_series_does_not_spoil_the_others(start_prometheus, make_sink, f
     for rank in range(20):
         process.count("steps", rank=str(rank))
     sink.write(process.batch())
-    with pytest.raises(TransportError, match=r"1 samples were left out.*400"):
+    with pytest.raises(TransportError, match=r"1 samples were rejected.*400"):
         sink.flush()
     assert values(receiver, "t_steps_total") == {str(rank): 2.0 for rank in range(20)}
     status = sink.get_status()

@@ -120,7 +120,7 @@ def test_a_refusal_is_counted_told_and_tried_again(server, register, wait_until)
     server.status = 500
     registration = register(server.url, renew_s=0.01)
     wait_until(lambda: registration.get_status()["failures"] >= 2)
-    assert registration.get_status()["last_error"] == "it answered 500: not today"
+    assert registration.get_status()["last_error"] == "the server answered 500: not today"
     server.status = 200
     wait_until(lambda: registration.get_status()["is_registered"])
     assert registration.get_status()["last_error"] is None

@@ -76,7 +76,7 @@ def test_taken_port_is_left_alone_and_another_is_used(endpoint, caplog):
     assert other.port != endpoint.port
     assert fetch(endpoint)[1] == b"asked for \n"
     assert fetch(other)[1] == b"other"
-    assert f"port {endpoint.port} is taken" in caplog.text
+    assert f"port {endpoint.port} is in use" in caplog.text
     other.close()
 
 

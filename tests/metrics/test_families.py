@@ -12,7 +12,7 @@ from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.histogram import bucket_code, upper_bound
 
 
-@pytest.mark.parametrize("name", ["families", "kinds", "foreign_buckets", "prometheus", "totals"])
+@pytest.mark.parametrize("name", ["families", "kinds", "prometheus", "totals"])
 def test_doctests(name):
     assert doctest.testmod(importlib.import_module(f"rl_insight.metrics.{name}")).failed == 0
 

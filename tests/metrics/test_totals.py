@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint as Point
 
 from rl_insight.metrics import Distribution
-from rl_insight.metrics.foreign_buckets import explicit_codes, exponential_counts, to_codes
-from rl_insight.metrics.totals import SeriesTotal, TotalsTable
+from rl_insight.metrics.totals import SeriesTotal, TotalsTable, explicit_codes, exponential_counts, to_codes
 from rl_insight.schema.histogram import bucket_code, lower_bound, upper_bound
 
 

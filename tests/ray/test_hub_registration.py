@@ -102,7 +102,7 @@ def test_without_a_server_a_hub_is_found_as_ever_and_says_why_it_is_on_no_list(r
     insight.init()
     insight.metric_count("calls")
     insight.flush(60)
-    assert status()["registration"] == {"not_registered": "no server is known."}
+    assert status()["registration"] == {"not_registered": "no server is configured."}
     assert value("rl_insight_monitor_calls_total") == 1
     assert hub_name() in hubs()
     """)

@@ -258,15 +258,15 @@ def test_trailing_bytes_are_refused(payload):
 
 
 SPOILT = {
-    "a column one row short": (("spans", "name"), column("I", 1, 1), "spans.name holds 8 bytes, not 3 rows"),
-    "a column one row long": (("events", "step"), column("q", 1, 1, 1), "events.step holds 24 bytes, not 2 rows"),
-    "a column with half a number": (("samples", "value"), b"\x00" * 63, "samples.value holds 63 bytes"),
-    "a first column with half a number": (("logs", "time_ns"), b"\x00" * 9, "logs.time_ns holds 9 bytes"),
-    "a missing column": (("logs", "message"), b"", "logs.message holds 0 bytes"),
+    "a column one row short": (("spans", "name"), column("I", 1, 1), "spans.name has 8 bytes, which is not 3 rows"),
+    "a column one row long": (("events", "step"), column("q", 1, 1, 1), "events.step has 24 bytes, which is not 2 rows"),
+    "a column with half a number": (("samples", "value"), b"\x00" * 63, "samples.value has 63 bytes"),
+    "a first column with half a number": (("logs", "time_ns"), b"\x00" * 9, "logs.time_ns has 9 bytes"),
+    "a missing column": (("logs", "message"), b"", "logs.message has 0 bytes"),
     "a text past the end": (("events", "name"), column("I", 1, 10_000), "events.name points at entry 10000"),
     "a series past the end": (("histograms", "series"), column("I", 3), "histograms.series points at entry 3"),
-    "too many buckets claimed": (("histograms", "buckets"), column("I", 6), "claim 6 buckets, the batch holds 5"),
-    "too few buckets claimed": (("histograms", "buckets"), column("I", 4), "claim 4 buckets, the batch holds 5"),
+    "too many buckets claimed": (("histograms", "buckets"), column("I", 6), "claim 6 buckets, but the batch has 5"),
+    "too few buckets claimed": (("histograms", "buckets"), column("I", 4), "claim 4 buckets, but the batch has 5"),
     "no strings": (("strings",), [], "points at entry"),
     "strings of another type": (("strings",), [1], "not a batch"),
     "a column of another type": (("spans", "name"), 7, "not a batch"),

@@ -62,7 +62,7 @@ def test_rows_out_of_range_are_left_out_of_their_batch_in_a_bundle(client, servi
 def test_a_bundle_with_a_batch_that_cannot_be_stored_is_refused_whole(client, services, make_batch):
     answer = post(client, frame(encode_bundle([make_batch(1), make_batch(0)])))
     assert answer.status_code == 400
-    assert "sequence 0 is not valid" in answer.json()["error"]
+    assert "invalid sequence 0" in answer.json()["error"]
     assert services.runs.list_runs() == []
 
 

@@ -98,7 +98,7 @@ def test_no_two_series_of_a_graph_have_one_legend():
 def test_metrics_about_the_server_are_those_that_it_shows():
     used = {match for text in PROMQL for match in re.findall(r"rl_insight_monitor_(server_\w+)", text)}
     assert used
-    assert used <= {declared.exposed_name for declared in SERVER.declarations}
+    assert used <= {declared.kind.exposed_name("", declared.name) for declared in SERVER.declarations}
 
 
 @pytest.fixture(scope="module")

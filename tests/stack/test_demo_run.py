@@ -179,10 +179,12 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(demo, wait_until):
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("the program promtool is not installed")
-    derived = {declared.exposed_name for declared in DECLARATIONS}
+    derived = {declared.kind.exposed_name("", declared.name) for declared in DECLARATIONS}
     wanted = {f"rl_insight_monitor_{name}" for name in derived | {"node_up", "reward_mean"}}
     # Shown from the first refusal on.
-    server = {declared.exposed_name for declared in SERVER.declarations} - {"server_refused_total"}
+    server = {declared.kind.exposed_name("", declared.name) for declared in SERVER.declarations} - {
+        "server_refused_total"
+    }
     always = {f"rl_insight_monitor_{name}" for name in server}
     page = wait_until(lambda: shown_with(demo, wanted | always), 60.0)
     done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, text=True, check=False)

@@ -45,7 +45,9 @@ def test_no_setting_is_documented_that_does_not_exist():
 
 def test_every_derived_metric_and_alert_is_documented():
     alerts = set(re.findall(r"alert: (\w+)", (package_files("rules") / "rl-insight.yml").read_text()))
-    assert rows("dashboards.md") == {declared.exposed_name for declared in DECLARATIONS} | alerts
+    assert (
+        rows("dashboards.md") == {declared.kind.exposed_name("", declared.name) for declared in DECLARATIONS} | alerts
+    )
 
 
 @pytest.mark.parametrize("name", sorted(dashboard_files()))

@@ -298,7 +298,9 @@ class Collector:
                 process.losses[key] = loss.count
         finished = [batch.process.process_id] if intake.is_complete else []
         while len(self._processes) > self._max_processes:
-            finished.append(self._evict())
+            ended = (process_id for process_id, known in self._processes.items() if known.intake.final)
+            finished.append(next(ended, None) or next(iter(self._processes)))
+            del self._processes[finished[-1]]
         return finished
 
     def _see(self, intake: Intake) -> _PublishedProcess:
@@ -310,12 +312,6 @@ class Collector:
         self._processes.move_to_end(process_id)
         self._totals.missing += process.see(intake)
         return process
-
-    def _evict(self) -> str:
-        ended = (process_id for process_id, process in self._processes.items() if process.intake.final)
-        process_id = next(ended, None) or next(iter(self._processes))
-        del self._processes[process_id]
-        return process_id
 
 
 class _Totals(msgspec.Struct):

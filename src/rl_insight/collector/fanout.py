@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _MAX_LOGGED_ERRORS = 100
 
 
-class SinkStatus(msgspec.Struct, frozen=True):
+class SinkStatus(msgspec.Struct):
     """Counts of the batches for one sink."""
 
     name: str
@@ -56,8 +56,7 @@ class SinkRunner:
         self._flush_wanted = False
         self._closing = False
         self._changed = Condition()
-        self._written = self._failed = self._dropped = self._flush_failures = 0
-        self._last_error: str | None = None
+        self._status = SinkStatus(sink.name)
         self._logged: set[str] = set()
         self._thread = Thread(target=self._run, name=f"rl-insight-sink-{sink.name}", daemon=True)
         self._thread.start()
@@ -70,7 +69,7 @@ class SinkRunner:
         """Queue items with their sizes; one call for all batches of a commit wakes the thread once."""
         with self._changed:
             if self._closing:
-                self._dropped += len(items)
+                self._status.dropped += len(items)
                 return
             for item, size in items:
                 while self._queue and (len(self._queue) >= self._max_batches or self._bytes + size > self._max_bytes):
@@ -115,17 +114,8 @@ class SinkRunner:
         """Return the counts, and the sink's own status."""
         details = self._details()
         with self._changed:
-            return SinkStatus(
-                name=self.sink.name,
-                queued=len(self._queue) + self._writing,
-                queued_bytes=self._bytes,
-                written=self._written,
-                failed=self._failed,
-                dropped=self._dropped,
-                flush_failures=self._flush_failures,
-                last_error=self._last_error,
-                details=details,
-            )
+            queued = len(self._queue) + self._writing
+            return msgspec.structs.replace(self._status, queued=queued, queued_bytes=self._bytes, details=details)
 
     def _details(self) -> dict[str, Any]:
         # Without our lock: a slow sink must not block `put`.
@@ -137,7 +127,7 @@ class SinkRunner:
     def _drop_oldest(self) -> None:
         _, size = self._queue.popleft()
         self._bytes -= size
-        self._dropped += 1
+        self._status.dropped += 1
 
     def _run(self) -> None:
         flushed_at = -inf if self._unflushed else monotonic()
@@ -180,8 +170,8 @@ class SinkRunner:
     def _write(self, item: Any) -> None:
         written = self._succeeds(self.sink.write, item)
         with self._changed:
-            self._written += written
-            self._failed += not written
+            self._status.written += written
+            self._status.failed += not written
             self._writing = False
             self._unflushed = True
             self._changed.notify_all()
@@ -189,7 +179,7 @@ class SinkRunner:
     def _flush(self) -> None:
         flushed = self._succeeds(self.sink.flush)
         with self._changed:
-            self._flush_failures += not flushed
+            self._status.flush_failures += not flushed
             self._unflushed = self._flush_wanted = False
             self._changed.notify_all()
 
@@ -198,7 +188,7 @@ class SinkRunner:
         try:
             call(*arguments)
         except Exception as error:  # noqa: BLE001 -- a sink may raise anything
-            text = self._last_error = f"{type(error).__name__}: {error}"
+            text = self._status.last_error = f"{type(error).__name__}: {error}"
             if text not in self._logged and len(self._logged) < _MAX_LOGGED_ERRORS:
                 self._logged.add(text)
                 logger.warning("sink %r failed: %s. It continues with the next batch.", self.sink.name, text)

@@ -60,8 +60,6 @@ class SeriesTable:
         self._max_series = max_series
         self._max_forgotten = max_forgotten
         self._count = 0
-        self._families: dict[str, MergedFamily] = {}
-        """By exposed name."""
         self._users: dict[str, MergedFamily] = {}
         """By recorded name."""
         self._owners: dict[str, MergedFamily] = dict.fromkeys(reserved, _RESERVED)
@@ -117,7 +115,7 @@ class SeriesTable:
         """Yield every metric with a copy of its series, or with one per role; locks one metric at a time."""
         with self._lock:
             self._activity.sweep(self._clock())
-            families = list(self._families.values())
+            families = dict.fromkeys(self._owners.values())
         for family in families:
             with self._lock:
                 copy = family.copy_by_role() if by_role else family.copy(family.series.values())
@@ -153,11 +151,11 @@ class SeriesTable:
             for process_id in [name for name, of_run in known.items() if of_run == run]:
                 self._forgotten.pop(process_id, None)
                 self._processes.pop(process_id, None)
-        for family in list(self._families.values()):
+        for family in dict.fromkeys(self._owners.values()):
             for labels in [labels for labels, series in family.series.items() if series.run == run]:
                 del family.series[labels]
                 self._count -= 1
-            if not family.series:
+            if not family.series and family is not _RESERVED:
                 self._remove_family(family)
         for contributor in self._processes.values():
             contributor.forget_refusals()
@@ -211,7 +209,7 @@ class SeriesTable:
     def _family(self, name: str, kind: MetricKind) -> MergedFamily | str:
         family_name = kind.base_name(name)
         exposed_names = kind.exposed_names(family_name)
-        family = self._families.get(exposed_names[0])
+        family = self._owners.get(exposed_names[0])
         if family is None or (family.name, family.kind) != (family_name, kind):
             family = None
         if self._users.get(name, family) is not family:
@@ -219,13 +217,12 @@ class SeriesTable:
         if any(self._owners.get(exposed, family) is not family for exposed in exposed_names):
             return "name"
         if family is None:
-            family = self._families[exposed_names[0]] = MergedFamily(family_name, kind)
+            family = MergedFamily(family_name, kind)
             self._owners.update(dict.fromkeys(exposed_names, family))
         self._users[name] = family
         return family
 
     def _remove_family(self, family: MergedFamily) -> None:
-        del self._families[family.kind.exposed_names(family.name)[0]]
         for names in (self._owners, self._users):
             for name in [name for name, owner in names.items() if owner is family]:
                 del names[name]

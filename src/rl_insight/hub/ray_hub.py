@@ -15,12 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from rl_insight.collector.collector import Collector
+from rl_insight.collector import Collector, Sink
 from rl_insight.collector.derived import DerivedMetrics
 from rl_insight.config import InsightConfig, config_from_dict, config_to_dict
 from rl_insight.errors import InsightError, SchemaError
@@ -70,7 +71,11 @@ class MonitorHub:
         settings = self._config
         process = Process(process_id=_spool_name(hub_id), run_id=run["run_id"], host="", pid=0)
         relay = make_http(settings, process, bundles=True) if settings.server.url else None
-        sinks = [DerivedMetrics(), *_sinks(settings)]
+        sinks: list[Sink] = [DerivedMetrics()]
+        if settings.otlp.traces_endpoint:
+            from rl_insight.collector.sinks.otlp import OtlpTraceSink
+
+            sinks.append(OtlpTraceSink(settings.otlp.traces_endpoint))
         self._collector = Collector(sinks, namespace=settings.server.namespace)
         self._road = ForwardingTransport(self._collector, relay)
         self._wanted_s = 0.0
@@ -79,7 +84,7 @@ class MonitorHub:
         self._steps: deque[tuple[int, int]] = deque(maxlen=_KEPT_STEPS)
         self._stacks_of: set[str] = set()
         """Processes whose stacks the server requested; they are notified in the response to their next batch."""
-        self._road.on_flush_interval = self._follow
+        self._road.on_flush_interval = partial(setattr, self, "_wanted_s")
         self._road.on_stacks_of_others = self._stacks_of.update
         self._endpoint = _metrics_endpoint(self._collector, settings)
         self._registration: TargetRegistration | None = None
@@ -129,9 +134,6 @@ class MonitorHub:
     def get_steps(self) -> list[tuple[int, int]]:
         """Return the start times of the driver's latest steps."""
         return list(self._steps)
-
-    def _follow(self, wanted_s: float) -> None:
-        self._wanted_s = wanted_s
 
     def get_start(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the configuration and the run's identity, for a worker that starts recording."""
@@ -233,14 +235,6 @@ def _spool_name(hub_id: str) -> str:
     import ray
 
     return f"{hub_id}-{ray.get_runtime_context().gcs_address}"
-
-
-def _sinks(config: InsightConfig) -> list[Any]:
-    if not config.otlp.traces_endpoint:
-        return []
-    from rl_insight.collector.sinks.otlp import OtlpTraceSink
-
-    return [OtlpTraceSink(config.otlp.traces_endpoint)]
 
 
 def _metrics_endpoint(collector: Collector, config: InsightConfig) -> Any:

@@ -7,7 +7,6 @@ counted as losses of their process, with the reason `range`; the rest of the bat
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -198,7 +197,10 @@ def _readable_strings(batch: Batch | BatchBundle) -> list[str] | None:
         return None
     long = [place for place, text in enumerate(batch.strings, 1) if len(text) > 2 * MAX_JSON_DEPTH]
     suspects = [place for place in long if is_too_deep(batch.strings[place - 1])]
-    used = set(_json_positions(batch)) if suspects else set()
+    if not suspects:
+        return None
+    tables = [(getattr(batch, table_name), column_name) for table_name, column_name in _JSON_COLUMNS]
+    used = {place for table, column_name in tables if len(table) for place in table.column(column_name)}
     deep = [place for place in suspects if place in used]
     if not deep:
         return None
@@ -206,10 +208,3 @@ def _readable_strings(batch: Batch | BatchBundle) -> list[str] | None:
     for place in deep:
         strings[place - 1] = msgspec.json.encode({UNREADABLE: strings[place - 1][:_KEPT_TEXT]}).decode()
     return strings
-
-
-def _json_positions(batch: Batch | BatchBundle) -> Iterable[int]:
-    for table_name, column_name in _JSON_COLUMNS:
-        table = getattr(batch, table_name)
-        if len(table):
-            yield from table.column(column_name)

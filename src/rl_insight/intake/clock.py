@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+import msgspec
+
 _WINDOW_NS: Final = 120_000_000_000
 _STEP_AFTER_NS: Final = 900_000_000_000
 _MAX_DRIFT: Final = 0.0005
@@ -16,7 +18,7 @@ _LONGEST_NS = 2**61
 """73 years, enough for a clock that starts in 1970; larger offsets would overflow sums of timestamps."""
 
 
-class ClockOffset:
+class ClockOffset(msgspec.Struct, eq=False):
     """Estimates a process's clock offset from the send and receive times of its batches.
 
     A batch is never early, so the smallest ``received - sent`` of the last two minutes, the delay, is the
@@ -35,15 +37,12 @@ class ClockOffset:
     -3000000000
     """
 
-    __slots__ = ("_believed_ns", "_doubted_ns", "_minima", "delay_ns", "hits")
-
-    def __init__(self, delay_ns: int | None = None, hits: int = 0, believed_ns: int = 0) -> None:
-        self.delay_ns = delay_ns
-        self.hits = hits
-        self._believed_ns = believed_ns
-        # (received, difference), both ascending: a later, smaller difference supersedes earlier ones.
-        self._minima: deque[tuple[int, int]] = deque()
-        self._doubted_ns: int | None = None
+    delay_ns: int | None = None
+    hits: int = 0
+    believed_ns: int = 0
+    # (received, difference), both ascending: a later, smaller difference supersedes earlier ones.
+    _minima: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
+    _doubted_ns: int | None = None
 
     @property
     def offset_ns(self) -> int:
@@ -72,7 +71,7 @@ class ClockOffset:
 
     def _believe(self, smallest: int, now_ns: int) -> None:
         if self.delay_ns is not None and smallest > self.delay_ns:
-            drifted = int(max(now_ns - self._believed_ns, 0) * _MAX_DRIFT)
+            drifted = int(max(now_ns - self.believed_ns, 0) * _MAX_DRIFT)
             # Counted from the first doubtful arrival, not from the last good one: after a long outage all replayed
             # batches look late, which says nothing about the clock.
             doubted_ns = self._doubted_ns = now_ns if self._doubted_ns is None else self._doubted_ns
@@ -80,4 +79,4 @@ class ClockOffset:
                 if now_ns - doubted_ns <= _STEP_AFTER_NS:
                     return
                 self.hits = _STEADY_HITS
-        self.delay_ns, self._believed_ns, self._doubted_ns = smallest, now_ns, None
+        self.delay_ns, self.believed_ns, self._doubted_ns = smallest, now_ns, None

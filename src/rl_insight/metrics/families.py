@@ -100,11 +100,6 @@ class Declaration(msgspec.Struct, frozen=True):
     across: Across = "mean"
     """How the gauges of several ranks become one."""
 
-    @property
-    def exposed_name(self) -> str:
-        """The name that Prometheus sees, without the namespace."""
-        return self.kind.exposed_name("", self.name)
-
     def family(
         self, points: Iterable[tuple[LabelItems, float | Distribution]], bounds: tuple[float, ...] | None = None
     ) -> Family:

@@ -1,7 +1,8 @@
 """Totals of counters and distributions from foreign senders.
 
 Batches contain totals since a process started. Other senders report totals that reset with their source (cumulative),
-or differences (delta). Both are converted to differences, which are added up here.
+or differences (delta). Both are converted to differences, which are added up here. Their buckets are converted to our
+codes (see `rl_insight.schema.histogram`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import inf, sqrt
+from typing import Any
 
 from rl_insight.metrics.families import Distribution
-from rl_insight.metrics.foreign_buckets import to_codes
-from rl_insight.schema.histogram import middle
+from rl_insight.schema.histogram import bucket_code, middle
 
 _MAX_SOURCES = 16
 _MAX_COUNT = 2**63 - 1
+_OUR_SCALE = 4
+"""16 buckets per octave: scale 4 in OpenTelemetry."""
+SCALES = range(-10, 21)
+"""The accepted scales of exponential histograms."""
+_ORIGIN = 32768
+_EXACT = 1 << 40
+"""Added to a foreign index, so that it cannot be mistaken for a code."""
 
 
 @dataclass(slots=True)
@@ -74,7 +84,7 @@ class SeriesTotal:
         return self.add(more)
 
     def add_distribution(self, new: Distribution, scale: int | None = None) -> Added:
-        """Add a difference; with a scale, its buckets are foreign indices (see `foreign_buckets`)."""
+        """Add a difference; with a scale, its buckets are foreign indices (see `to_codes`)."""
         codes = {code: number for code, number in to_codes(new.buckets, scale, None).items() if number > 0}
         is_first = not self.count
         for code, number in codes.items():
@@ -132,3 +142,69 @@ class TotalsTable:
 
 def _extremes(codes: dict[int, int]) -> tuple[float, float]:
     return (middle(min(codes)), middle(max(codes))) if codes else (0.0, 0.0)
+
+
+@lru_cache(maxsize=1024)
+def explicit_codes(bounds: tuple[float, ...]) -> tuple[int, ...]:
+    """Return the code for each bucket between explicit bounds; one more than there are bounds.
+
+    A bucket maps to the code of its middle: the geometric mean of positive bounds, half the bound for the first bucket,
+    the last bound for the overflow bucket. It depends only on the bounds, so counts never move between codes.
+
+    >>> explicit_codes((1.0, 4.0)) == (bucket_code(0.5), bucket_code(2.0), bucket_code(4.0) + 1)
+    True
+    """
+    return tuple(_code_between(lower, upper) for lower, upper in zip((-inf, *bounds), (*bounds, inf), strict=True))
+
+
+def _code_between(lower: float, upper: float) -> int:
+    if upper == inf:
+        return 0 if lower == -inf else bucket_code(lower) + 1
+    if lower == -inf:
+        return bucket_code(upper / 2 if upper > 0 else upper)
+    if lower > 0:
+        return bucket_code(sqrt(lower) * sqrt(upper))
+    if upper < 0:
+        return bucket_code(-sqrt(-lower) * sqrt(-upper))
+    return bucket_code((lower + upper) / 2)
+
+
+def exponential_counts(point: Any) -> dict[int, int]:
+    """Return the buckets of an exponential histogram by signed index: see `to_codes`."""
+    counts: dict[int, int] = {}
+    if point.zero_count:
+        counts[0] = point.zero_count
+    for sign, side in ((1, point.positive), (-1, point.negative)):
+        offset = side.offset
+        for place, count in enumerate(side.bucket_counts):
+            if count:
+                counts[sign * (_EXACT + offset + place)] = count
+    return counts
+
+
+def to_codes(counts: Mapping[int, int], scale: int | None, wanted: int | None) -> Mapping[int, int]:
+    """Return exponential buckets of one scale as those of a coarser one, or (wanted None) as codes.
+
+    Without a scale, the keys are codes already. Finer buckets than ours are merged without error; a coarser one gets
+    the code of its middle.
+    """
+    if scale is None or (wanted is not None and wanted == scale):
+        return counts
+    converted: dict[int, int] = {}
+    for key, count in counts.items():
+        place = key if key == 0 else _converted(key, scale, wanted)
+        converted[place] = converted.get(place, 0) + count
+    return converted
+
+
+def _converted(key: int, scale: int, wanted: int | None) -> int:
+    sign, index = (1, key - _EXACT) if key > 0 else (-1, -key - _EXACT)
+    if wanted is not None:
+        # Only to a coarser scale: senders widen their buckets as values spread.
+        return sign * (_EXACT + (index >> max(scale - wanted, 0)))
+    if scale >= _OUR_SCALE:
+        index >>= scale - _OUR_SCALE
+    else:
+        factor = _OUR_SCALE - scale
+        index = (index << factor) + (1 << factor) // 2
+    return sign * max(min(_ORIGIN + index, 2 * _ORIGIN - 1), 1)

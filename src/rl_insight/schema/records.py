@@ -146,16 +146,8 @@ class ProcessRecord(Record, kw_only=True, tag="process"):
     heartbeat_s: float = 5.0
 
 
-RECORD_TYPES = (
-    SpanRecord,
-    EventRecord,
-    LogRecord,
-    SessionSnapshot,
-    SampleRecord,
-    HistogramRecord,
-    LossRecord,
-    ProcessRecord,
-)
+RECORD_TYPES = tuple(Record.__subclasses__())
+"""In the order of their definition."""
 
 UNREADABLE = "unreadable"
 """The key under which attributes or labels that cannot be parsed are kept as text."""

@@ -205,16 +205,8 @@ class Buckets(Table):
     count: Unsigned = b""
 
 
-TABLES: Final[dict[str, type[Table]]] = {
-    "spans": Spans,
-    "events": Events,
-    "logs": Logs,
-    "sessions": Sessions,
-    "series": Series,
-    "samples": Samples,
-    "histograms": Histograms,
-    "buckets": Buckets,
-}
+TABLES: Final[dict[str, type[Table]]] = {table.__name__.lower(): table for table in Table.__subclasses__()}
+"""By the field of a batch, in the order of their definition."""
 RECORDED: Final = ("spans", "events", "logs", "sessions", "samples", "histograms")
 """Tables of recorded rows; the other tables describe them."""
 

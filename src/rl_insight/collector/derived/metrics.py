@@ -13,19 +13,23 @@ from typing import Any
 
 from rl_insight.collector.base import Sink
 from rl_insight.collector.derived import declarations
-from rl_insight.collector.derived.processes import Gauges, OpenSpan, SpanCounts, TrackedProcess, is_state
-from rl_insight.collector.derived.tables import (
+from rl_insight.collector.derived.state import (
     BoundedSeries,
+    Gauges,
     GrowingDistribution,
+    OpenSpan,
     ProcessGroup,
     SeriesKey,
+    SpanCounts,
     SpanGroup,
     Total,
+    TrackedProcess,
     distributions,
+    is_state,
     labelled,
     totals,
 )
-from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey
+from rl_insight.collector.run_activity import FORGET_AFTER_S, GRACE_S, SWEEP_EVERY_NS, RunActivity, RunKey, run_of
 from rl_insight.metrics import Family
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.names import SESSION_SEGMENT
@@ -141,7 +145,9 @@ class DerivedMetrics(Sink):
     def _tracked(self, process: Process) -> TrackedProcess:
         tracked = self._processes.get(process.process_id)
         if tracked is None:
-            tracked = self._processes[process.process_id] = TrackedProcess.of(process)
+            source = ProcessGroup(run_of(process), process.role, "" if process.rank is None else str(process.rank))
+            tracked = TrackedProcess(source, source.of_role, process.host)
+            self._processes[process.process_id] = tracked
         return tracked
 
     def _take_spans(self, batch: Batch, tracked: TrackedProcess) -> None:

@@ -7,7 +7,7 @@ import gzip
 import time
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rl_insight._version import __version__
@@ -36,24 +36,6 @@ class DeliveryRefusedError(BatchRefusedError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-
-
-class Carrier(Protocol):
-    """Sends a request to a receiver, once."""
-
-    address: str
-    """The receiver's address without credentials, for display."""
-
-    def send(self, body: bytes) -> bytes:
-        """Return the response.
-
-        Raises:
-            TryAgainError: it may succeed later.
-            DeliveryRefusedError: it never will.
-        """
-
-    def close(self) -> None:
-        """Close the connection; the next `send` opens another one."""
 
 
 class HttpCarrier:
@@ -86,9 +68,15 @@ class HttpCarrier:
             own.setdefault("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
         self._connection = Connection(url, headers=own, timeout_s=timeout_s)
         self.address = self._connection.address
+        """Without credentials, for display."""
 
     def send(self, body: bytes) -> bytes:
-        """Post one body and return the response body."""
+        """Post one body, once, and return the response body.
+
+        Raises:
+            TryAgainError: it may succeed later.
+            DeliveryRefusedError: it never will.
+        """
         headers = None
         if len(body) >= self._gzip_from:
             body, headers = gzip.compress(body, 1), {"Content-Encoding": "gzip"}

@@ -10,8 +10,7 @@ import cramjam
 
 from rl_insight.collector.base import Sink, SinkContext
 from rl_insight.collector.sinks.delivery import DeliveryRefusedError, HttpCarrier, Retries, checked_url
-from rl_insight.collector.sinks.pushed_series import PushedSeries
-from rl_insight.collector.sinks.write_request import TimeSeries, metadata, write_request
+from rl_insight.collector.sinks.pushed_series import PushedSeries, TimeSeries, metadata, write_request
 from rl_insight.errors import TransportError
 from rl_insight.schema import Batch
 

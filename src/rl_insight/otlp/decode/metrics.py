@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from rl_insight.metrics import Distribution
-from rl_insight.metrics.foreign_buckets import SCALES, explicit_codes, exponential_counts
-from rl_insight.metrics.totals import Added, SeriesTotal, TotalsTable
+from rl_insight.metrics.totals import SCALES, Added, SeriesTotal, TotalsTable, explicit_codes, exponential_counts
 from rl_insight.otlp.decode.rows import LAST_NS, DecodedRows
 from rl_insight.otlp.decode.values import as_text, plain
 from rl_insight.schema import Process
@@ -77,15 +76,12 @@ class MetricRows(DecodedRows):
                 series = self._total(name, labels)
                 if series is None:
                     continue
-                value = self._added(series, point, value, is_delta=is_delta)
+                if is_delta:
+                    self._differences.append(series.add(value))
+                else:
+                    series.add_cumulative(value, point.start_time_unix_nano)
+                value = series.value
             self._sample(metric, name, kind, labels, point, value)
-
-    def _added(self, series: SeriesTotal, point: Any, value: float, *, is_delta: bool) -> float:
-        if is_delta:
-            self._differences.append(series.add(value))
-        else:
-            series.add_cumulative(value, point.start_time_unix_nano)
-        return series.value
 
     def _add_summary(self, metric: Any, name: str, summary: Any) -> None:
         for point in _points(summary):

@@ -64,12 +64,22 @@ class LogItem(NamedTuple):
 
     scope: str
     time_ns: int
-    severity: int
-    severity_text: str
+    level: int
+    """As in the `logging` module."""
     body: str
-    trace: tuple[int, int]
-    span_id: int
     attributes: dict[str, Any]
+    trace: tuple[int, int] = (0, 0)
+    span_id: int = 0
+
+    @property
+    def severity(self) -> int:
+        """The OTLP severity number."""
+        return severity(self.level)
+
+    @property
+    def severity_text(self) -> str:
+        """The name of the level."""
+        return logging.getLevelName(self.level)
 
 
 class ExponentialBuckets(NamedTuple):
@@ -177,16 +187,8 @@ def _log(batch: Batch, row: tuple[Any, ...]) -> LogItem:
     if lane:
         found[OTHER_LANE] = batch.text(lane)
     _add_place(found, batch, step, session)
-    return LogItem(
-        scope=batch.text(logger) or "",
-        time_ns=max(time_ns, 0),
-        severity=severity(level),
-        severity_text=logging.getLevelName(level),
-        body=batch.text(message) or "",
-        trace=(high, low),
-        span_id=span_id,
-        attributes=found,
-    )
+    scope, body = batch.text(logger) or "", batch.text(message) or ""
+    return LogItem(scope, max(time_ns, 0), level, body, found, (high, low), span_id)
 
 
 def exponential_buckets(buckets: Mapping[int, int]) -> tuple[int, ExponentialBuckets, ExponentialBuckets]:

@@ -20,8 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from rl_insight.collector.health import HEALTH
 from rl_insight.intake import first_assigned_sequence
 from rl_insight.metrics import Distribution
-from rl_insight.metrics.foreign_buckets import explicit_codes
-from rl_insight.metrics.totals import TotalsTable
+from rl_insight.metrics.totals import TotalsTable, explicit_codes
 from rl_insight.schema import Batch, BatchBuilder, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE, TARGET_PROCESS_PREFIX
 from rl_insight.server.config import ScrapeSettings

@@ -86,23 +86,16 @@ class OtlpGrpcCarrier:
 def _retry_delay(error: Any) -> float | None:
     """Return the retry delay in the `google.rpc.Status` of the response."""
     details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
-    if not isinstance(details, bytes):
-        return None
     try:
-        for number, detail in fields(details):
-            packed = dict(fields(detail)) if number == 3 and isinstance(detail, bytes) else {}
+        for number, detail in fields(details or b""):
+            packed = _message(detail) if number == 3 else {}
             if packed.get(1) == _RETRY_INFO:
-                return _duration(packed.get(2, b""))
-    except ValueError:
+                delay = _message(_message(packed.get(2, b"")).get(1, b""))
+                return min(float(delay.get(1, 0)) + float(delay.get(2, 0)) / 1e9, 300.0)
+    except (TypeError, ValueError):
         pass
     return None
 
 
-def _duration(retry_info: int | bytes) -> float:
-    """Return the seconds in a `google.rpc.RetryInfo`."""
-    inner = dict(fields(retry_info)).get(1, b"") if isinstance(retry_info, bytes) else b""
-    parts = dict(fields(inner)) if isinstance(inner, bytes) else {}
-    seconds, nanoseconds = parts.get(1, 0), parts.get(2, 0)
-    if not isinstance(seconds, int) or not isinstance(nanoseconds, int):
-        raise ValueError("not a duration.")  # noqa: TRY004 -- invalid content, not a wrong argument
-    return min(seconds + nanoseconds / 1e9, 300.0)
+def _message(value: Any) -> dict[int, Any]:
+    return dict(fields(value))

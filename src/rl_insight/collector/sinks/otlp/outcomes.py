@@ -18,7 +18,6 @@ from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Family
 from rl_insight.otlp.encode.items import LogItem
 from rl_insight.otlp.encode.protobuf import EncodedMetric, encode_family
-from rl_insight.otlp.mapping import severity
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.records import read_object
 from rl_insight.sessions.model import FAILED, PENDING
@@ -52,7 +51,7 @@ def session_logs(batch: Batch) -> list[LogItem]:
         if task_at:
             told["task_id"] = batch.text(task_at)
         level = logging.ERROR if status == FAILED else logging.INFO
-        found.append(_log(SESSION_SCOPE, time_ns, level, f"session {session_id} {status}", told))
+        found.append(LogItem(SESSION_SCOPE, max(time_ns, 0), level, f"session {session_id} {status}", told))
     return found
 
 
@@ -65,21 +64,8 @@ def finding_logs(runs: StoredRuns, run_id: str, since_ns: int) -> tuple[list[Log
         told: dict[str, Any] = dict(zip(_FINDING_FIELDS, row, strict=True))
         told = {name: value for name, value in told.items() if value is not None} | {_EVENT_NAME: "rl.finding"}
         level = _LEVELS.get(told["severity"], logging.INFO)
-        found.append(_log(FINDING_SCOPE, told["updated_ns"], level, f"{told['status']}: {told['title']}", told))
+        found.append(LogItem(FINDING_SCOPE, told["updated_ns"], level, f"{told['status']}: {told['title']}", told))
     return found, max((row[-1] for row in rows), default=since_ns)
-
-
-def _log(scope: str, time_ns: int, level: int, body: str, attributes: dict[str, Any]) -> LogItem:
-    return LogItem(
-        scope=scope,
-        time_ns=max(time_ns, 0),
-        severity=severity(level),
-        severity_text=logging.getLevelName(level),
-        body=body,
-        trace=(0, 0),
-        span_id=0,
-        attributes=attributes,
-    )
 
 
 def encode_derived(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from rl_insight.collector.base import Sink, SinkContext, StoredRuns
 from rl_insight.collector.run_activity import run_of
-from rl_insight.collector.sinks.delivery import Carrier, HttpCarrier, Retries, checked_url
+from rl_insight.collector.sinks.delivery import HttpCarrier, Retries, checked_url
 from rl_insight.collector.sinks.otlp.outcomes import SERVICE, encode_derived, finding_logs, run_process, session_logs
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.metrics import batch_families
@@ -20,6 +20,9 @@ from rl_insight.otlp.mapping import GRPC_MISSING, has_grpc
 from rl_insight.otlp.wire import BYTES, fields, sized, tag
 from rl_insight.schema import Batch, Process
 from rl_insight.schema.names import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from rl_insight.collector.sinks.otlp.grpc_carrier import OtlpGrpcCarrier
 
 SIGNALS = ("traces", "metrics", "logs")
 PROTOCOLS = ("http", "grpc")
@@ -298,7 +301,9 @@ def otlp_sinks(
     ]
 
 
-def _carrier(endpoint: str, signal: str, protocol: str, *, headers: Mapping[str, str], timeout_s: float) -> Carrier:
+def _carrier(
+    endpoint: str, signal: str, protocol: str, *, headers: Mapping[str, str], timeout_s: float
+) -> HttpCarrier | OtlpGrpcCarrier:
     """Return a carrier to an endpoint; over HTTP, an endpoint without a path gets OTLP's default path."""
     if protocol == "grpc":
         if not has_grpc():

@@ -1,24 +1,32 @@
-"""Bounded tables of totals and distributions for derived metrics, by process group and labels."""
+"""The state of derived metrics: bounded tables of totals and distributions, and what is tracked per process."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import add
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from rl_insight.collector.derived import declarations
 from rl_insight.collector.derived.declarations import DURATION_BOUNDS
 from rl_insight.collector.run_activity import RunKey
 from rl_insight.metrics import Declaration, Distribution, Exemplar, Family, LabelItems
-from rl_insight.schema.names import OVERFLOW_LABEL
+from rl_insight.schema import NO_STEP, Batch
+from rl_insight.schema.names import OVERFLOW_LABEL, PHASE_SEGMENT
+from rl_insight.schema.tables import largest
+from rl_insight.sessions.model import EXECUTION, PENDING
 
 SECOND = 1_000_000_000
 _BOUNDS_NS = [int(bound * SECOND) for bound in DURATION_BOUNDS]
 
 _EXEMPLAR_STEP_NS = 2_000_000
+STATE_SEGMENT = "state_interval"
+
+_MAX_OPEN_SERIES = 5_000
+_MAX_ENDED_SESSIONS = 10_000
 
 
 class ProcessGroup(NamedTuple):
@@ -182,3 +190,132 @@ def labels_of(source: ProcessGroup, labels: LabelItems) -> LabelItems:
         ("run_id", run.run_id),
     )
     return tuple(pair for pair in (*own, *labels) if pair[1])
+
+
+class OpenSpan(NamedTuple):
+    """A span that has started but not ended."""
+
+    name: str
+    segment: str
+    start_ns: int
+
+
+class SpanCounts(NamedTuple):
+    """The series for spans of one process, name, segment and status."""
+
+    spans: Total
+    seconds: tuple[Total, ...]
+    distributions: tuple[GrowingDistribution, ...]
+
+    def add(self, group: SpanGroup) -> None:
+        """Add spans."""
+        self.spans.value += group.count
+        for total in self.seconds:
+            total.value += group.total_ns / SECOND
+        for distribution in self.distributions:
+            distribution.merge(group)
+
+
+class TrackedProcess(msgspec.Struct, eq=False):
+    """The state of one process."""
+
+    source: ProcessGroup
+    of_role: ProcessGroup
+    host: str
+    series: dict[tuple[str, str, str], SpanCounts] = {}
+    """Where its spans are counted, by name, segment and status."""
+    sequence: int = 0
+    sent_ns: int = 0
+    received_ns: int = 0
+    step: int | None = None
+    step_ns: int = 0
+    open: dict[int, OpenSpan] = {}
+    pending: set[str] = set()
+    """Open sessions."""
+    ended: OrderedDict[str, None] = msgspec.field(default_factory=OrderedDict)
+    """Recently ended sessions: further snapshots of them are ignored."""
+
+    def note(self, batch: Batch, now_ns: int) -> None:
+        """Record the arrival and the step of a batch."""
+        self.sent_ns = max(self.sent_ns, batch.sent_ns)
+        self.received_ns = now_ns
+        step = largest(batch.spans.step + batch.samples.step)
+        if step != NO_STEP and (self.step is None or step > self.step):
+            self.step, self.step_ns = step, now_ns
+
+    def ended_sessions(self, batch: Batch) -> Iterator[str]:
+        """Track the sessions of a batch; yields the status of each newly ended one."""
+        if not batch.sessions.session_id:
+            return
+        ids, statuses = batch.sessions.column("session_id"), batch.sessions.column("status")
+        for session_at, status_at in zip(ids, statuses, strict=True):
+            session_id, status = batch.text(session_at) or "", batch.text(status_at) or PENDING
+            if session_id in self.ended:
+                continue
+            if status == PENDING:
+                self.pending.add(session_id)
+                continue
+            self.pending.discard(session_id)
+            self.ended[session_id] = None
+            if len(self.ended) > _MAX_ENDED_SESSIONS:
+                self.ended.popitem(last=False)
+            yield status
+
+    def open_states(self) -> dict[str, float]:
+        """Return the time in open states, on the process's clock as of its last batch."""
+        found: dict[str, float] = {}
+        for span in self.open.values():
+            if is_state(span.segment, span.name):
+                found[span.name] = found.get(span.name, 0.0) + max(self.sent_ns - span.start_ns, 0) / SECOND
+        return found
+
+    def report(self, gauges: Gauges, now_ns: int, *, by_role: bool = False) -> None:
+        """Add the process to the gauges, or to those of its role."""
+        source = self.of_role if by_role else self.source
+        labels = source, ()
+        seen = labels if by_role else (source, (("host", self.host),))
+        gauges.highest(declarations.PROCESS_LAST_SEEN_TIMESTAMP_SECONDS, seen, self.received_ns / SECOND)
+        if self.step is not None:
+            gauges.highest(declarations.CURRENT_STEP, labels, self.step)
+            gauges.highest(declarations.LAST_STEP_TIMESTAMP_SECONDS, labels, self.step_ns / SECOND)
+        if self.pending:
+            gauges.add(declarations.OPEN_SESSIONS, labels, len(self.pending))
+        silence_ns = max(now_ns - self.received_ns, 0)
+        for span in self.open.values():
+            age_s = (max(self.sent_ns - span.start_ns, 0) + silence_ns) / SECOND
+            gauges.open_span(source, span, age_s)
+
+
+class Gauges:
+    """Gauges collected from all processes."""
+
+    def __init__(self) -> None:
+        self._values: dict[Declaration, dict[SeriesKey, float]] = {}
+
+    def highest(self, declared: Declaration, key: SeriesKey, value: float) -> None:
+        """Raise a series to a value."""
+        series = self._values.setdefault(declared, {})
+        series[key] = max(series.get(key, value), value)
+
+    def add(self, declared: Declaration, key: SeriesKey, amount: float) -> None:
+        """Add to a series."""
+        series = self._values.setdefault(declared, {})
+        series[key] = series.get(key, 0) + amount
+
+    def open_span(self, source: ProcessGroup, span: OpenSpan, age_s: float) -> None:
+        """Count an open span of this age."""
+        counts = self._values.setdefault(declarations.OPEN_SPANS, {})
+        key: SeriesKey = (source, (("span_name", span.name),))
+        if key not in counts and len(counts) >= _MAX_OPEN_SERIES:
+            key = OVERFLOW_KEY
+        self.add(declarations.OPEN_SPANS, key, 1)
+        self.highest(declarations.OPEN_SPAN_OLDEST_SECONDS, key, age_s)
+
+    def families(self) -> list[Family]:
+        """Return the gauges."""
+        return [labelled(declared, series) for declared, series in self._values.items()]
+
+
+def is_state(segment: str, name: str) -> bool:
+    """Return whether a span counts as a state: a state, or a phase other than the enclosing `execution`."""
+    return segment == STATE_SEGMENT or (segment == PHASE_SEGMENT and name != EXECUTION)
