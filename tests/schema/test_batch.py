@@ -258,8 +258,8 @@ def test_trailing_bytes_are_refused(payload):
 
 
 SPOILT = {
-    "a column one row short": (("spans", "name"), column("I", 1, 1), "spans.name has 8 bytes, which is not 3 rows"),
-    "a column one row long": (("events", "step"), column("q", 1, 1, 1), "events.step has 24 bytes, which is not 2 rows"),
+    "a column one row short": (("spans", "name"), column("I", 1, 1), "spans.name has 8 bytes, not 3 rows"),
+    "a column one row long": (("events", "step"), column("q", 1, 1, 1), "events.step has 24 bytes, not 2 rows"),
     "a column with half a number": (("samples", "value"), b"\x00" * 63, "samples.value has 63 bytes"),
     "a first column with half a number": (("logs", "time_ns"), b"\x00" * 9, "logs.time_ns has 9 bytes"),
     "a missing column": (("logs", "message"), b"", "logs.message has 0 bytes"),

@@ -231,7 +231,7 @@ _UP_TO: Final = [bytes(range(largest + 1)) for largest in range(256)]
 def _refuse_lengths(shape: _Shape, columns: tuple[bytes, ...], rows: int) -> None:
     for name, raw, size in zip(shape.columns, columns, shape.sizes, strict=True):
         if len(raw) != rows * size:
-            raise SchemaError(f"column {shape.name}.{name} has {len(raw)} bytes, which is not {rows} rows.")
+            raise SchemaError(f"column {shape.name}.{name} has {len(raw)} bytes, not {rows} rows.")
 
 
 def _check_positions(shape: _Shape, columns: tuple[bytes, ...], places: list[int], largest: int) -> None:

@@ -194,6 +194,7 @@ _FLOAT_FIELDS: dict[type[Record], tuple[str, ...]] = {
     HistogramRecord: ("sum", "min", "max"),
 }
 _ZERO = "0" * 16
+_CONVERTED = frozenset({*TEXT_KINDS, "id", "step", "duration"})
 
 
 def json_schema() -> dict[str, Any]:
@@ -228,7 +229,7 @@ def _read(decoder: msgspec.json.Decoder[dict[str, Any]], text: str | None) -> di
 def _values(batch: Batch, table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table as record fields."""
     columns = table.COLUMNS
-    kinds = [(name, column.kind, column.optional) for name, column in columns.items() if column.kind != "number"]
+    kinds = [(name, column.kind, column.optional) for name, column in columns.items() if column.kind in _CONVERTED]
     for row in table.rows():
         fields = dict(zip(columns, row, strict=True))
         for name, kind, is_optional in kinds:
