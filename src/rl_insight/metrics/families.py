@@ -185,7 +185,7 @@ def batch_families(batch: Batch) -> list[Family]:
     rows = zip(samples.column("series"), samples.column("time_ns"), samples.column("value"), strict=True)
     for position, time_ns, value in rows:
         family, labels = places[position]
-        is_number = value == value  # noqa: PLR0124 -- the quickest test for NaN
+        is_number = value == value  # noqa: PLR0124 -- the fastest test for NaN
         if not family.kind.is_distribution and (is_number or not family.kind.is_cumulative):
             family.points.append(Point(labels, value, time_ns))
     for position, time_ns, distribution in batch_distributions(batch):

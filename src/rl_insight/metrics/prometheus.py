@@ -99,7 +99,7 @@ def _header(name: str, family: Family, *, openmetrics: bool) -> list[str]:
 def _distribution_lines(name: str, family: Family, *, openmetrics: bool) -> Iterator[str]:
     bounds = [(f'le="{number(bound)}"}}', buckets) for bound, buckets in family.cumulative_bounds()]
     for items, value, _ in family.points:
-        assert isinstance(value, Distribution)  # noqa: S101 - tells the type checker what its kind says
+        assert isinstance(value, Distribution)  # noqa: S101 -- for the type checker
         labels = _pairs(items)
         prefix = f"{name}_bucket{{{labels}{',' if labels else ''}"
         exemplars = value.exemplars if openmetrics else {}

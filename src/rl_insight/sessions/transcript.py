@@ -70,7 +70,7 @@ class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class TextSource(msgspec.Struct, kw_only=True, eq=False):
-    """A span or an event that may carry texts; times are seconds since 1970."""
+    """A span or event that may have texts; times are seconds since 1970."""
 
     name: str
     start_ts: float

@@ -49,7 +49,7 @@ class SpanRows(DecodedRows):
     def __init__(self, process: Process, totals: TotalsTable) -> None:
         super().__init__(process, totals)
         text = self.builder.text
-        self._plain_columns = (text("duration"), text("ok"))
+        self._plain_columns = (text("duration"), 0, text("ok"), 0, NO_STEP, 0)
         # An import appends the file's identity to the original process id.
         self._own_lanes = (process.process_id, process.process_id.partition("@")[0], own_lane(process))
 
@@ -57,7 +57,7 @@ class SpanRows(DecodedRows):
         """Add all spans of one instrumentation scope."""
         builder = self.builder
         add_row, text = builder.spans.extend, builder.text
-        duration_segment, ok = self._plain_columns
+        plain_columns = self._plain_columns
         for span in scope.spans:
             trace_id, span_id = span.trace_id, span.span_id
             if len(trace_id) != 16 or len(span_id) != 8 or not any(span_id):
@@ -76,18 +76,17 @@ class SpanRows(DecodedRows):
             duration = end - start if start < end < LAST_NS else 0
             # SDKs set an empty status on every span; only errors matter.
             if span.status.code == _ERROR or not _KNOWN.isdisjoint(attributes):
-                columns = self._columns(span, attributes)
-                if columns is None:
+                found = self._columns(span, attributes)
+                if found is None:
                     self._add_instant(span, attributes, (high, low), parent_number)
                     continue
-                name, segment, lane, status, error, step, session = columns
+                name, columns = found
             else:
-                name, segment, lane, status, error, step, session = span.name, 0, 0, ok, 0, NO_STEP, 0
-            when = (number, high, low, parent_number, text(name), start, duration)
-            what = (segment or duration_segment, lane, status, error, step, session, text(json_text(attributes)))
-            add_row(when + what)
+                name, columns = span.name, plain_columns
+            json = text(json_text(attributes))
+            add_row([number, high, low, parent_number, text(name), start, duration, *columns, json])
             if span.events:
-                self._add_events(span, (high, low), number, lane, step, session)
+                self._add_events(span, (high, low), number, columns)
 
     @staticmethod
     def _note_details(span: Any, attributes: dict[str, Any]) -> None:
@@ -100,8 +99,8 @@ class SpanRows(DecodedRows):
                 {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex()} for link in span.links
             ]
 
-    def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, int, int, int, int, int, int] | None:
-        """Return name, segment, lane, status, error, step and session; None for an event that was sent as a span."""
+    def _columns(self, span: Any, attributes: dict[str, Any]) -> tuple[str, tuple[int, ...]] | None:
+        """Return the name, and the columns from segment to session; None for an event that was sent as a span."""
         text, take = self.builder.text, attributes.pop
         agent = read_agent_span(attributes) if TRACE_SOURCE in attributes else None
         row = session_row(attributes, span.start_time_unix_nano, span.end_time_unix_nano) if agent else None
@@ -128,9 +127,8 @@ class SpanRows(DecodedRows):
             if session is not None and segment is None:
                 name, segment = _as_phase(as_text(name), attributes)
         status, error = self._status(span, attributes)
-        return (
-            as_text(name),
-            text(as_text(segment)) if segment else 0,
+        return as_text(name), (
+            text(as_text(segment)) if segment else self._plain_columns[0],
             text(as_text(lane)) if lane is not None else 0,
             text(status),
             text(error),
@@ -157,8 +155,9 @@ class SpanRows(DecodedRows):
             attributes["status.message"] = message
         return ("cancelled" if said == "cancelled" else "error"), as_text(kind) if kind is not None else None
 
-    def _add_events(self, span: Any, trace: tuple[int, int], number: int, lane: int, step: int, session: int) -> None:
+    def _add_events(self, span: Any, trace: tuple[int, int], number: int, columns: tuple[int, ...]) -> None:
         builder = self.builder
+        _, lane, _, _, step, session = columns
         for event in span.events:
             attributes = json_text(plain(event.attributes)) if event.attributes else None
             time_ns = min(event.time_unix_nano, LAST_NS) or span.start_time_unix_nano
