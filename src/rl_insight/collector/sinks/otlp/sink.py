@@ -38,8 +38,8 @@ _MAX_REQUEST_BYTES = 3 * 1024 * 1024
 class OtlpSink(Sink):
     """Base class of the OTLP sinks: buffers items of several batches and sends them with their process as the resource.
 
-    Temporary failures are retried with backoff for at most `retry_for_s`. Items that are rejected or dropped count as
-    lost in the status, and the collector counts and logs the failure.
+    Temporary failures are retried with backoff for at most `retry_for_s`. After that, and when a request is refused,
+    its items count as lost in the status, and the collector counts and logs the failure.
 
     Args:
         endpoint: over HTTP, a URL, used as is; only a URL without a path gets OTLP's default, such as ``/v1/traces``.
