@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TypeVar, overload
 
-from rl_insight.recorder.context import StepScope, current_span, current_step, step_of
+from rl_insight.recorder.context import Scope, current_step, get_span, get_step, step_of
 from rl_insight.recorder.decorators import NoState, traced
 from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import MAX_NAME, short_text, shown
@@ -27,7 +27,7 @@ class Producer(ConfigProducer):
 
     # -- metrics
 
-    def metric_count(self, name: str, amount: float = 1.0, documentation: str = "", **labels: Any) -> None:
+    def metric_count(self, /, name: str, amount: float = 1.0, documentation: str = "", **labels: Any) -> None:
         """Add to a counter.
 
         >>> metric_count("rollouts_total", worker="0")
@@ -47,7 +47,7 @@ class Producer(ConfigProducer):
             if number is None:
                 return
             amount = number
-        step = current_step.get()
+        step = get_step()
         metrics = recorder.metrics
         metrics.append(
             MetricEvent(COUNTER, name, amount, labels, documentation, recorder.step if step is None else step, 0)
@@ -55,7 +55,7 @@ class Producer(ConfigProducer):
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
-    def metric_gauge(self, name: str, value: float, documentation: str = "", **labels: Any) -> None:
+    def metric_gauge(self, /, name: str, value: float, documentation: str = "", **labels: Any) -> None:
         """Set a gauge; every value is kept with its own time. NaN and infinities are kept too.
 
         >>> metric_gauge("reward_mean", 0.73, worker="0")
@@ -68,7 +68,7 @@ class Producer(ConfigProducer):
             if number is None:
                 return
             value = number
-        step = current_step.get()
+        step = get_step()
         metrics = recorder.metrics
         metrics.append(
             MetricEvent(
@@ -78,7 +78,7 @@ class Producer(ConfigProducer):
         if len(metrics) > recorder.watermark:
             recorder.relieve(metrics, "metrics", recorder.max_metrics)
 
-    def metric_histogram(self, name: str, value: float, documentation: str = "", **labels: Any) -> None:
+    def metric_histogram(self, /, name: str, value: float, documentation: str = "", **labels: Any) -> None:
         """Add a value to a distribution; quantiles are good for any unit, without choosing buckets.
 
         >>> metric_histogram("step_latency_ms", 42.5, worker="0")
@@ -91,7 +91,7 @@ class Producer(ConfigProducer):
             if number is None:
                 return
             value = number
-        step = current_step.get()
+        step = get_step()
         metrics = recorder.metrics
         metrics.append(
             MetricEvent(HISTOGRAM, name, value, labels, documentation, recorder.step if step is None else step, 0)
@@ -104,7 +104,7 @@ class Producer(ConfigProducer):
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
             return
-        step = current_step.get()
+        step = get_step()
         if step is None:
             step = recorder.step
         now = recorder.now()
@@ -122,7 +122,7 @@ class Producer(ConfigProducer):
 
     # -- states and spans
 
-    def trace_state(self, state_name: str, state_lane_id: str | None = None, **labels: Any) -> State | NoState:
+    def trace_state(self, /, state_name: str, state_lane_id: str | None = None, **labels: Any) -> State | NoState:
         """Show a state on a lane while the `with` block, or each call of the decorated function, runs.
 
         A lane shows one state at a time. The same state entered again merges with the running one; another state on a
@@ -140,15 +140,10 @@ class Producer(ConfigProducer):
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
-            return NoState(self, state_name, state_lane_id, labels)
+            return NoState(self, "trace_state", (state_name, state_lane_id), labels)
         if state_lane_id is not None and (state_lane_id.__class__ is not str or len(state_lane_id) > MAX_NAME):
             state_lane_id = short_text(state_lane_id)
-        return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id, _producer=self)
-
-    def new_state(self, name: str, lane: str | None, labels: dict[str, Any]) -> State | None:
-        """Return a state for one call of a decorated function; None while nothing is recorded."""
-        state = self.trace_state(name, lane, **labels)
-        return state if isinstance(state, State) else None
+        return State(recorder, state_name, labels, STATE_INTERVAL, state_lane_id, self)
 
     def trace_span(
         self,
@@ -206,7 +201,7 @@ class Producer(ConfigProducer):
                 topic=name,
             )
             return NO_SPAN
-        span.begin(current_span.get())
+        span.begin(get_span())
         span.start = start_ns - recorder.clock.offset_ns
         span.end = max(end_ns - recorder.clock.offset_ns, span.start) or 1  # 0 would say that it has not ended
         return span
@@ -334,7 +329,7 @@ class Producer(ConfigProducer):
         if recorder.step_marks is not None:
             recorder.mark_step(number)
 
-    def step(self, number: int) -> StepScope | NoSpan:
+    def step(self, number: int) -> Scope[None] | NoSpan:
         """Set the training step of everything recorded inside a `with` block, also in the tasks it starts.
 
         >>> with step(7):
@@ -349,7 +344,7 @@ class Producer(ConfigProducer):
             return NO_SPAN
         if recorder.step_marks is not None:
             recorder.mark_scope(valid)
-        return StepScope(valid)
+        return Scope({current_step: valid}, None)
 
     def inject(self, carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
         """Write the current span, step, session and task into a carrier, as W3C `traceparent` and `baggage`.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_insight.monitor import Monitor
 from rl_insight.recorder.clock import Clock
-from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
+from rl_insight.recorder.context import Scope, current_session_id, current_span, current_step, current_task
 from rl_insight.recorder.flusher import Flusher
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.recorder import Recorder
@@ -277,14 +277,12 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
 
     monitor = CaptureMonitor(config, clock=clock)
     before = default_monitor._stand_in(monitor)
-    # What one test left open must not become the parent of what the next one records.
+    # A span that one test left open must not become the parent of another test's spans.
     variables = (current_span, current_step, current_session_id, current_task)
-    tokens = [(variable, variable.set(None)) for variable in variables]
     try:
-        yield monitor
+        with Scope(dict.fromkeys(variables), monitor):
+            yield monitor
     finally:
-        for variable, token in tokens:
-            reset(variable, token)
         default_monitor._restore(before)
         monitor.finish()
     monitor.raise_defects()

@@ -283,11 +283,13 @@ def test_many_records_are_encoded_as_each_by_itself():
         {"tokens": 1.5, "ok": True, "line": "a\nb"},
         {"tokens": float("nan")},
     ]
+    keys = {"tokens", "model", "ok", "line"}
     encoder = make_encoder()
     for _ in range(2):  # the second time the keys are known
-        assert encoder.encode_all(records) == [encoder.encode(record) for record in records]
+        texts = encoder.encode_all(records, keys)
+        assert texts == [encoder.encode(record) for record in records]
     records.append({"model": "\ud800"})
-    texts = encoder.encode_all(records)
+    texts = encoder.encode_all(records, keys)
     assert texts == [encoder.encode(record) for record in records]
     assert texts[0] == '{"tokens":512,"model":"policy"}'
 
@@ -297,6 +299,6 @@ def test_plain_records_are_bounded_together_with_others():
     long, short = dict.fromkeys(keys, 1), {keys[0]: 1}
     encoder = make_encoder(max_total_bytes=500)
     for _ in range(2):
-        texts = encoder.encode_all([short, long])
+        texts = encoder.encode_all([short, long], set(keys))
         assert len(texts[0]) < 200
         assert len(texts[1].encode()) <= 500

@@ -213,6 +213,18 @@ def test_state_object_may_be_used_again(insight_capture):
     assert [(s.duration_ns, s.attributes) for s in insight_capture.spans] == [(10**9, {"worker": 1})] * 3
 
 
+def test_state_object_may_be_entered_while_it_runs(insight_capture):
+    state = insight.trace_state("rollout", "l")
+    with state:
+        with state:
+            insight_capture.clock.advance(1)
+        insight_capture.clock.advance(1)
+    assert [(span.duration_ns, span.status) for span in insight_capture.spans] == [(2 * 10**9, "ok")]
+    with insight.trace_state("update", "l"):
+        pass
+    assert insight_capture.span("update").segment == "state_interval"
+
+
 @pytest.mark.parametrize("key", ["monitor.trace_segment", "state_name"])
 def test_reserved_attributes_of_a_state_cannot_be_overridden(insight_capture, key):
     with insight.trace_state("rollout", "l", **({} if key == "state_name" else {key: "mine"})) as span:

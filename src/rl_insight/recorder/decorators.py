@@ -1,12 +1,12 @@
-"""Functions wrapped in spans, states, sessions, phases and tasks; and what these are while nothing is recorded."""
+"""Decorators for spans, states, sessions, phases and tasks, and the stand-ins used while nothing is recorded."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -14,9 +14,7 @@ from rl_insight.recorder import context  # by module: functions that travel by p
 from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
 
 SpanMaker = Callable[[tuple[Any, ...]], "Span | None"]
-"""Makes the span of one call from its positional arguments; None when nothing is recorded."""
-Maker = Callable[..., "Span | None"]
-"""Makes one more of the same from the same arguments; returns None while nothing is recorded."""
+"""Makes the span of one call from its positional arguments; None while nothing is recorded."""
 
 
 def surrounded(
@@ -142,79 +140,62 @@ def _traced_async_generator(function: Callable[..., Any], make_span: SpanMaker) 
     return call
 
 
-def decorated(function: Any, kind: str, make: Maker, arguments: tuple[Any, ...]) -> Any:
+def decorated(
+    function: Any, producer: Any, call: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None
+) -> Any:
     """Return a function with a state, session, phase or task around each of its calls.
+
+    Args:
+        function: The function.
+        producer: The producer whose method `call` makes a state, session, phase or task.
+        call: The name of the method.
+        arguments: Its positional arguments.
+        keywords: Its keyword arguments.
 
     Raises:
         TypeError: it is not a function; or a generator, which only a phase can cover.
     """
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(decorated(function.__func__, kind, make, arguments))
+        return type(function)(decorated(function.__func__, producer, call, arguments, keywords))
+    if producer is None:
+        raise TypeError(f"only the return value of {call}() can decorate a function.")
     if isinstance(function, type) or not callable(function):
         what = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
-        raise TypeError(f"{kind}() decorates functions, not {what}.")
-    if kind != "phase" and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        raise TypeError(f"{call}() decorates functions, not {what}.")
+    if call != "phase" and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
         raise TypeError(
-            f"{kind}() cannot decorate a generator: its consumer runs in between. Use it as a `with` block."
+            f"{call}() cannot decorate a generator: its consumer runs between items. Use it as a `with` block."
         )
-    return traced(function, lambda _args: make(*arguments))
+
+    def make_span(_args: tuple[Any, ...]) -> Span | None:
+        made = getattr(producer, call)(*arguments, **(keywords or {}))
+        return made if isinstance(made, Span) else None
+
+    return traced(function, make_span)
 
 
 class NoState(NoSpan, msgspec.Struct, gc=False, eq=False):
-    """What trace_state() returns while nothing is recorded: does nothing, and still decorates."""
+    """Returned by trace_state() while nothing is recorded: does nothing, and still decorates."""
 
     _producer: Any
-    _name: str
-    _lane: str | None
-    _labels: dict[str, Any]
+    _call: str
+    _arguments: tuple[Any, ...]
+    _keywords: dict[str, Any]
 
     def __call__(self, function: Any) -> Any:
-        """Decorate a function: whether anything is recorded is decided at each call."""
-        return decorated(function, "trace_state", self._producer.new_state, (self._name, self._lane, self._labels))
+        """Decorate a function; whether anything is recorded is decided at each call."""
+        return decorated(function, self._producer, self._call, self._arguments, self._keywords)
 
 
-class NoSession(NoSpan):
-    """What session(), phase() and task() return while nothing is recorded: does nothing, and still decorates."""
+class NoSession(NoState, gc=False, eq=False):
+    """Returned by session(), phase() and task() while nothing is recorded: does nothing, and still decorates."""
 
-    __slots__ = ("_arguments", "_kind", "_make")
-
-    session_id: None = None
-    task_id: None = None
-
-    def __init__(self, kind: str, make: Maker, *arguments: Any) -> None:
-        self._kind = kind
-        self._make = make
-        self._arguments = arguments
-
-    def __call__(self, function: Any) -> Any:
-        """Decorate a function: whether anything is recorded is decided at each call."""
-        return decorated(function, self._kind, self._make, self._arguments)
-
-    def __enter__(self) -> NoSession:
-        return self
-
-    async def __aenter__(self) -> NoSession:
-        return self
+    session_id: ClassVar[None] = None
+    task_id: ClassVar[None] = None
 
     def submit(self) -> NoSession:
         """Do nothing."""
         return self
 
-    def use(self) -> NoSession:
-        """Do nothing."""
-        return self
-
-    def mark(self, name: str) -> None:
-        """Do nothing."""
-
-    def count(self, name: str, amount: float = 1) -> None:
-        """Do nothing."""
-
-    def update(self, **facts: Any) -> None:
-        """Do nothing."""
-
-    def finalize(self, status: str, reason: str | None = None, **facts: Any) -> None:
-        """Do nothing."""
-
-    def drop(self, reason: str | None = None) -> None:
-        """Do nothing."""
+    use = submit
+    mark = count = update = finalize = drop = NoSpan.ignore

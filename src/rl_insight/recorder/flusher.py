@@ -8,22 +8,19 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice, repeat, starmap
 from typing import Any
 
 from rl_insight.backoff import Backoff
 from rl_insight.config.model import InsightConfig
 from rl_insight.recorder.attributes import AttributeEncoder
-from rl_insight.recorder.encoded_records import EncodedRecords
-from rl_insight.recorder.encoded_spans import EncodedSpans
 from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.metrics import MetricTable
-from rl_insight.recorder.names import CleanNames
-from rl_insight.recorder.open_spans import OpenSpans
 from rl_insight.recorder.pace import FlushPace
 from rl_insight.recorder.recorder import MetricEvent, PointEvent, Recorder
 from rl_insight.recorder.redaction import Redactor
+from rl_insight.recorder.rows import RowWriter
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import Span
 from rl_insight.recorder.stacks import StackAnswers
@@ -59,6 +56,44 @@ BatchListener = Callable[[Batch], None]
 """Called with each batch before it is sent, in the flusher's thread; it must return soon."""
 
 
+class OpenSpans:
+    """Keeps spans until they end; one that stays open for longer than a flush is reported once as open."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+        self._reported: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def add(self, span: Span) -> None:
+        """Keep a span that has not ended."""
+        self._spans.append(span)
+
+    def has_unreported(self, oldest: int) -> bool:
+        """Return whether a span that began before a moment is open, and no batch has said so."""
+        known = self._reported
+        return any(not span.end and span.start <= oldest and span.span_id not in known for span in self._spans)
+
+    def take(self, oldest: int) -> Iterator[Span | None]:
+        """Yield the spans to write: those that ended, and those to report that began before a moment.
+
+        None stands for a span that there is nothing to say about.
+        """
+        spans, self._spans = self._spans, []
+        for span in spans:
+            if span.end:
+                self._reported.discard(span.span_id)
+                yield span
+                continue
+            self._spans.append(span)
+            if span.start <= oldest and span.span_id not in self._reported:
+                self._reported.add(span.span_id)
+                yield span
+            else:
+                yield None
+
+
 class Flusher:
     """Turns a recorder's buffers into batches.
 
@@ -78,10 +113,8 @@ class Flusher:
         self._open = OpenSpans()
         losses = recorder.losses
         redactor = Redactor(config.redaction, on_failure=lambda: _redaction_failed(losses))
-        names = CleanNames(redactor)
         attributes = AttributeEncoder(redactor, losses, config.recorder)
-        self._encoded_spans = EncodedSpans(names, attributes)
-        self._records = EncodedRecords(recorder, names, attributes, redactor)
+        self._rows = RowWriter(recorder, attributes, redactor)
         self._metrics = MetricTable(
             attributes,
             losses,
@@ -286,8 +319,7 @@ class Flusher:
     def _add_spans(self, spans: list[Span]) -> None:
         """Add spans; where one cannot be encoded, each by itself, so that it does not cost its neighbors."""
         try:
-            failed = self._encoded_spans.add(spans, self._builder, self.recorder.clock.offset_ns, self.recorder.texts)
-            self._is_failing = self._is_failing or failed
+            self._is_failing |= self._rows.add_spans(spans, self._builder)
         except Exception:  # noqa: BLE001
             if len(spans) == 1:
                 self._survive_event()
@@ -301,10 +333,10 @@ class Flusher:
             sample.takes(short_text(session.session_id), session.step, self.recorder.clock.wall_ns(session.start))
 
     def _add_point(self, point: PointEvent) -> None:
-        self._is_failing = self._records.add_point(point, self._builder) or self._is_failing
+        self._is_failing |= self._rows.add_point(point, self._builder)
 
     def _add_session(self, session: Session) -> None:
-        self._is_failing = self._records.add_session(session, self._builder) or self._is_failing
+        self._is_failing |= self._rows.add_session(session, self._builder)
 
     # -- from rows to batches
 

@@ -1,11 +1,11 @@
-"""Lanes: one state at a time, as a person would draw it."""
+"""Lanes: rows of the timeline, each of which shows one state at a time."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from rl_insight.recorder.context import current_span
+from rl_insight.recorder.context import get_span, reset_span, set_span
 from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.spans import STATE_INTERVAL, STATE_NESTED, Span
 
@@ -13,7 +13,7 @@ _PAUSE_S = 0.000_05
 
 
 class Lanes:
-    """The states that run now on each lane of this process.
+    """The states that are running on each lane of this process.
 
     Entries of the same name share one interval. A different name on a busy lane becomes a child of the running state.
     Guarded by a spin lock, held for a few dictionary operations and never across I/O: popping the only item of a list
@@ -21,34 +21,32 @@ class Lanes:
     state takes it twice: 200 ns of 2.2 us, the difference between 2.26 and 2.47 times the bare floor (2.5 allowed).
     """
 
-    __slots__ = ("_lock", "nested", "release", "running", "try_acquire")
+    __slots__ = ("lock", "nested", "running")
 
     def __init__(self) -> None:
-        self._lock: list[None] = [None]
-        self.try_acquire = self._lock.pop
-        """Raises `IndexError` when another thread holds the lock: then call `acquire`."""
-        self.release = self._lock.append
+        self.lock: list[None] = [None]
+        """`pop` raises `IndexError` while another thread holds the lock; call `acquire` then."""
         self.running: dict[str | None, State] = {}
-        """The state that a lane shows."""
+        """The state that each lane shows."""
         self.nested: dict[tuple[str | None, str], State] = {}
-        """States that began while their lane showed another one; they may outlast it."""
+        """States that began while their lane showed another one, and may outlast it."""
 
     def after_fork(self) -> None:
-        """Release the lock, which a thread that `fork` did not copy may have held."""
-        self._lock[:] = [None]
+        """Release the lock: a thread that does not exist in the child may have held it."""
+        self.lock[:] = [None]
 
     def acquire(self) -> None:
-        """Wait for the lock, which the other thread holds for microseconds."""
+        """Wait for the lock, which other threads hold for microseconds."""
         while True:
             time.sleep(_PAUSE_S)
             try:
-                self.try_acquire()
+                self.lock.pop()
             except IndexError:
                 continue
             return
 
     def find(self, lane: str | None, name: str) -> State | None:
-        """Return the open interval of a state, if there is one."""
+        """Return the open interval of a state, if any."""
         running = self.running.get(lane)
         if running is not None and running.name == name:
             return running
@@ -58,78 +56,84 @@ class Lanes:
 class State(Span, gc=False, eq=False):
     """One entry into a state, as a context manager.
 
-    The first entry is the interval itself; a later one of the same name joins it and records nothing itself.
+    The first entry is the interval itself; a later one of the same name joins it and records nothing.
     """
 
     _entries: int = 1
-    _producer: Any = None
-    """The `Producer` that makes more of the same, for each call of a decorated function."""
-    _interval: State | None = None
-    """What this entry began or joined, until it is left: an entry that began it refers to itself."""
+    """Open entries into this interval."""
+    _joined: State | None = None
+    """The interval that this entry joined; None if it began one."""
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is an entry into the state."""
-        if self._producer is None:
-            raise TypeError("only what trace_state() returned can decorate a function.")
-        return decorated(function, "trace_state", self._producer.new_state, (self.name, self.lane, self.attributes))
+        return decorated(function, self._producer, "trace_state", (self.name, self.lane), self.attributes)
 
     def __enter__(self) -> State:
-        if self.end:  # the same object once more: what it recorded may still wait in the buffer
+        if self.end or self._token is not None:  # entered again: the previous interval may still be buffered
             again = State(self._recorder, self.name, self.attributes, STATE_INTERVAL, self.lane)
-            entered = again.__enter__()
-            self._interval, self._token = again._interval, again._token
-            again._interval = again._token = None
-            return entered
+            self._again += (again,)
+            return again.__enter__()
         lanes = self._recorder.lanes
+        lock = lanes.lock
         lane = self.lane
+        interval = self
         try:
-            lanes.try_acquire()
+            lock.pop()
         except IndexError:
             lanes.acquire()
         try:
             running = lanes.running.get(lane)
-            interval = None if running is None and not lanes.nested else lanes.find(lane, self.name)
-            if interval is not None:
-                interval._entries += 1
+            found = lanes.find(lane, self.name) if running is not None or lanes.nested else None
+            if found is not None:
+                interval = self._joined = found
+                found._entries += 1
             elif running is None:
-                self.begin(current_span.get())
-                if lane is None:  # a state stays on its own lane, whatever lane its parent is on
-                    self.lane = None
-                lanes.running[lane] = interval = self
+                self.begin(get_span())
+                if self.lane is not lane:  # a state stays on the process's lane, whatever lane its parent is on
+                    self.lane = lane
+                lanes.running[lane] = self
             else:
                 self.segment = STATE_NESTED
                 self.begin(running)
-                lanes.nested[lane, self.name] = interval = self
+                lanes.nested[lane, self.name] = self
         finally:
-            lanes.release(None)
-        self._interval = interval
-        self._token = current_span.set(interval)
+            lock.append(None)
+        self._token = set_span(interval)
         return interval
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        """Close one entry; the interval ends with its last one and fails if any of its entries failed."""
-        token, interval = self._token, self._interval
-        if token is None or interval is None:  # left already
+        """Close one entry; the interval ends with its last entry and fails if any of them failed."""
+        if self._again:
+            self._pop_again().__exit__(kind, error, traceback)
             return
-        self._token = self._interval = None
-        lanes = self._recorder.lanes
+        token = self._token
+        if token is None:  # exited twice
+            return
+        self._token = None
+        interval = self
+        if self._joined is not None:
+            interval, self._joined = self._joined, None
+        recorder = self._recorder
+        lanes, now = recorder.lanes, recorder.now
+        lock = lanes.lock
         try:
-            lanes.try_acquire()
+            lock.pop()
         except IndexError:
             lanes.acquire()
         try:
             if kind is not None:
                 interval.fail(kind)
-            interval._entries -= 1
-            if not interval._entries:
-                interval.end = self._recorder.now()
+            if interval._entries > 1:
+                interval._entries -= 1
+            else:
+                interval.end = now()
                 if interval.segment is STATE_INTERVAL:
                     del lanes.running[interval.lane]
                 else:
                     del lanes.nested[interval.lane, interval.name]
         finally:
-            lanes.release(None)
+            lock.append(None)
         try:  # noqa: SIM105  # `contextlib.suppress` would cost 400 ns
-            current_span.reset(token)
-        except ValueError:  # left in another context than it was entered: nothing to reset
+            reset_span(token)
+        except ValueError:  # exited in another context than it was entered in
             pass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any
 
-from rl_insight.recorder.context import current_session_id, current_span, current_step, current_task, reset
+from rl_insight.recorder.context import Scope, current_session_id, current_span, current_step, current_task
 from rl_insight.recorder.losses import safe_text
 
 INHERIT_VARIABLE = "RL_INSIGHT_INHERIT"
@@ -75,46 +75,43 @@ def inject(
 
 
 class Attachment:
-    """A remote context that is now current; leaving the `with` block, or `detach()`, ends that."""
+    """A remote context that is current until its `with` block, or `detach()`, ends it."""
 
-    __slots__ = ("_tokens", "session_id", "takes_text")
+    __slots__ = ("_scope", "session_id", "takes_text")
 
     def __init__(self, carrier: Mapping[str, str]) -> None:
         from urllib.parse import unquote
 
         self.session_id: str | None = None
         self.takes_text: bool | None = None
-        """Whether the session's owner records its texts; None where it did not say."""
-        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+        """Whether the session's owner records its texts; None if the carrier does not say."""
+        values: dict[ContextVar[Any], Any] = {}
         headers = _headers(carrier)
         span = parse_traceparent(headers.get("traceparent", ""))
         if span is not None:
-            self._set(current_span, span)
+            values[current_span] = span
         foreign = []
         for member in filter(None, (part.strip() for part in headers.get("baggage", "").split(","))):
             key, _, value = member.partition("=")
-            value = unquote(value.partition(";")[0].strip())
-            if key.strip() == _STEP_KEY and _INTEGER.fullmatch(value):
-                self._set(current_step, int(value))
-            elif key.strip() == _SESSION_KEY:
-                self.session_id = value
-                self._set(current_session_id, value)
-            elif key.strip() == _TEXT_KEY:
+            key, value = key.strip(), unquote(value.partition(";")[0].strip())
+            if key == _STEP_KEY and _INTEGER.fullmatch(value):
+                values[current_step] = int(value)
+            elif key == _SESSION_KEY:
+                self.session_id = values[current_session_id] = value
+            elif key == _TEXT_KEY:
                 self.takes_text = value == "1"
-            elif key.strip() == _TASK_KEY:
-                self._set(current_task, value)
+            elif key == _TASK_KEY:
+                values[current_task] = value
             else:
                 foreign.append(member)
         if foreign or "tracestate" in headers:
-            self._set(_foreign, (headers.get("tracestate", ""), tuple(foreign)))
-
-    def _set(self, variable: ContextVar[Any], value: Any) -> None:
-        self._tokens.append((variable, variable.set(value)))
+            values[_foreign] = (headers.get("tracestate", ""), tuple(foreign))
+        self._scope = Scope(values, None)
+        self._scope.__enter__()
 
     def detach(self) -> None:
-        """Make current again what was current before."""
-        while self._tokens:
-            reset(*self._tokens.pop())
+        """Restore the previous context."""
+        self._scope.__exit__()
 
     def __enter__(self) -> Attachment:
         return self

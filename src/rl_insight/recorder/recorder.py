@@ -11,7 +11,7 @@ import msgspec
 
 from rl_insight.metrics import kinds
 from rl_insight.recorder.clock import Clock
-from rl_insight.recorder.context import SpanLike, current_session_id, current_span, current_step
+from rl_insight.recorder.context import SpanLike, get_session_id, get_span, get_step
 from rl_insight.recorder.ids import IdSource
 from rl_insight.recorder.lanes import Lanes
 from rl_insight.recorder.losses import Losses
@@ -197,7 +197,7 @@ class Recorder:
     def record_point(self, kind: str, level: int, text: str, attributes: dict[str, Any], logger: str = "") -> None:
         """Record an event or a log line at this moment, in the current context."""
         points = self.points
-        step = current_step.get()
+        step = get_step()
         points.append(
             (
                 kind,
@@ -205,9 +205,9 @@ class Recorder:
                 level,
                 text,
                 attributes,
-                current_span.get(),
+                get_span(),
                 self.step if step is None else step,
-                current_session_id.get(),
+                get_session_id(),
                 logger,
             )
         )

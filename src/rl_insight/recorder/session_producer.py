@@ -68,38 +68,25 @@ class SessionProducer:
             lane: Where the timeline shows it; a lane of all sessions when left out.
             attributes: Anything else to keep with the session's span.
         """
+        recorder = self._recorder
+        if recorder is None and (recorder := self._join()) is None:
+            given = {"session_id": session_id, "step": step, "group_id": group_id, "model_version": model_version}
+            given |= {"rollout_stats": rollout_stats, "lane": lane, **attributes}
+            return NoSession(self, "session", (task_id,), given)
         facts = None
         if model_version is not None or rollout_stats is not None or group_id is not None:
             facts = {"group_id": group_id, "model_version": model_version, "rollout_stats": rollout_stats}
-        made = self.new_session(task_id, session_id, step, facts, attributes, lane)
-        if made is None:
-            return NoSession("session", self.new_session, task_id, session_id, step, facts, attributes, lane)
-        return made
-
-    def new_session(
-        self,
-        task_id: Any,
-        session_id: Any,
-        step: int | None,
-        facts: dict[str, Any] | None,
-        attributes: dict[str, Any] | None,
-        lane: str | None,
-    ) -> Session | None:
-        """Return a session for one call of a decorated function; None while nothing is recorded."""
-        recorder = self._recorder
-        if recorder is None and (recorder := self._join()) is None:
-            return None
         return Session(
             recorder,
             "session",
             attributes,
             SESSION_SEGMENT,
             lane or LANE,
+            self,
             step=None if step is None else _checked_step(recorder, step),
             task_id=task_id,
             _given_id=session_id,
             _facts=facts,
-            _producer=self,
         )
 
     def phase(self, name: str, /, **payload: Any) -> Phase | NoSession:
@@ -119,15 +106,8 @@ class SessionProducer:
         """
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
-            return NoSession("phase", self.new_phase, name, payload)
-        return Phase(recorder, name, payload, PHASE_SEGMENT, _producer=self)
-
-    def new_phase(self, name: str, payload: dict[str, Any] | None) -> Phase | None:
-        """Return a phase for one call of a decorated function; None while nothing is recorded."""
-        recorder = self._recorder
-        if recorder is None and (recorder := self._join()) is None:
-            return None
-        return Phase(recorder, name, payload, PHASE_SEGMENT, _producer=self)
+            return NoSession(self, "phase", (name,), payload)
+        return Phase(recorder, name, payload, PHASE_SEGMENT, None, self)
 
     def task(self, task_id: Any = None, /, **attributes: Any) -> Task | NoSession:
         """Record a task: one dataset item. Sessions that start inside belong to it.
@@ -140,15 +120,10 @@ class SessionProducer:
             task_id: The item's id; one is made when it is left out.
             attributes: Anything else to keep with the task's span.
         """
-        made = self.new_task(task_id, attributes)
-        return NoSession("task", self.new_task, task_id, attributes) if made is None else made
-
-    def new_task(self, task_id: Any, attributes: dict[str, Any] | None) -> Task | None:
-        """Return a task for one call of a decorated function; None while nothing is recorded."""
         recorder = self._recorder
         if recorder is None and (recorder := self._join()) is None:
-            return None
-        return Task(recorder, "task", attributes, TASK_SEGMENT, LANE, task_id=task_id, _producer=self)
+            return NoSession(self, "task", (task_id,), attributes)
+        return Task(recorder, "task", attributes, TASK_SEGMENT, LANE, self, task_id=task_id)
 
     def current_session(self) -> Session | None:
         """Return the session of this process whose block is running; None outside of one.

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import Token
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from rl_insight.recorder.context import (
+    Scope,
     SpanLike,
     active_session,
     current_session_id,
     current_span,
     current_step,
     current_task,
+    get_span,
     reset,
+    set_span,
 )
 from rl_insight.recorder.decorators import decorated
 from rl_insight.recorder.losses import safe_text, short_text
@@ -27,10 +30,6 @@ from rl_insight.recorder.spans import CANCELLED, ERROR, OK, Span, outcome
 from rl_insight.schema.names import PHASE_SEGMENT
 from rl_insight.schema.tables import seconds_of
 from rl_insight.sessions.model import ACCEPTED, EXECUTION, LOST, PENDING, STATUSES
-
-if TYPE_CHECKING:
-    from rl_insight.recorder.session_producer import SessionProducer
-
 
 FINAL_STATUSES = tuple(status for status in STATUSES if status not in (PENDING, LOST))
 _STATUS_OF_OUTCOME = {OK: ACCEPTED, ERROR: "failed", CANCELLED: "cancelled"}
@@ -50,17 +49,8 @@ LANE = "sessions"
 """Where sessions are shown unless they name a lane; a lane for each of them would be too many."""
 
 
-def producer_of(made: Session | Phase | Task) -> SessionProducer:
-    """Return who makes more of the same, for each call of a decorated function."""
-    if made._producer is None:
-        raise TypeError("only what session(), phase() or task() returned can decorate a function.")
-    return made._producer
-
-
 class Phase(Span, gc=False, eq=False):
     """An interval of the current session; like any span, but part of the session's record."""
-
-    _producer: SessionProducer | None = None
 
     def begin(self, parent: SpanLike | None) -> None:
         """Start on the lane of the session, or on that of all sessions if the session is in another process."""
@@ -70,19 +60,18 @@ class Phase(Span, gc=False, eq=False):
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a phase."""
-        return decorated(function, "phase", producer_of(self).new_phase, (self.name, self.attributes))
+        return decorated(function, self._producer, "phase", (self.name,), self.attributes)
 
 
 class Task(Span, gc=False, eq=False):
     """One dataset item; sessions that start inside its `with` block belong to it."""
 
     task_id: Any = None
-    _producer: SessionProducer | None = None
     _task_token: Token[Any] | None = None
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a task."""
-        return decorated(function, "task", producer_of(self).new_task, (self.task_id, self.attributes))
+        return decorated(function, self._producer, "task", (self.task_id,), self.attributes)
 
     def __enter__(self) -> Task:
         super().__enter__()
@@ -113,7 +102,6 @@ class Session(Span, gc=False, eq=False):
     marks: dict[str, int] = msgspec.field(default_factory=dict)
     _given_id: Any = None
     _facts: dict[str, Any] | None = None
-    _producer: SessionProducer | None = None
     _totals: dict[str, float] | None = None
     _counts: list[tuple[str, float]] = msgspec.field(default_factory=list)
     _open_phases: list[Phase] | None = None
@@ -123,8 +111,8 @@ class Session(Span, gc=False, eq=False):
 
     def __call__(self, function: Any) -> Any:
         """Decorate a function: each call is a session."""
-        arguments = (self.task_id, self._given_id, self.step, self._facts, self.attributes, self.lane)
-        return decorated(function, "session", producer_of(self).new_session, arguments)
+        given = {"session_id": self._given_id, "step": self.step, "lane": self.lane, **(self._facts or {})}
+        return decorated(function, self._producer, "session", (self.task_id,), {**given, **(self.attributes or {})})
 
     # -- life
 
@@ -133,7 +121,7 @@ class Session(Span, gc=False, eq=False):
         if self.session_id is not None:
             return self
         step = self.step
-        Span.begin(self, current_span.get())
+        Span.begin(self, get_span())
         if step is not None:
             self.step = step
         given = self._given_id
@@ -147,7 +135,7 @@ class Session(Span, gc=False, eq=False):
         step = self.step
         self.submit()
         self._entered = not self.end
-        tokens = (current_span.set(self), current_session_id.set(self.session_id), active_session.set(self))
+        tokens = (set_span(self), current_session_id.set(self.session_id), active_session.set(self))
         self._tokens = tokens if step is None else (*tokens, current_step.set(step))
         return self
 
@@ -173,9 +161,10 @@ class Session(Span, gc=False, eq=False):
             return
         self.end = self._recorder.now()
 
-    def use(self) -> SessionScope:
+    def use(self) -> Scope[Session]:
         """Make the session current for a `with` block that neither starts nor ends it."""
-        return SessionScope(self.submit())
+        self.submit()
+        return Scope({current_span: self, current_session_id: self.session_id, active_session: self}, self)
 
     # -- its facts
 
@@ -385,29 +374,3 @@ class Session(Span, gc=False, eq=False):
 
     def _refuse(self, reason: str, message: str) -> None:
         self._recorder.losses.refuse("sessions", reason, message)
-
-
-class SessionScope:
-    """A session that is current for a `with` block, and outlives it."""
-
-    __slots__ = ("_session", "_tokens")
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._tokens: tuple[Token[Any], ...] = ()
-
-    def __enter__(self) -> Session:
-        session = self._session
-        identity = session.session_id
-        self._tokens = (current_span.set(session), current_session_id.set(identity), active_session.set(session))
-        return session
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        for token in self._tokens:
-            reset(token.var, token)
-
-    async def __aenter__(self) -> Session:
-        return self.__enter__()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        self.__exit__(kind, error, traceback)

@@ -14,6 +14,7 @@ from rl_insight.compat._recording import BatchFiles
 from rl_insight.compat.xtuner.samples import TraceEvent, build_trace_event, samples_of
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder import context
+from rl_insight.recorder.sessions import Phase
 from rl_insight.schema import Batch
 
 if TYPE_CHECKING:
@@ -149,8 +150,8 @@ class SampleSpan(context.AlsoAsync):
         return [event for event in events if event is not None]
 
     def _begin_phase(self, event: TraceEvent, elapsed_s: float = 0.0) -> None:
-        phase = default_monitor.new_phase(self._name, event.known())
-        if phase is None:
+        phase = default_monitor.phase(self._name, **event.known())
+        if not isinstance(phase, Phase):  # nothing is recorded
             return
         tokens = enter_session(event)
         phase.begin(context.current_span.get())
