@@ -180,8 +180,8 @@ class Producer(ConfigProducer):
                 f"the attributes of trace_span({short_text(name)!r}) were left out: they are not a mapping.",
                 topic=short_text(name),
             )
-        if lane is None and own is not None:
-            lane = own.get("state_lane_id")
+        if lane is None and own is not None and "state_lane_id" in own:
+            lane = own["state_lane_id"]
         if lane is not None and lane.__class__ is not str:
             lane = short_text(lane)
         span = Span(recorder, name, own, DURATION, lane)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from operator import sub
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import add, sub
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.context import step_of
 from rl_insight.recorder.losses import safe_text, short_text
 from rl_insight.recorder.recorder import LOG, PointEvent, Recorder
-from rl_insight.recorder.redaction import DROPPED, LONGEST_KNOWN, MASK, CleanNames, Redactor
+from rl_insight.recorder.redaction import DROPPED, MASK, CleanNames, Redactor
 from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import STILL_OPEN, Span
 from rl_insight.recorder.text_sample import TextSample
@@ -27,6 +28,7 @@ from rl_insight.sessions.model import FAILED, PENDING
 
 _SPECIAL = {"step", TRACE_SOURCE}
 """Attributes that also set other columns of a span."""
+_TEXT_OR_NONE = {str, type(None)}
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -83,25 +85,20 @@ class RowWriter:
             trace_high,
             trace_low,
             parent_id,
-            list(map(texts.__getitem__, self._clean_names(name))),
-            [reading + offset_ns for reading in start],
+            _positions(self._names.of, name, texts),
+            list(map(add, start, repeat(offset_ns))),
             duration,
-            _positions(texts, segment),
-            _positions(texts, lane),
-            _positions(texts, status),
-            _positions(texts, error),
+            _positions(_short, segment, texts),
+            _positions(_short, lane, texts),
+            _positions(_short, status, texts),
+            _positions(_short, error, texts),
             [NO_STEP if number is None else number for number in step],
-            _positions(texts, session_id),
+            _positions(_short, session_id, texts),
             texts.of_column(self._attributes.encode_all(attributes, keys, hidden)),
         )
         for row in sessions:
             builder.add_session(**{**row, "record": self._attributes.encode(row["record"]) or "{}"})
         return any(error)
-
-    def _clean_names(self, names: Sequence[Any]) -> Any:
-        if set(map(type, names)) == {str} and max(map(len, names)) <= LONGEST_KNOWN:
-            return map(self._names.__getitem__, names)
-        return map(self._names.of, names)
 
     def add_point(self, point: PointEvent, builder: BatchBuilder) -> bool:
         """Add an event or a log line; an error line counts as a failure."""
@@ -109,12 +106,11 @@ class RowWriter:
         context: dict[str, Any] = {
             "time_ns": reading + self._recorder.clock.offset_ns,
             "step": step,
-            "session_id": None if session_id is None else short_text(session_id),
+            "session_id": _short(session_id),
             "attributes": self._encoded(attributes, session_id, step),
         }
         if span is not None:
-            lane = None if span.lane is None else short_text(span.lane)
-            context.update(span_id=span.span_id, trace=(span.trace_high, span.trace_low), lane=lane)
+            context.update(span_id=span.span_id, trace=(span.trace_high, span.trace_low), lane=_short(span.lane))
         if kind != LOG:
             builder.add_event(name=self._names.of(name), **context)
             return False
@@ -165,14 +161,21 @@ class RowWriter:
                     trace=(session.trace_high, session.trace_low),
                     step=session.step,
                     session_id=session_id,
-                    lane=None if session.lane is None else short_text(session.lane),
+                    lane=_short(session.lane),
                     attributes=self._attributes.encode(held.texts),
                 )
 
 
-def _positions(texts: TextTable, column: Sequence[Any]) -> list[int]:
-    """Return where a column's texts are, cut to the length of a name; one that all rows share is looked up once."""
+def _short(value: Any) -> str | None:
+    return None if value is None else short_text(value)
+
+
+def _positions(clean: Callable[[Any], str | None], column: Sequence[Any], texts: TextTable) -> list[int]:
+    """Return the positions of a column's texts in the batch; each distinct text is cleaned once."""
     first = column[0]
-    if column.count(first) == len(column):
-        return [texts[None if first is None else short_text(first)]] * len(column)
-    return [texts[None if value is None else short_text(value)] for value in column]
+    if (first is None or first.__class__ is str) and column.count(first) == len(column):
+        return [texts[clean(first)]] * len(column)
+    if not set(map(type, column)) <= _TEXT_OR_NONE:
+        return [texts[clean(value)] for value in column]
+    positions = {text: texts[clean(text)] for text in dict.fromkeys(column)}
+    return list(map(positions.__getitem__, column))
