@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from itertools import islice
 from typing import Any, TypeVar, overload
 
 from rl_insight.recorder.context import Scope, current_step, get_span, get_step, step_of
@@ -12,14 +13,16 @@ from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import MAX_NAME, short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
 from rl_insight.recorder.recorder import COUNTER, EVENT, GAUGE, HISTOGRAM, LOG, MetricEvent, Recorder
-from rl_insight.recorder.run_config import ConfigProducer
+from rl_insight.recorder.run_config import KEYS_PER_EVENT, MAX_KEYS, flat_keys
+from rl_insight.recorder.session_producer import SessionProducer
 from rl_insight.recorder.spans import DURATION, NO_SPAN, STATE_INTERVAL, NoSpan, Span
+from rl_insight.schema.names import CONFIG_EVENT
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 LabelMaker = Callable[[Any], Mapping[str, Any]]
 
 
-class Producer(ConfigProducer):
+class Producer(SessionProducer):
     """Records metrics, states, spans, sessions, events and logs; does next to nothing while `_recorder` is None.
 
     No method blocks on I/O, and none raises because of monitoring.
@@ -310,6 +313,35 @@ class Producer(ConfigProducer):
         if recorder is None and (recorder := self._join()) is None:
             return
         recorder.record_point(LOG, _level(level), message, fields)
+
+    # -- the run
+
+    def record_config(self, config: Any, /) -> None:
+        """Record the configuration of the run: what the page shows with it and compares with that of other runs.
+
+        >>> record_config({"algorithm": "grpo", "actor": {"lr": 1e-6}})
+
+        Several calls add up; a key that is recorded again has its latest value. Values of keys that look like secrets
+        are redacted. At most 4,000 keys are taken, and the first 2,000 characters of a text.
+
+        Args:
+            config: A mapping, a dataclass instance, an OmegaConf `DictConfig` or a namespace.
+        """
+        recorder = self._recorder
+        if recorder is None and (recorder := self._join()) is None:
+            return
+        try:
+            keys = list(islice(flat_keys(config), MAX_KEYS + 1))
+        except Exception as error:  # noqa: BLE001  # properties and interpolations of users may raise anything
+            recorder.losses.refuse(
+                "configs", "unreadable", f"record_config() was refused: {type(error).__name__}: {error}"
+            )
+            return
+        if len(keys) > MAX_KEYS:
+            recorder.losses.refuse("configs", "too_many", f"record_config() took the first {MAX_KEYS} keys alone.")
+        for first in range(0, min(len(keys), MAX_KEYS), KEYS_PER_EVENT):
+            part = dict(keys[first : min(first + KEYS_PER_EVENT, MAX_KEYS)])
+            recorder.record_point(EVENT, 0, CONFIG_EVENT, part)
 
     # -- context
 

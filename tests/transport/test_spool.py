@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_insight.schema import frame
-from rl_insight.transport.spool import RECENT_MAX_BYTES, Dropped, Spool, adopt_orphans
+from rl_insight.transport.spool import RECENT_MAX_BYTES, Spool, adopt_orphans
 
 SIZE = len(frame(b"x" * 100))
 
@@ -64,7 +64,7 @@ def test_removed_batches_are_gone_from_the_disk(folder):
 def test_oldest_go_past_the_bound_and_are_counted(folder):
     spool = Spool(folder, 3 * SIZE)
     dropped = [spool.put(payload(sequence)) for sequence in range(1, 6)]
-    assert dropped == [Dropped()] * 3 + [Dropped(1, SIZE)] * 2
+    assert dropped == [0] * 3 + [1] * 2
     assert waiting(spool) == [3, 4, 5]
     assert len(list(folder.glob("*.rli"))) == 3
 
@@ -81,7 +81,7 @@ def test_batches_being_sent_are_not_dropped_meanwhile(folder):
     for sequence in (1, 2, 3):
         spool.put(payload(sequence))
     held = spool.peek(1, 10**6).waiting
-    assert spool.put(payload(4)) == Dropped(1, SIZE)
+    assert spool.put(payload(4)) == 1
     assert waiting(spool) == [1, 3, 4]
     spool.release(item.number for item in held)
     spool.put(payload(5))
@@ -205,7 +205,7 @@ def test_refusing_disk_falls_back_to_bounded_memory(tmp_path):
     obstacle.write_text("a file where a folder should be")
     spool = Spool(obstacle / "p", 10**6, memory_max_bytes=2 * SIZE)
     dropped = [spool.put(payload(sequence)) for sequence in (1, 2, 3)]
-    assert dropped == [Dropped(), Dropped(), Dropped(1, SIZE)]
+    assert dropped == [0, 0, 1]
     assert waiting(spool) == [2, 3]
     status = spool.get_status()
     assert status["memory_fallback_batches"] == 3
@@ -241,7 +241,7 @@ def test_closing_saves_what_waited_in_memory_if_the_disk_takes_it(tmp_path):
     spool = Spool(obstacle / "p", 10**6, disk_retry_s=3600.0)
     spool.put(payload(1))
     obstacle.unlink()
-    assert spool.close() == Dropped()
+    assert spool.close() == 0
     (adopted,) = adopt_orphans(obstacle, 10**6)
     assert waiting(adopted) == [1]
 
@@ -250,7 +250,7 @@ def test_closing_counts_what_finds_no_place(tmp_path):
     (tmp_path / "obstacle").write_text("")
     spool = Spool(tmp_path / "obstacle" / "p", 10**6)
     spool.put(payload(1))
-    assert spool.close() == Dropped(1, SIZE)
+    assert spool.close() == 1
 
 
 def test_full_disk_leaves_no_half_batch_and_keeps_the_spool_locked(folder):

@@ -14,28 +14,14 @@ from rl_insight.config.loading import (
     load_config,
 )
 from rl_insight.config.model import (
-    FileConfig,
-    HttpConfig,
     InsightConfig,
-    OtlpConfig,
-    PrometheusConfig,
-    RayConfig,
-    RecorderConfig,
-    RedactionConfig,
     ServerConfig,
 )
 
 __all__ = [
     "ENVIRONMENT_VARIABLES",
     "ConfigSource",
-    "FileConfig",
-    "HttpConfig",
     "InsightConfig",
-    "OtlpConfig",
-    "PrometheusConfig",
-    "RayConfig",
-    "RecorderConfig",
-    "RedactionConfig",
     "ServerConfig",
     "config_from_dict",
     "config_keys",

@@ -104,15 +104,6 @@ def value_of(config: Any, key: str) -> Any:
     return config
 
 
-def check_keys(model: type, layer: Mapping[Any, Any], origin: str) -> None:
-    """Refuse keys that do not exist, values that do not fit, and values in the place of a section.
-
-    Raises:
-        ConfigError: names the full key and, for one that does not exist, the nearest valid key.
-    """
-    _check_section(model, model, layer, origin, "")
-
-
 def fitting(name: str, key: Key, value: Any, origin: str = "") -> Any:
     """Return a value as its key's type: numbers and booleans from text, text from numbers, null from empty text.
 
@@ -177,7 +168,22 @@ def parts_of(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in {types.UnionType, Union} else (hint,)
 
 
-def _check_section(root: type, model: type, layer: Mapping[Any, Any], origin: str, prefix: str) -> None:
+def check_keys(
+    model: type, layer: Mapping[Any, Any], origin: str, section: type | None = None, prefix: str = ""
+) -> None:
+    """Reject unknown keys, values that do not fit, and values in place of a section.
+
+    Args:
+        model: The configuration.
+        layer: The values given for it, or for one of its sections.
+        origin: Where they come from, for messages.
+        section: The section that they are for.
+        prefix: Its dotted name and a dot.
+
+    Raises:
+        ConfigError: names the full key and, for an unknown one, the closest valid key.
+    """
+    root, model = model, section or model
     names = {entry.name for entry in dataclasses.fields(model)}
     inner = sections(model)
     for name, value in layer.items():
@@ -189,7 +195,7 @@ def _check_section(root: type, model: type, layer: Mapping[Any, Any], origin: st
         if name not in inner:
             fitting(full, keys_of(root)[full], value, origin)
         elif isinstance(value, Mapping):
-            _check_section(root, inner[name], value, origin, f"{full}.")
+            check_keys(root, value, origin, inner[name], f"{full}.")
         else:
             keys = listed(entry.name for entry in dataclasses.fields(inner[name]))
             raise wrong_value(full, value, f"a section with the keys {keys}", origin)

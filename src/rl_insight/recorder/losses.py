@@ -6,10 +6,9 @@ import logging
 import threading
 import warnings
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rl_insight.schema import Loss
+from rl_insight.schema.batch import Loss
 
 logger = logging.getLogger("rl_insight")
 
@@ -73,8 +72,6 @@ class Losses:
 
     def snapshot(self) -> list[Loss]:
         """Return the totals so far."""
-        from rl_insight.schema import Loss  # not at the top: `import rl_insight` needs no msgspec
-
         with self._lock:
             return [Loss(kind, reason, count) for (kind, reason), count in sorted(self._counts.items())]
 

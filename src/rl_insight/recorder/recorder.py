@@ -62,32 +62,6 @@ class Recorder:
     aggregation, redaction, encoding) happens in the flusher's thread.
     """
 
-    __slots__ = (
-        "_highest_watermark",
-        "_last_marked",
-        "_next_yield",
-        "_usual_watermark",
-        "clock",
-        "drop_oldest",
-        "lanes",
-        "losses",
-        "max_metrics",
-        "max_records",
-        "max_spans",
-        "metrics",
-        "next_span_id",
-        "now",
-        "points",
-        "sessions",
-        "spans",
-        "step",
-        "step_marks",
-        "texts",
-        "trace_prefix",
-        "wake",
-        "watermark",
-    )
-
     def __init__(
         self, config: RecorderConfig | None = None, *, clock: Clock | None = None, ids: IdSource | None = None
     ) -> None:

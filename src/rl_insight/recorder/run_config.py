@@ -5,49 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Final
-
-from rl_insight.recorder.recorder import EVENT
-from rl_insight.recorder.session_producer import SessionProducer
-from rl_insight.schema.names import CONFIG_EVENT
 
 MAX_KEYS: Final = 4_000
 MAX_TEXT: Final = 2_000
 _MAX_DEPTH: Final = 20
-_KEYS_PER_EVENT: Final = 64
-
-
-class ConfigProducer(SessionProducer):
-    """The part of a producer that records the configuration of the run."""
-
-    def record_config(self, config: Any, /) -> None:
-        """Record the configuration of the run: what the page shows with it and compares with that of other runs.
-
-        >>> record_config({"algorithm": "grpo", "actor": {"lr": 1e-6}})
-
-        Several calls add up; a key that is recorded again has its latest value. Values of keys that look like secrets
-        are redacted. At most 4,000 keys are taken, and the first 2,000 characters of a text.
-
-        Args:
-            config: A mapping, a dataclass instance, an OmegaConf `DictConfig` or a namespace.
-        """
-        recorder = self._recorder
-        if recorder is None and (recorder := self._join()) is None:
-            return
-        try:
-            keys = list(islice(flat_keys(config), MAX_KEYS + 1))
-        except Exception as error:  # noqa: BLE001  # properties and interpolations of users may raise anything
-            recorder.losses.refuse(
-                "configs", "unreadable", f"record_config() was refused: {type(error).__name__}: {error}"
-            )
-            return
-        if len(keys) > MAX_KEYS:
-            recorder.losses.refuse("configs", "too_many", f"record_config() took the first {MAX_KEYS} keys alone.")
-        for first in range(0, min(len(keys), MAX_KEYS), _KEYS_PER_EVENT):
-            part = dict(keys[first : min(first + _KEYS_PER_EVENT, MAX_KEYS)])
-            recorder.record_point(EVENT, 0, CONFIG_EVENT, part)
+KEYS_PER_EVENT: Final = 64
 
 
 def flat_keys(config: Any) -> Iterator[tuple[str, Any]]:

@@ -265,16 +265,8 @@ class Session(Span, gc=False, eq=False):
         """Set what the record says about the sample; what is left out stays as it was."""
         if reward is not None:  # always a float: receivers type a column by its values
             reward = self._number("reward", reward)
-        facts = dict(self._facts) if self._facts else {}
-        if reward is not None:
-            facts["reward"] = reward
-        if tokens is not None:
-            facts["tokens"] = tokens
-        if model_version is not None:
-            facts["model_version"] = model_version
-        if rollout_stats is not None:
-            facts["rollout_stats"] = rollout_stats
-        self._facts = facts
+        given = {"reward": reward, "tokens": tokens, "model_version": model_version, "rollout_stats": rollout_stats}
+        self._facts = {**(self._facts or {}), **{name: value for name, value in given.items() if value is not None}}
         self._changed()
 
     def finalize(

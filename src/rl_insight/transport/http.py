@@ -149,8 +149,8 @@ class HttpTransport(Transport):
         dropped = self._spool.put(payload)
         with self._changed:
             self._changed.notify_all()
-        if dropped.batches:
-            self.on_loss("batches", "spool_full", dropped.batches)
+        if dropped:
+            self.on_loss("batches", "spool_full", dropped)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until the server has taken everything; a sender that pauses after a failure tries again at once."""
@@ -175,8 +175,8 @@ class HttpTransport(Transport):
         lost = self._spool.close()
         for spool in self._adopted:
             spool.close()
-        if lost.batches:
-            self.on_loss("batches", "spool_unavailable", lost.batches)
+        if lost:
+            self.on_loss("batches", "spool_unavailable", lost)
 
     def abandon(self) -> None:
         """Close what a forked child inherited; takes no lock and sends nothing."""

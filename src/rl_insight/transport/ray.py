@@ -123,11 +123,14 @@ class RayTransport(Transport):
             self._changed.notify_all()
             if self._closed or self._retry is not None:
                 return
-            self._retry = Timer(_RETRY_S, self._reconnect)
-            self._retry.daemon = True
-            self._retry.start()
+            self._retry_later()
         if first:
             logger.warning("the monitor hub does not answer: %s. Batches are kept and sent again.", error)
+
+    def _retry_later(self) -> None:
+        self._retry = Timer(_RETRY_S, self._reconnect)
+        self._retry.daemon = True
+        self._retry.start()
 
     def _reconnect(self) -> None:
         try:
@@ -138,9 +141,7 @@ class RayTransport(Transport):
         with self._changed:
             self._retry = None
             if hub is None and not self._closed:
-                self._retry = Timer(_RETRY_S, self._reconnect)
-                self._retry.daemon = True
-                self._retry.start()
+                self._retry_later()
                 return
         if hub is not None:
             self._hub = hub
@@ -157,32 +158,21 @@ class RayTransport(Transport):
             )
         if not delivered or not self.flush_hub:
             return delivered
-        return self._wait_for_hub(deadline - time.monotonic())
-
-    def _wait_for_hub(self, timeout_s: float) -> bool:
-        try:
-            return bool(self._hub.flush.remote(timeout_s).future().result(max(0.0, timeout_s)))
-        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
-            self._last_error = f"{type(error).__name__}: {error}"
-            return False
+        left_s = deadline - time.monotonic()
+        return bool(self._ask("flush", left_s, timeout_s=left_s))
 
     def hear_others(self, timeout_s: float) -> int:
-        """Give each worker the time of a flush, and those that are joining the time to send their first batch."""
+        """Give each worker the time of a flush, and joining workers the time to send their first batch."""
         if not self.flush_hub:
             return 0
-        begun = time.monotonic()
-        longest_s = timeout_s / 2  # the rest is for what they send
-        try:
-            time.sleep(min(self._settle_s, longest_s))
-            while True:
-                left_s = longest_s - (time.monotonic() - begun)
-                joining = int(self._hub.count_joining.remote(self._process_id).future().result(max(_POLL_S, left_s)))
-                if not joining or left_s <= _POLL_S:
-                    return joining
-                time.sleep(_POLL_S)
-        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
-            self._last_error = f"{type(error).__name__}: {error}"
-            return 0
+        deadline = time.monotonic() + timeout_s / 2  # the rest is for the batches that they send
+        time.sleep(min(self._settle_s, timeout_s / 2))
+        while True:
+            left_s = deadline - time.monotonic()
+            joining = int(self._ask("count_joining", self._process_id, timeout_s=max(_POLL_S, left_s)) or 0)
+            if not joining or left_s <= _POLL_S:
+                return joining
+            time.sleep(_POLL_S)
 
     def tell_step(self, mark: tuple[int, int]) -> None:
         """Tell the hubs when a step began."""
@@ -193,13 +183,17 @@ class RayTransport(Transport):
             self._last_error = f"{type(error).__name__}: {error}"
 
     def ask_steps(self) -> Sequence[tuple[int, int]] | None:
-        """Ask the hub for the driver's steps; waits a moment, in the flusher's thread."""
+        """Ask the hub for the driver's steps; blocks the flusher's thread briefly. Old hubs do not have them."""
+        found: Sequence[tuple[int, int]] | None = self._ask("get_steps", timeout_s=_STEPS_S)
+        return found
+
+    def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        """Call a method of the hub and return its result; None, with `last_error` set, if it fails or times out."""
         try:
-            found: Sequence[tuple[int, int]] = self._hub.get_steps.remote().future().result(_STEPS_S)
-        except Exception as error:  # noqa: BLE001  # Ray raises its own types; a hub of an older version has no steps
+            return getattr(self._hub, method).remote(*arguments).future().result(max(0.0, timeout_s))
+        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
             self._last_error = f"{type(error).__name__}: {error}"
             return None
-        return found
 
     def close(self) -> None:
         """Stop; what was not confirmed is counted as lost, though it may still arrive."""
@@ -215,14 +209,8 @@ class RayTransport(Transport):
         if lost:
             self.on_loss("batches", "closed", lost)
         if self.flush_hub:
-            self._say_goodbye()
-
-    def _say_goodbye(self) -> None:
-        """Let the hub take itself off the server's list, as long as it can."""
-        try:
-            self._hub.leave.remote(_GOODBYE_S).future().result(_GOODBYE_S)
-        except Exception as error:  # noqa: BLE001  # Ray raises its own types, and plain ones while shutting down
-            self._last_error = f"{type(error).__name__}: {error}"
+            # Lets the hub deregister from the server while it still can.
+            self._ask("leave", _GOODBYE_S, timeout_s=_GOODBYE_S)
 
     def abandon(self) -> None:
         """Forget everything: Ray's own connection does not survive a fork."""

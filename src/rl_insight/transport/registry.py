@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from collections.abc import Callable
+from dataclasses import asdict
 
 from rl_insight.config.model import InsightConfig
 from rl_insight.errors import ConfigError
 from rl_insight.schema import Process
 from rl_insight.transport.base import Transport
+from rl_insight.transport.memory import MemoryTransport, NullTransport
 
 ENTRY_POINT_GROUP = "rl_insight.transports"
 
@@ -64,22 +66,11 @@ def _plugin(name: str) -> TransportFactory | None:
 
 
 def make_http(config: InsightConfig, process: Process, *, bundles: bool = False) -> Transport:
-    """Return the transport to a server; with `bundles`, batches that wait together are put together, as hubs do."""
+    """Return the transport to a server; with `bundles`, batches in one request are merged, as hubs do."""
     from rl_insight.transport.http import HttpTransport
 
-    settings = config.http
-    return HttpTransport(
-        config.server.url,
-        process_id=process.process_id,
-        token=config.server.token,
-        timeout_s=settings.timeout_s,
-        compression=settings.compression,
-        spool_dir=settings.spool_dir,
-        spool_max_bytes=settings.spool_max_bytes,
-        retry_initial_s=settings.retry_initial_s,
-        retry_max_s=settings.retry_max_s,
-        bundles=bundles,
-    )
+    server, settings = config.server, asdict(config.http)
+    return HttpTransport(server.url, process_id=process.process_id, token=server.token, bundles=bundles, **settings)
 
 
 def _make_file(config: InsightConfig, process: Process) -> Transport:
@@ -88,21 +79,9 @@ def _make_file(config: InsightConfig, process: Process) -> Transport:
     return FileTransport(config.file.directory, process.process_id, config.file.rotate_bytes)
 
 
-def _make_memory(_config: InsightConfig, _process: Process) -> Transport:
-    from rl_insight.transport.memory import MemoryTransport
-
-    return MemoryTransport()
-
-
-def _make_none(_config: InsightConfig, _process: Process) -> Transport:
-    from rl_insight.transport.memory import NullTransport
-
-    return NullTransport()
-
-
 _BUILT_IN: dict[str, TransportFactory] = {
     "http": make_http,
     "file": _make_file,
-    "memory": _make_memory,
-    "none": _make_none,
+    "memory": lambda _config, _process: MemoryTransport(),
+    "none": lambda _config, _process: NullTransport(),
 }

@@ -20,21 +20,13 @@ import msgspec
 
 from rl_insight.errors import SchemaError
 from rl_insight.schema import frame, read_frames
-from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, write_all
-from rl_insight.transport._folder_lock import FolderLock
+from rl_insight.transport._disk import CLOSE_TIMEOUT_S, SUFFIX, FolderLock, write_all
 
 logger = logging.getLogger("rl_insight")
 
 LOCK_ATTEMPTS = 50
 DISK_RETRY_S = 5.0
 RECENT_MAX_BYTES = 4 * 1024 * 1024
-
-
-class Dropped(NamedTuple):
-    """What a spool had to drop to stay within its bounds."""
-
-    batches: int = 0
-    bytes: int = 0
 
 
 class Waiting(NamedTuple):
@@ -69,7 +61,7 @@ class Spool:
 
     >>> spool = Spool(None, max_bytes=1_000_000)
     >>> spool.put(b"...")
-    Dropped(batches=0, bytes=0)
+    0
     >>> [waiting.number for waiting in spool.peek(10, 1_000_000).waiting]
     [1]
     >>> spool.remove([1])
@@ -113,11 +105,11 @@ class Spool:
         """How many bytes wait, on disk and in memory."""
         return self._bytes
 
-    def put(self, payload: bytes) -> Dropped:
-        """Add a batch; returns what was dropped for it, which is the batch itself when it exceeds the bound alone."""
+    def put(self, payload: bytes) -> int:
+        """Add a batch; returns how many were dropped to make room, including a batch that is too large itself."""
         data = frame(payload)
         if len(data) > self._max_bytes or self._closed:
-            return Dropped(1, len(data))
+            return 1
         with self._guard:
             number = self._next_number
             self._next_number += 1
@@ -127,11 +119,11 @@ class Spool:
                 self._remember(number, data)
                 return dropped
             if len(data) > self._memory_max_bytes:
-                return Dropped(dropped.batches + 1, dropped.bytes + len(data))
-            more = self._make_room(len(data), memory_only=True)
+                return dropped + 1
+            dropped += self._make_room(len(data), memory_only=True)
             self._add(number, _Entry(size=len(data), frame=data))
             self._memory_batches += 1
-        return Dropped(dropped.batches + more.batches, dropped.bytes + more.bytes)
+        return dropped
 
     def peek(self, max_batches: int, max_bytes: int) -> Peeked:
         """Return the oldest batches, at least one if there is any, and hold them until `remove` or `release`."""
@@ -165,33 +157,32 @@ class Spool:
                 if (entry := self._entries.get(number)) is not None:
                     entry.held = False
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> Dropped:
-        """Leave the batches for another process; returns those that were only in memory and found no place on disk.
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
+        """Leave the batches for another process; returns how many were in memory and could not be saved to disk.
 
         An empty spool removes its folder. A disk that does not answer (a frozen file system, a dead device) is left
         after `timeout_s`: the work is done on a thread that the end of the process does not wait for.
         """
         if self._closed:
-            return Dropped()
-        dropped: list[Dropped] = []
+            return 0
+        dropped: list[int] = []
         closer = threading.Thread(target=lambda: dropped.append(self._close()), name="rl-insight-spool", daemon=True)
         closer.start()
         closer.join(timeout_s)
         if not closer.is_alive():
-            return dropped[0] if dropped else Dropped()
+            return sum(dropped)
         self._closed = True
         logger.warning(
             "RL-Insight left its spool %s: the disk did not answer within %g s. Batches that were not on it are lost.",
             self.directory,
             timeout_s,
         )
-        in_memory = [entry.size for entry in list(self._entries.values()) if entry.frame is not None]
-        return Dropped(len(in_memory), sum(in_memory))
+        return sum(entry.frame is not None for entry in list(self._entries.values()))
 
-    def _close(self) -> Dropped:
+    def _close(self) -> int:
         with self._guard:
             if self._closed:
-                return Dropped()
+                return 0
             dropped = self._save_memory()
             self._closed = True
             if self._folder is not None and not self._entries:
@@ -245,7 +236,7 @@ class Spool:
                 self._path(number).unlink()
         return True
 
-    def _make_room(self, size: int, *, memory_only: bool = False) -> Dropped:
+    def _make_room(self, size: int, *, memory_only: bool = False) -> int:
         """Drop the oldest batches that are not being sent until `size` more bytes fit."""
         victims = []
         freed = 0
@@ -258,7 +249,7 @@ class Spool:
                 freed += entry.size
         for number in victims:
             self._forget(number)
-        return Dropped(len(victims), freed)
+        return len(victims)
 
     def _path(self, number: int) -> Path:
         assert self.directory is not None  # noqa: S101 only reached with files
@@ -341,21 +332,19 @@ class Spool:
         # Numbers continue after those of an earlier life of the same folder, whose batches still wait.
         self._next_number = max(self._next_number, max(found, default=0) + 1)
 
-    def _save_memory(self) -> Dropped:
-        """Try once more to bring to disk what waits in memory; returns what found no place."""
-        in_memory = [(number, entry) for number, entry in self._entries.items() if entry.frame is not None]
-        if not in_memory:
-            return Dropped()
+    def _save_memory(self) -> int:
+        """Try once more to write batches in memory to disk; returns how many could not be."""
         self._disk_retry_at = 0.0
-        lost = size = 0
-        for number, entry in in_memory:
-            data = entry.frame or b""
+        lost = 0
+        for number, entry in list(self._entries.items()):
+            if (data := entry.frame) is None:
+                continue
             self._forget(number)
             if self._write(number, data):
                 self._add(number, _Entry(size=len(data)))
             else:
-                lost, size = lost + 1, size + len(data)
-        return Dropped(lost, size)
+                lost += 1
+        return lost
 
     def _unlock(self) -> None:
         if self._folder is not None:
