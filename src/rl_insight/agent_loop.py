@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.losses import safe_text
@@ -61,7 +61,7 @@ class AgentLoopSession:
             reward_source: What gave the reward.
             finished: Whether the loop ended by itself.
         """
-        described = [_Trajectory.of(index, one) for index, one in enumerate(_listed(trajectories))]
+        described = [_trajectory(index, one) for index, one in enumerate(_listed(trajectories))]
         end_ns = time.time_ns()
         self._show(described, end_ns)
         attributes = {
@@ -135,18 +135,17 @@ def agent_loop_session(
     return AgentLoopSession(identity, time.time_ns())
 
 
-@dataclass(frozen=True, slots=True)
-class _Trajectory:
+class _Trajectory(NamedTuple):
     traj: str
     reward: float
     turns: int
 
-    @classmethod
-    def of(cls, index: int, trajectory: Any) -> _Trajectory:
-        """Read what a trajectory says about itself; chains are numbered from 1."""
-        traj = _converted(int, _field(trajectory, "chain_id"), index + 1) - 1
-        reward = _converted(float, _field(trajectory, "reward_score"), 0.0)
-        return cls(str(traj), reward, _converted(int, _field(trajectory, "num_turns"), 0))
+
+def _trajectory(index: int, given: Any) -> _Trajectory:
+    """Read what a trajectory says about itself; chains are numbered from 1."""
+    traj = _converted(int, _field(given, "chain_id"), index + 1) - 1
+    reward = _converted(float, _field(given, "reward_score"), 0.0)
+    return _Trajectory(str(traj), reward, _converted(int, _field(given, "num_turns"), 0))
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, TypeVar, overload
 
 from rl_insight.recorder.context import Scope, current_step, get_span, get_step, step_of
-from rl_insight.recorder.decorators import NoState, traced
+from rl_insight.recorder.decorators import NoState, SpanMaker, traced
 from rl_insight.recorder.lanes import State
 from rl_insight.recorder.losses import MAX_NAME, short_text, shown
 from rl_insight.recorder.propagation import Attachment, inject
@@ -251,13 +251,11 @@ class Producer(SessionProducer):
 
         return decorate
 
-    def _span_maker(
-        self, name: str, extra_labels: LabelMaker | None, static_labels: dict[str, Any]
-    ) -> Callable[[tuple[Any, ...]], Span | None]:
-        def make_span(args: tuple[Any, ...]) -> Span | None:
+    def _span_maker(self, name: str, extra_labels: LabelMaker | None, static_labels: dict[str, Any]) -> SpanMaker:
+        def make_span(args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Span | NoSpan:
             recorder = self._recorder
             if recorder is None and (recorder := self._join()) is None:
-                return None
+                return NO_SPAN
             if extra_labels is None or not args:
                 return Span(recorder, name, static_labels)
             try:

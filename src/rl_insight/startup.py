@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rl_insight.config import InsightConfig, config_from_dict, load_config
-from rl_insight.config.paths import find_local_server
+from rl_insight.config.paths import server_of
 from rl_insight.errors import ConfigError, InsightError
 from rl_insight.launchers import launch_name, launcher_rank, may_be_repeated, restarts
 from rl_insight.recorder.dumps import open_dump
@@ -111,9 +111,8 @@ def resolve(config: InsightConfig) -> InsightConfig | None:
     if backend == "ray" and not ray_is_initialized():
         logger.warning("RL-Insight records nothing: Ray is not initialized. Call ray.init() first, then init() again.")
         return None
-    if backend == "ray" and not server.url and (local := find_local_server()) is not None:
-        server = replace(server, url=local.url, token=server.token or local.token)
-    return replace(config, server=replace(server, backend=backend))
+    url, token = server_of(server.url, server.token) if backend == "ray" else (server.url, server.token)
+    return replace(config, server=replace(server, backend=backend, url=url, token=token))
 
 
 def load(config: Any, **overrides: Any) -> InsightConfig:
@@ -218,9 +217,7 @@ def _assigned_run(config: InsightConfig, run_id: str, environ: Mapping[str, str]
     """Ask the server for the run of a launch whose name may be used again; without an answer the name is taken."""
     from rl_insight.http_client import request
 
-    server = config.server
-    local = None if server.url else find_local_server()
-    url, token = (local.url, local.token) if local is not None else (server.url, server.token)
+    url, token = server_of(config.server.url, config.server.token)
     if not url:
         return run_id
     asked = {"run_id": run_id, "rank": launcher_rank(environ) or 0, "restarts": restarts(environ)}

@@ -13,7 +13,7 @@ import msgspec
 
 from rl_insight.backoff import Backoff
 from rl_insight.config import InsightConfig, load_config
-from rl_insight.config.paths import find_local_server
+from rl_insight.config.paths import server_of
 from rl_insight.http_client import request
 from rl_insight.recorder.propagation import INHERIT_VARIABLE
 from rl_insight.transport.ingest_client import TARGETS_PATH
@@ -119,7 +119,7 @@ def _register(settings: InsightConfig, registration: dict[str, Any]) -> None:
     backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     shown = ", ".join(registration["addresses"][:3])
     for attempt in range(_ATTEMPTS):
-        url, token = _server(settings)
+        url, token = server_of(settings.server.url, settings.server.token)
         try:
             if url is None:
                 problem = "no server is known. Start one with `rl-insight server start`, or set RL_INSIGHT_SERVER_URL"
@@ -148,10 +148,3 @@ def _run_of_this_process() -> dict[str, Any]:
     run = msgspec.json.decode(inherited)
     known = {name: run.get(name) for name in ("run_id", "project", "experiment_name")}
     return {name: value for name, value in known.items() if value}
-
-
-def _server(settings: InsightConfig) -> tuple[str | None, str | None]:
-    if settings.server.url:
-        return settings.server.url, settings.server.token
-    local = find_local_server()
-    return (None, None) if local is None else (local.url, settings.server.token or local.token)

@@ -15,7 +15,10 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
 
 from rl_insight.monitor import Monitor
 from rl_insight.recorder.clock import Clock
@@ -35,9 +38,6 @@ from rl_insight.schema.records import (
     records,
 )
 from rl_insight.sessions.records import SessionBook, SessionRecord
-
-if TYPE_CHECKING:
-    from rl_insight.config import InsightConfig
 
 __all__ = ["CaptureMonitor", "FakeClock", "InternalError", "capture"]
 
@@ -141,7 +141,7 @@ class CaptureMonitor(Monitor):
     def __init__(self, config: Any = None, *, clock: FakeClock | None = None) -> None:
         super().__init__()
         from rl_insight.config import load_config
-        from rl_insight.startup import Pipeline
+        from rl_insight.startup import Pipeline, identify
         from rl_insight.transport import MemoryTransport
 
         settings = load_config(config, environ={})
@@ -154,7 +154,15 @@ class CaptureMonitor(Monitor):
             clock=Clock(now=self.clock.monotonic_ns, wall=self.clock.wall_ns),
             ids=IdSource(_SEED),
         )
-        process = _process(settings)
+        # Nothing of this machine, its launcher or its environment.
+        process = msgspec.structs.replace(
+            identify(replace(settings, run_id=settings.run_id or "test-run")),
+            process_id="test-process",
+            host="test-host",
+            pid=1,
+            rank=settings.rank,
+            started_ns=0,
+        )
         transport = self._transport
         self._flusher = _InlineFlusher(recorder, process, settings, transport.send, transport.max_batch_bytes)
         transport.on_loss = self._flusher.note_loss
@@ -286,20 +294,6 @@ def capture(config: Any = None, *, clock: FakeClock | None = None) -> Iterator[C
         default_monitor._restore(before)
         monitor.finish()
     monitor.raise_defects()
-
-
-def _process(settings: InsightConfig) -> Process:
-    return Process(
-        process_id="test-process",
-        run_id=settings.run_id or "test-run",
-        host="test-host",
-        pid=1,
-        project=settings.project or "",
-        experiment_name=settings.experiment_name or "",
-        role=settings.role or "",
-        rank=settings.rank,
-        labels=dict(settings.labels),
-    )
 
 
 try:

@@ -39,6 +39,14 @@ def data_dir() -> Path:
     return Path(os.environ.get(DATA_DIR_VARIABLE) or "~/.rl-insight").expanduser()
 
 
+def server_of(url: str | None, token: str | None) -> tuple[str | None, str | None]:
+    """Return the URL and token of the configured server, or of the one on this machine; (None, None) without either."""
+    if url:
+        return url, token
+    local = find_local_server()
+    return (None, None) if local is None else (local.url, token or local.token)
+
+
 def find_local_server(directory: Path | None = None) -> ServerState | None:
     """Return the server that runs on this machine; None when there is none."""
     try:

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from rl_insight.recorder import context  # by module: functions that travel by pickle cannot carry a ContextVar
-from rl_insight.recorder.spans import NO_SPAN, NoSpan, Span
+from rl_insight.recorder.spans import NoSpan, Span
 
-SpanMaker = Callable[[tuple[Any, ...]], "Span | None"]
-"""Makes the span of one call from its positional arguments; None while nothing is recorded."""
+SpanMaker = Callable[[tuple[Any, ...], dict[str, Any]], "Span | NoSpan"]
+"""Makes the span of one call from its arguments."""
 
 
 def surrounded(
@@ -44,30 +44,7 @@ def traced(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., 
         return _traced_async_generator(function, make_span)
     if inspect.isgeneratorfunction(function):
         return _traced_generator(function, make_span)
-    if inspect.iscoroutinefunction(function):
-        return _traced_coroutine(function, make_span)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        span = make_span(args)
-        if span is None:
-            return function(*args, **kwargs)
-        with span:
-            return function(*args, **kwargs)
-
-    return call
-
-
-def _traced_coroutine(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        span = make_span(args)
-        if span is None:
-            return await function(*args, **kwargs)
-        with span:
-            return await function(*args, **kwargs)
-
-    return call
+    return surrounded(function, make_span)
 
 
 def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
@@ -75,8 +52,8 @@ def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Cal
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        span = make_span(args)
-        if span is None:
+        span = make_span(args, kwargs)
+        if not isinstance(span, Span):
             return (yield from function(*args, **kwargs))
         iterator = function(*args, **kwargs)
         span.begin(context.current_span.get())
@@ -110,7 +87,7 @@ def _traced_generator(function: Callable[..., Any], make_span: SpanMaker) -> Cal
 def _traced_async_generator(function: Callable[..., Any], make_span: SpanMaker) -> Callable[..., Any]:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        span = make_span(args) or NO_SPAN
+        span = make_span(args, kwargs)
         iterator = function(*args, **kwargs)
         span.begin(context.current_span.get())
         inside = span if isinstance(span, Span) else context.current_span.get()
@@ -166,12 +143,7 @@ def decorated(
         raise TypeError(
             f"{call}() cannot decorate a generator: its consumer runs between items. Use it as a `with` block."
         )
-
-    def make_span(_args: tuple[Any, ...]) -> Span | None:
-        made = getattr(producer, call)(*arguments, **(keywords or {}))
-        return made if isinstance(made, Span) else None
-
-    return traced(function, make_span)
+    return traced(function, lambda _args, _kwargs: getattr(producer, call)(*arguments, **(keywords or {})))
 
 
 class NoState(NoSpan, msgspec.Struct, gc=False, eq=False):

@@ -18,10 +18,9 @@ from rl_insight.recorder.attributes import AttributeEncoder
 from rl_insight.recorder.losses import Losses, short_text
 from rl_insight.recorder.metrics import MetricTable
 from rl_insight.recorder.pace import FlushPace
-from rl_insight.recorder.recorder import MetricEvent, PointEvent, Recorder
+from rl_insight.recorder.recorder import MetricEvent, Recorder
 from rl_insight.recorder.redaction import Redactor
 from rl_insight.recorder.rows import RowWriter
-from rl_insight.recorder.sessions import Session
 from rl_insight.recorder.spans import Span
 from rl_insight.recorder.stacks import StackAnswers
 from rl_insight.recorder.step_exchange import AddSteps, StepExchange
@@ -246,8 +245,8 @@ class Flusher:
         if recorder.texts is not None:
             self._sample_sessions(recorder.texts)
         self._take(recorder.spans, steps.add_to_spans, self._take_spans)
-        self._take(recorder.points, steps.add_to_points, self._each(self._add_point))
-        self._take(recorder.sessions, steps.add_to_spans, self._each(self._add_session))
+        self._take(recorder.points, steps.add_to_points, self._each(self._rows.add_point))
+        self._take(recorder.sessions, steps.add_to_spans, self._each(self._rows.add_session))
         recorder.lower_watermark()
 
     def _take(self, buffer: deque[Any], add_steps: AddSteps, handle: Callable[[list[Any]], None]) -> None:
@@ -258,18 +257,22 @@ class Flusher:
             events = _pop_left(buffer, min(remaining, _CHUNK))
             try:
                 handle(add_steps(events))
-            except Exception:  # noqa: BLE001  # raised before any was added: each by itself, whatever the strange one is
-                self._each(lambda event: handle(add_steps([event])))(events)
+            except Exception:  # noqa: BLE001  # raised before any was added: one by one, to lose only the faulty ones
+                for event in events:
+                    try:
+                        handle(add_steps([event]))
+                    except Exception:  # noqa: BLE001
+                        self._survive_event()
             remaining -= _CHUNK
             self._give_way(hold_ns)
 
-    def _each(self, handle: Callable[[Any], None]) -> Callable[[list[Any]], None]:
-        """Return a handler of many events by one of a single event."""
+    def _each(self, add: Callable[[Any, BatchBuilder], bool]) -> Callable[[list[Any]], None]:
+        """Return a handler of many events, made from a function that adds one and returns whether it is a failure."""
 
         def handle_all(events: list[Any]) -> None:
             for event in events:
                 try:
-                    handle(event)
+                    self._is_failing |= add(event, self._builder)
                 except Exception:  # noqa: BLE001  # one strange event must not cost its neighbors
                     self._survive_event()
 
@@ -331,12 +334,6 @@ class Flusher:
         """Have new sessions sampled by their own step, which their phases need not know."""
         for session in list(self.recorder.sessions):
             sample.takes(short_text(session.session_id), session.step, self.recorder.clock.wall_ns(session.start))
-
-    def _add_point(self, point: PointEvent) -> None:
-        self._is_failing |= self._rows.add_point(point, self._builder)
-
-    def _add_session(self, session: Session) -> None:
-        self._is_failing |= self._rows.add_session(session, self._builder)
 
     # -- from rows to batches
 

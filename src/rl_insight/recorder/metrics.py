@@ -159,6 +159,10 @@ class HistogramCell(Cell):
         self.past.clear()
 
 
+_REFUSALS = {
+    COUNTER: ("bad_amount", "metric_count", "a counter only grows. Use metric_gauge."),
+    HISTOGRAM: ("not_finite", "metric_histogram", "distributions take finite values."),
+}
 _CELLS: dict[str, type[Cell]] = {COUNTER: CounterCell, GAUGE: GaugeCell, HISTOGRAM: HistogramCell}
 
 
@@ -229,20 +233,9 @@ class MetricTable:
             cell.changed = True
 
     def _refuse(self, kind: str, name: str, value: float) -> None:
-        if kind == COUNTER:
-            self._losses.refuse(
-                "metrics",
-                "bad_amount",
-                f"metric_count({short_text(name)!r}, {value!r}) was refused: a counter only grows. Use metric_gauge.",
-                topic=short_text(name),
-            )
-        else:
-            self._losses.refuse(
-                "metrics",
-                "not_finite",
-                f"metric_histogram({short_text(name)!r}, {value!r}) was refused: distributions take finite values.",
-                topic=short_text(name),
-            )
+        reason, call, why = _REFUSALS[kind]
+        topic = short_text(name)
+        self._losses.refuse("metrics", reason, f"{call}({topic!r}, {value!r}) was refused: {why}", topic=topic)
 
     def _find(self, kind: str, name: str, labels: dict[str, Any], documentation: str) -> Cell | None:
         """Return the cell of a metric that is new, or not spelled in texts alone; None when it is refused."""

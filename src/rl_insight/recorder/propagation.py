@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
+import msgspec
+
 from rl_insight.recorder.context import Scope, current_session_id, current_span, current_step, current_task
 from rl_insight.recorder.losses import safe_text
 
@@ -23,16 +25,13 @@ _foreign: ContextVar[tuple[str, tuple[str, ...]] | None] = ContextVar("rl_insigh
 """tracestate and baggage members of other systems: passed on as they came."""
 
 
-class RemoteSpan:
-    """The span of another process that a carrier named."""
+class RemoteSpan(msgspec.Struct):
+    """The span of another process, as named by a carrier."""
 
-    __slots__ = ("lane", "span_id", "trace_high", "trace_low")
-
-    def __init__(self, trace_high: int, trace_low: int, span_id: int) -> None:
-        self.trace_high = trace_high
-        self.trace_low = trace_low
-        self.span_id = span_id
-        self.lane: str | None = None
+    trace_high: int
+    trace_low: int
+    span_id: int
+    lane: str | None = None
 
 
 def inject(

@@ -78,16 +78,15 @@ class StepExchange:
         return not self._marks or self._recorder.step is not None
 
     def add_to_metrics(self, events: list[Any]) -> list[Any]:
-        """Return metric events with the step where there was none."""
-        if self._is_idle:
-            return events
-        for event in events:
-            if event.step is None:
-                event.step = self._at(event.time or self._recorder.now())
+        """Set the step of metric events that have none."""
+        if not self._is_idle:
+            for event in events:
+                if event.step is None:
+                    event.step = self._at(event.time or self._recorder.now())
         return events
 
     def add_to_points(self, points: list[Any]) -> list[Any]:
-        """Return events and log lines with the step where there was none."""
+        """Return events and log lines, with a step for those that have none."""
         if self._is_idle:
             return points
         return [
@@ -98,12 +97,11 @@ class StepExchange:
         ]
 
     def add_to_spans(self, spans: list[Any]) -> list[Any]:
-        """Return spans or sessions with the step where there was none."""
-        if self._is_idle:
-            return spans
-        for span in spans:
-            if span.step is None:
-                span.step = self._at(span.start)
+        """Set the step of spans or sessions that have none."""
+        if not self._is_idle:
+            for span in spans:
+                if span.step is None:
+                    span.step = self._at(span.start)
         return spans
 
     def _at(self, reading: int) -> int | None:
