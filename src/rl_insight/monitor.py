@@ -27,8 +27,8 @@ logger = logging.getLogger("rl_insight")
 
 _HUB_WAIT_S = 30.0
 _INCOMPLETE = (
-    "run %s is incomplete: not everything could be delivered in time. %d batches that are kept on disk are sent by the "
-    "next process that records to this server from this machine, or taken by a server that starts here."
+    "run %s is incomplete: not everything was delivered in time. %d batches remain on disk. The next process on this "
+    "machine that records to this server sends them, or a server that starts here ingests them."
 )
 
 
@@ -74,18 +74,18 @@ class Monitor(Producer):
         >>> insight.init("math", "grpo-7b", role="trainer", rank=0)  # doctest: +SKIP
 
         Args:
-            project: The project; give it together with `experiment_name`, or leave out both. A mapping in this place
-                is taken as `config`, as older versions had it.
+            project: The project; pass it together with `experiment_name`, or neither. A mapping in this place
+                is accepted as `config`, for compatibility.
             experiment_name: The experiment.
             config: RL-Insight's settings: a mapping, a dataclass, an OmegaConf `DictConfig`, or the path of a YAML
                 file. Its `run_config` is the configuration of the run, recorded as by `record_config`.
-            run_id: The run; the same in all its processes. One is made when it is left out.
-            role: What this process does: `trainer`, `rollout`, ...
-            rank: Its number within the role.
+            run_id: The run ID, the same in all processes of the run; generated if omitted.
+            role: The role of this process: `trainer`, `rollout`, ...
+            rank: Its rank within the role.
             labels: Attached to everything this process records.
 
         Raises:
-            ValueError: the configuration cannot be used; the message says why.
+            ValueError: the configuration is invalid; the message says why.
         """
         from rl_insight import startup
 
@@ -126,7 +126,7 @@ class Monitor(Producer):
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if value is not None)
         run = "" if self._pipeline is None else f" run {self._pipeline.process.run_id!r}"
         warnings.warn(
-            f"rl_insight.init({given}) was ignored: this process already records{run}. Call rl_insight.finish() first "
+            f"rl_insight.init({given}) was ignored: this process is already recording{run}. Call rl_insight.finish() first "
             "to start another run, or remove the second call.",
             RuntimeWarning,
             stacklevel=3,
@@ -150,7 +150,7 @@ class Monitor(Producer):
         try:
             self._pipeline = startup.connect(settings, recorder)
         except Exception:  # a server or a cluster in a bad state must not stop training
-            logger.exception("RL-Insight records nothing: its %s transport did not start.", settings.server.backend)
+            logger.exception("RL-Insight is not recording: the %s transport failed to start.", settings.server.backend)
             self._recorder = None
             return
         self._recorder = recorder
@@ -158,7 +158,7 @@ class Monitor(Producer):
         self._register_exit()
 
     def _announce(self, settings: InsightConfig) -> None:
-        """Print where to look at the run; of the processes that a launcher starts, the first one does."""
+        """Print the link to the run; only the first process of a launch does."""
         pipeline, url = self._pipeline, self.run_url()
         if pipeline is None or not url or not settings.announce or pipeline.process.rank not in (None, 0):
             return
@@ -166,7 +166,7 @@ class Monitor(Producer):
             print(f"RL-Insight: run {pipeline.process.run_id} at {url}", file=sys.stderr, flush=True)  # noqa: T201
 
     def run_url(self) -> str | None:
-        """Return the page of the run that this process records; None while it is not known.
+        """Return the URL of the page of this run; None while it is unknown.
 
         >>> import rl_insight as insight
         >>> insight.run_url()  # doctest: +SKIP
@@ -183,17 +183,17 @@ class Monitor(Producer):
         return f"{without_credentials(url).rstrip('/')}/?run={quote(pipeline.process.run_id)}"
 
     def _begin_in_background(self, recorder: Recorder, find_settings: Any) -> None:
-        """Record at once, and learn where to send it on a background thread: asking a hub may take a while."""
+        """Start recording now, and look up the hub in a background thread, because that may take a while."""
 
         def start() -> None:
             try:
                 settings = find_settings()
             except Exception:
-                logger.exception("RL-Insight records nothing in this process.")
+                logger.exception("RL-Insight is not recording in this process.")
                 settings = None
             with self._lock:
                 self._starting = None
-                if self._recorder is not recorder:  # finished meanwhile
+                if self._recorder is not recorder:  # finished in the meantime
                     return
                 if settings is None:
                     self._recorder = None
@@ -207,7 +207,7 @@ class Monitor(Producer):
         self._starting.start()
 
     def _join_parent(self) -> Recorder | None:
-        """Join the run of a parent process or of this Ray worker's driver, if there is one; asked once."""
+        """Join the run of a parent process or of this Ray worker's driver, if any; tried once."""
         with self._lock:
             if self._join is nothing_to_join:
                 return self._recorder
@@ -217,7 +217,7 @@ class Monitor(Producer):
             try:
                 self._begin_inherited()
             except Exception:  # no call of the hot path raises because of monitoring
-                logger.exception("RL-Insight records nothing in this process.")
+                logger.exception("RL-Insight is not recording in this process.")
             return self._recorder
 
     def _begin_inherited(self) -> None:
@@ -232,7 +232,7 @@ class Monitor(Producer):
             self._begin_in_background(Recorder(), lambda: _join_job(None, may_start_hub=False))
 
     def _export_to_children(self) -> None:
-        """Let child processes that are started afresh join the run without calling `init()`."""
+        """Let spawned child processes join the run without calling `init()`."""
         if self is not default_monitor or self._pipeline is None:
             return
         import msgspec
@@ -246,7 +246,7 @@ class Monitor(Producer):
     # -- end
 
     def finish(self) -> None:
-        """Deliver what was recorded, within `recorder.finish_timeout_s`; every call is a no-op afterwards."""
+        """Deliver all events, within `recorder.finish_timeout_s`, and stop recording."""
         if self._captured_by is not None:
             return
         self._finishing = True
@@ -273,12 +273,12 @@ class Monitor(Producer):
                 waiting = pipeline.transport.get_status().get("waiting_batches", 0)
                 logger.warning(_INCOMPLETE, pipeline.process.run_id, waiting)
         except Exception:
-            logger.exception("RL-Insight did not end in order.")
+            logger.exception("RL-Insight did not shut down cleanly.")
 
     close = finish
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Deliver what was recorded so far and keep recording; True if that happened in time."""
+        """Deliver all events recorded so far; returns whether that succeeded in time."""
         if (starting := self._starting) is not None:
             starting.join(timeout_s)
         pipeline = self._pipeline
@@ -287,7 +287,7 @@ class Monitor(Producer):
         return pipeline.flusher.request_flush(timeout_s) and pipeline.transport.flush(timeout_s)
 
     def get_status(self) -> dict[str, Any]:
-        """Return whether this process records, its identity, what was lost, and the state of delivery."""
+        """Return whether this process is recording, its identity, losses and delivery status."""
         pipeline = self._pipeline
         if pipeline is None:
             return {"recording": self._recorder is not None}
@@ -303,7 +303,7 @@ class Monitor(Producer):
         }
 
     def _register_exit(self) -> None:
-        """Deliver at exit: of the interpreter, and of `multiprocessing` children, however they end."""
+        """Deliver at exit of the interpreter and of `multiprocessing` children, however they end."""
         if not self._exit_registered:
             self._exit_registered = True
             atexit.register(self.finish)
@@ -319,7 +319,7 @@ class Monitor(Producer):
     # -- tests
 
     def _stand_in(self, other: Monitor) -> tuple[Any, ...]:
-        """Have another monitor record in place of this one; see `rl_insight.testing`."""
+        """Record through another monitor; see `rl_insight.testing`."""
         with self._lock:
             before = (self._recorder, self._pipeline, self._join, self._captured_by)
             self._restore((other._recorder, other._pipeline, nothing_to_join, other))
@@ -332,7 +332,7 @@ class Monitor(Producer):
     # -- fork
 
     def _after_fork_in_child(self) -> None:
-        """Start over under a new identity; what the parent had buffered is the parent's to send."""
+        """Restart under a new identity; the parent sends the events that it had buffered."""
         self._lock = threading.RLock()
         self._starting = None
         self._finishing = False
@@ -362,14 +362,14 @@ def _is_ray_worker() -> bool:
 
 
 def _may_join_a_job() -> bool:
-    """Return whether the run of this process's Ray job may be known to a hub: a worker may have recorded first."""
+    """Return whether a hub may know the run of this Ray job: a worker may have recorded first."""
     from rl_insight.hub.ray_hub import is_hub_of_another_process
 
     return _is_ray_worker() or is_hub_of_another_process()
 
 
 def _join_job(own: InsightConfig | None, *, may_start_hub: bool) -> InsightConfig | None:
-    """Return the settings of this process of a Ray job: the job's, with what its own `init()` said about it."""
+    """Return the settings of this process in a Ray job: those of the job, updated by its own `init()`."""
     from rl_insight import startup
     from rl_insight.hub import ray_hub
 
@@ -422,7 +422,7 @@ def _restart_in_child() -> None:
         try:
             monitor._after_fork_in_child()
         except Exception:
-            logger.exception("RL-Insight records nothing in this forked process.")
+            logger.exception("RL-Insight is not recording in this forked process.")
 
 
 if hasattr(os, "register_at_fork"):

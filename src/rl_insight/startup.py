@@ -37,7 +37,7 @@ _STEP_MARKS = 256
 
 
 class Companion(Protocol):
-    """What listens to the batches of a pipeline and ends with it."""
+    """Listens to the batches of a pipeline and is closed with it."""
 
     def close(self, timeout_s: float) -> None:
         """Finish what was taken, within a bounded time."""
@@ -48,7 +48,7 @@ class Companion(Protocol):
 
 @dataclass(slots=True)
 class Pipeline:
-    """Everything of one process between a recorded event and the wire."""
+    """The components of one process between recording and sending."""
 
     config: InsightConfig
     process: Process
@@ -57,10 +57,10 @@ class Pipeline:
     transport: Transport
     companions: list[Companion] = field(default_factory=list)
     link_claim: socket.socket | None = None
-    """Open in the process of this machine that prints the run's link."""
+    """Held by the process on this machine that printed the link to the run."""
 
     def claim_link(self, url: str) -> bool:
-        """Return whether this process is to print a link: no other one on this machine that still records has."""
+        """Return whether this process should print the link: no other live process on this machine has."""
         if not sys.platform.startswith("linux"):
             return True
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -74,12 +74,12 @@ class Pipeline:
         return True
 
     def release_link(self) -> None:
-        """Let another process print the link of the run."""
+        """Let another process print the link to the run."""
         if self.link_claim is not None:
             self.link_claim.close()
 
     def finish(self, timeout_s: float) -> bool:
-        """Deliver what is recorded, within a bounded time; True if everything was delivered."""
+        """Deliver all events within a time limit; True if everything was delivered."""
         deadline = time.monotonic() + timeout_s
         self.release_link()
         # Before the last batch, so that it can still report them.
@@ -95,9 +95,9 @@ class Pipeline:
 
 
 def resolve(config: InsightConfig) -> InsightConfig | None:
-    """Decide the backend; a Ray job also gets the address of the server on this machine, for its other nodes.
+    """Choose the backend; a Ray job also gets the address of the server on this machine, for its other nodes.
 
-    None, and one warning, where Ray is wanted and not initialized: Ray is never started here.
+    Returns None, with one warning, if the backend is Ray but Ray is not initialized: Ray is never started here.
 
     Raises:
         ConfigError: an unknown backend.
@@ -109,7 +109,7 @@ def resolve(config: InsightConfig) -> InsightConfig | None:
     if backend == "auto":
         backend = "ray" if ray_is_initialized() else "http"
     if backend == "ray" and not ray_is_initialized():
-        logger.warning("RL-Insight records nothing: Ray is not initialized. Call ray.init() first, then init() again.")
+        logger.warning("RL-Insight is not recording: Ray is not initialized. Call ray.init() first, then init() again.")
         return None
     url, token = server_of(server.url, server.token) if backend == "ray" else (server.url, server.token)
     return replace(config, server=replace(server, backend=backend, url=url, token=token))
@@ -119,7 +119,7 @@ def load(config: Any, **overrides: Any) -> InsightConfig:
     """Return the configuration that `init` was given, checked.
 
     Raises:
-        ConfigError: it cannot be used; the message says why.
+        ConfigError: it is invalid; the message says why.
     """
     settings = load_config(config, overrides=overrides)
     if (settings.project is None) != (settings.experiment_name is None):
@@ -129,7 +129,7 @@ def load(config: Any, **overrides: Any) -> InsightConfig:
 
 
 def run_of_parent(settings: InsightConfig, inherited: str | None) -> str | None:
-    """Return the run of the process that started this one, if both belong to the same experiment."""
+    """Return the run of the parent process, if both belong to the same experiment."""
     if not inherited:
         return None
     try:
@@ -163,7 +163,7 @@ def connect(config: InsightConfig, recorder: Recorder) -> Pipeline:
 
 
 def _with_trace_export(transport: Transport, config: InsightConfig) -> Transport:
-    """Have this process export its spans itself, besides sending them to the server."""
+    """Export the spans of this process, in addition to sending them to the server."""
     from rl_insight.collector import Collector
     from rl_insight.collector.sinks.otlp import OtlpTraceSink
     from rl_insight.hub.forwarding import ForwardingTransport
@@ -214,7 +214,7 @@ def new_run_id(config: InsightConfig, environ: Mapping[str, str]) -> str:
 
 
 def _assigned_run(config: InsightConfig, run_id: str, environ: Mapping[str, str]) -> str:
-    """Ask the server for the run of a launch whose name may be used again; without an answer the name is taken."""
+    """Ask the server for the run of a launch whose name is not unique; falls back to the name."""
     from rl_insight.http_client import request
 
     url, token = server_of(config.server.url, config.server.token)
@@ -233,5 +233,5 @@ def _assigned_run(config: InsightConfig, run_id: str, environ: Mapping[str, str]
         if answer.is_success:
             return str(msgspec.json.decode(answer.body, type=dict[str, str])["run_id"])
     except (InsightError, msgspec.MsgspecError, KeyError) as error:
-        logger.debug("the server did not say which run this launch belongs to: %s", error)
+        logger.debug("the server did not assign a run to this launch: %s", error)
     return run_id

@@ -18,7 +18,7 @@ MAX_RANK = 2**31 - 1
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0.001, le=3600)]
-"""Seconds that are never zero and never endless."""
+"""Seconds, neither zero nor unbounded."""
 
 _MODEL_WORDS = (
     "first|last|next|previous|per|each|eos|bos|pad|unk|sep|cls|mask|stop|start|end|special"
@@ -37,7 +37,7 @@ SECRET_KEYS = (
     r"(?:^|[^a-z])(?:set)?cookies?$",
     r"credential",
 )
-"""Names of keys whose values are secrets, searched without regard to case."""
+"""Patterns of key names whose values are secrets; case-insensitive."""
 
 SECRET_VALUES = (
     r"[Bb]earer(?<=\b[Bb]earer)\s+[A-Za-z0-9._~+/=-]{8,}",
@@ -55,8 +55,8 @@ SECRET_VALUES = (
     # the whole key, also one that was cut short
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
-"""Pieces of text that are secrets wherever they appear. A pattern begins with plain text, and the word boundary comes
-after it, because only such patterns are searched for quickly."""
+"""Patterns of secrets in text. Each begins with literal text, followed by the word boundary, because only such patterns
+are searched quickly."""
 
 
 @dataclass(slots=True)
@@ -64,74 +64,74 @@ class ServerConfig:
     """Where a run's events go."""
 
     namespace: str = DEFAULT_NAMESPACE
-    """In front of every metric name that Prometheus sees; may be empty."""
+    """The prefix of every metric name that Prometheus sees; may be empty."""
     backend: str = "auto"
-    """The transport: `auto` is Ray where it is initialized, else HTTP."""
+    """The transport: `auto` is Ray if it is initialized, otherwise HTTP."""
     url: str | None = None
-    """The server; without one, a server running on this machine is used."""
+    """The URL of the server; without it, the server on this machine is used."""
     token: str | None = field(default=None, repr=False)
-    """What a server on another address than loopback asks for."""
+    """The access token; required by servers that do not listen on loopback."""
 
 
 @dataclass(slots=True)
 class PrometheusConfig:
-    """The endpoint on which a collector shows its metrics to Prometheus."""
+    """The endpoint on which a collector exposes its metrics to Prometheus."""
 
     metrics_report_port: Port = 9092
-    """The first port to try; 0 takes any free one."""
+    """The first port to try; 0 means any free port."""
     metrics_report_host: str = "127.0.0.1"
     """The address to listen on."""
 
 
 @dataclass(slots=True)
 class RecorderConfig:
-    """What a process keeps, and for how long."""
+    """Buffers, limits and intervals of a recording process."""
 
     flush_interval_s: Duration = 0.5
-    """Between two batches."""
+    """The interval between batches."""
     max_flush_interval_s: Duration = 10.0
-    """The longest time between two batches that a busy server may ask for."""
+    """The longest interval between batches that a busy server may request."""
     heartbeat_s: Annotated[float, Meta(ge=0.01, le=3600)] = 5.0
-    """A process that records nothing still sends a batch this often."""
+    """How often an idle process sends a batch."""
     finish_timeout_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0
     """The longest that `finish()` waits for delivery."""
     max_metrics: Positive = 100_000
-    """Metric calls that wait for the next flush."""
+    """Metric calls buffered between flushes."""
     max_spans: Positive = 100_000
-    """Spans that wait for the next flush."""
+    """Spans buffered between flushes."""
     max_records: Positive = 100_000
-    """Events and log lines that wait for the next flush."""
+    """Events and log lines buffered between flushes."""
     drop: Literal["newest", "oldest"] = "newest"
     """What a full buffer drops: `newest` or `oldest`."""
     max_series_per_metric: Positive = 2000
-    """Label sets of one metric; further ones collapse into `__overflow__`."""
+    """Label sets of one metric; further ones are merged into `__overflow__`."""
     max_attribute_bytes: Positive = 65536
-    """The size at which one attribute's text is cut."""
+    """The size at which the text of one attribute is truncated."""
     max_attributes_bytes: Annotated[int, Meta(ge=1024)] = 262_144
-    """The size at which all attributes of one span, event or log line together are cut, the longest first."""
+    """The size at which the attributes of one span, event or log line are truncated, longest first."""
     max_attributes: Positive = 128
     """Attributes of one span, event or log line; further ones are dropped."""
     capture_text: bool = False
     """Whether prompts, responses, and the arguments and results of tools are recorded."""
     transcripts_per_step: Annotated[int, Meta(ge=0)] = 8
-    """With `capture_text`: of how many sessions of a step each process records texts; of as many again that failed,
-    or had the lowest or highest reward so far."""
+    """With `capture_text`: the number of sessions per step whose texts each process records, plus as many that failed or
+    had the lowest or highest reward so far."""
     max_transcript_characters: Positive = 262_144
-    """With `capture_text`: texts of one session beyond this are recorded as their lengths."""
+    """With `capture_text`: the limit per session; for further texts only the length is recorded."""
 
 
 @dataclass(slots=True)
 class RedactionConfig:
-    """What must never leave the process."""
+    """Values that must never leave the process."""
 
     enabled: bool = True
-    """Whether anything is redacted at all."""
+    """Whether anything is redacted."""
     action: Literal["mask", "hash", "drop"] = "mask"
     """What happens to a secret: `mask`, `hash` or `drop`."""
     key_patterns: list[str] = field(default_factory=lambda: list(SECRET_KEYS))
-    """Regular expressions for the names of secrets; case does not matter."""
+    """Regular expressions for key names of secrets, case-insensitive."""
     value_patterns: list[str] = field(default_factory=lambda: list(SECRET_VALUES))
-    """Regular expressions for secrets inside text."""
+    """Regular expressions for secrets in text."""
     function: str | None = None
     """The user's own callable `(key, value) -> value`, as `package.module:callable`."""
 
@@ -141,17 +141,17 @@ class HttpConfig:
     """The HTTP transport."""
 
     timeout_s: Duration = 10.0
-    """For one request."""
+    """The timeout of one request."""
     compression: Literal["auto", "none", "gzip", "zstd"] = "auto"
-    """`auto` (large batches, with the best method at hand), `none`, `gzip` or `zstd`."""
+    """`auto` (compresses large batches with the best available method), `none`, `gzip` or `zstd`."""
     spool_dir: str | None = None
-    """Where batches wait while the server is away; by default a folder of the user's in the temporary directory."""
+    """Where undelivered batches are kept; by default a private folder in the temporary directory."""
     spool_max_bytes: Annotated[int, Meta(ge=0)] = 256 * MEBIBYTE
-    """Past this the oldest waiting batches are dropped, and counted."""
+    """Above this size the oldest batches are dropped and counted."""
     retry_initial_s: Duration = 0.2
-    """The first pause after a failed delivery; it doubles from there."""
+    """The pause after the first failed delivery; it doubles after each further failure."""
     retry_max_s: Duration = 10.0
-    """The longest pause between two attempts."""
+    """The longest pause between retries."""
 
 
 @dataclass(slots=True)
@@ -159,9 +159,9 @@ class FileConfig:
     """The file transport."""
 
     directory: str = "rl-insight-events"
-    """Where the files go."""
+    """The directory of the files."""
     rotate_bytes: Positive = 64 * MEBIBYTE
-    """The size at which a new file is begun."""
+    """The size at which a new file is started."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class RayConfig:
     """The Ray transport."""
 
     hub: Literal["job", "node"] = "job"
-    """One hub for the `job`, or one on each `node`."""
+    """One hub per `job`, or one per `node`."""
 
 
 @dataclass(slots=True)
@@ -177,12 +177,12 @@ class OtlpConfig:
     """OpenTelemetry export."""
 
     traces_endpoint: str | None = None
-    """Where spans are sent as OTLP over HTTP, besides the server."""
+    """An endpoint that also receives the spans, as OTLP over HTTP."""
 
 
 @dataclass(slots=True)
 class InsightConfig:
-    """The whole configuration."""
+    """The full configuration."""
 
     OLDER_KEYS: ClassVar[dict[str, str]] = {
         "server.service_ip": "write the server's address as 'server.url', such as http://10.0.0.1:18080.",
@@ -214,8 +214,8 @@ class InsightConfig:
     experiment_name: str | None = None
     """The experiment the run belongs to."""
     run_id: str | None = None
-    """The run; the same in all its processes. One is made when it is absent."""
+    """The run ID, the same in all processes of the run; generated if absent."""
     role: str | None = None
-    """What the process does: `actor`, `rollout`, `trainer`, ..."""
+    """The role of the process: `actor`, `rollout`, `trainer`, ..."""
     rank: Annotated[int, Meta(ge=0, le=MAX_RANK)] | None = None
-    """The process's number within its role."""
+    """The rank of the process within its role."""

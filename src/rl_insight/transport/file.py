@@ -71,11 +71,11 @@ class FileTransport(Transport):
             self.on_loss("batches", reason, 1)
 
     def flush(self, timeout_s: float) -> bool:  # noqa: ARG002 a write to the operating system is all it takes
-        """Return whether the disk takes batches: all that it took survives the end of this process."""
+        """Return whether the disk accepts batches: those written survive the end of this process."""
         return self._error is None
 
     def close(self) -> None:
-        """Close the file; a disk that does not answer is left after a moment, and the operating system closes it."""
+        """Close the file; an unresponsive disk is abandoned after a timeout, and the operating system closes the file."""
         self._closed = True
         if self._lock.acquire(timeout=CLOSE_TIMEOUT_S):
             self._close_file()
@@ -88,7 +88,7 @@ class FileTransport(Transport):
         self._close_file()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was written and where, and why the disk refuses, if it does."""
+        """Return what was written, where, and the disk error, if any."""
         return {
             "backend": "file",
             "path": str(self._path or self._directory),
@@ -110,7 +110,7 @@ class FileTransport(Transport):
             self._fail(error)
             return "disk"
         if self._error is not None:
-            logger.info("RL-Insight writes to %s again.", self._path)
+            logger.info("RL-Insight is writing to %s again.", self._path)
             self._error = None
             self._backoff.reset()
         self._written += 1
@@ -125,7 +125,7 @@ class FileTransport(Transport):
         try:
             write_all(self._descriptor, data)
         except OSError:
-            # Half a frame would hide every later one from a reader: cut it off, and begin a new file next time.
+            # A partial frame would hide all later ones from readers: truncate it, and start a new file next time.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
             raise
@@ -143,7 +143,7 @@ class FileTransport(Transport):
     def _fail(self, error: OSError) -> None:
         if self._error is None:
             logger.warning(
-                "RL-Insight cannot write to %s: %s. Batches are lost until the disk takes them again; free some space "
+                "RL-Insight cannot write to %s: %s. Batches are lost until the disk recovers; free some space "
                 "or set file.directory to a writable folder.",
                 self._directory,
                 error,
@@ -163,7 +163,7 @@ class FileTransport(Transport):
 def read_batches(path: str | os.PathLike[str], *, on_problem: ProblemHandler | None = None) -> Iterator[Batch]:
     """Yield the batches of one file, or of every ``.rli`` file below a directory, process by process.
 
-    What cannot be read never stops the rest: `on_problem` is called for each broken tail and each unreadable batch.
+    Unreadable data does not stop the rest: `on_problem` is called for each broken tail and each unreadable batch.
     Without a handler they are logged as warnings.
 
     >>> problems = []
@@ -197,4 +197,4 @@ def _read_file(path: Path, on_problem: ProblemHandler) -> Iterator[Batch]:
 
 
 def _log_problem(path: Path, error: SchemaError) -> None:
-    logger.warning("%s cannot be read in full: %s The rest is used.", path, error)
+    logger.warning("%s is partly unreadable: %s The rest is used.", path, error)

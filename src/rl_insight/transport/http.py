@@ -38,9 +38,9 @@ _LOOK_AGAIN_S: Final = 2.0
 """How long to wait before looking again for a server on this machine."""
 
 _REFUSED: Final = frozenset({400, 413, 415, 422})
-"""The server will not take this request, however often it comes."""
+"""The server will never accept this request."""
 _BUSY: Final = frozenset({408, 425, 429})
-"""As any 5xx: the server will take it later."""
+"""Like any 5xx: the server will accept the request later."""
 
 
 class _Pause(NamedTuple):
@@ -48,24 +48,24 @@ class _Pause(NamedTuple):
 
     seconds: float
     asked: bool = False
-    """The server asked for it, so that not even a `flush` cuts it short."""
+    """Requested by the server, so not even `flush` cuts it short."""
 
 
 class HttpTransport(Transport):
-    """Writes each batch to a spool first; one thread posts them and deletes what the server has taken.
+    """Writes each batch to a spool first; one thread posts them and deletes those that the server has acknowledged.
 
-    `send` costs one small file, whatever the server does. Batches that a process leaves behind, killed or not, are
-    adopted by the next transport on this machine that has the same URL. Without a URL the transport sends to the server
-    that runs on this machine, looks for it again whenever it is away, and the next server there adopts what is left.
+    `send` costs one small file, whatever the state of the server. Batches that a process leaves behind are adopted by
+    the next transport on this machine with the same URL. Without a URL the transport sends to the server on this
+    machine, looks it up again whenever it is unreachable, and the next server there adopts the remaining batches.
 
     Args:
         url: The server; None for the one on this machine.
-        process_id: The process whose batches these are.
-        token: What the server asks for; None takes the one that a server on this machine left.
+        process_id: The process that sends the batches.
+        token: The access token; None means the one that a server on this machine left.
         data_dir: The data directory of the server on this machine; by default the one of the environment.
-        ca_file: The certificate to trust in place of the system's, whatever name it is for.
-        bundles: Whether batches that are sent together are put together, as hubs do: it costs this process a little,
-            and saves the server more.
+        ca_file: A certificate to trust instead of the system's, whatever its host name.
+        bundles: Whether to merge the batches of a request, as hubs do: costs this process a little and saves the
+            server more.
 
     >>> transport = HttpTransport("http://127.0.0.1:18080", process_id="node7-4711-9f3a2c1d")
     >>> transport.get_status()["waiting_batches"]
@@ -133,7 +133,7 @@ class HttpTransport(Transport):
         return client
 
     def _find_server(self) -> IngestClient | None:
-        """Connect to the server that runs on this machine now; None when there is none."""
+        """Connect to the server on this machine; None if none is running."""
         found = find_local_server(self._data_dir) if self._is_local else None
         if found is None:
             return None
@@ -153,7 +153,7 @@ class HttpTransport(Transport):
             self.on_loss("batches", "spool_full", dropped)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the server has taken everything; a sender that pauses after a failure tries again at once."""
+        """Wait until the server has acknowledged everything; retries at once if the sender is backing off."""
         with self._changed:
             self._hurry = True
             self._looked_in_vain = False
@@ -163,7 +163,7 @@ class HttpTransport(Transport):
         return not len(self._spool)
 
     def close(self) -> None:
-        """Stop sending; what is undelivered stays on disk for a later process."""
+        """Stop sending; undelivered batches stay on disk for a later process."""
         with self._changed:
             if self._stopping:
                 return
@@ -179,7 +179,7 @@ class HttpTransport(Transport):
             self.on_loss("batches", "spool_unavailable", lost)
 
     def abandon(self) -> None:
-        """Close what a forked child inherited; takes no lock and sends nothing."""
+        """Close the resources that a forked child inherited; acquires no lock and sends nothing."""
         self._stopping = True
         self._changed = threading.Condition()
         if self._client is not None:
@@ -192,7 +192,7 @@ class HttpTransport(Transport):
         return without_credentials(self.server_url or "")
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was delivered, what waits and where, and the last problem."""
+        """Return delivered and queued batches, the spool, and the last error."""
         return {
             "backend": "http",
             "url": self._shown_url if self.server_url else None,
@@ -220,7 +220,7 @@ class HttpTransport(Transport):
             self._client.close()
 
     def _send_next(self) -> _Pause | None:
-        """Send one request's worth of batches, own ones first; waits for work when there is none."""
+        """Send one request of batches, own ones first; waits if there are none."""
         for spool in (self._spool, *self._adopted):
             peeked = spool.peek(MAX_REQUEST_BATCHES, MAX_REQUEST_BYTES)
             if peeked.unreadable:
@@ -240,7 +240,7 @@ class HttpTransport(Transport):
         return None
 
     def _deliver(self, spool: Spool, batches: Sequence[Waiting]) -> _Pause | None:
-        """Send batches in one request and deal with the answer; returns the pause that is due after a failure."""
+        """Send batches in one request and handle the response; returns the pause after a failure."""
         client = self._client or self._find_server()
         if client is None:
             return self._no_server()
@@ -273,14 +273,14 @@ class HttpTransport(Transport):
             try:
                 return frame(encode_bundle([decode(payload) for payload in read_frames(frames)]))
             except (InsightError, msgspec.MsgspecError, UnicodeError):
-                pass  # the server says what is wrong with them
+                pass  # the server will report what is wrong
         return b"".join(waiting.frame for waiting in batches)
 
     def _taken(self, spool: Spool, batches: Sequence[Waiting]) -> None:
         spool.remove(waiting.number for waiting in batches)
         self._backoff.reset()
         if self._outage is not None:
-            logger.info("RL-Insight server %s takes batches again; %d wait.", self._shown_url, len(self._spool))
+            logger.info("RL-Insight server %s is back; %d batches are queued.", self._shown_url, len(self._spool))
             self._outage = None
         with self._changed:
             self._delivered += len(batches)
@@ -288,7 +288,7 @@ class HttpTransport(Transport):
             self._changed.notify_all()
 
     def _refused(self, spool: Spool, batches: Sequence[Waiting], answer: Answer) -> _Pause | None:
-        """Find the batches that the server cannot use, and drop only those."""
+        """Find the batches that the server rejects, and drop only those."""
         self._bundles = self._bundles and len(batches) == 1  # an older server does not know them
         if len(batches) > 1:
             for waiting in batches:
@@ -300,8 +300,8 @@ class HttpTransport(Transport):
         if answer.status not in self._warned:
             self._warned.add(answer.status)
             logger.warning(
-                "RL-Insight server %s refused a batch (status %d): %s. It is dropped and counted; "
-                "use the same version of rl-insight on both ends.",
+                "RL-Insight server %s rejected a batch (status %d): %s. The batch was dropped. "
+                "Use the same version of rl-insight on both sides.",
                 self._shown_url,
                 answer.status,
                 answer.sentence.rstrip("."),
@@ -313,18 +313,18 @@ class HttpTransport(Transport):
         return None
 
     def _busy(self, answer: Answer) -> _Pause:
-        pause = self._failed(f"it answered {answer.status}: {answer.sentence}")
+        pause = self._failed(f"it responded {answer.status}: {answer.sentence}")
         if answer.retry_after_s is None:
             return pause
         return _Pause(max(answer.retry_after_s, pause.seconds), asked=True)
 
     def _misdirected(self, answer: Answer) -> _Pause:
-        """The batches are fine but the address or the token is not: wait for someone to put it right."""
+        """The address or the token is wrong, the batches are not: keep them until it is fixed."""
         if answer.status in {401, 403}:
             advice = "Set server.token (or RL_INSIGHT_TOKEN) to the server's token"
         else:
             advice = "Check that server.url is the address of an RL-Insight server"
-        self._failed(f"it answered {answer.status}: {answer.sentence}", advice)
+        self._failed(f"it responded {answer.status}: {answer.sentence}", advice)
         return _Pause(self._retry_max_s)
 
     def _unreachable(self, error: Exception) -> _Pause:
@@ -336,11 +336,11 @@ class HttpTransport(Transport):
         return self._failed(str(error) or type(error).__name__)
 
     def _no_server(self) -> _Pause:
-        self._last_error = "no server runs on this machine, and server.url is not set"
+        self._last_error = "no server is running on this machine, and server.url is not set"
         if self._outage is None:
             self._outage = self._last_error
             logger.warning(
-                "RL-Insight found no server: events wait in %s (up to %d MiB) and are delivered when one runs. "
+                "RL-Insight found no server: events are kept in %s (up to %d MiB) and delivered when one starts. "
                 "Start it with `rl-insight server start`, or set RL_INSIGHT_SERVER_URL.",
                 self._spool.directory or "memory",
                 self._spool_max_bytes // 2**20,
@@ -351,7 +351,7 @@ class HttpTransport(Transport):
         return _Pause(min(self._backoff.next_s(), _LOOK_AGAIN_S))
 
     def _failed(self, problem: str, advice: str = "They will be sent when the server is back") -> _Pause:
-        """Note a failure, warn once for each kind of outage, and choose the pause: exponential, with full jitter."""
+        """Record a failure, warn once per kind of outage, and return the pause: exponential, with full jitter."""
         self._last_error = problem
         self._retries += 1
         if self._outage != advice:
@@ -377,7 +377,9 @@ class HttpTransport(Transport):
         for spool in adopt_orphans(self._spool_root, self._spool_max_bytes):
             self._adopted_batches += len(spool)
             self._adopted.append(spool)
-            logger.info("RL-Insight sends %d batches left by an earlier process in %s.", len(spool), spool.directory)
+            logger.info(
+                "RL-Insight is sending %d batches that an earlier process left in %s.", len(spool), spool.directory
+            )
 
     def _close_adopted(self) -> None:
         for spool in self._adopted:
@@ -386,12 +388,12 @@ class HttpTransport(Transport):
 
 
 def local_spool(data_dir: Path) -> str:
-    """Return the name of the spools for the server on this machine with this data directory."""
+    """Return the spool name of the server on this machine with this data directory."""
     return f"local:{data_dir.resolve()}"
 
 
 def _spool_root(receiver: str, spool_dir: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder of the spools for a receiver; None when the default place belongs to another user."""
+    """Return the folder of the spools for a receiver; None if the default folder belongs to another user."""
     name = hashlib.sha256(receiver.rstrip("/").encode()).hexdigest()[:16]
     if spool_dir is not None:
         return Path(spool_dir) / name
@@ -400,7 +402,7 @@ def _spool_root(receiver: str, spool_dir: str | os.PathLike[str] | None) -> Path
         return home / "spool" / name
     logger.warning(
         "RL-Insight keeps undelivered batches in memory: its folder in %s belongs to another user. Set http.spool_dir "
-        "to a folder of your own.",
+        "to a private folder.",
         tempfile.gettempdir(),
     )
     return None

@@ -24,8 +24,8 @@ _STEPS_S = 0.3
 class RayTransport(Transport):
     """Sends batches to an actor's `ingest` method.
 
-    Ray's futures call back when a batch has arrived, so no thread of the training process waits. A batch that was not
-    confirmed is sent again, to the hub that `find_hub` then names.
+    Ray's futures call back when a batch has arrived, so no thread of the training process blocks. An unconfirmed batch
+    is sent again, to the hub that `find_hub` then returns.
     """
 
     max_batch_bytes = 80_000
@@ -51,7 +51,7 @@ class RayTransport(Transport):
         self._settle_s = settle_s
         """A worker that has something to send sends it within this time."""
         self.flush_hub = flush_hub
-        """True in drivers and in the process whose end is the hub's end: what the hub still holds must leave before."""
+        """True in drivers and in the process whose exit ends the hub: the hub's batches must be delivered first."""
         self._find_hub = find_hub
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -112,7 +112,7 @@ class RayTransport(Transport):
         self._submit()
 
     def _failed(self, payload: bytes, error: BaseException) -> None:
-        """Put an unconfirmed batch back in front and look for the hub again in a moment."""
+        """Put an unconfirmed batch back at the front of the queue, and look up the hub again later."""
         with self._changed:
             self._in_flight -= 1
             self._retries += 1
@@ -125,7 +125,7 @@ class RayTransport(Transport):
                 return
             self._retry_later()
         if first:
-            logger.warning("the monitor hub does not answer: %s. Batches are kept and sent again.", error)
+            logger.warning("the monitor hub does not respond: %s. Batches are kept and sent again.", error)
 
     def _retry_later(self) -> None:
         self._retry = Timer(_RETRY_S, self._reconnect)
@@ -149,7 +149,7 @@ class RayTransport(Transport):
             self._submit()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until every batch is confirmed, or the time is over."""
+        """Wait until every batch is confirmed, or the timeout expires."""
         deadline = time.monotonic() + timeout_s
         self._submit()
         with self._changed:
@@ -196,7 +196,7 @@ class RayTransport(Transport):
             return None
 
     def close(self) -> None:
-        """Stop; what was not confirmed is counted as lost, though it may still arrive."""
+        """Stop; unconfirmed batches are counted as lost, though they may still arrive."""
         with self._changed:
             if self._closed:
                 return
@@ -217,7 +217,7 @@ class RayTransport(Transport):
         self._closed = True
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was delivered and what waits."""
+        """Return delivered and queued batches."""
         with self._changed:
             return {
                 "delivered_batches": self._delivered,

@@ -1,7 +1,7 @@
 """A bounded queue of batches on the local disk, which outlives the process that filled it.
 
-A spool is one folder: a file for each batch, numbered in the order of arrival, and a lock, which tells whether its
-process still lives.
+A spool is one folder with one file per batch, numbered in order of arrival, and a lock that its live process
+holds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ RECENT_MAX_BYTES = 4 * 1024 * 1024
 
 
 class Waiting(NamedTuple):
-    """One batch of a spool, as a frame that can go into a request body."""
+    """One batch of a spool, as a frame for a request body."""
 
     number: int
     frame: bytes
 
 
 class Peeked(NamedTuple):
-    """The oldest batches of a spool, and how many files turned out unreadable and were dropped."""
+    """The oldest batches of a spool, and the number of unreadable files that were dropped."""
 
     waiting: list[Waiting]
     unreadable: int
@@ -46,18 +46,17 @@ class Peeked(NamedTuple):
 class _Entry(msgspec.Struct):
     size: int
     frame: bytes | None = None
-    """Only set when the disk refused it."""
+    """Set only if the disk write failed."""
     held: bool = False
-    """Being sent: not dropped meanwhile, so that no batch counts both as delivered and as lost."""
+    """Being sent: must not be dropped, so that no batch counts as both delivered and lost."""
 
 
 class Spool:
-    """First in, first out; the oldest batches are dropped past `max_bytes`, except those that are just being sent.
+    """A FIFO queue; above `max_bytes` the oldest batches are dropped, except those being sent.
 
-    A batch is written to a temporary file and renamed, so that a reader sees whole batches only. There is no `fsync`:
-    batches survive the end of the process, not a power cut. When the disk refuses, batches wait in at most
-    `memory_max_bytes` of memory, and the disk is tried again after a while. With ``directory=None`` there is only
-    memory.
+    A batch is written to a temporary file and renamed, so readers only see complete batches. There is no `fsync`:
+    batches survive a process crash, but not a power cut. If the disk fails, batches are kept in up to
+    `memory_max_bytes` of memory, and the disk is retried later. With ``directory=None`` only memory is used.
 
     >>> spool = Spool(None, max_bytes=1_000_000)
     >>> spool.put(b"...")
@@ -87,14 +86,14 @@ class Spool:
         self._disk_retry_at = 0.0
         self._disk_error: str | None = None
         self._recent: dict[int, bytes] = {}
-        """The newest of the batches on disk once more, so that a sender that keeps up need not read them back."""
+        """Copies of the newest batches on disk, so that a sender that keeps up need not read them back."""
         self._recent_bytes = 0
         self._closed = False
         self._try_disk(LOCK_ATTEMPTS)
 
     @property
     def directory(self) -> Path | None:
-        """The folder; None where there is only memory."""
+        """The folder; None if only memory is used."""
         return None if self._folder is None else self._folder.folder
 
     def __len__(self) -> int:
@@ -102,7 +101,7 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes wait, on disk and in memory."""
+        """Bytes queued on disk and in memory."""
         return self._bytes
 
     def put(self, payload: bytes) -> int:
@@ -146,12 +145,12 @@ class Spool:
         return Peeked(waiting, len(unreadable))
 
     def remove(self, numbers: Iterable[int]) -> int:
-        """Delete batches that were delivered or refused; returns how many were still there."""
+        """Delete delivered or rejected batches; returns how many still existed."""
         with self._guard:
             return sum(self._forget(number) for number in numbers)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Let go of batches that `peek` returned and that stay."""
+        """Release batches that `peek` returned and that stay in the spool."""
         with self._guard:
             for number in numbers:
                 if (entry := self._entries.get(number)) is not None:
@@ -160,8 +159,8 @@ class Spool:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
         """Leave the batches for another process; returns how many were in memory and could not be saved to disk.
 
-        An empty spool removes its folder. A disk that does not answer (a frozen file system, a dead device) is left
-        after `timeout_s`: the work is done on a thread that the end of the process does not wait for.
+        An empty spool removes its folder. An unresponsive disk (a frozen file system, a dead device) is abandoned
+        after `timeout_s`: a daemon thread does the work.
         """
         if self._closed:
             return 0
@@ -173,7 +172,7 @@ class Spool:
             return sum(dropped)
         self._closed = True
         logger.warning(
-            "RL-Insight left its spool %s: the disk did not answer within %g s. Batches that were not on it are lost.",
+            "RL-Insight abandoned its spool %s: the disk did not respond in %g s. Batches not yet on disk are lost.",
             self.directory,
             timeout_s,
         )
@@ -191,7 +190,7 @@ class Spool:
         return dropped
 
     def abandon(self) -> None:
-        """Let go after `fork`, in the child. No thread lock is taken: its holder may not exist here."""
+        """Release the spool in a forked child. Acquires no lock: its holder may not exist here."""
         self._closed = True
         self._guard = threading.Lock()
         self._entries = OrderedDict()
@@ -200,7 +199,7 @@ class Spool:
         self._unlock()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what waits, where, and why the disk refuses, if it does."""
+        """Return the queued batches, the folder, and the disk error, if any."""
         return {
             "directory": None if self.directory is None else str(self.directory),
             "waiting_batches": len(self._entries),
@@ -274,22 +273,22 @@ class Spool:
             self._refused(error)
             return False
         if self._disk_error is not None:
-            logger.info("RL-Insight keeps undelivered batches in %s again.", self.directory)
+            logger.info("RL-Insight writes undelivered batches to %s again.", self.directory)
             self._disk_error = None
         return True
 
     def _read(self, number: int) -> bytes | None:
-        """Return a batch's frame; None when the file is gone or damaged (after a power cut, by a cleaner of /tmp)."""
+        """Return the frame of a batch; None if the file is missing or damaged (by a power cut, or by cleaning /tmp)."""
         try:
             with self._path(number).open("rb") as stream:
                 payload = next(read_frames(stream))
         except (OSError, SchemaError, StopIteration) as error:
-            logger.warning("A waiting RL-Insight batch is lost: %s: %r.", self._path(number), error)
+            logger.warning("A spooled RL-Insight batch is lost: %s: %r.", self._path(number), error)
             return None
         return frame(payload)
 
     def _try_disk(self, attempts: int = 1) -> bool:
-        """Return whether the folder can be used now, opening it first where that is due."""
+        """Return whether the folder can be used now; opens it if necessary."""
         if self._folder is None or time.monotonic() < self._disk_retry_at:
             return False
         if self._folder.is_held:
@@ -305,7 +304,7 @@ class Spool:
     def _refused(self, error: OSError) -> None:
         if self._disk_error is None:
             logger.warning(
-                "RL-Insight cannot keep undelivered batches in %s: %s. They wait in memory, at most %d MiB of them; "
+                "RL-Insight cannot write undelivered batches to %s: %s. Up to %d MiB are kept in memory instead; "
                 "set http.spool_dir to a writable folder on a local disk.",
                 self.directory,
                 error,
@@ -314,7 +313,7 @@ class Spool:
         self._disk_error = str(error)
         self._disk_retry_at = time.monotonic() + self._disk_retry_s
         if isinstance(error, FileNotFoundError):
-            # The folder itself is gone, and the lock with it: it is begun afresh when the disk is tried again.
+            # The folder and its lock are gone: both are created again at the next retry.
             self._unlock()
 
     def _scan(self) -> None:
@@ -329,7 +328,7 @@ class Spool:
         for number in sorted(found):
             if number not in self._entries:
                 self._add(number, _Entry(size=found[number]))
-        # Numbers continue after those of an earlier life of the same folder, whose batches still wait.
+        # Numbers continue after those of batches that an earlier process left in the folder.
         self._next_number = max(self._next_number, max(found, default=0) + 1)
 
     def _save_memory(self) -> int:
@@ -352,9 +351,9 @@ class Spool:
 
 
 def adopt_orphans(root: Path, max_bytes: int) -> list[Spool]:
-    """Take over the spools below `root` whose processes are gone; the empty ones are removed at once.
+    """Take over the spools below `root` whose processes have ended; empty ones are removed at once.
 
-    The caller delivers what they hold and closes them. Live spools, also those of this process, are left alone.
+    The caller delivers their batches and closes them. Spools of live processes, including this one, are left alone.
     """
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
@@ -380,7 +379,7 @@ def _adopt(folder: Path, max_bytes: int) -> Spool | None:
     except OSError as error:
         spool.abandon()
         if isinstance(error, FileNotFoundError):
-            # Begun and left, or being begun right now by a process that will find it gone and begin again.
+            # Created and abandoned, or just being created by a process that will retry.
             with contextlib.suppress(OSError):
                 folder.rmdir()
         return None
