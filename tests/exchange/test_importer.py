@@ -10,7 +10,7 @@ from rl_insight.collector.sinks.jsonl import JsonlSink
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.importing._files import PORTION_BYTES
 from rl_insight.exchange.importing.formats import FORMATS, detect
-from rl_insight.schema import BatchBuilder, Process
+from rl_insight.schema import BatchBuilder, Process, encode, frame
 from rl_insight.store import queries
 
 COUNTS = "SELECT (SELECT count(*) FROM spans), (SELECT count(*) FROM sessions), (SELECT count(*) FROM events)"
@@ -277,6 +277,29 @@ def test_a_whole_last_line_without_an_end_is_taken(tmp_path, samples, import_pat
     assert fetch("r", COUNTS) == [(12, 3, 0)]
 
 
+def test_a_bad_last_line_without_an_end_does_not_cost_what_follows_it(tmp_path, samples, import_path, fetch):
+    def event(name, **fields):
+        return {"type": "event", "process_id": "p", "time_ns": samples.begin_ns, "name": name} | fields
+
+    file = tmp_path / "x.jsonl"
+    content = samples.lines([event("first"), event("bad", span_id="f" * 20)])
+    file.write_bytes(content[:-1])
+    first = import_path(file, run_id="r")
+    assert (first.records, first.partial) == (1, 1)
+    file.write_bytes(content + samples.lines([event("last")]))
+    assert import_path(file, run_id="r").bad == 1
+    assert fetch("r", "SELECT name FROM events ORDER BY name") == [("first",), ("last",)]
+
+
+def test_frames_longer_than_the_head_of_a_file_are_followed(tmp_path, samples, follow, fetch, wait_until, runs):
+    builder = BatchBuilder()
+    builder.add_event(time_ns=samples.begin_ns, name="long", attributes=json.dumps({"text": "x" * 100_000}))
+    process = Process(process_id="p", run_id="r", host="h", pid=1)
+    (tmp_path / "x.rli").write_bytes(frame(encode(builder.build(process, sequence=1, sent_ns=1))))
+    follow(tmp_path / "x.rli", run_id="r")
+    wait_until(lambda: runs.file_of("r").exists() and fetch("r", "SELECT name FROM events") == [("long",)])
+
+
 def test_the_same_file_twice_is_not_doubled(tmp_path, samples, import_path, fetch):
     file = tmp_path / "x.jsonl"
     file.write_bytes(samples.lines(samples.session(number) for number in range(50)))
@@ -343,7 +366,7 @@ def test_a_single_file_that_cannot_be_read_is_a_sentence(name, content, tmp_path
 
 
 def test_an_unknown_format_is_refused(tmp_path, new_importer):
-    with pytest.raises(ExchangeError, match=FORMATS[0]):
+    with pytest.raises(ExchangeError, match=next(iter(FORMATS))):
         new_importer(file_format="matlab")
 
 

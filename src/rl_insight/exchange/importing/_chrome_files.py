@@ -1,17 +1,16 @@
-"""Chrome traces that are one JSON document: taken apart event by event, in bounded memory."""
+"""Chrome traces that are one JSON document: split into events, in bounded memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from rl_insight.exchange.importing._files import DAMAGED_FILE, open_file
-from rl_insight.exchange.importing.readers.base import Counts, FileContext
-from rl_insight.exchange.importing.readers.chrome import ChromeEvent, ChromeReader, Names
+from rl_insight.exchange.importing.readers.base import Counts, decoded
+from rl_insight.exchange.importing.readers.chrome import ChromeReader
 from rl_insight.schema import Batch
 
 _BLOCK_BYTES = 1024 * 1024
@@ -19,48 +18,28 @@ _MAX_EVENT_BYTES = 64 * 1024 * 1024
 _PORTION_EVENTS = 5_000
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE_KEY = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
-# Strings are one token each, so that brackets inside of them do not count; a lone quote is a string that continues.
+# Strings are one token each, so that brackets inside them do not count; a lone quote is a string that continues.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
-_decoder = msgspec.json.Decoder(ChromeEvent)
 
 
-def read_chrome_file(path: Path, context: FileContext) -> Iterator[tuple[list[Batch], int]]:
+def read_chrome_file(path: Path, reader: ChromeReader) -> Iterator[tuple[list[Batch], int]]:
     """Yield the batches of a trace in portions, each with how many bytes of the document have been read.
 
     The file is read twice: names of processes and threads may follow the events that need them.
     """
-    names = Names()
-    base_ns = 0
     with open_file(path) as stream:
         document = _Document(stream, Counts())
         for raw in document.events():
             if b'"M"' in raw:
-                _note_name(raw, names)
-        base_ns = document.base_ns
-    reader = ChromeReader(context, names, base_ns)
+                for event in decoded(raw, reader.decoder, Counts()):
+                    reader.names.note(event)
+        reader.base_ns = document.base_ns
+    counts = reader.context.counts
     with open_file(path) as stream:
-        document = _Document(stream, context.counts)
-        portion: list[ChromeEvent] = []
-        for raw in document.events():
-            try:
-                portion.append(_decoder.decode(raw))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                context.counts.note_bad(f"{error} in {raw[:80].decode('utf-8', 'replace')!r}")
-            if len(portion) >= _PORTION_EVENTS:
-                context.counts.records += len(portion)
-                yield list(reader.convert_events(portion)), document.consumed
-                portion = []
-        context.counts.records += len(portion)
-        yield list(reader.convert_events(portion)), document.consumed
-
-
-def _note_name(raw: bytes, names: Names) -> None:
-    try:
-        event = _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return
-    if event.ph == "M":
-        names.note(event)
+        document = _Document(stream, counts)
+        events = (event for raw in document.events() for event in decoded(raw, reader.decoder, counts))
+        while portion := list(islice(events, _PORTION_EVENTS)):
+            yield list(reader.convert_records(portion)), document.consumed
 
 
 class _Document:
@@ -73,7 +52,7 @@ class _Document:
         self.base_ns = 0
 
     def events(self) -> Iterator[bytes]:
-        """Yield the text of each event; a document that is cut short gives those before the cut."""
+        """Yield the text of each event; of a document that is cut short, those before the cut."""
         buffer = self._find_events()
         if buffer is None:
             return
@@ -96,7 +75,7 @@ class _Document:
             buffer, position = buffer[start:] + block, 0
 
     def _find_events(self) -> bytes | None:
-        """Read up to the array of events; None when there is none."""
+        """Read up to the array of events; None if the document has no such array."""
         buffer = self._read()
         head = buffer.lstrip()
         if head.startswith(b"["):
@@ -110,7 +89,7 @@ class _Document:
             if not block:
                 self._counts.note_bad("the document has no traceEvents")
                 return None
-            # The key, or the number before it, may lie across two blocks.
+            # The key, or the number before it, may span two blocks.
             buffer = buffer[-256:] + block
 
     def _note_base(self, buffer: bytes) -> None:
@@ -128,7 +107,7 @@ class _Document:
 
 
 def _next_object(buffer: bytes, position: int) -> tuple[int, int] | None:
-    """Find the next object of an array: its start and end; end 0 where more is needed, None where the array ends."""
+    """Return the start and end of the next object in an array; end 0 if more is needed, None at the array's end."""
     depth = 0
     start = position
     for match in _TOKEN.finditer(buffer, position):

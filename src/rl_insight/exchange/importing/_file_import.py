@@ -1,42 +1,36 @@
-"""One file on its way into a run: whole, or as far as it has been written."""
+"""One file on its way into a run: complete, or as far as it has been written."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from rl_insight.exchange.importing import formats
 from rl_insight.exchange.importing._chrome_files import read_chrome_file
 from rl_insight.exchange.importing._cuts import CutBook
 from rl_insight.exchange.importing._files import DAMAGED_FILE, is_compressed, open_file, portions
-from rl_insight.exchange.importing._frames import read_frame_file
-from rl_insight.exchange.importing._record_files import read_record_file
-from rl_insight.exchange.importing.formats import BINARY_READERS, LINE_READERS
-from rl_insight.exchange.importing.readers.base import FileContext
+from rl_insight.exchange.importing._framings import read_record_file
+from rl_insight.exchange.importing.formats import FORMATS
+from rl_insight.exchange.importing.readers.base import UNDECODABLE, FileContext
+from rl_insight.exchange.importing.readers.chrome import ChromeReader
 from rl_insight.schema import Batch
 
 _MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 _COMPARED_BYTES = 1024
 
-Progress = Callable[[Path, int], None]
-"""Called with a file and how many of its bytes have been read since the last call."""
-
 
 class FileImport:
-    """One file on its way into a run, and how far it has come.
+    """One file on its way into a run, and how much of it has been read.
 
     Args:
         path: the file.
         kind: its format.
-        context: counts what is read.
+        context: counts the records.
         book: where the ends of growing files are written down.
-        send: takes the batches of a portion, and of how many bytes they were made.
-        on_progress: told about each portion.
+        send: called with the file, the batches of a portion, and the number of bytes they were made of.
         is_document: whether the file is one document, which cannot be read before it is complete.
     """
 
@@ -46,22 +40,17 @@ class FileImport:
         kind: str,
         context: FileContext,
         book: CutBook,
-        send: Callable[[Sequence[Batch], int], None],
-        on_progress: Progress,
+        send: Callable[[Path, Sequence[Batch], int], None],
         *,
         is_document: bool,
     ) -> None:
         self.path = path
         self.kind = kind
         self.context = context
-        self._reader = LINE_READERS[kind](context) if kind in LINE_READERS else None
-        self._framing, self._binary = None, None
-        if kind in BINARY_READERS:
-            self._framing, make_reader = BINARY_READERS[kind]
-            self._binary = make_reader(context)
+        self._framing = FORMATS[kind].framing
+        self._reader = FORMATS[kind].reader(context)
         self._book = book
         self._send = send
-        self._on_progress = on_progress
         self._is_document = is_document
         self._is_compressed = is_compressed(path)
         self._offset = 0
@@ -71,7 +60,7 @@ class FileImport:
         self._is_done = False
 
     def was_rewritten(self, path: Path, size: int, changed_ns: int) -> bool:
-        """Return whether the file has been emptied and written anew, also to the same length."""
+        """Return whether the file has been truncated and rewritten, even to the same length."""
         if changed_ns == self._changed_ns:
             return False
         self._changed_ns = changed_ns
@@ -80,25 +69,13 @@ class FileImport:
         return not _raw_head(path).startswith(self._head)
 
     def advance(self, *, is_final: bool) -> None:
-        """Import what is there and was not yet; a last line that is half written waits, unless nothing will follow."""
-        if self.kind == formats.FRAMES:
-            self._send_portions(read_frame_file(self.path, self._fresh_context(), self._offset))
-        elif self._framing is not None and self._binary is not None:
-            self._fresh_context()
-            book, identity = self._book, self.context.identity
-            self._send_portions(
-                read_record_file(
-                    self.path, self._framing, self._binary, self._offset, book.of(identity), partial(book.add, identity)
-                )
-            )
+        """Import what is new; half a last line has to wait, unless this is the last call."""
+        if self._framing is not None:
+            self._deliver_all(read_record_file(self.path, self._framing, self._reader, self._offset, self._book))
         elif self._is_document or self._is_compressed:
             self._advance_whole(is_final=is_final)
         else:
             self._advance_lines(is_final=is_final)
-
-    def _fresh_context(self) -> FileContext:
-        self.context.counts.partial = 0  # what was half a frame a moment ago may be whole now
-        return self.context
 
     def _advance_whole(self, *, is_final: bool) -> None:
         """Import a file that cannot be followed, once it has stopped growing."""
@@ -108,27 +85,22 @@ class FileImport:
         if self._is_done or not (is_final or is_settled):
             return
         self._is_done = True
-        if self.kind == formats.CHROME:
-            self._send_portions(read_chrome_file(self.path, self.context))
-        elif self._is_document:
-            self._send_document()
-        else:
+        if not self._is_document:
             self._advance_lines(is_final=True)
+        elif isinstance(self._reader, ChromeReader):
+            self._deliver_all(read_chrome_file(self.path, self._reader))
+        else:  # an OTLP request over many lines; it is small, or it would have been split into several
+            with open_file(self.path) as stream:
+                data = stream.read(_MAX_DOCUMENT_BYTES)
+            self._deliver(list(self._reader.convert(data.replace(b"\n", b" "))), len(data))
 
-    def _send_portions(self, found: Iterator[tuple[list[Batch], int]]) -> None:
-        for batches, offset in found:
-            self._send(batches, offset - self._offset)
-            self._on_progress(self.path, offset - self._offset)
-            self._offset = offset
+    def _deliver_all(self, portions_with_ends: Iterable[tuple[list[Batch], int]]) -> None:
+        for batches, end in portions_with_ends:
+            self._deliver(batches, end)
 
-    def _send_document(self) -> None:
-        """Import an OTLP file that is one document over many lines; it is small, or it would have been cut up."""
-        assert self._reader is not None  # noqa: S101  # only binary files and Chrome traces have none
-        with open_file(self.path) as stream:
-            data = stream.read(_MAX_DOCUMENT_BYTES)
-        self._send(list(self._reader.convert(data.replace(b"\n", b" "))), len(data))
-        self._on_progress(self.path, len(data))
-        self._offset = len(data)
+    def _deliver(self, batches: list[Batch], end: int) -> None:
+        self._send(self.path, batches, end - self._offset)
+        self._offset = end
 
     def _advance_lines(self, *, is_final: bool) -> None:
         try:
@@ -141,41 +113,37 @@ class FileImport:
                             self._take_partial(portion.data, portion.end)
                         break
                     if portion.skipped:
-                        self.context.counts.note_bad("a line is too long", portion.skipped)
+                        self.context.counts.note_bad("a line is too long", count=portion.skipped)
                     if portion.is_last:
                         self._book.add(self.context.identity, portion.end)
-                    self._send(self._converted(portion.data), len(portion.data))
-                    self._on_progress(self.path, portion.end - self._offset)
-                    self._offset = portion.end
+                    self._deliver(self._converted(portion.data), portion.end)
                     del portion  # its memory serves the next one, which halves the cost of reading
         except DAMAGED_FILE:
             self.context.counts.partial += 1
 
     def _converted(self, data: bytes) -> list[Batch]:
-        assert self._reader is not None  # noqa: S101  # only binary files and Chrome traces have none
         with collector_paused():
             return list(self._reader.convert(data))
 
     def _take_partial(self, data: bytes, end: int) -> None:
-        """Take a last line without a line end if it is whole; half a line is not a bad line."""
+        """Take a last line without a line end if it is complete; half a line is not a bad line."""
         counts = self.context.counts
-        if self._reader is not None and not self._reader.knows_whole_lines:
+        if not self._reader.knows_whole_lines:
             counts.partial += 1
             return
         bad, problems = counts.bad, list(counts.problems)
-        self._send(self._converted(data), len(data))
+        batches = self._converted(data)
         if counts.bad > bad:
             counts.bad, counts.problems = bad, problems
             counts.partial += 1
             return
         self._book.add(self.context.identity, end)
-        self._on_progress(self.path, end - self._offset)
-        self._offset = end
+        self._deliver(batches, end)
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from looking through records that are about to be let go: a third of the reading."""
+    """Keep the garbage collector from walking records that are about to be freed: a third of the cost of reading."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -196,6 +164,6 @@ def is_document(file: Path) -> bool:
         try:
             first = stream.readline(_MAX_DOCUMENT_BYTES)
             msgspec.json.decode(first)
-        except (msgspec.DecodeError, UnicodeDecodeError, *DAMAGED_FILE):
+        except (*UNDECODABLE, *DAMAGED_FILE):
             return True
     return False

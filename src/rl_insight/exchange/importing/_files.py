@@ -23,7 +23,7 @@ import msgspec
 
 PORTION_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024 * 1024
-_HEAD_BYTES = 64 * 1024
+HEAD_BYTES = 64 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 DAMAGED_FILE = (EOFError, zlib.error, gzip.BadGzipFile, cramjam.DecompressionError)
@@ -63,7 +63,7 @@ def _magic(path: Path) -> bytes:
         return stream.read(len(_ZSTD_MAGIC))
 
 
-def read_head(path: Path, size: int = _HEAD_BYTES) -> bytes:
+def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     """Return the first bytes of a file, uncompressed; what a damaged compressed file does not give is missing."""
     try:
         with open_file(path) as stream:
@@ -90,7 +90,7 @@ def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
     if by_line:
         *lines, rest = head.split(b"\n")
         kept = next((line for line in lines if line.strip() and not _METADATA.search(line)), None)
-        if kept is None and len(head) >= _HEAD_BYTES:
+        if kept is None and len(head) >= HEAD_BYTES:
             kept = rest
     if kept is None:
         return None

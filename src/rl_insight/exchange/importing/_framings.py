@@ -1,8 +1,8 @@
-"""Binary files of other programs, taken apart into records: TensorBoard's event files and W&B's offline runs.
+"""Binary files, split into records: our own frames, TensorBoard's event files and W&B's offline runs.
 
 Each framing yields the records of a stream with the offset after each. A record that is cut short by the end of the
-file is counted as partial, and comes when the file has grown; damaged bytes are counted, and what follows is read as
-far as the framing allows.
+file is counted as partial, and read once the file has grown. Damaged bytes are counted, and reading continues as far
+as the framing allows.
 """
 
 from __future__ import annotations
@@ -11,19 +11,25 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import BinaryIO
 
-from rl_insight.exchange.importing.readers.base import Counts
+from rl_insight.errors import SchemaError
+from rl_insight.exchange.importing._cuts import CutBook
+from rl_insight.exchange.importing._files import DAMAGED_FILE, PORTION_BYTES, open_file
+from rl_insight.exchange.importing.readers.base import Counts, Reader
+from rl_insight.schema import Batch, frame, read_frames
+from rl_insight.schema.framing import TruncatedFrameError
 
 Framing = Callable[[BinaryIO, int, Counts], Iterator[tuple[bytes, int]]]
-"""Takes a stream, the offset at which it stands, and where to count what is wrong."""
+"""Called with a stream, its current offset, and where to count errors."""
 
 MAX_RECORD_BYTES = 256 * 1024 * 1024
 
 _MASK_DELTA = 0xA282EAD8
 _EVENT_HEADER = struct.Struct("<QI")
 _CHECKED_BYTES = 64 * 1024
-"""Checksums in pure Python cost 0.1 µs per byte: of images and graphs only the length is checked."""
+"""Checksums in pure Python cost 0.1 µs per byte, so only the length of images and graphs is checked."""
 
 WANDB_MAGIC = b":W&B\xe1\xbe"
 """How an offline run of W&B begins."""
@@ -33,8 +39,53 @@ _CHUNK_HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _LAST = 1, 2, 4
 
 
+_FRAME_HEADER_BYTES = len(frame(b""))
+
+
+def read_record_file(
+    path: Path, framing: Framing, reader: Reader, start: int, book: CutBook
+) -> Iterator[tuple[list[Batch], int]]:
+    """Yield the batches of a file from an offset on, in portions, each with the offset after it.
+
+    Like those of files of lines, portions end where the content says, or where an earlier reading ended.
+    """
+    context = reader.context
+    context.counts.partial = 0  # the record that was cut short may be complete now
+    cuts = frozenset(book.of(context.identity))
+    records: list[bytes] = []
+    size, offset = 0, start
+    with open_file(path) as stream:
+        stream.seek(start)
+        try:
+            for record, offset in framing(stream, start, context.counts):
+                records.append(record)
+                size += len(record)
+                if size >= PORTION_BYTES or offset in cuts:
+                    yield list(reader.convert_records(records)), offset
+                    records, size = [], 0
+        except DAMAGED_FILE:
+            context.counts.partial += 1
+    if records:
+        if reader.numbers_batches:
+            book.add(context.identity, offset)
+        yield list(reader.convert_records(records)), offset
+
+
+def frame_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tuple[bytes, int]]:
+    """Yield the payloads of our frames; nothing can be found after a damaged one."""
+    try:
+        for payload in read_frames(stream):
+            offset += _FRAME_HEADER_BYTES + len(payload)
+            yield payload, offset
+    except SchemaError as error:
+        if isinstance(error, TruncatedFrameError):
+            counts.partial += 1
+        else:
+            counts.note_bad(error)
+
+
 def event_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tuple[bytes, int]]:
-    """Yield the records of a TensorBoard event file; after a damaged length nothing can be found any more."""
+    """Yield the records of a TensorBoard event file; nothing can be found after a damaged length."""
     while header := stream.read(_EVENT_HEADER.size):
         if len(header) < _EVENT_HEADER.size:
             counts.partial += 1
@@ -56,7 +107,7 @@ def event_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tup
 
 
 def wandb_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tuple[bytes, int]]:
-    """Yield the records of a W&B offline run, which lie in blocks; after damage the next block is read."""
+    """Yield the records of a W&B offline run, which are in blocks; after a damaged block the next one is read."""
     if offset == 0:
         offset += len(stream.read(_WANDB_HEADER_BYTES))
     parts: list[bytes] = []
@@ -89,13 +140,13 @@ def wandb_records(stream: BinaryIO, offset: int, counts: Counts) -> Iterator[tup
 
 
 def first_record(head: bytes, framing: Framing) -> bytes | None:
-    """Return the first bytes of a file up to the end of its first record, which stay when it grows; None before."""
+    """Return a file up to the end of its first record, which does not change as it grows; None before that is there."""
     found = next(framing(io.BytesIO(head), 0, Counts()), None)
     return None if found is None else head[: found[1]]
 
 
 def is_event_file(head: bytes) -> bool:
-    """Return whether a file begins with a record of TensorBoard.
+    """Return whether a file begins with a TensorBoard record.
 
     >>> is_event_file(b"{}")
     False
@@ -107,7 +158,7 @@ def is_event_file(head: bytes) -> bool:
 
 
 def _is_sound(checksum: int, kind: int, data: bytes) -> bool:
-    """Return whether a chunk is as it was written; older releases of W&B mask the checksum."""
+    """Return whether a chunk's checksum matches; older releases of W&B mask it."""
     found = zlib.crc32(data, zlib.crc32(bytes((kind,))))
     return checksum in {found, _masked(found)}
 

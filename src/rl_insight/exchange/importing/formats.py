@@ -5,16 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from rl_insight.exchange.errors import ExchangeError
-from rl_insight.exchange.importing._framings import WANDB_MAGIC, Framing, event_records, is_event_file, wandb_records
+from rl_insight.exchange.importing._framings import (
+    WANDB_MAGIC,
+    Framing,
+    event_records,
+    frame_records,
+    is_event_file,
+    wandb_records,
+)
 from rl_insight.exchange.importing.readers.areal import ArealSessionReader
-from rl_insight.exchange.importing.readers.base import BinaryReader, FileContext, Reader
+from rl_insight.exchange.importing.readers.base import UNDECODABLE, FileContext, Reader
 from rl_insight.exchange.importing.readers.chrome import ChromeReader
-from rl_insight.exchange.importing.readers.native import RecordReader
+from rl_insight.exchange.importing.readers.native import FrameReader, RecordReader
 from rl_insight.exchange.importing.readers.otlp import OtlpReader
 from rl_insight.exchange.importing.readers.prime_rl import PrimeRlReader
 from rl_insight.exchange.importing.readers.prime_rl_traces import PrimeRlTraceReader
@@ -25,52 +32,40 @@ from rl_insight.exchange.importing.readers.xtuner import XtunerReader
 from rl_insight.schema.framing import MAGIC
 from rl_insight.schema.records import RECORD_TYPES
 
-FRAMES: Final = "rli"
-RECORDS: Final = "jsonl"
-AREAL_SESSIONS: Final = "areal-sessions"
-AREAL_TRACE: Final = "areal-trace"
-XTUNER: Final = "xtuner"
-OTLP: Final = "otlp"
-CHROME: Final = "chrome"
-TENSORBOARD: Final = "tensorboard"
-WANDB: Final = "wandb"
-PRIME_RL: Final = "prime-rl"
-PRIME_RL_TRACES: Final = "prime-rl-traces"
-VERL_LOG: Final = "verl-log"
-FORMATS: Final = (
-    FRAMES, RECORDS, AREAL_SESSIONS, AREAL_TRACE, XTUNER, OTLP, CHROME, TENSORBOARD, WANDB, PRIME_RL, PRIME_RL_TRACES,
-    VERL_LOG,
-)  # fmt: skip
 
-ReaderFactory = Callable[[FileContext], Reader]
-LINE_READERS: Final[dict[str, ReaderFactory]] = {
-    RECORDS: RecordReader,
-    AREAL_SESSIONS: ArealSessionReader,
-    AREAL_TRACE: ChromeReader,
-    XTUNER: XtunerReader,
-    OTLP: OtlpReader,
-    PRIME_RL: PrimeRlReader,
-    PRIME_RL_TRACES: PrimeRlTraceReader,
-    VERL_LOG: VerlLogReader,
-}
-"""The formats of one record per line."""
+class Format(NamedTuple):
+    """How files of a format are read."""
 
-BINARY_READERS: Final[dict[str, tuple[Framing, Callable[[FileContext], BinaryReader]]]] = {
-    TENSORBOARD: (event_records, TensorboardReader),
-    WANDB: (wandb_records, WandbReader),
+    reader: Callable[[FileContext], Reader]
+    framing: Framing | None = None
+    """Splits a binary file into records; without one, a file has one record per line, unless it is a document."""
+
+
+FORMATS: Final[dict[str, Format]] = {
+    "rli": Format(FrameReader, frame_records),
+    "jsonl": Format(RecordReader),
+    "areal-sessions": Format(ArealSessionReader),
+    "areal-trace": Format(ChromeReader),
+    "xtuner": Format(XtunerReader),
+    "otlp": Format(OtlpReader),
+    "chrome": Format(ChromeReader),
+    "tensorboard": Format(TensorboardReader, event_records),
+    "wandb": Format(WandbReader, wandb_records),
+    "prime-rl": Format(PrimeRlReader),
+    "prime-rl-traces": Format(PrimeRlTraceReader),
+    "verl-log": Format(VerlLogReader),
 }
-"""The formats of binary records: what takes a file apart, and what reads the records."""
 
 SUFFIXES: Final = (
     ".rli", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz", ".jsonl.zst", ".trace", ".wandb",
     ".log",
 )  # fmt: skip
-"""What is looked at below a directory, beside TensorBoard's event files; a single file may have any name."""
+"""Files that are read below a directory, besides TensorBoard's event files; a single file may have any name."""
 _ROTATED = re.compile(r"\.(jsonl|ndjson)\.\d+$")
 _OTLP_KEYS = frozenset({"resourceSpans", "resourceMetrics", "resourceLogs"})
 _OTLP_START = re.compile(rb'^\s*\{\s*"resource(Spans|Metrics|Logs)"')
 _LONG_EPISODE = re.compile(rb'^\s*\{\s*"[^\n]*"traces"\s*:\s*\[\s*\{')
-"""An episode whose line, with its messages and tokens, is longer than what is looked at of a file."""
+"""An episode whose line, with its messages and tokens, is longer than the head of the file."""
 _RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
 
 
@@ -80,7 +75,7 @@ def has_known_suffix(name: str) -> bool:
 
 
 def default_run(path: Path) -> str:
-    """Return the run of a path whose files name none: called after the file or directory.
+    """Return the run of a path whose files do not name one: it is named after the file or directory.
 
     >>> default_run(Path("/logs/exp7/sessions-r0.jsonl"))
     'sessions-r0'
@@ -90,16 +85,16 @@ def default_run(path: Path) -> str:
 
 
 def run_name(kind: str, file: Path, root: Path) -> str:
-    """Return the run of a file that was found at an imported path, where its records name none.
+    """Return the run of a file that was found at an imported path, where its records do not name one.
 
-    An event file belongs to its directory, as in TensorBoard; a run of W&B is named by its own file.
+    An event file belongs to its directory, as in TensorBoard; a W&B run is named after its file.
 
-    >>> run_name(TENSORBOARD, Path("/logs/ppo/seed1/events.out.tfevents.1.host"), Path("/logs"))
+    >>> run_name("tensorboard", Path("/logs/ppo/seed1/events.out.tfevents.1.host"), Path("/logs"))
     'ppo-seed1'
     """
-    if kind == WANDB:
+    if kind == "wandb":
         return file.stem
-    if kind != TENSORBOARD:
+    if kind != "tensorboard":
         return default_run(root)
     if root == file:
         return default_run(file.resolve().parent)
@@ -118,7 +113,7 @@ def checked_format(name: str) -> str:
 
 
 def detect(head: bytes) -> str | None:
-    """Return the format of a file that begins with these bytes; None when it is none that is known.
+    """Return the format of a file that begins with these bytes; None if it is unknown.
 
     >>> detect(b'{"traceEvents": [')
     'chrome'
@@ -126,48 +121,48 @@ def detect(head: bytes) -> str | None:
     'areal-sessions'
     """
     if head.startswith(MAGIC):
-        return FRAMES
+        return "rli"
     if head.startswith(WANDB_MAGIC):
-        return WANDB
+        return "wandb"
     if is_event_file(head):
-        return TENSORBOARD
+        return "tensorboard"
     text = head.lstrip()
     if text.startswith(b"[") and (b'"ph"' in text or not text.strip(b"[] \t\r\n")):
-        return CHROME
+        return "chrome"
     if not text.startswith(b"{"):
-        return VERL_LOG if is_verl_log(text) else None
-    # The first lines may be damaged: the first that can be read decides.
+        return "verl-log" if is_verl_log(text) else None
+    # The first lines may be damaged: the first one that can be decoded decides.
     for line in text.splitlines()[:20]:
         found = _of_line(line)
         if found is not None:
             return found
     if _OTLP_START.match(text):
-        return OTLP
+        return "otlp"
     if b'"traceEvents"' in text or b'"baseTimeNanoseconds"' in text or b'"schemaVersion"' in text:
-        return CHROME
-    return PRIME_RL_TRACES if _LONG_EPISODE.match(text) else None
+        return "chrome"
+    return "prime-rl-traces" if _LONG_EPISODE.match(text) else None
 
 
 def _of_line(line: bytes) -> str | None:
     try:
         record = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None
     keys = record.keys()
     if "traceEvents" in keys:
-        return CHROME
+        return "chrome"
     if keys & _OTLP_KEYS:
-        return OTLP
+        return "otlp"
     if record.get("type") in _RECORD_TYPES and "process_id" in keys:
-        return RECORDS
+        return "jsonl"
     if {"trace_id", "stage", "timestamp_s"} <= keys:
-        return XTUNER
+        return "xtuner"
     if "ph" in keys and "name" in keys:
-        return AREAL_TRACE
+        return "areal-trace"
     if "session_id" in keys and keys & {"submit_ts", "phases", "status"}:
-        return AREAL_SESSIONS
+        return "areal-sessions"
     if {"step", "time"} <= keys and isinstance(record["time"], (int, float)):
-        return PRIME_RL
+        return "prime-rl"
     if {"id", "traces", "errors"} <= keys and isinstance(record["traces"], list):
-        return PRIME_RL_TRACES
+        return "prime-rl-traces"
     return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -12,31 +13,29 @@ import msgspec
 from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.importing import formats
 from rl_insight.exchange.importing._cuts import CutBook
-from rl_insight.exchange.importing._file_import import FileImport, Progress, collector_paused, is_document
-from rl_insight.exchange.importing._files import identity_of, read_head
+from rl_insight.exchange.importing._file_import import FileImport, collector_paused, is_document
+from rl_insight.exchange.importing._files import HEAD_BYTES, identity_of, read_head
 from rl_insight.exchange.importing._framings import first_record
 from rl_insight.exchange.importing.destinations import Destination
 from rl_insight.exchange.importing.readers.base import Counts, FileContext
 from rl_insight.schema import Batch
 
 _Place = tuple[int, int]
-"""The device and the number of a file, which stay when it is renamed."""
+"""The device and inode of a file, which stay when it is renamed."""
+Progress = Callable[[Path, int], None]
+"""Called with a file and how many of its bytes have been read since the last call."""
 
 
-class ImportSummary(msgspec.Struct, kw_only=True):
-    """What an import did."""
+class ImportSummary(Counts, kw_only=True):
+    """The result of an import."""
 
     files: int = 0
-    skipped: list[str] = []
-    """Files whose format is not known."""
-    formats: dict[str, int] = {}
-    records: int = 0
-    bad: int = 0
-    partial: int = 0
-    problems: list[str] = []
+    skipped: list[str] = msgspec.field(default_factory=list)
+    """Files whose format is unknown."""
+    formats: dict[str, int] = msgspec.field(default_factory=dict)
     new_batches: int = 0
     duplicate_batches: int = 0
-    runs: list[str] = []
+    runs: list[str] = msgspec.field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -50,10 +49,10 @@ class Importer:
     Args:
         destination: where the batches go.
         data_dir: where the ends of growing files are written down.
-        run_id: the run; without one, records keep their own, and files that name none go to a run named after them.
-        file_format: one of `formats.FORMATS`; without one, each file's content decides.
-        origin_ns: what to add to times that do not count from 1970.
-        on_progress: told about each portion.
+        run_id: the run; without one, records keep theirs, and files without one go to a run named after them.
+        file_format: one of `formats.FORMATS`; without one, it is detected from the content of each file.
+        origin_ns: added to times that do not count from 1970.
+        on_progress: called for each portion.
     """
 
     def __init__(
@@ -66,18 +65,19 @@ class Importer:
         origin_ns: int = 0,
         on_progress: Progress = lambda _path, _size: None,
     ) -> None:
+        known = formats.FORMATS
+        if file_format is not None and file_format not in known:
+            raise ExchangeError(f"format {file_format!r} is unknown: it must be auto or one of {', '.join(known)}.")
         self._destination = destination
         self._data_dir = data_dir
         self._run_id = run_id
-        self._format = None if file_format is None else formats.checked_format(file_format)
+        self._format = file_format
         self._origin_ns = origin_ns
         self._on_progress = on_progress
         self._books: dict[str, CutBook] = {}
         self._began = time.monotonic()
         self._files: list[FileImport] = []
-        self._skipped: list[str] = []
-        self._runs: dict[str, None] = {}
-        self._new = self._duplicates = 0
+        self._summary = ImportSummary()
         self._gathered: list[Batch] = []
         self._gathered_bytes = 0
 
@@ -85,7 +85,7 @@ class Importer:
         """Import a file, or every file of a known kind below a directory.
 
         Raises:
-            ExchangeError: there is nothing to read, or a single file's format is not known.
+            ExchangeError: the path does not exist, or the format of a single file is unknown.
         """
         try:
             for file in files_of(path):
@@ -99,7 +99,7 @@ class Importer:
             self._send()
 
     def follow(self, path: Path, stop: Event, poll_s: float = 0.5) -> None:
-        """Import what is there and what comes, until `stop` is set; new files and rotated ones are found.
+        """Import what is there and what is added, until `stop` is set; new and rotated files are found.
 
         Raises:
             ExchangeError: the path does not exist.
@@ -125,21 +125,20 @@ class Importer:
                     return  # it may become readable
                 growing[place] = known
                 self._files.append(known)
-            known.path = file  # a rotated file has another name, and nothing else is new
+            known.path = file  # rotation renames a file, and changes nothing else
             known.advance(is_final=False)
         except FileNotFoundError:
-            return  # rotated away between two looks
+            return  # rotated away in the meantime
 
     def _skip(self, file: Path, *, is_alone: bool) -> None:
         if is_alone and file.stat().st_size:
             raise ExchangeError(
-                f"cannot import {file}: its format is not known. Name it with --format, one of "
-                f"{', '.join(formats.FORMATS)}."
+                f"cannot import {file}: its format is unknown. Set --format to one of {', '.join(formats.FORMATS)}."
             )
-        self._skipped.append(str(file))
+        self._summary.skipped.append(str(file))
 
     def _open(self, file: Path, root: Path, *, is_growing: bool = False) -> FileImport | None:
-        """Return a file ready to be imported; None for one that is empty, or that cannot be told (yet)."""
+        """Return a file ready to be imported; None for one that is empty, or whose format is unknown so far."""
         head = read_head(file)
         kind = self._format or formats.detect(head)
         if kind is None or not head.strip():
@@ -157,24 +156,25 @@ class Importer:
         )
         book = self._books.setdefault(run_id, CutBook(self._data_dir, run_id))
         is_whole = _is_whole(file, kind)
-        return FileImport(file, kind, context, book, self._gather, self._on_progress, is_document=is_whole)
+        return FileImport(file, kind, context, book, self._gather, is_document=is_whole)
 
     def _identity(self, file: Path, kind: str, head: bytes, *, is_growing: bool) -> str | None:
-        """Return the short name of a file's content; None for a growing file that does not show it yet."""
-        if kind in formats.BINARY_READERS:
-            framing, _ = formats.BINARY_READERS[kind]
+        """Return the short name of a file's content; None for a growing file whose first record is not complete."""
+        framing = formats.FORMATS[kind].framing
+        if framing is not None:
             first = first_record(head, framing)
-            if first is None and is_growing:
+            if first is None and is_growing and len(head) < HEAD_BYTES:
                 return None
             return identity_of(file.name, head if first is None else first, by_line=False)
         identity = identity_of(file.name, head, by_line=not _is_whole(file, kind))
         if identity is None and not is_growing:
-            # A single line without an end is all there is of some small files.
+            # Some small files have a single line without an end.
             identity = identity_of(file.name, head, by_line=False)
         return identity
 
-    def _gather(self, batches: Sequence[Batch], read_bytes: int) -> None:
-        """Take the batches of a portion; those of several files go out together."""
+    def _gather(self, file: Path, batches: Sequence[Batch], read_bytes: int) -> None:
+        """Take the batches of a portion; those of several files are sent together."""
+        self._on_progress(file, read_bytes)
         self._gathered += batches
         self._gathered_bytes += read_bytes
         if self._destination.is_enough(self._gathered, self._gathered_bytes):
@@ -186,52 +186,44 @@ class Importer:
             return
         with collector_paused():
             receipt = self._destination.send(batches)
-        self._new += receipt.new
-        self._duplicates += receipt.duplicates
-        self._runs.update(dict.fromkeys(batch.process.run_id for batch in batches))
+        summary = self._summary
+        summary.new_batches += receipt.new
+        summary.duplicate_batches += receipt.duplicates
+        summary.runs = list(dict.fromkeys((*summary.runs, *(batch.process.run_id for batch in batches))))
 
     def summary(self) -> ImportSummary:
-        """Return what has been done so far."""
-        total = Counts()
-        kinds: dict[str, int] = {}
-        for file in self._files:
-            total.add(file.context.counts)
-            kinds[file.kind] = kinds.get(file.kind, 0) + 1
-        return ImportSummary(
+        """Return the counts so far."""
+        found = msgspec.structs.replace(
+            self._summary,
             files=len(self._files),
-            skipped=self._skipped,
-            formats=kinds,
-            records=total.records,
-            bad=total.bad,
-            partial=total.partial,
-            problems=total.problems,
-            new_batches=self._new,
-            duplicate_batches=self._duplicates,
-            runs=list(self._runs),
+            formats=dict(Counter(file.kind for file in self._files)),
             seconds=time.monotonic() - self._began,
         )
+        for file in self._files:
+            found.add(file.context.counts)
+        return found
 
 
 def files_of(path: Path) -> list[Path]:
     """Return a file itself, or the files of known kinds below a directory, in order.
 
     Raises:
-        ExchangeError: there is nothing at the path.
+        ExchangeError: the path does not exist.
     """
     if path.is_dir():
         found = (file for file in path.rglob("*") if formats.has_known_suffix(file.name) and file.is_file())
         return sorted(found, key=_oldest_first)
     if not path.exists():
-        raise ExchangeError(f"cannot import {path}: there is no such file or directory.")
+        raise ExchangeError(f"cannot import {path}: no such file or directory.")
     return [path]
 
 
 def _oldest_first(file: Path) -> tuple[str, int]:
-    """Sort files by name, but what was put aside by rotation before what came later: `.2`, `.1`, the file itself."""
+    """Sort files by name, and rotated ones from the oldest to the newest: `.2`, `.1`, the file itself."""
     name, _, number = str(file).rpartition(".")
     return (name, -int(number)) if number.isdecimal() else (str(file), 0)
 
 
 def _is_whole(file: Path, kind: str) -> bool:
-    """Return whether a file cannot be read before it is complete."""
-    return kind in {formats.CHROME, formats.FRAMES} or (kind == formats.OTLP and is_document(file))
+    """Return whether a file is one document, which cannot be read before it is complete."""
+    return kind == "chrome" or (kind == "otlp" and is_document(file))

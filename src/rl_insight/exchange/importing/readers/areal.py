@@ -85,6 +85,7 @@ class ArealSessionReader(Reader):
     def convert(self, data: bytes) -> Iterator[Batch]:
         """Yield a batch for each rank that the lines tell about; it is one, as a rule."""
         lines = decoded_lines(data, _decoder, self.context.counts)
+        self.context.counts.records += len(lines)
         for (rank, role), own in _by_owner(lines).items():
             yield self.context.seal(self._batch(self._process(rank, role), own))
 

@@ -6,14 +6,14 @@ import hashlib
 import re
 import struct
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
-from rl_insight.errors import SchemaError
 from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.schema.names import metric_name
 from rl_insight.store.gathered import LAST_TIME_NS
 
 HEARTBEAT_S = 86_400.0
@@ -21,42 +21,66 @@ HEARTBEAT_S = 86_400.0
 _WALL_CLOCK_S = 1e9
 """Seconds below this, which would be before September 2001, count from some origin of the writer's own."""
 _MAX_PROBLEMS = 5
+_SHOWN = 80
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding bad JSON raises."""
 _encode = msgspec.json.Encoder().encode
 
 
-class Counts:
-    """How a reading goes."""
+class Counts(msgspec.Struct, kw_only=True):
+    """What reading files has come to so far."""
 
-    __slots__ = ("bad", "partial", "problems", "records")
+    records: int = 0
+    bad: int = 0
+    partial: int = 0
+    """Last records that are cut short, as in a file that is still being written."""
+    problems: list[str] = []
+    """The first few errors, for people."""
 
-    def __init__(self) -> None:
-        self.records = 0
-        self.bad = 0
-        self.partial = 0
-        """Last lines that end in the middle, as of a file that is being written."""
-        self.problems: list[str] = []
-        """The first few things that were wrong, for people."""
-
-    def note_bad(self, problem: str, count: int = 1) -> None:
-        """Count what could not be read."""
+    def note_bad(self, problem: object, record: object = None, count: int = 1) -> None:
+        """Count what could not be read, and keep the first few problems with the beginning of their record."""
         self.bad += count
         if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(problem)
-
-    def add_each(self, records: Iterable[bytes], add: Callable[[bytes], int], what: str) -> None:
-        """Count what is added of each record; one that is damaged is counted too, and the others are read."""
-        for record in records:
-            try:
-                self.records += add(record)
-            except (SchemaError, struct.error, TypeError, ValueError, OverflowError) as error:
-                self.note_bad(f"{error} in {what}")
+            shown = record[:_SHOWN].decode("utf-8", "replace") if isinstance(record, bytes) else record
+            self.problems.append(str(problem) if record is None else f"{problem} in {repr(shown)[:_SHOWN]}")
 
     def add(self, other: Counts) -> None:
-        """Add what another reading counted."""
+        """Add the counts of another file."""
         self.records += other.records
         self.bad += other.bad
         self.partial += other.partial
         self.problems = (self.problems + other.problems)[:_MAX_PROBLEMS]
+
+
+class FileRows:
+    """The rows of one process in the making; each metric with its labels is added once as a series."""
+
+    def __init__(self) -> None:
+        self.builder = BatchBuilder()
+        self._series: dict[tuple[str, str, str], int] = {}
+
+    def series_of(self, name: str, kind: str, documentation: str = "", labels: Mapping[str, str] | None = None) -> int:
+        """Return the position of a series."""
+        text = json_text(dict(labels or {})) or "{}"
+        key = (name, kind, text)
+        found = self._series.get(key)
+        if found is None:
+            found = self._series[key] = self.builder.add_series(name, kind, documentation, text)
+        return found
+
+    def add_gauges(
+        self,
+        values: Mapping[str, Any],
+        *,
+        time_ns: int,
+        step: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add the numbers among some values as gauges, under the names that Prometheus allows."""
+        for name, value in values.items():
+            if isinstance(value, (int, float)):
+                series = self.series_of(metric_name(name), "gauge", labels=labels)
+                self.builder.add_sample(series, time_ns=time_ns, value=float(value), step=step)
 
 
 class FileContext:
@@ -123,29 +147,56 @@ class FileContext:
         return nanoseconds if seconds >= _WALL_CLOCK_S else nanoseconds + self.origin_ns
 
 
-class Reader(ABC):
-    """Turns portions of one file into batches; it is given the portions in order, from the first one on."""
+class Reader:
+    """Turns the records of one file into batches; it is given them in order, from the first one on.
 
-    knows_whole_lines = True
-    """Whether half a line cannot be taken for a whole one, as half a JSON object cannot."""
+    Most readers override `add`, and `process` where a file has several. JSON Lines are decoded with `decoder`.
+    """
+
+    decoder: ClassVar[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(dict[str, Any])
+    knows_whole_lines: ClassVar[bool] = True
+    """Whether half a line cannot be mistaken for a complete one, as is the case for half a JSON object."""
+    numbers_batches: ClassVar[bool] = True
+    """Whether it numbers batches itself: portions must then end in the same places whenever the file is read."""
+    role: ClassVar[str] = ""
 
     def __init__(self, context: FileContext) -> None:
         self.context = context
 
-    @abstractmethod
     def convert(self, data: bytes) -> Iterator[Batch]:
-        """Yield the batches of some whole lines; bad lines are counted, never raised."""
+        """Yield the batches of some complete lines; bad lines are counted, never raised."""
+        return self.convert_records(decoded_lines(data, self.decoder, self.context.counts))
 
+    def convert_records(self, records: Iterable[Any]) -> Iterator[Batch]:
+        """Yield a batch per process of some records; bad ones are counted, never raised."""
+        rows: defaultdict[Any, FileRows] = defaultdict(FileRows)
+        counts = self.context.counts
+        for record in records:
+            try:
+                counts.records += self.add(rows, record)
+            except (struct.error, TypeError, ValueError, OverflowError) as error:
+                counts.note_bad(error, record)
+        for key, own in rows.items():
+            batch = self.batch(key, own)
+            if batch is not None:
+                yield batch
 
-class BinaryReader(ABC):
-    """Turns binary records of one file into batches; it is given them in order, from the first one on."""
+    def add(self, rows: Mapping[Any, FileRows], record: Any) -> int:
+        """Add a record to the rows of its process, by whatever key tells processes apart; returns how many it counts.
 
-    def __init__(self, context: FileContext) -> None:
-        self.context = context
+        Raises:
+            ValueError: the record is bad. So are those that raise TypeError, OverflowError or struct.error.
+        """
+        raise NotImplementedError
 
-    @abstractmethod
-    def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
-        """Yield the batches of some records; bad ones are counted, never raised."""
+    def process(self, key: Any) -> Process:
+        """Return the process of a key; by default one process represents the file."""
+        del key
+        return self.context.process(role=self.role)
+
+    def batch(self, key: Any, rows: FileRows) -> Batch | None:
+        """Return the next batch of a process; None where its rows are empty."""
+        return self.context.build(rows.builder, self.process(key)) if len(rows.builder) else None
 
 
 def whole_step(value: Any) -> int | None:
@@ -160,25 +211,21 @@ def whole_step(value: Any) -> int | None:
 
 
 def decoded_lines(data: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> list[Any]:
-    """Decode lines of JSON; those that cannot be read are counted."""
+    """Decode lines of JSON; bad ones are counted."""
     try:
         _check_text(data)
-        found: list[Any] = decoder.decode_lines(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = []
-        for line in data.splitlines():
-            if line.strip():
-                _decode_one(line, decoder, counts, found)
-    counts.records += len(found)
-    return found
+        return decoder.decode_lines(data)
+    except UNDECODABLE:
+        return [record for line in data.splitlines() if line.strip() for record in decoded(line, decoder, counts)]
 
 
-def _decode_one(line: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts, found: list[Any]) -> None:
+def decoded(line: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> Iterator[Any]:
+    """Yield a record of JSON; a bad one is counted instead."""
     try:
         _check_text(line)
-        found.append(decoder.decode(line))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        counts.note_bad(f"{error} in {line[:80].decode('utf-8', 'replace')!r}")
+        yield decoder.decode(line)
+    except UNDECODABLE as error:
+        counts.note_bad(error, line)
 
 
 def _check_text(data: bytes) -> None:

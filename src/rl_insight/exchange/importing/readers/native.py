@@ -1,24 +1,20 @@
-"""RL-Insight's own records as JSON Lines; frames are read by `rl_insight.exchange.importing._frames`."""
+"""RL-Insight's own files: records as JSON Lines, and frames, each a batch (`.rli`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, Final
 
 import msgspec
 
 from rl_insight.errors import SchemaError
-from rl_insight.exchange.importing.readers.base import (
-    HEARTBEAT_S,
-    FileContext,
-    Reader,
-    decoded_lines,
-    json_text,
-    number_of,
-)
-from rl_insight.exchange.importing.readers.rows import FileRows
-from rl_insight.schema import OPEN, Batch, Loss, Process
+from rl_insight.exchange.importing.readers.base import HEARTBEAT_S, FileContext, FileRows, Reader, json_text, number_of
+from rl_insight.schema import OPEN, Batch, Loss, Process, decode
 from rl_insight.schema.records import (
+    RECORD_TYPES,
     EventRecord,
     HistogramRecord,
     LogRecord,
@@ -29,57 +25,99 @@ from rl_insight.schema.records import (
     SessionSnapshot,
     SpanRecord,
 )
-from rl_insight.schema.tables import TABLES, Table
+from rl_insight.schema.tables import RECORDED, TABLES, Table
 
-AnyRecord = (
-    SpanRecord | EventRecord | LogRecord | SessionSnapshot | SampleRecord | HistogramRecord | LossRecord | ProcessRecord
-)
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyRecord, strict=False)
-
-_TABLES: dict[type[Record], str] = {
+_TABLES: Final[dict[type[Record], str]] = {
     SpanRecord: "spans",
     EventRecord: "events",
     LogRecord: "logs",
     SessionSnapshot: "sessions",
 }
 """Records that are rows of one table."""
-
+_RANGES: Final = {"i": range(-(2**31), 2**31), "q": range(-(2**63), 2**63), "Q": range(2**64)}
+"""The integers that a column can hold, by its code."""
 _EARLIEST_S = 1_500_000_000
 _SECOND_BITS, _FILE_BITS = 32, 14
+
+
+class FrameReader(Reader):
+    """Reads batches; they keep their process and sequence number, so that a run never stores one twice."""
+
+    numbers_batches = False
+
+    def convert_records(self, records: Iterable[bytes]) -> Iterator[Batch]:
+        """Yield the batches of some frames."""
+        context = self.context
+        for payload in records:
+            try:
+                batch = decode(payload)
+            except SchemaError as error:
+                context.counts.note_bad(error)
+                continue
+            context.counts.records += sum(len(getattr(batch, name)) for name in RECORDED)
+            if context.force_run:
+                batch.process = msgspec.structs.replace(batch.process, run_id=context.run_id)
+            # The delay of a batch that was kept in a file says nothing about its process's clock.
+            batch.sent_ns = time.time_ns()
+            yield batch
 
 
 class RecordReader(Reader):
     """Reads records; each process of the file becomes a process of the run.
 
-    Files that were rotated hold parts of one process each. Where the counting of batches begins follows from the time
-    of a file's first record, so that the parts stand one after the other and never meet.
+    Rotated files hold parts of one process each. The sequence numbers of a part start at a value derived from the time
+    of its first record, so that those of different parts never overlap.
     """
+
+    decoder = msgspec.json.Decoder(reduce(or_, RECORD_TYPES), strict=False)
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._processes: dict[str, Process] = {}
         self._losses: dict[str, dict[tuple[str, str], int]] = {}
 
-    def convert(self, data: bytes) -> Iterator[Batch]:
-        """Yield a batch for each process that the lines tell about."""
-        builders: dict[str, _Rows] = {}
-        counts = self.context.counts
-        for record in decoded_lines(data, _decoder, counts):
-            self._note_time(record)
-            if isinstance(record, ProcessRecord):
-                self._processes[record.process_id] = self._introduced(record)
-                continue
-            rows = builders.setdefault(record.process_id, _Rows())
-            try:
-                self._add(rows, record)
-            except (ValueError, OverflowError) as error:
-                counts.records -= 1
-                counts.note_bad(f"{error} in a {type(record).__name__}")
-        for process_id, rows in builders.items():
-            batch = self.context.build(rows.builder, self._process(process_id))
-            told = self._losses.get(process_id, {})
-            batch.losses += [Loss(kind, reason, count) for (kind, reason), count in told.items()]
-            yield batch
+    def add(self, rows: Mapping[Any, FileRows], record: Record) -> int:
+        """Add a record to the rows of its process."""
+        self._note_time(record)
+        if isinstance(record, ProcessRecord):
+            self._processes[record.process_id] = self._introduced(record)
+            return 1
+        own = rows[record.process_id]
+        table = _TABLES.get(type(record))
+        if table is not None:
+            own.builder.add_row(table, list(_row(record, TABLES[table])))
+        elif isinstance(record, LossRecord):
+            self._losses.setdefault(record.process_id, {})[record.kind, record.reason] = record.count
+        elif isinstance(record, SampleRecord):
+            series = own.series_of(record.metric, record.kind, record.documentation, record.labels)
+            value, step = float(record.value), _fit(record.step, "q")
+            own.builder.add_sample(series, time_ns=_fit(record.time_ns, "q"), value=value, step=step)
+        elif isinstance(record, HistogramRecord):
+            own.builder.add_histogram(
+                own.series_of(record.metric, "histogram", record.documentation, record.labels),
+                time_ns=_fit(record.time_ns, "q"),
+                count=_fit(record.count, "Q"),
+                total=float(record.sum),
+                minimum=float(record.min),
+                maximum=float(record.max),
+                buckets={_fit(code, "i"): _fit(count, "Q") for code, count in record.buckets.items()},
+                step=_fit(record.step, "q"),
+            )
+        return 1
+
+    def process(self, key: str) -> Process:
+        """Return the process of an id in the file."""
+        if key not in self._processes:
+            unnamed = ProcessRecord(process_id=key, run_id="", host="imported", pid=0)
+            self._processes[key] = self._introduced(unnamed)
+        return self._processes[key]
+
+    def batch(self, key: str, rows: FileRows) -> Batch:
+        """Return the next batch of a process, with what it had lost."""
+        batch = self.context.build(rows.builder, self.process(key))
+        lost = self._losses.get(key, {})
+        batch.losses += [Loss(kind, reason, count) for (kind, reason), count in lost.items()]
+        return batch
 
     def _note_time(self, record: Record) -> None:
         if self.context.first_sequence:
@@ -94,99 +132,32 @@ class RecordReader(Reader):
 
     def _introduced(self, record: ProcessRecord) -> Process:
         fields = msgspec.structs.asdict(record)
-        fields["process_id"] = self._name(record.process_id)
+        # Not the id of the process itself, whose batches have other sequence numbers.
+        fields["process_id"] = f"{record.process_id.partition('@')[0]}@imported"
         fields["heartbeat_s"] = HEARTBEAT_S
         if self.context.force_run or not record.run_id:
             fields["run_id"] = self.context.run_id
         return Process(**fields)
 
-    def _process(self, process_id: str) -> Process:
-        known = self._processes.get(process_id)
-        if known is None:
-            known = Process(
-                process_id=self._name(process_id),
-                run_id=self.context.run_id,
-                host="imported",
-                pid=0,
-                heartbeat_s=HEARTBEAT_S,
-            )
-            self._processes[process_id] = known
-        return known
-
-    def _name(self, process_id: str) -> str:
-        """Return an id apart from that of the process itself, whose batches have other sequence numbers."""
-        return f"{process_id.partition('@')[0]}@imported"
-
-    def _add(self, rows: _Rows, record: Record) -> None:
-        if isinstance(record, LossRecord):
-            self._losses.setdefault(record.process_id, {})[record.kind, record.reason] = record.count
-        else:
-            rows.add(record)
-
-
-class _Rows(FileRows):
-    """Writes records into a builder."""
-
-    def add(self, record: Record) -> None:
-        table = _TABLES.get(type(record))
-        if table is not None:
-            self.builder.add_row(table, list(_row(record, TABLES[table])))
-        elif isinstance(record, SampleRecord):
-            series = self.series_of(record.metric, record.kind, record.documentation, record.labels)
-            value = float(record.value)
-            self.builder.add_sample(series, time_ns=_int64(record.time_ns), value=value, step=_step(record.step))
-        elif isinstance(record, HistogramRecord):
-            self.builder.add_histogram(
-                self.series_of(record.metric, "histogram", record.documentation, record.labels),
-                time_ns=_int64(record.time_ns),
-                count=_unsigned(record.count),
-                total=float(record.sum),
-                minimum=float(record.min),
-                maximum=float(record.max),
-                buckets={_int32(code): _unsigned(count) for code, count in record.buckets.items()},
-                step=_step(record.step),
-            )
-
 
 def _row(record: Any, table: type[Table]) -> Iterator[Any]:
     """Yield a record's fields in the order of a table's columns."""
     trace_id = getattr(record, "trace_id", None) or ""
+    parts = {"trace_high": trace_id[:-16], "trace_low": trace_id[-16:]}
     for name, column in table.COLUMNS.items():
-        if name in {"trace_high", "trace_low"}:
-            yield _id(trace_id[:-16] if name == "trace_high" else trace_id[-16:])
-            continue
-        value = getattr(record, name)
+        value = parts[name] if name in parts else getattr(record, name)
         if column.kind == "id":
-            yield _id(value)
+            yield _fit(int(value, 16) if value else 0, column.code)
         elif isinstance(value, dict):
             yield json_text(value)
-        elif value is None:
-            yield OPEN if column.kind == "duration" else None
+        elif value is None and column.kind == "duration":
+            yield OPEN
         else:
-            yield _int64(value) if isinstance(value, int) else value
+            yield _fit(value, column.code) if isinstance(value, int) else value
 
 
-def _id(text: str | None) -> int:
-    return _unsigned(int(text, 16)) if text else 0
-
-
-def _int64(number: int) -> int:
-    return _within(number, -(2**63), 2**63)
-
-
-def _unsigned(number: int) -> int:
-    return _within(number, 0, 2**64)
-
-
-def _int32(number: int) -> int:
-    return _within(number, -(2**31), 2**31)
-
-
-def _step(step: int | None) -> int | None:
-    return None if step is None else _int64(step)
-
-
-def _within(number: int, low: int, high: int) -> int:
-    if not low <= number < high:
+def _fit(number: Any, code: str) -> Any:
+    """Return a number, or None; one that a column of this code cannot hold is refused."""
+    if number is not None and number not in _RANGES[code]:
         raise SchemaError(f"{number} is out of range")
     return number

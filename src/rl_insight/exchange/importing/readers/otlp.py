@@ -40,12 +40,12 @@ class OtlpReader(Reader):
     def _request(self, line: bytes) -> Iterator[Batch]:
         signals = [signal for signal, key in _KEYS.items() if key in line]
         if not signals:
-            self.context.counts.note_bad(f"no OTLP request: {line[:80].decode('utf-8', 'replace')!r}")
+            self.context.counts.note_bad("no OTLP request", line)
         for signal in signals:
             try:
                 request = read_request(signal, line, is_json=True)
             except SchemaError as error:
-                self.context.counts.note_bad(str(error))
+                self.context.counts.note_bad(error)
                 continue
             for entry in resources_of(request):
                 yield from self._resource(signal, entry)
@@ -58,7 +58,7 @@ class OtlpReader(Reader):
         rows = rows_of(signal, entry, process, totals)
         counts = self.context.counts
         if rows.rejected:
-            counts.note_bad(f"{rows.rejected} records of an OTLP request: {rows.problem}", rows.rejected)
+            counts.note_bad(f"{rows.rejected} records of an OTLP request: {rows.problem}", count=rows.rejected)
         counts.records += len(rows.builder)
         if len(rows.builder):
             yield self.context.build(rows.builder, process)

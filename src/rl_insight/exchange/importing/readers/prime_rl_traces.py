@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from rl_insight.exchange.importing.readers.areal import ArealSessionReader
-from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines
+from rl_insight.exchange.importing.readers.base import FileContext, Reader
 from rl_insight.integrations.prime_rl_episodes import samples_of
 from rl_insight.integrations.samples import FinishedSample
 from rl_insight.schema import Batch
 
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, Any])
-
 
 class PrimeRlTraceReader(Reader):
-    """Reads episodes; what they are as sessions is read as a line of AReaL's is."""
+    """Reads episodes, by writing each of their traces as a session record of AReaL."""
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._sessions = ArealSessionReader(context)
 
-    def convert(self, data: bytes) -> Iterator[Batch]:
+    def convert_records(self, records: Iterable[Any]) -> Iterator[Batch]:
         """Yield the batches of some episodes; one without any time cannot be placed, and is counted as bad."""
-        counts = self.context.counts
         lines: list[bytes] = []
-        for episode in decoded_lines(data, _decoder, counts):
-            counts.records -= 1  # its sessions are counted instead
+        for episode in records:
             found = [_line(sample, episode) for sample in samples_of(episode, 0.0) if sample.end_s]
             lines.extend(found)
             if not found:
-                counts.note_bad("there is no time in an episode")
-        yield from self._sessions.convert(b"\n".join(lines))
+                self.context.counts.note_bad("no time", episode)
+        return self._sessions.convert(b"\n".join(lines))
 
 
 def _line(sample: FinishedSample, episode: dict[str, Any]) -> bytes:

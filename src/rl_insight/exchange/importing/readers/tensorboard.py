@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from rl_insight.exchange.importing.readers.base import BinaryReader
-from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.exchange.importing.readers.base import FileRows, Reader
 from rl_insight.otlp.wire import fields
-from rl_insight.schema import Batch
-from rl_insight.schema.names import metric_name
 
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
 """Fields of an event."""
@@ -22,17 +20,13 @@ _FORMATS = {1: "<f", 2: "<d"}
 """How tensors of one number hold it, by type."""
 
 
-class TensorboardReader(BinaryReader):
-    """Reads events; each scalar is a record, and images, texts, histograms and graphs are left out."""
+class TensorboardReader(Reader):
+    """Reads events; each scalar is a record. Images, texts, histograms and graphs are left out."""
 
-    def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
-        """Yield one batch of all scalars."""
-        rows = FileRows()
-        self.context.counts.add_each(records, lambda record: self._add(rows, record), "an event")
-        if len(rows.builder):
-            yield self.context.build(rows.builder, self.context.process(role="tensorboard"))
+    role = "tensorboard"
 
-    def _add(self, rows: FileRows, record: bytes) -> int:
+    def add(self, rows: Mapping[Any, FileRows], record: bytes) -> int:
+        """Add the scalars of an event."""
         seconds, step, summaries = 0.0, 0, []
         for number, value in fields(record):
             if number == _WALL_TIME and isinstance(value, bytes):
@@ -44,7 +38,7 @@ class TensorboardReader(BinaryReader):
         found = [scalar for summary in summaries for scalar in _scalars(summary)]
         time_ns = self.context.wall_ns(seconds)
         for tag, scalar in found:
-            rows.add_gauge(metric_name(tag), scalar, time_ns=time_ns, step=step)
+            rows[None].add_gauges({tag: scalar}, time_ns=time_ns, step=step)
         return len(found)
 
 
@@ -64,7 +58,7 @@ def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _single(tensor: bytes) -> float | None:
-    """Return the number of a tensor that holds exactly one; None for texts, images and everything larger."""
+    """Return the number in a tensor that holds exactly one; None for texts, images and anything larger."""
     parts = dict(fields(tensor))
     layout = _FORMATS.get(parts.get(_DTYPE, 0))  # type: ignore[arg-type]  # an integer, or not in the table
     for field in (_CONTENT, _FLOATS, _DOUBLES):

@@ -7,13 +7,12 @@ other lines of the log, where it has any, set the clock right.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from typing import Any
 
-from rl_insight.exchange.importing.readers.base import FileContext, Reader, number_of
-from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, number_of
 from rl_insight.schema import Batch
-from rl_insight.schema.names import metric_name
 
 _PREFIX = rb"(?:\x1b\[[0-9;]*m)*(?:\([^()\n]{1,200} pid=\d+[^()\n]{0,200}\))?(?:\x1b\[[0-9;]*m)*\s*"
 _STEP_LINE = re.compile(_PREFIX + rb"step:(-?\d{1,18}) - (.*)")
@@ -36,29 +35,27 @@ class VerlLogReader(Reader):
     """Reads the lines of steps; all others are passed over, and are not bad."""
 
     knows_whole_lines = False
+    role = "trainer"
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._now_ns = context.origin_ns
-        self._process = context.process(role="trainer")
 
     def convert(self, data: bytes) -> Iterator[Batch]:
         """Yield one batch of the steps."""
-        rows = FileRows()
-        counts = self.context.counts
-        for line in data.splitlines():
-            matched = _STEP_LINE.match(line)
-            if matched is None:
-                self._note_moment(line)
-                continue
-            values = _values(matched[2].decode("utf-8", "replace"))
-            if not values:
-                counts.note_bad(f"no values in {line[:80].decode('utf-8', 'replace')!r}")
-                continue
-            counts.records += 1
-            self._add(rows, int(matched[1]), values)
-        if len(rows.builder):
-            yield self.context.build(rows.builder, self._process)
+        return self.convert_records(data.splitlines())
+
+    def add(self, rows: Mapping[Any, FileRows], record: bytes) -> int:
+        """Add a step; any other line only sets the clock."""
+        matched = _STEP_LINE.match(record)
+        if matched is None:
+            self._note_moment(record)
+            return 0
+        values = _values(matched[2].decode("utf-8", "replace"))
+        if not values:
+            raise ValueError("no values")
+        self._add_step(rows[None], int(matched[1]), values)
+        return 1
 
     def _note_moment(self, line: bytes) -> None:
         found = _MOMENT.search(line)
@@ -70,7 +67,7 @@ class VerlLogReader(Reader):
             return
         self._now_ns = max(self._now_ns, round(moment.timestamp()) * 1_000_000_000)
 
-    def _add(self, rows: FileRows, step: int, values: dict[str, float]) -> None:
+    def _add_step(self, rows: FileRows, step: int, values: dict[str, float]) -> None:
         duration_ns = round(max(0.0, min(values.get(_DURATION, 0.0), 1e6)) * 1e9)
         start_ns, self._now_ns = self._now_ns, self._now_ns + duration_ns
         if duration_ns:
@@ -78,8 +75,7 @@ class VerlLogReader(Reader):
             rows.builder.add_span(
                 span_id=span_id, trace=(0, span_id), name="step", start_ns=start_ns, duration_ns=duration_ns, step=step
             )
-        for name, value in values.items():
-            rows.add_gauge(metric_name(name), value, time_ns=self._now_ns, step=step)
+        rows.add_gauges(values, time_ns=self._now_ns, step=step)
 
 
 def _values(text: str) -> dict[str, float]:

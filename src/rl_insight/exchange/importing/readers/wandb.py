@@ -3,57 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from rl_insight.exchange.importing.readers.base import BinaryReader, FileContext, json_text, whole_step
-from rl_insight.exchange.importing.readers.rows import FileRows
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, whole_step
 from rl_insight.otlp.wire import fields
-from rl_insight.schema import Batch, Process
-from rl_insight.schema.names import metric_name
+from rl_insight.schema import Process
 
 _HISTORY, _STATS, _OUTPUT, _RUN, _EXIT = 2, 7, 13, 17, 18
-"""Kinds of records that are read, by their field."""
+"""Fields of the kinds of records that are read."""
 _KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16
 _OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 """What W&B adds to each row of history."""
 _STDERR = 0
 
 
-class WandbReader(BinaryReader):
-    """Reads records of an offline run; numbers become metrics, and images, tables and texts are left out."""
+class WandbReader(Reader):
+    """Reads records of an offline run; numbers become metrics. Images, tables and texts are left out."""
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._process = context.process(role="wandb")
 
-    def convert_records(self, records: Sequence[bytes]) -> Iterator[Batch]:
-        """Yield one batch of all that was logged."""
-        rows = FileRows()
-        self.context.counts.add_each(records, lambda record: self._add(rows, record), "a record")
-        if len(rows.builder):
-            yield self.context.build(rows.builder, self._process)
-
-    def _add(self, rows: FileRows, record: bytes) -> int:
+    def add(self, rows: Mapping[Any, FileRows], record: bytes) -> int:
+        """Add a record of a kind that is read."""
+        adders: dict[int, Callable[[FileRows, bytes], int]] = {
+            _HISTORY: self._add_history,
+            _STATS: self._add_stats,
+            _OUTPUT: self._add_output,
+            _EXIT: self._add_exit,
+        }
         for kind, value in fields(record):
-            if not isinstance(value, bytes):
-                continue
-            if kind == _RUN:
+            if isinstance(value, bytes) and kind == _RUN:
                 self._process = self._introduced(value)
-            elif kind == _HISTORY:
-                self._add_history(rows, value)
-                return 1
-            elif kind == _STATS:
-                self._add_stats(rows, value)
-                return 1
-            elif kind == _OUTPUT:
-                return self._add_output(rows, value)
-            elif kind == _EXIT:
-                self._add_exit(rows, value)
-                return 1
+            elif isinstance(value, bytes) and kind in adders:
+                return adders[kind](rows[None], value)
         return 0
+
+    def process(self, key: None) -> Process:
+        """Return the process of the run."""
+        del key
+        return self._process
 
     def _introduced(self, run: bytes) -> Process:
         """Return the process of a run: the file's run is named after W&B's, unless the user named it."""
@@ -69,21 +61,19 @@ class WandbReader(BinaryReader):
             run_id=self.context.run_id if self.context.force_run or not own else own,
         )
 
-    def _add_history(self, rows: FileRows, history: bytes) -> None:
+    def _add_history(self, rows: FileRows, history: bytes) -> int:
         values = dict(_items(history))
         step, seconds = whole_step(values.get("_step")), values.get("_timestamp")
         if not isinstance(seconds, (int, float)):
             raise TypeError("a row of history has no _timestamp")
-        time_ns = self.context.wall_ns(float(seconds))
-        for name, value in values.items():
-            if name not in _OWN and isinstance(value, (int, float)):
-                rows.add_gauge(metric_name(name), float(value), time_ns=time_ns, step=step)
+        logged = {name: value for name, value in values.items() if name not in _OWN}
+        rows.add_gauges(logged, time_ns=self.context.wall_ns(float(seconds)), step=step)
+        return 1
 
-    def _add_stats(self, rows: FileRows, stats: bytes) -> None:
-        time_ns = _moment_ns(dict(fields(stats)).get(2))
-        for name, value in _items(stats, within=3):
-            if isinstance(value, (int, float)):
-                rows.add_gauge(metric_name(f"system/{name}"), float(value), time_ns=time_ns)
+    def _add_stats(self, rows: FileRows, stats: bytes) -> int:
+        values = {f"system/{name}": value for name, value in _items(stats, within=3)}
+        rows.add_gauges(values, time_ns=_moment_ns(dict(fields(stats)).get(2)))
+        return 1
 
     def _add_output(self, rows: FileRows, output: bytes) -> int:
         parts = dict(fields(output))
@@ -97,7 +87,7 @@ class WandbReader(BinaryReader):
         )
         return 1
 
-    def _add_exit(self, rows: FileRows, ending: bytes) -> None:
+    def _add_exit(self, rows: FileRows, ending: bytes) -> int:
         parts = dict(fields(ending))
         code, runtime = parts.get(1, 0), parts.get(2, 0)
         seconds = runtime if isinstance(runtime, int) else 0
@@ -106,6 +96,7 @@ class WandbReader(BinaryReader):
             name="exit",
             attributes=json_text({"exit_code": code}),
         )
+        return 1
 
 
 def _items(message: bytes, within: int = 1) -> Iterator[tuple[str, Any]]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from rl_insight.compat.xtuner.samples import TraceEvent
-from rl_insight.exchange.importing.readers.base import FileContext, Reader, decoded_lines, json_text, number_of
-from rl_insight.schema import Batch, BatchBuilder
+from rl_insight.exchange.importing.readers.base import FileContext, FileRows, Reader, json_text, number_of, whole_step
+from rl_insight.schema import BatchBuilder, Process
 from rl_insight.schema.names import PHASE_SEGMENT
 
-_STEP_LIMIT = 2**62
 _CANCELLED = frozenset({"cancelled", "canceled", "aborted"})
 _FAILED = frozenset({"error", "failed"})
-
-
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(TraceEvent)
 _KEPT = (
     "task_name", "uid", "model_step", "producer_future_step", "produce_batch_id", "error_msg",
 )  # fmt: skip
@@ -33,27 +29,23 @@ class _Stage(msgspec.Struct, frozen=True):
 class XtunerReader(Reader):
     """Reads producer traces; a stage that has not ended is an open span, so hung tasks are visible."""
 
+    decoder = msgspec.json.Decoder(TraceEvent)
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._running: dict[str, list[_Stage]] = {}
         """Of each task, the stages that run."""
         self._lines = 0
 
-    def convert(self, data: bytes) -> Iterator[Batch]:
-        """Yield a batch for each worker that the lines tell about."""
-        builders: dict[int | None, BatchBuilder] = {}
-        for line in decoded_lines(data, _decoder, self.context.counts):
-            self._lines += 1
-            rank = line.worker_rank if line.worker_rank is None or abs(line.worker_rank) < _STEP_LIMIT else None
-            try:
-                self._add(builders.setdefault(rank, BatchBuilder()), line)
-            except (ValueError, OverflowError) as error:
-                self.context.counts.records -= 1
-                self.context.counts.note_bad(f"{error} in {line.trace_id[:60]!r}")
-        for rank, builder in builders.items():
-            if len(builder):
-                part = "" if rank is None else f"worker{rank}"
-                yield self.context.build(builder, self.context.process(part, role="producer", rank=rank))
+    def add(self, rows: Mapping[Any, FileRows], record: TraceEvent) -> int:
+        """Add a line to the rows of its worker."""
+        self._lines += 1
+        self._add(rows[whole_step(record.worker_rank)].builder, record)
+        return 1
+
+    def process(self, key: int | None) -> Process:
+        """Return the process of a worker."""
+        return self.context.process("" if key is None else f"worker{key}", role="producer", rank=key)
 
     def _add(self, builder: BatchBuilder, line: TraceEvent) -> None:
         name, dot, kind = line.stage.rpartition(".")
@@ -105,10 +97,9 @@ class XtunerReader(Reader):
     @staticmethod
     def _where(line: TraceEvent) -> dict[str, Any]:
         session = line.session_uid if line.session_uid is not None else line.uid
-        step = line.train_step
         return {
             "lane": None if line.task_name is None else str(line.task_name),
-            "step": step if step is not None and abs(step) < _STEP_LIMIT else None,
+            "step": whole_step(line.train_step),
             "session_id": line.trace_id if session is None else str(session),
         }
 
