@@ -1,4 +1,4 @@
-"""A run as batches again: the way out that is the mirror of the way in."""
+"""A run as batches again: the reverse of storing it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Iterator
 import msgspec
 
 from rl_insight.exchange.exporting import rows
-from rl_insight.exchange.exporting.rows import ExportedProcess, ExportedSeries, Selection
-from rl_insight.schema import Batch, BatchBuilder, Loss, Process
+from rl_insight.exchange.exporting.rows import SPANS_BY_PROCESS, Selection
+from rl_insight.schema import Batch, BatchBuilder, Loss
 from rl_insight.schema.signs_of_life import LAST_SEEN_EVENT, LastSeen
 from rl_insight.sessions.model import REPORTED, Session
-from rl_insight.store import queries
 from rl_insight.store.gathered import LAST_TIME_NS
 from rl_insight.store.queries import Cursor
 
 _BATCH_ROWS = 5_000
-_PAGE = 10_000
 
 
 def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Batch]:
     """Yield everything in a run, or a part of it, as batches with aligned times.
 
-    Findings are left out: they are made from the rest.
+    Findings are left out: they are derived from the rest.
     """
     chosen = selection or Selection()
     writer = _Batches(cursor)
@@ -36,11 +34,11 @@ def read_back(cursor: Cursor, selection: Selection | None = None) -> Iterator[Ba
 
 
 class _Batches:
-    """Fills builders and hands them out when they are full, or when the process changes."""
+    """Fills builders, and turns each into a batch when it is full or the process changes."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._processes = {row.number: _process(row) for row in rows.processes(cursor)}
+        self._processes = rows.processes(cursor)
         self._series = rows.series(cursor)
         self._sequences: dict[int, int] = {}
         self._builder = BatchBuilder()
@@ -48,7 +46,7 @@ class _Batches:
         self._known_series: dict[int, int] = {}
 
     def _turn(self, process: int) -> Iterator[Batch]:
-        """Get ready for a row of a process; yields the batch before it, if that is complete."""
+        """Prepare for a row of a process; yields the batch before it, if that is complete."""
         if self._owner != process or len(self._builder) >= _BATCH_ROWS:
             yield from self._finish()
             self._owner = process
@@ -65,18 +63,16 @@ class _Batches:
         return self._builder.build(self._processes[process], sequence=sequence, sent_ns=0, losses=losses or [])
 
     def rows(self, selection: Selection) -> Iterator[Batch]:
-        """Yield spans, events and log lines: what is stored as it was recorded."""
-        for table, read in (("spans", rows.spans), ("events", rows.events), ("logs", rows.logs)):
-            for process, _, *values in read(self._cursor, selection):
+        """Yield spans, events and log lines, which are stored as they were recorded."""
+        for table, *order in (("spans", SPANS_BY_PROCESS), ("events",), ("logs",)):
+            for process, _, *values in rows.recorded(self._cursor, table, selection, *order):
                 yield from self._turn(process)
                 self._builder.add_row(table, values)
             yield from self._finish()
 
     def sessions(self, selection: Selection) -> Iterator[Batch]:
-        if selection.lane is not None:
-            return
         numbers = {process.process_id: number for number, process in self._processes.items()}
-        for session in sessions_in(self._cursor, selection):
+        for session in rows.sessions(self._cursor, selection):
             owner = numbers.get(session.process_id or "")
             if owner is None:
                 continue
@@ -112,7 +108,7 @@ class _Batches:
         yield from self._finish()
 
     def losses(self) -> Iterator[Batch]:
-        """Yield the losses, so that readers of an export know about them."""
+        """Yield the losses, so that an export shows them."""
         by_process: dict[int, list[Loss]] = {}
         for process, kind, reason, count in rows.losses(self._cursor):
             by_process.setdefault(process, []).append(Loss(kind, reason, count))
@@ -120,51 +116,19 @@ class _Batches:
             yield self._build(process, found)
 
     def signs_of_life(self) -> Iterator[Batch]:
-        """Yield when each process was last heard, so that an import can be diagnosed as the run itself."""
+        """Yield when each process was last seen, so that an import is diagnosed like the run itself."""
         for process, last_seen_ns, final in rows.signs_of_life(self._cursor):
             yield from self._turn(process)
             seen = LastSeen(final=final, heartbeat_s=self._processes[process].heartbeat_s)
-            told = msgspec.json.encode(seen).decode()
-            self._builder.add_event(time_ns=last_seen_ns, name=LAST_SEEN_EVENT, attributes=told)
+            text = msgspec.json.encode(seen).decode()
+            self._builder.add_event(time_ns=last_seen_ns, name=LAST_SEEN_EVENT, attributes=text)
         yield from self._finish()
 
     def _position(self, series_id: int) -> int:
         position = self._known_series.get(series_id)
         if position is None:
-            one: ExportedSeries = self._series[series_id]
-            labels = msgspec.json.encode(one.labels).decode()
-            position = self._builder.add_series(one.name, one.kind, one.documentation, labels)
-            self._known_series[series_id] = position
+            position = self._known_series[series_id] = self._builder.add_series(*self._series[series_id])
         return position
-
-
-def sessions_in(cursor: Cursor, selection: Selection) -> Iterator[Session]:
-    """Yield the sessions of a selection; their time is that of their submission."""
-    offset = 0
-    while True:
-        page, _ = queries.sessions(
-            cursor,
-            session_id=selection.session_id,
-            first_step=selection.step,
-            last_step=selection.step,
-            order="session_id",
-            descending=False,
-            limit=_PAGE,
-            offset=offset,
-        )
-        for session in page:
-            if _overlaps(session, selection):
-                yield session
-        offset += len(page)
-        if len(page) < _PAGE:
-            return
-
-
-def _overlaps(session: Session, selection: Selection) -> bool:
-    begin, end = session.submit_ts, session.finalized_ts or session.wait_return_ts
-    if selection.start_ns is not None and end is not None and end * 1e9 < selection.start_ns:
-        return False
-    return selection.end_ns is None or begin is None or begin * 1e9 < selection.end_ns
 
 
 def _latest_ns(session: Session) -> int:
@@ -173,10 +137,6 @@ def _latest_ns(session: Session) -> int:
 
 
 def _snapshot(session: Session) -> dict[str, object]:
-    """Return a session's row as its owner would tell it; what follows from the phases is left out."""
-    told = ((name, getattr(session, name)) for name in REPORTED if name not in {"rank", "role"})
-    return {"session_id": session.session_id} | {name: value for name, value in told if value not in (None, {})}
-
-
-def _process(row: ExportedProcess) -> Process:
-    return Process(**{name: getattr(row, name) for name in Process.__struct_fields__})
+    """Return what the owner of a session reports; the values derived from phases are left out."""
+    reported = ((name, getattr(session, name)) for name in REPORTED if name not in {"rank", "role"})
+    return {"session_id": session.session_id} | {name: value for name, value in reported if value not in (None, {})}

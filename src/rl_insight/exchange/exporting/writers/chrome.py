@@ -1,7 +1,7 @@
 """Chrome traces, for Perfetto and `chrome://tracing`: named processes and threads, flows, counters, aligned clocks.
 
-A thread of such a trace shows intervals that lie inside one another. Spans of a lane that merely overlap, as those of
-concurrent sessions do, are spread over as many threads as it takes; a span is never drawn inside one of another trace.
+The intervals on a thread of such a trace must be nested. Spans of a lane that merely overlap, as those of concurrent
+sessions do, are spread over as many threads as needed; a span is never drawn inside a span of another trace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from rl_insight.exchange.exporting import rows
-from rl_insight.exchange.exporting.rows import ExportedEvent, ExportedLog, ExportedProcess, ExportedSpan, Selection
+from rl_insight.exchange.exporting.rows import SPANS_BY_LANE, ExportedSeries, Row, Selection
 from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.schema.names import process_name
 from rl_insight.schema.records import read_object
@@ -41,16 +41,16 @@ class _Slice(msgspec.Struct, frozen=True):
 
 
 class _Thread:
-    """One line of the trace: intervals inside one another, which come by their start."""
+    """One row of the trace: nested intervals, added in the order of their starts."""
 
     __slots__ = ("number", "running", "tid")
 
     def __init__(self, number: int, tid: int) -> None:
         self.number = number
-        """Its place among the threads of the lane."""
+        """Its position among the threads of the lane."""
         self.tid = tid
-        self.running: list[tuple[int, ExportedSpan]] = []
-        """Spans that run, with their ends; the innermost is the last."""
+        self.running: list[tuple[int, Row]] = []
+        """Running spans with their ends; the innermost is last."""
 
 
 class _Lane:
@@ -65,8 +65,8 @@ class _Lane:
         """A heap of the times at which threads become idle, with their numbers."""
         self._idle: list[int] = []
 
-    def place(self, span: ExportedSpan, end_ns: int) -> _Thread | None:
-        """Return the thread on which a span belongs, that of its parent if it fits there; None for one more."""
+    def place(self, span: Row, end_ns: int) -> _Thread | None:
+        """Return the thread for a span, that of its parent if it fits there; None if another thread is needed."""
         home = self.drawn_on.get(span.parent_id)
         outer = None if home is None else self._innermost(home, span.start_ns)
         parent_runs = span.parent_id in self.drawn_on
@@ -82,22 +82,22 @@ class _Lane:
             heappush(self._idle, heappop(self._busy)[1])
         return self.threads[heappop(self._idle)] if self._idle else None
 
-    def draw(self, thread: _Thread, span: ExportedSpan, end_ns: int) -> None:
+    def draw(self, thread: _Thread, span: Row, end_ns: int) -> None:
         """Put a span on a thread."""
         if self._innermost(thread, span.start_ns) is None:
             heappush(self._busy, (end_ns, thread.number))
         thread.running.append((end_ns, span))
         self.drawn_on[span.span_id] = thread
 
-    def _innermost(self, thread: _Thread, at_ns: int) -> tuple[int, ExportedSpan] | None:
+    def _innermost(self, thread: _Thread, at_ns: int) -> tuple[int, Row] | None:
         running = thread.running
         while running and running[-1][0] <= at_ns:
             self.drawn_on.pop(running.pop()[1].span_id, None)
         return running[-1] if running else None
 
 
-def _may_enclose(outer: ExportedSpan, inner: ExportedSpan) -> bool:
-    """Return whether time alone puts one into the other: spans of other tools' traces have no ids to tell by."""
+def _may_enclose(outer: Row, inner: Row) -> bool:
+    """Return whether time alone may nest one span in another: spans from other tools' traces have no trace ids."""
     if not outer.trace_high or not inner.trace_high:
         return True
     return (outer.trace_high, outer.trace_low) == (inner.trace_high, inner.trace_low)
@@ -112,14 +112,14 @@ class _Trace:
         self._run_id = found.run_id
         self._base_ns = found.start_ns or 0
         self._end_ns = found.end_ns or 0
-        self._processes = {row.number: row for row in rows.processes(cursor)}
+        self._processes = rows.processes(cursor)
         self._pids = {number: place + 1 for place, number in enumerate(self._processes)}
         self._lanes: dict[int, _Lane] = {}
         self._next_tid: dict[int, int] = {}
-        # An arrow leads from them to their children.
+        # Arrows lead from these to their children.
         self._far_parents = rows.far_parents(cursor, selection)
         self._drawn: dict[int, _Slice] = {}
-        self._waiting: list[tuple[ExportedSpan, _Slice]] = []
+        self._waiting: list[tuple[Row, _Slice]] = []
         self._flows = 0
         self._pending: list[bytes] = []
         self._written = 0
@@ -132,13 +132,13 @@ class _Trace:
         )
         self._stream.write(head.encode())
         self._name_processes()
-        for span in rows.spans(self._cursor, self._selection, order="lane"):
+        for span in rows.recorded(self._cursor, "spans", self._selection, SPANS_BY_LANE):
             self._add_span(span)
         self._add_flows()
-        for instant in rows.events(self._cursor, self._selection):
-            self._add_instant(instant, "event")
-        for instant in rows.logs(self._cursor, self._selection):
-            self._add_instant(instant, "log")
+        for instant in rows.recorded(self._cursor, "events", self._selection):
+            self._add_instant(instant, instant.name, "event")
+        for instant in rows.recorded(self._cursor, "logs", self._selection):
+            self._add_instant(instant, instant.message, "log")
         self._add_counters()
         self._flush()
         self._stream.write(b"\n]}\n")
@@ -162,11 +162,12 @@ class _Trace:
 
     def _name_processes(self) -> None:
         for number, pid in self._pids.items():
-            name = process_title(self._processes[number])
+            process = self._processes[number]
+            name = f"{process_name(process.role, process.rank)} ({process.host} {process.pid})"
             self._add({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
             self._add({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
 
-    def _new_thread(self, lane: _Lane, row: ExportedSpan | ExportedEvent | ExportedLog) -> _Thread:
+    def _new_thread(self, lane: _Lane, row: Row) -> _Thread:
         pid = self._pids[row.process]
         tid = self._next_tid[pid] = self._next_tid.get(pid, 0) + 1
         thread = _Thread(len(lane.threads), tid)
@@ -178,9 +179,9 @@ class _Trace:
         self._add({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
         return thread
 
-    def _add_span(self, span: ExportedSpan) -> None:
+    def _add_span(self, span: Row) -> None:
         is_open = span.duration_ns < 0
-        # What is open is drawn up to the last moment of the run.
+        # Open spans are drawn up to the end of the run.
         end_ns = max(self._end_ns, span.start_ns) if is_open else span.start_ns + span.duration_ns
         pid = self._pids[span.process]
         lane = self._lanes.setdefault(span.lane_id, _Lane())
@@ -219,7 +220,7 @@ class _Trace:
             self._add(shared | start)
             self._add(shared | end)
 
-    def _add_instant(self, row: ExportedEvent | ExportedLog, category: str) -> None:
+    def _add_instant(self, row: Row, name: str, category: str) -> None:
         pid = self._pids[row.process]
         lane = self._lanes.setdefault(row.lane_id, _Lane())
         tid = (lane.threads[0] if lane.threads else self._new_thread(lane, row)).tid
@@ -227,7 +228,7 @@ class _Trace:
             {
                 "ph": "i",
                 "s": "t",
-                "name": row.message if isinstance(row, ExportedLog) else row.name,
+                "name": name,
                 "cat": category,
                 "pid": pid,
                 "tid": tid,
@@ -237,7 +238,7 @@ class _Trace:
         )
 
     def _add_counters(self) -> None:
-        names = {number: _counter_name(one.name, one.labels) for number, one in rows.series(self._cursor).items()}
+        names = {number: _counter_name(one) for number, one in rows.series(self._cursor).items()}
         for sample in rows.samples(self._cursor, self._selection):
             if isfinite(sample.value):
                 self._add(
@@ -252,7 +253,7 @@ class _Trace:
                 )
 
 
-def _arguments(span: ExportedSpan, *, is_open: bool) -> dict[str, Any]:
+def _arguments(span: Row, *, is_open: bool) -> dict[str, Any]:
     found = read_object(span.attributes)
     found["span_id"] = f"{span.span_id:016x}"
     found["trace_id"] = f"{span.trace_high:016x}{span.trace_low:016x}"
@@ -267,11 +268,6 @@ def _known(row: Any, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(row, name, None)) is not None}
 
 
-def _counter_name(name: str, labels: dict[str, str]) -> str:
-    shown = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return f"{name}{{{shown}}}" if shown else name
-
-
-def process_title(process: ExportedProcess) -> str:
-    """Return a process's name for people."""
-    return f"{process_name(process.role, process.rank)} ({process.host} {process.pid})"
+def _counter_name(series: ExportedSeries) -> str:
+    shown = ",".join(f"{key}={value}" for key, value in sorted(read_object(series.labels).items()))
+    return f"{series.name}{{{shown}}}" if shown else series.name

@@ -1,69 +1,42 @@
-"""CSV and Parquet: a file for each table, written by DuckDB."""
+"""CSV and Parquet: one file per table, written by DuckDB."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
-from rl_insight.exchange.exporting.rows import Selection
+from rl_insight.exchange.exporting.rows import Selection, selected
 from rl_insight.exchange.exporting.writers.output import output_directory
 from rl_insight.store.arrow import schema_of_stream
 from rl_insight.store.queries import Cursor
-from rl_insight.store.queries.base import conditions
+from rl_insight.store.queries.base import Parameters
+from rl_insight.store.tables import VIEWS
 
-_LANE = "(lane = $lane OR (lane IS NULL AND (process_id = $lane OR role = $lane)))"
-_SPAN_CONDITIONS = {
-    "from_ns": "(duration_ns IS NULL OR start_ns + duration_ns >= $from_ns)",
-    "until_ns": "start_ns < $until_ns",
-    "step": "step = $step",
-    "session_id": "session_id = $session_id",
-    "lane": _LANE,
+_PHASES = """
+    * REPLACE (to_json(list_transform(phases, lambda phase: struct_pack(
+        name := phase.name, start_ts := phase.start_ts, end_ts := phase.end_ts, outcome := phase.outcome,
+        payload := phase.payload, span_id := printf('%016x', phase.span_id))))::VARCHAR AS phases)
+"""
+_BUCKETS = "* EXCLUDE (codes, counts), to_json(codes)::VARCHAR AS codes, to_json(counts)::VARCHAR AS counts"
+_QUERIES: Final = {
+    "spans": ("*", "start_ns"),
+    "events": ("*", "time_ns"),
+    "logs": ("*", "time_ns"),
+    "sessions": (_PHASES, "submit_ts, session_id"),
+    "samples": ("*", "time_ns"),
+    "histograms": (_BUCKETS, "time_ns"),
 }
-_INSTANT_CONDITIONS = _SPAN_CONDITIONS | {"from_ns": "time_ns >= $from_ns", "until_ns": "time_ns < $until_ns"}
-_SESSION_CONDITIONS = {
-    "from_ns": "(coalesce(finalized_ts, wait_return_ts) IS NULL OR coalesce(finalized_ts, wait_return_ts) * 1e9 >= "
-    "$from_ns)",
-    "until_ns": "(submit_ts IS NULL OR submit_ts * 1e9 < $until_ns)",
-    "step": "step = $step",
-    "session_id": "session_id = $session_id",
-    "lane": "$lane IS NULL",  # a session is on no lane; DuckDB refuses values that a query does not use
-}
+"""Per table, what is written of its view, and in which order."""
 _PROCESSES = """
     SELECT process_id, run_id, project, experiment_name, role, rank, host, pid, labels, started_ns, clock_offset_ns
     FROM processes ORDER BY role, rank NULLS LAST, process_id
 """
-_QUERIES: dict[str, tuple[str, dict[str, str]]] = {
-    "spans": (
-        "SELECT * FROM (SELECT * FROM spans UNION ALL SELECT * FROM open_spans) WHERE {where} ORDER BY start_ns",
-        _SPAN_CONDITIONS,
-    ),
-    "events": ("SELECT * FROM events WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
-    "logs": ("SELECT * FROM logs WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
-    "sessions": (
-        """
-        SELECT * REPLACE (to_json(list_transform(phases, lambda phase: struct_pack(
-            name := phase.name, start_ts := phase.start_ts, end_ts := phase.end_ts, outcome := phase.outcome,
-            payload := phase.payload, span_id := printf('%016x', phase.span_id))))::VARCHAR AS phases)
-        FROM sessions WHERE {where} ORDER BY submit_ts, session_id
-        """,
-        _SESSION_CONDITIONS,
-    ),
-    "samples": ("SELECT * FROM samples WHERE {where} ORDER BY time_ns", _INSTANT_CONDITIONS),
-    "histograms": (
-        """
-        SELECT * EXCLUDE (codes, counts), to_json(codes)::VARCHAR AS codes, to_json(counts)::VARCHAR AS counts
-        FROM histograms WHERE {where} ORDER BY time_ns
-        """,
-        _INSTANT_CONDITIONS,
-    ),
-    "processes": (_PROCESSES, {}),
-}
 _OF_METRICS = frozenset({"samples", "histograms"})
 
-TABLES = tuple(_QUERIES)
-"""The tables that are written."""
+TABLES = (*_QUERIES, "processes")
+"""The tables that are written, in order."""
 
 
 def write_csv(cursor: Cursor, path: Path, selection: Selection) -> int:
@@ -77,7 +50,7 @@ def write_parquet(cursor: Cursor, path: Path, selection: Selection) -> int:
 
 
 class QueryResult:
-    """The rows of a query for another connection, which asks for their types several times but runs the query once."""
+    """The rows of a query for another connection, which reads their types several times but runs the query once."""
 
     def __init__(self, cursor: Cursor, sql: str, given: dict[str, Any]) -> None:
         self._rows = cursor.sql(sql, params=given)
@@ -94,14 +67,21 @@ class QueryResult:
 
 def _write(cursor: Cursor, path: Path, selection: Selection, suffix: str, options: str) -> int:
     written = 0
-    # Connections to run files cannot reach other files: one to nothing does the writing.
+    # Connections to run files cannot access other files, so a separate one does the writing.
     with output_directory(path) as directory, duckdb.connect() as writer:
-        for name, (sql, fragments) in _QUERIES.items():
+        for name in TABLES:
             if name in _OF_METRICS and not selection.has_metrics:
                 continue
-            where, given = conditions(fragments, selection.given if fragments else {})
-            writer.register("result", QueryResult(cursor, sql.format(where=where), given))
+            writer.register("result", QueryResult(cursor, *_query(name, selection)))
             target = str(directory / f"{name}.{suffix}").replace("'", "''")
             (rows,) = writer.execute(f"COPY result TO '{target}' ({options})").fetchone() or (0,)
             written += rows
     return written
+
+
+def _query(name: str, selection: Selection) -> tuple[str, Parameters]:
+    if name not in _QUERIES:
+        return _PROCESSES, {}
+    written, order = _QUERIES[name]
+    sql, given = selected(name, VIEWS[name][0] if name in VIEWS else "*", selection)
+    return f"SELECT {written} FROM ({sql}) ORDER BY {order}", given  # noqa: S608  (constants)
