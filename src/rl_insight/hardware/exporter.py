@@ -1,4 +1,4 @@
-"""Any Prometheus exporter as a source: a URL, and which of its series mean what.
+"""Any Prometheus exporter as a source: a URL, and what its series mean.
 
 >>> npus = ExporterSource(["http://10.0.0.7:8082/metrics"], ASCEND_NPU)
 >>> monitor_hardware(sources=[npus, "host"])  # doctest: +SKIP
@@ -6,22 +6,26 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import isfinite
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from rl_insight.hardware.base import Kind, Reading, Source
-from rl_insight.hardware.exposition import Sample, SeriesReader
+from rl_insight.hardware.exposition import PageReader, Sample, SeriesReader
 from rl_insight.hardware.fetch import PageAddress, PageError, fetch_all
 from rl_insight.hardware.quantities import QUANTITIES
 from rl_insight.http_client import HttpError, request
 from rl_insight.urls import split_http_url
 
-_MIB = 1024.0**2
+MIB = 1024.0**2
+AVAILABLE = "memory_available_bytes"
+"""Not a quantity: with the memory in use, it makes the total."""
 
 
 class ExporterSeries(msgspec.Struct, frozen=True):
@@ -30,23 +34,23 @@ class ExporterSeries(msgspec.Struct, frozen=True):
     quantity: str
     """The name of the quantity; see `quantities.QUANTITIES`."""
     factor: float = 1.0
-    """To the base unit: 0.01 for percent, 1024² for MiB."""
+    """Converts to the base unit: 0.01 for percent, 1024² for MiB."""
     kind: Kind = "gpu"
 
 
 class ExporterMapping(msgspec.Struct, frozen=True):
-    """Which series an exporter has, and which of its labels name the device."""
+    """Which series an exporter has, and which of their labels identify the device."""
 
     series: Mapping[str, ExporterSeries]
-    """By the exporter's own name of the series."""
+    """By the name of the series in the exporter."""
     index_label: str = "gpu"
     uuid_label: str = ""
     model_label: str = ""
     host_label: str = ""
-    """Names the machine where one exporter serves several; else the URL's host is taken."""
+    """Names the machine, if one exporter serves several; otherwise it is the host of the URL."""
 
     def with_prefix(self, prefix: str) -> ExporterMapping:
-        """Return the same mapping for an exporter that writes `prefix` in front of every name.
+        """Return the same mapping for an exporter whose names start with `prefix`.
 
         >>> sorted(ExporterMapping({"power": ExporterSeries("power_watts")}).with_prefix("amd_").series)
         ['amd_power']
@@ -54,15 +58,15 @@ class ExporterMapping(msgspec.Struct, frozen=True):
         return self.with_series({f"{prefix}{name}": series for name, series in self.series.items()}, only=True)
 
     def with_series(self, series: Mapping[str, ExporterSeries], *, only: bool = False) -> ExporterMapping:
-        """Return the same mapping with other or further series; with `only`, with these alone."""
+        """Return the same mapping with series added or replaced; with `only`, with these alone."""
         return msgspec.structs.replace(self, series=dict(series) if only else {**self.series, **series})
 
 
 AMD_GPU = ExporterMapping(
     series={
         "gpu_gfx_activity": ExporterSeries("utilization_ratio", 0.01),
-        "gpu_used_vram": ExporterSeries("memory_used_bytes", _MIB),
-        "gpu_total_vram": ExporterSeries("memory_total_bytes", _MIB),
+        "gpu_used_vram": ExporterSeries("memory_used_bytes", MIB),
+        "gpu_total_vram": ExporterSeries("memory_total_bytes", MIB),
         "gpu_package_power": ExporterSeries("power_watts"),
         "gpu_junction_temperature": ExporterSeries("temperature_celsius"),
     },
@@ -71,13 +75,13 @@ AMD_GPU = ExporterMapping(
     model_label="card_model",
     host_label="hostname",
 )
-"""AMD's device metrics exporter, port 5000; some installations write `amd_` in front of each name."""
+"""AMD's device metrics exporter, port 5000; in some installations, names start with `amd_`."""
 
 ASCEND_NPU = ExporterMapping(
     series={
         "npu_chip_info_utilization": ExporterSeries("utilization_ratio", 0.01),
-        "npu_chip_info_hbm_used_memory": ExporterSeries("memory_used_bytes", _MIB),
-        "npu_chip_info_hbm_total_memory": ExporterSeries("memory_total_bytes", _MIB),
+        "npu_chip_info_hbm_used_memory": ExporterSeries("memory_used_bytes", MIB),
+        "npu_chip_info_hbm_total_memory": ExporterSeries("memory_total_bytes", MIB),
         "npu_chip_info_power": ExporterSeries("power_watts"),
         "npu_chip_info_temperature": ExporterSeries("temperature_celsius"),
     },
@@ -90,9 +94,9 @@ ASCEND_NPU = ExporterMapping(
 NVIDIA_DCGM = ExporterMapping(
     series={
         "DCGM_FI_DEV_GPU_UTIL": ExporterSeries("utilization_ratio", 0.01),
-        "DCGM_FI_DEV_FB_USED": ExporterSeries("memory_used_bytes", _MIB),
-        "DCGM_FI_DEV_FB_FREE": ExporterSeries("memory_free_bytes", _MIB),
-        "DCGM_FI_DEV_FB_RESERVED": ExporterSeries("memory_reserved_bytes", _MIB),
+        "DCGM_FI_DEV_FB_USED": ExporterSeries("memory_used_bytes", MIB),
+        "DCGM_FI_DEV_FB_FREE": ExporterSeries("memory_free_bytes", MIB),
+        "DCGM_FI_DEV_FB_RESERVED": ExporterSeries("memory_reserved_bytes", MIB),
         "DCGM_FI_DEV_XID_ERRORS": ExporterSeries("last_xid"),
         "DCGM_FI_DEV_POWER_USAGE": ExporterSeries("power_watts"),
         "DCGM_FI_DEV_GPU_TEMP": ExporterSeries("temperature_celsius"),
@@ -115,32 +119,124 @@ NVIDIA_DCGM = ExporterMapping(
 """NVIDIA's DCGM exporter, port 9400."""
 
 
+class _Meaning(NamedTuple):
+    """What a series of a page measures."""
+
+    device: tuple[str, Kind, str]
+    """Its machine, empty for the target's own, its kind and its index."""
+    quantity: str
+    factor: float
+    labels: dict[str, str]
+
+
+class PageReadings:
+    """Turns the pages of one target into readings.
+
+    Args:
+        series: reads the series of the mapping; targets with the same mapping share it.
+        mapping: what the series mean. One whose quantity is empty only shows that the target has measured again.
+    """
+
+    def __init__(self, series: SeriesReader, mapping: ExporterMapping) -> None:
+        self._mapping = mapping
+        self._reader = PageReader(series, self._meaning)
+
+    def read(self, page: bytes, node: str, host: str, *, has_stamp: bool = False) -> list[Reading]:
+        """Return the readings of a page: the node first, then its accelerators in the order of their numbers.
+
+        With `has_stamp`, pages with the same values are the same measurement.
+        """
+        found = self._reader.read(page)
+        stamp = (hash(tuple([value for _, value in found])) or 1) if has_stamp else 0
+        values: dict[tuple[str, Kind, str], dict[str, float]] = {}
+        labels: dict[tuple[str, Kind, str], dict[str, str]] = {}
+        for (device, quantity, factor, own), value in found:
+            if not quantity or not isfinite(value):
+                continue
+            measured = values.get(device)
+            if measured is None:
+                measured = values[device] = {}
+                labels[device] = own
+            measured[quantity] = value * factor
+        for machine in {device[0] for device in values} if self._mapping.host_label and values else {""}:
+            values.setdefault((machine, "node", ""), {})["up"] = 1.0
+        return [
+            self._reading(device, values[device], labels.get(device, {}), node, host, stamp)
+            for device in sorted(values, key=_node_first)
+        ]
+
+    def _meaning(self, sample: Sample) -> _Meaning:
+        mapping, labels = self._mapping, sample.labels
+        series = mapping.series[sample.name]
+        index = (labels.get(mapping.index_label) or "0") if series.kind == "gpu" else ""
+        machine = labels.get(mapping.host_label, "") if mapping.host_label else ""
+        return _Meaning((machine, series.kind, index), series.quantity, series.factor, labels)
+
+    def _reading(
+        self,
+        device: tuple[str, Kind, str],
+        values: dict[str, float],
+        labels: dict[str, str],
+        node: str,
+        host: str,
+        stamp: int,
+    ) -> Reading:
+        machine, kind, index = device
+        _add_total(values)
+        return Reading(
+            node=machine or node,
+            host=machine or host,
+            kind=kind,
+            index=index,
+            uuid=labels.get(self._mapping.uuid_label, "") if kind == "gpu" else "",
+            model=labels.get(self._mapping.model_label, "") if kind == "gpu" else "",
+            values=values,
+            stamp=stamp,
+        )
+
+
+def _node_first(device: tuple[str, Kind, str]) -> tuple[str, bool, int, str]:
+    machine, kind, index = device
+    return machine, kind != "node", int(index) if index.isdecimal() else sys.maxsize, index
+
+
 def _add_total(values: dict[str, float]) -> None:
-    """Add the memory installed, where an exporter tells only what it is made of."""
-    if "memory_free_bytes" in values and "memory_used_bytes" in values:
+    """Add the memory installed, where an exporter shows only the parts of it."""
+    available = values.pop(AVAILABLE, None)
+    if "memory_used_bytes" not in values:
+        return
+    if available is not None:
+        values["memory_total_bytes"] = values["memory_used_bytes"] + available
+    elif "memory_free_bytes" in values:
         parts = ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes")
         values.setdefault("memory_total_bytes", sum(values.get(part, 0.0) for part in parts))
 
 
+def down(node: str, host: str) -> Reading:
+    """Return the reading of a node that does not respond."""
+    return Reading(node=node, host=host, kind="node", values={"up": 0.0})
+
+
 class ExporterSource(Source):
-    """Reads exporters, one or many, that speak the same language.
+    """Reads one or more exporters that share a mapping.
 
     Args:
-        urls: Full addresses of the pages, `http` or `https`.
+        urls: URLs of the pages, `http` or `https`.
         mapping: What their series mean.
         timeout_s: For each page.
-        name: Stands in the label `source`.
+        name: The label `source` of what is recorded.
     """
 
     def __init__(
         self, urls: str | Sequence[str], mapping: ExporterMapping, *, timeout_s: float = 3.0, name: str = "exporter"
     ) -> None:
         self.name = name
-        self._urls = [urls] if isinstance(urls, str) else list(urls)
-        self._mapping = mapping
         self._timeout_s = timeout_s
-        self._targets = {url: _target(url) for url in self._urls}
-        self._reader = SeriesReader(mapping.series)
+        series_reader = SeriesReader(mapping.series)
+        self._targets = {
+            url: (_target(url), PageReadings(series_reader, mapping))
+            for url in ([urls] if isinstance(urls, str) else urls)
+        }
         for name_there, series in mapping.series.items():
             if (series.kind, series.quantity) not in QUANTITIES or series.kind not in ("gpu", "node"):
                 raise ValueError(
@@ -149,63 +245,26 @@ class ExporterSource(Source):
                 )
 
     def is_available(self) -> bool:
-        """Return whether there are pages to read; whether they answer shows when they are read."""
-        return bool(self._urls)
+        """Return whether there are pages to read; `read` finds out whether they respond."""
+        return bool(self._targets)
 
     def read(self, stop: threading.Event) -> list[Reading]:
-        """Read all pages; one that does not answer is reported as a node that is not up."""
-        plain = [target for target in self._targets.values() if target is not None]
+        """Read all pages; one that does not respond is reported as a node that is not up."""
+        plain = [target for target, _ in self._targets.values() if target is not None]
         pages = fetch_all(plain, timeout_s=self._timeout_s, stop=stop)
         readings: list[Reading] = []
-        for url, target in self._targets.items():
+        for url, (target, reader) in self._targets.items():
             page = pages[target] if target is not None else _fetch_tls(url, self._timeout_s)
             host = urlsplit(url).hostname or url
             if isinstance(page, bytes):
-                readings.extend(self._page_readings(host, page))
+                readings.extend(reader.read(page, host, host))
             elif not stop.is_set():
-                readings.append(Reading(node=host, host=host, kind="node", values={"up": 0.0}))
+                readings.append(down(host, host))
         return _merged(readings)
-
-    def _page_readings(self, url_host: str, page: bytes) -> list[Reading]:
-        mapping = self._mapping
-        values: dict[tuple[str, Kind, str], dict[str, float]] = {}
-        labels: dict[tuple[str, Kind, str], dict[str, str]] = {}
-        hosts = {url_host: None} if not mapping.host_label else {}
-        for sample in self._reader.read(page):
-            if not isfinite(sample.value):
-                continue
-            series = mapping.series[sample.name]
-            key = (self._host(sample, url_host), series.kind, _index(sample, series, mapping.index_label))
-            hosts[key[0]] = None
-            labels.setdefault(key, sample.labels)
-            values.setdefault(key, {})[series.quantity] = sample.value * series.factor
-        for found in values.values():
-            _add_total(found)
-        for host in hosts or {url_host: None}:
-            values.setdefault((host, "node", ""), {})["up"] = 1.0
-        return [
-            Reading(
-                node=host,
-                host=host,
-                kind=kind,
-                index=index,
-                uuid=labels[host, kind, index].get(mapping.uuid_label, "") if kind == "gpu" else "",
-                model=labels[host, kind, index].get(mapping.model_label, "") if kind == "gpu" else "",
-                values=quantities,
-            )
-            for (host, kind, index), quantities in values.items()
-        ]
-
-    def _host(self, sample: Sample, url_host: str) -> str:
-        return sample.labels.get(self._mapping.host_label) or url_host
-
-
-def _index(sample: Sample, series: ExporterSeries, index_label: str) -> str:
-    return sample.labels.get(index_label) or "0" if series.kind == "gpu" else ""
 
 
 def _merged(readings: list[Reading]) -> list[Reading]:
-    """Join what two pages of one host say about the same thing; each reading of a source is about another thing."""
+    """Merge the readings that two pages of one host have of the same device."""
     merged: dict[tuple[str, str, str, int | None], Reading] = {}
     for reading in readings:
         first = merged.setdefault(reading.key, reading)
@@ -215,10 +274,10 @@ def _merged(readings: list[Reading]) -> list[Reading]:
 
 
 def _target(url: str) -> PageAddress | None:
-    """Return where to fetch a plain HTTP page; None for one that needs TLS."""
+    """Return the address of a plain HTTP page; None for one that needs TLS."""
     parts = split_http_url(url)
     if parts is None or not parts.hostname:
-        raise ValueError(f"{url!r} is not the address of an exporter. Write it like 'http://10.0.0.7:9400/metrics'.")
+        raise ValueError(f"{url!r} is not the address of an exporter: write it like 'http://10.0.0.7:9400/metrics'.")
     if parts.scheme == "https":
         return None
     path = parts.path or "/metrics"
@@ -230,4 +289,4 @@ def _fetch_tls(url: str, timeout_s: float) -> bytes | PageError:
         reply = request("GET", url, timeout_s=timeout_s)
     except HttpError as error:
         return PageError(str(error))
-    return reply.body if reply.status == HTTPStatus.OK else PageError(f"it answered with status {reply.status}")
+    return reply.body if reply.status == HTTPStatus.OK else PageError(f"it responded with status {reply.status}")

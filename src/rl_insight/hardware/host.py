@@ -14,14 +14,14 @@ from rl_insight.hardware.cgroup import read_cgroup
 from rl_insight.recorder.ids import host_name
 
 _SHORTEST_CPU_WINDOW_S = 0.1
-"""CPU shares over less than this are noise."""
+"""CPU utilization over less time is noise."""
 
 
 class HostSource(Source):
-    """CPU, RAM, swap, disk, network and limits of this machine, and what this process uses of it.
+    """CPU, RAM, swap, disk, network and limits of this machine, and the usage of this process.
 
     Args:
-        process_only: Leave out the machine: another process watches it.
+        process_only: Leave out the machine, which another process monitors.
         disk_path: The file system whose space is reported.
     """
 
@@ -61,7 +61,7 @@ class HostSource(Source):
         return readings
 
     def close(self) -> None:
-        """Forget the process that was watched."""
+        """Forget the process."""
         self._process = None
 
     def _open(self) -> None:
@@ -69,72 +69,60 @@ class HostSource(Source):
             return
         self._psutil = importlib.import_module("psutil")
         self._process = self._psutil.Process()
-        # The first CPU share would be that since the start of the machine, or 0: it only sets the starting point.
+        # The first CPU utilization would be that since boot, or 0: it only sets the starting point.
         self._psutil.cpu_percent(None)
         self._process.cpu_percent(None)
         self._cpu_read_at = time.monotonic()
 
     def _process_values(self, *, cpu: bool) -> dict[str, float]:
-        values: dict[str, float] = {}
-        with self._process.oneshot():
-            _put(values, "resident_memory_bytes", lambda: self._process.memory_info().rss)
-            _put(values, "threads", self._process.num_threads)
-            if cpu:
-                _put(values, "cpu_utilization_ratio", lambda: self._process.cpu_percent(None) / 100)
-        return values
+        process = self._process
+        with process.oneshot():
+            return _known(
+                lambda: {"resident_memory_bytes": process.memory_info().rss},
+                lambda: {"threads": process.num_threads()},
+                lambda: {"cpu_utilization_ratio": process.cpu_percent(None) / 100} if cpu else {},
+            )
 
     def _node_values(self, *, cpu: bool) -> dict[str, float]:
         psutil = self._psutil
-        values = {"up": 1.0}
-        if cpu:
-            _put(values, "cpu_utilization_ratio", lambda: psutil.cpu_percent(None) / 100)
-        _put(values, "cpu_cores", psutil.cpu_count)
-        memory, swap, disk = psutil.virtual_memory, psutil.swap_memory, lambda: psutil.disk_usage(self._disk_path)
-        for name, read in (("memory", memory), ("swap", swap), ("disk", disk)):
-            _put_all(values, read, {f"{name}_used_bytes": _used, f"{name}_total_bytes": _total})
-        if values.get("swap_total_bytes") == 0:  # there is none, so none of it can be in use
+        values = {"up": 1.0} | _known(
+            lambda: {"cpu_utilization_ratio": psutil.cpu_percent(None) / 100} if cpu else {},
+            lambda: {"cpu_cores": psutil.cpu_count()},
+            lambda: _space("memory", psutil.virtual_memory()),
+            lambda: _space("swap", psutil.swap_memory()),
+            lambda: _space("disk", psutil.disk_usage(self._disk_path)),
+            lambda: _disk_traffic(psutil.disk_io_counters()),
+            self._network,
+        )
+        if values.get("swap_total_bytes") == 0:  # without swap, none of it can be in use
             del values["swap_total_bytes"], values["swap_used_bytes"]
-        io = psutil.disk_io_counters
-        _put_all(
-            values, io, {"disk_read_bytes": _attribute("read_bytes"), "disk_written_bytes": _attribute("write_bytes")}
-        )
-        _put_all(
-            values, self._network, {"network_received_bytes": lambda n: n[0], "network_sent_bytes": lambda n: n[1]}
-        )
         return values | read_cgroup()
 
-    def _network(self) -> tuple[int, int] | None:
-        cards = {name: card for name, card in self._psutil.net_io_counters(pernic=True).items() if name != "lo"}
+    def _network(self) -> dict[str, float]:
+        cards = [card for name, card in self._psutil.net_io_counters(pernic=True).items() if name != "lo"]
         if not cards:
-            return None
-        return sum(card.bytes_recv for card in cards.values()), sum(card.bytes_sent for card in cards.values())
+            return {}
+        received, sent = sum(card.bytes_recv for card in cards), sum(card.bytes_sent for card in cards)
+        return {"network_received_bytes": received, "network_sent_bytes": sent}
 
 
-def _attribute(name: str) -> Callable[[Any], float]:
-    return lambda found: float(getattr(found, name))
-
-
-def _total(found: Any) -> float:
-    return float(found.total)
-
-
-def _used(found: Any) -> float:
-    """Return what cannot be had: caches can, and count as free where the system tells."""
+def _space(name: str, found: Any) -> dict[str, float]:
+    """Return the space in use and in all; caches count as free where the system says what is available."""
     available = getattr(found, "available", None)
-    return float(found.used if available is None else found.total - available)
+    used = found.used if available is None else found.total - available
+    return {f"{name}_used_bytes": used, f"{name}_total_bytes": found.total}
 
 
-def _put(values: dict[str, float], name: str, read: Callable[[], Any]) -> None:
-    _put_all(values, read, {name: float})
+def _disk_traffic(found: Any) -> dict[str, float]:
+    return {"disk_read_bytes": found.read_bytes, "disk_written_bytes": found.write_bytes}
 
 
-def _put_all(values: dict[str, float], read: Callable[[], Any], parts: dict[str, Callable[[Any], float]]) -> None:
-    """Add what one call tells; nothing where the system does not tell it."""
-    try:
-        found = read()
-    except Exception:  # noqa: BLE001  # psutil raises what the system's files make it raise
-        return
-    if found is None:
-        return
-    for name, part in parts.items():
-        values[name] = float(part(found))
+def _known(*reads: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Return the values of some calls, without those that the system does not support."""
+    values: dict[str, float] = {}
+    for read in reads:
+        try:
+            values |= {name: float(value) for name, value in read().items()}
+        except Exception:  # noqa: BLE001, S112  # psutil raises whatever the system's files make it raise
+            continue
+    return values

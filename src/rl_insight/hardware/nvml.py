@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rl_insight.backoff import Backoff
 from rl_insight.hardware.base import Reading, Source
 from rl_insight.recorder.ids import host_name
 
@@ -20,22 +21,22 @@ _LONGEST_RETRY_S = 120.0
 _NVLINK_SENT, _NVLINK_RECEIVED = 138, 139
 _ALL_LINKS = 0xFFFFFFFF
 _DRIVER_GONE = frozenset({1, 9, 12, 18})
-"""Error codes after which NVML has to be started anew: not initialised, driver not loaded, library not found,
+"""Error codes after which NVML has to be initialized again: not initialized, driver not loaded, library not found,
 library and driver of different versions."""
 
 
-class _DriverGone(Exception):  # noqa: N818  # it is a turn of events that `read` handles, not a report
-    """NVML answers nothing any more."""
+class _DriverGone(Exception):  # noqa: N818  # an event that `read` handles, not a report
+    """NVML no longer responds."""
 
 
 class NvmlSource(Source):
-    """Utilisation, memory, power, temperature, clock, PCIe, NVLink and energy of each GPU, and memory by process.
+    """Utilization, memory, power, temperature, clock, PCIe, NVLink and energy of each GPU, and memory by process.
 
-    A GPU cut into MIG slices is reported with what belongs to the whole chip, and each slice with its own memory.
-    A driver that goes away is started anew, with growing pauses between the tries.
+    For a GPU split into MIG slices, the chip is reported as a GPU, and each slice with its own memory.
+    If the driver goes away, NVML is initialized again, with growing pauses between attempts.
 
     Args:
-        pcie: Read the PCIe traffic too: NVML counts it for 20 ms in each direction, asleep.
+        pcie: Also read the PCIe traffic, which NVML measures for 20 ms in each direction while the thread sleeps.
     """
 
     name = "nvml"
@@ -44,7 +45,7 @@ class NvmlSource(Source):
         self._pcie = pcie
         self._nvml: Any = None
         self._devices: list[_Device] = []
-        self._retry_s = _FIRST_RETRY_S
+        self._backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         self._retry_at = 0.0
 
     def is_available(self) -> bool:
@@ -80,7 +81,7 @@ class NvmlSource(Source):
         except Exception as error:  # noqa: BLE001  # pynvml's errors, and those of a library that changed under it
             self._give_up(error)
             return []
-        self._retry_s = _FIRST_RETRY_S
+        self._backoff.reset()
         return readings
 
     def close(self) -> None:
@@ -107,10 +108,10 @@ class NvmlSource(Source):
                 logger.warning("GPU %d is not monitored: %s.", number, error)
 
     def _give_up(self, error: Exception) -> None:
-        logger.warning("the NVIDIA driver went away: %s. Next try in %.0f s.", error, self._retry_s)
+        pause_s = self._backoff.next_s()
+        logger.warning("the NVIDIA driver went away: %s. Next attempt in %.0f s.", error, pause_s)
         self.close()
-        self._retry_at = time.monotonic() + self._retry_s
-        self._retry_s = min(self._retry_s * 2, _LONGEST_RETRY_S)
+        self._retry_at = time.monotonic() + pause_s
 
 
 class _Device:
@@ -125,10 +126,10 @@ class _Device:
         self._model = _text(self._ask(nvml.nvmlDeviceGetName, self._handle))
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call NVML; None where this GPU does not tell.
+        """Call NVML; None if this GPU does not support the call.
 
         Raises:
-            _DriverGone: NVML has to be started anew.
+            _DriverGone: NVML has to be initialized again.
         """
         try:
             return function(*arguments)
@@ -138,16 +139,8 @@ class _Device:
             return None
 
     def read(self, *, pcie: bool) -> list[Reading]:
-        """Return what the GPU, its slices and its processes show."""
-        nvml, handle = self._nvml, self._handle
-        values = self._chip_values()
-        if pcie:
-            for name, counter in (
-                ("pcie_sent_bytes_per_second", nvml.NVML_PCIE_UTIL_TX_BYTES),
-                ("pcie_received_bytes_per_second", nvml.NVML_PCIE_UTIL_RX_BYTES),
-            ):
-                self._put(values, name, 1024.0, nvml.nvmlDeviceGetPcieThroughput, handle, counter)
-        values.update(self._nvlink())
+        """Return the readings of the GPU, its slices and its processes."""
+        values = self._chip_values(pcie=pcie) | self._nvlink()
         readings = [self._reading(str(self._number), self._uuid, values)] if values else []
         readings.extend(self._slices())
         for pid, used in self._processes().items():
@@ -163,7 +156,7 @@ class _Device:
             )
         return readings
 
-    def _chip_values(self) -> dict[str, float]:
+    def _chip_values(self, *, pcie: bool) -> dict[str, float]:
         nvml, handle = self._nvml, self._handle
         values: dict[str, float] = {}
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -174,19 +167,22 @@ class _Device:
         if memory is not None:
             values["memory_used_bytes"] = float(memory.used)
             values["memory_total_bytes"] = float(memory.total)
-        self._put(values, "power_watts", 0.001, nvml.nvmlDeviceGetPowerUsage, handle)
-        self._put(values, "power_limit_watts", 0.001, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-        self._put(values, "temperature_celsius", 1.0, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
-        self._put(values, "sm_clock_hertz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
-        self._put(values, "energy_joules", 0.001, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        calls: list[tuple[Any, ...]] = [
+            ("power_watts", 0.001, nvml.nvmlDeviceGetPowerUsage),
+            ("power_limit_watts", 0.001, nvml.nvmlDeviceGetEnforcedPowerLimit),
+            ("temperature_celsius", 1.0, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            ("sm_clock_hertz", 1e6, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            ("energy_joules", 0.001, nvml.nvmlDeviceGetTotalEnergyConsumption),
+        ]
+        if pcie:
+            traffic = nvml.nvmlDeviceGetPcieThroughput
+            calls.append(("pcie_sent_bytes_per_second", 1024.0, traffic, nvml.NVML_PCIE_UTIL_TX_BYTES))
+            calls.append(("pcie_received_bytes_per_second", 1024.0, traffic, nvml.NVML_PCIE_UTIL_RX_BYTES))
+        for name, factor, function, *arguments in calls:
+            value = self._ask(function, handle, *arguments)
+            if value is not None:
+                values[name] = value * factor
         return values
-
-    def _put(
-        self, values: dict[str, float], name: str, factor: float, function: Callable[..., Any], *arguments: Any
-    ) -> None:
-        value = self._ask(function, *arguments)
-        if value is not None:
-            values[name] = value * factor
 
     def _nvlink(self) -> dict[str, float]:
         fields = [(_NVLINK_SENT, _ALL_LINKS), (_NVLINK_RECEIVED, _ALL_LINKS)]
@@ -214,7 +210,7 @@ class _Device:
         return readings
 
     def _processes(self) -> dict[int, float]:
-        """Return the memory of each process; one that computes and draws is listed twice."""
+        """Return the memory of each process; NVML lists one that uses both compute and graphics twice."""
         nvml, used = self._nvml, dict[int, float]()
         for list_processes in (
             nvml.nvmlDeviceGetComputeRunningProcesses,
@@ -232,7 +228,7 @@ class _Device:
 
 
 def _memory_info(nvml: Any, handle: Any) -> Any:
-    """Return used and total memory as `nvidia-smi` counts them: without what the driver keeps for itself."""
+    """Return used and total memory as `nvidia-smi` counts them: without the memory reserved by the driver."""
     version = getattr(nvml, "nvmlMemory_v2", None)
     try:
         return (
@@ -241,7 +237,7 @@ def _memory_info(nvml: Any, handle: Any) -> Any:
     except TypeError:  # an older pynvml
         return nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError as error:
-        if version and getattr(error, "value", None) in (3, 13, 25):  # an older driver does not know the second form
+        if version and getattr(error, "value", None) in (3, 13, 25):  # an older driver without the second form
             return nvml.nvmlDeviceGetMemoryInfo(handle)
         raise
 

@@ -1,42 +1,43 @@
-"""All nodes of a Ray cluster, through the metrics pages that Ray's own agents serve."""
+"""All nodes of a Ray cluster, through the metrics pages that Ray's agents serve."""
 
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from rl_insight.hardware.base import Reading, Source
-from rl_insight.hardware.exposition import PageReader, Sample, SeriesReader
+from rl_insight.hardware.exporter import AVAILABLE, MIB, ExporterMapping, ExporterSeries, PageReadings, down
+from rl_insight.hardware.exposition import SeriesReader
 from rl_insight.hardware.fetch import PageAddress, fetch_all
 from rl_insight.startup import ray_is_initialized
 
 logger = logging.getLogger("rl_insight")
 
-_MIB = 1024.0**2
-_AVAILABLE = "memory_available_bytes"
-"""Not a quantity of ours: it makes the total."""
-_GPU_SERIES = {
-    "ray_node_gpus_utilization": ("utilization_ratio", 0.01),
-    "ray_node_gram_used": ("memory_used_bytes", _MIB),
-    "ray_node_gram_available": (_AVAILABLE, _MIB),
-    "ray_node_gpu_power_milliwatts": ("power_watts", 0.001),
-    "ray_node_gpu_temperature_celsius": ("temperature_celsius", 1.0),
-}
-_NODE_SERIES = {
-    "ray_node_mem_used": ("memory_used_bytes", 1.0),
-    "ray_node_mem_total": ("memory_total_bytes", 1.0),
-    "ray_node_cpu_utilization": ("cpu_utilization_ratio", 0.01),
-    "ray_node_cpu_count": ("cpu_cores", 1.0),
-}
-_RESTLESS_SERIES = ("ray_node_network_sent", "ray_node_network_received", "ray_node_disk_io_write")
-"""Totals that grow all the time: they tell one measurement of the agent from the next."""
+_PAGES = ExporterMapping(
+    series={
+        "ray_node_gpus_utilization": ExporterSeries("utilization_ratio", 0.01),
+        "ray_node_gram_used": ExporterSeries("memory_used_bytes", MIB),
+        "ray_node_gram_available": ExporterSeries(AVAILABLE, MIB),
+        "ray_node_gpu_power_milliwatts": ExporterSeries("power_watts", 0.001),
+        "ray_node_gpu_temperature_celsius": ExporterSeries("temperature_celsius"),
+        "ray_node_mem_used": ExporterSeries("memory_used_bytes", kind="node"),
+        "ray_node_mem_total": ExporterSeries("memory_total_bytes", kind="node"),
+        "ray_node_cpu_utilization": ExporterSeries("cpu_utilization_ratio", 0.01, kind="node"),
+        "ray_node_cpu_count": ExporterSeries("cpu_cores", kind="node"),
+        # Totals that grow all the time distinguish one measurement of the agent from the next.
+        "ray_node_network_sent": ExporterSeries("", kind="node"),
+        "ray_node_network_received": ExporterSeries("", kind="node"),
+        "ray_node_disk_io_write": ExporterSeries("", kind="node"),
+    },
+    index_label="GpuIndex",
+    uuid_label="GpuUuid",
+    model_label="GpuDeviceName",
+)
 _DISCOVERY_INTERVAL_S = 10.0
 _AGENT_HINT = (
     "no Ray node serves metrics: the agent that does comes with `pip install 'ray[default]'` on every node. "
@@ -45,7 +46,7 @@ _AGENT_HINT = (
 
 
 class RayNode(msgspec.Struct, frozen=True):
-    """A node that Ray says is alive."""
+    """A node that is alive according to Ray."""
 
     node_id: str
     host: str
@@ -55,19 +56,19 @@ class RayNode(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> PageAddress:
-        """Where its metrics page is."""
+        """The address of its metrics page."""
         return PageAddress(self.address, self.metrics_port)
 
 
 class RaySource(Source):
-    """Reads every alive node's page; nodes that come and go are noticed while it runs.
+    """Reads the page of every node that is alive, and follows nodes that join or leave.
 
-    The agents measure every few seconds: a page that shows the same measurement as last time keeps its stamp.
+    The agents measure every few seconds: a page that shows the same measurement as before keeps its stamp.
 
     Args:
         timeout_s: For each page.
-        discovery_interval_s: The longest time for which the list of nodes is believed; a page that fails cuts it short.
-        list_nodes: Lists the alive nodes; `ray.nodes()` when left out.
+        discovery_interval_s: How long the list of nodes is cached at most; a page that fails invalidates it.
+        list_nodes: Lists the nodes that are alive; by default with `ray.nodes()`.
     """
 
     name = "ray"
@@ -86,9 +87,9 @@ class RaySource(Source):
         self._nodes: list[RayNode] = []
         self._discovered = float("-inf")
         self._warned = False
-        self._series = SeriesReader((*_GPU_SERIES, *_NODE_SERIES, *_RESTLESS_SERIES))
-        self._readers: dict[str, PageReader[_Meaning]] = {}
-        """By node id: each node's page has its lines."""
+        self._series = SeriesReader(_PAGES.series)
+        self._readers: dict[str, PageReadings] = {}
+        """By node id."""
 
     def is_available(self) -> bool:
         """Return whether Ray is initialized in this process and serves metrics."""
@@ -96,23 +97,26 @@ class RaySource(Source):
             return False
         try:
             nodes = self._list_nodes()
-        except Exception as error:  # noqa: BLE001  # Ray raises what it likes while it shuts down
+        except Exception as error:  # noqa: BLE001  # Ray raises anything while it shuts down
             logger.warning("Ray's nodes could not be listed: %r.", error)
             return False
         return self._any_serves(nodes)
 
     def read(self, stop: threading.Event) -> list[Reading]:
-        """Read the pages of all alive nodes side by side."""
+        """Read the pages of all nodes concurrently."""
         gone = self._discover()
         served = [node for node in self._nodes if node.metrics_port > 0]
         pages = fetch_all([node.target for node in served], timeout_s=self._timeout_s, stop=stop)
-        readings = [_down(node) for node in gone]
+        readings = [down(node.node_id, node.host) for node in gone]
         for node in self._nodes:
             page = pages.get(node.target)
             if isinstance(page, bytes):
-                readings.extend(self._node_readings(node, page))
+                if node.node_id not in self._readers:
+                    self._readers[node.node_id] = PageReadings(self._series, _PAGES)
+                # Stamps are made of the values: the agent's clock is not on the page.
+                readings.extend(self._readers[node.node_id].read(page, node.node_id, node.host, has_stamp=True))
             elif not stop.is_set():
-                readings.append(_down(node))
+                readings.append(down(node.node_id, node.host))
                 self._discovered = float("-inf")
                 if page is not None:
                     where = node.node_id, node.target.address
@@ -126,7 +130,7 @@ class RaySource(Source):
         self._discovered = float("-inf")
 
     def _discover(self) -> list[RayNode]:
-        """Bring the list of nodes up to date if it is old; returns those that are gone."""
+        """Update the list of nodes if it is stale; returns those that are gone."""
         now = time.monotonic()
         if now - self._discovered < self._discovery_interval_s:
             return []
@@ -151,65 +155,9 @@ class RaySource(Source):
             logger.warning(_AGENT_HINT)
         return False
 
-    def _node_readings(self, node: RayNode, page: bytes) -> list[Reading]:
-        reader = self._readers.get(node.node_id)
-        if reader is None:
-            reader = self._readers[node.node_id] = PageReader(self._series, _meaning)
-        found = reader.read(page)
-        # Made of the values: the agent's own clock does not show on the page.
-        stamp = hash(tuple([value for _, value in found])) or 1
-        values = {"up": 1.0}
-        gpus: dict[str, tuple[dict[str, str], dict[str, float]]] = {}
-        for (index, quantity, factor, labels), value in found:
-            if not quantity or not isfinite(value):
-                continue
-            if index is None:
-                values[quantity] = value * factor
-                continue
-            gpu = gpus.get(index)
-            if gpu is None:
-                gpu = gpus[index] = (labels, {})
-            gpu[1][quantity] = value * factor
-        readings = [Reading(node=node.node_id, host=node.host, kind="node", values=values, stamp=stamp)]
-        readings.extend(_gpu_reading(node, index, *gpus[index], stamp) for index in sorted(gpus, key=_by_number))
-        return readings
-
-
-class _Meaning(NamedTuple):
-    """What a series of a node's page tells."""
-
-    gpu: str | None
-    """Its index; None: it is about the node."""
-    quantity: str
-    """Empty: nothing, besides that time has passed."""
-    factor: float
-    labels: dict[str, str]
-
-
-def _meaning(sample: Sample) -> _Meaning:
-    if (series := _GPU_SERIES.get(sample.name)) is not None:
-        return _Meaning(sample.labels.get("GpuIndex") or "0", *series, sample.labels)
-    return _Meaning(None, *_NODE_SERIES.get(sample.name, ("", 1.0)), sample.labels)
-
-
-def _gpu_reading(node: RayNode, index: str, labels: dict[str, str], values: dict[str, float], stamp: int) -> Reading:
-    available = values.pop(_AVAILABLE, None)
-    if available is not None and "memory_used_bytes" in values:
-        values["memory_total_bytes"] = values["memory_used_bytes"] + available
-    return Reading(
-        node=node.node_id,
-        host=node.host,
-        kind="gpu",
-        index=index,
-        uuid=labels.get("GpuUuid", ""),
-        model=labels.get("GpuDeviceName", ""),
-        values=values,
-        stamp=stamp,
-    )
-
 
 def alive_nodes() -> list[RayNode]:
-    """List the nodes that Ray says are alive: the head first, the others in a fixed order."""
+    """List the nodes that are alive: the head first, the others in a fixed order."""
     import ray
 
     nodes = [_ray_node(node) for node in ray.nodes() if node.get("Alive")]
@@ -224,11 +172,3 @@ def _ray_node(node: Mapping[str, Any]) -> RayNode:
         metrics_port=int(node.get("MetricsExportPort") or 0),
         is_head="node:__internal_head__" in (node.get("Resources") or {}),
     )
-
-
-def _by_number(index: str) -> tuple[int, str]:
-    return (int(index) if index.isdecimal() else sys.maxsize, index)
-
-
-def _down(node: RayNode) -> Reading:
-    return Reading(node=node.node_id, host=node.host, kind="node", values={"up": 0.0})

@@ -1,20 +1,22 @@
-"""What a report says about metrics."""
+"""The metrics of a report."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from rl_insight.exchange.report.model import MetricLines
 from rl_insight.metrics import HISTOGRAM
 from rl_insight.store import queries
-from rl_insight.store.queries import Cursor, HeatMap, Line, Metric, RunSummary
-from rl_insight.store.queries.metrics import PROCESS_LABELS, Axis
+from rl_insight.store.queries import Cursor, Metric, RunSummary
+from rl_insight.store.queries.metrics import PROCESS_LABELS
 
 _POINTS = 240
 _MAX_POINTS = 3_000_000
-"""Of all metrics together; those past it are shown as one line each, all series together."""
+"""Of all metrics together; each metric beyond that is one line, over all of its series."""
 _MAX_SERIES = 1_000
 _SHARES = [0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0]
 _SECOND = 1_000_000_000
-# The page's own widths: what it asks for and what is here are the same intervals.
+# The widths of the page, so that its requests and the report have the same intervals.
 _ROUND_NS = [
     *(_SECOND // 10, _SECOND // 5, _SECOND // 2),
     *(seconds * _SECOND for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200)),
@@ -23,7 +25,7 @@ _DAY_NS = 86_400 * _SECOND
 
 
 def metric_lines(cursor: Cursor, metrics: list[Metric], run: RunSummary) -> list[MetricLines]:
-    """Return every metric over the whole run, by time and by step."""
+    """Return every metric over the entire run, by time and by step."""
     if run.start_ns is None or run.end_ns is None:
         return []
     room = _MAX_POINTS
@@ -37,7 +39,7 @@ def metric_lines(cursor: Cursor, metrics: list[Metric], run: RunSummary) -> list
 
 
 def round_width(length_ns: int) -> int:
-    """Return a round width with which a stretch of time has a readable number of points.
+    """Return a round interval width that gives a readable number of points.
 
     >>> round_width(3600 * 1_000_000_000)
     15000000000
@@ -53,41 +55,20 @@ def _lines(
 ) -> MetricLines:
     width = round_width(end_ns - start_ns)
     step_width = max(1, -(-((run.last_step or 0) - (run.first_step or 0) + 1) // (2 * _POINTS)))
-    window = (start_ns // width * width, (end_ns // width + 1) * width)
+    window = {"start_ns": start_ns // width * width, "end_ns": (end_ns // width + 1) * width}
+    by_time: dict[str, Any] = window | {"width": width, "axis": "time"}
+    by_step: dict[str, Any] = window | {"width": step_width, "axis": "step"}
+    widths: dict[str, Any] = {"name": metric.name, "width_ns": width, "step_width": step_width}
     if metric.kind == HISTOGRAM.name:
-        return MetricLines(
-            name=metric.name,
-            width_ns=width,
-            step_width=step_width,
-            time=_quantiles(cursor, metric, window, width, "time"),
-            steps=_quantiles(cursor, metric, window, step_width, "step"),
-            time_spread=_spread(cursor, metric, window, 2 * width, "time"),
-            step_spread=_spread(cursor, metric, window, step_width, "step"),
+        time, steps = (
+            queries.quantiles(cursor, metric.name, shares=_SHARES, group_by=[], **axis) for axis in (by_time, by_step)
         )
+        time_spread = queries.heat_map(cursor, metric.name, **by_time | {"width": 2 * width})
+        step_spread = queries.heat_map(cursor, metric.name, **by_step)
+        return MetricLines(**widths, time=time, steps=steps, time_spread=time_spread, step_spread=step_spread)
     group_by = [*metric.labels, *PROCESS_LABELS] if is_apart else []
-    return MetricLines(
-        name=metric.name,
-        width_ns=width,
-        step_width=step_width,
-        time=_values(cursor, metric, window, width, "time", group_by),
-        steps=_values(cursor, metric, window, step_width, "step", group_by),
+    time, steps = (
+        [line.for_json() for line in queries.range_query(cursor, metric.name, group_by=group_by, **axis)]
+        for axis in (by_time, by_step)
     )
-
-
-def _values(
-    cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis, group_by: list[str]
-) -> list[Line]:
-    lines = queries.range_query(
-        cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, group_by=group_by, axis=axis
-    )
-    return [line.for_json() for line in lines]
-
-
-def _quantiles(cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis) -> list[Line]:
-    return queries.quantiles(
-        cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, shares=_SHARES, group_by=[], axis=axis
-    )
-
-
-def _spread(cursor: Cursor, metric: Metric, window: tuple[int, int], width: int, axis: Axis) -> HeatMap:
-    return queries.heat_map(cursor, metric.name, start_ns=window[0], end_ns=window[1], width=width, axis=axis)
+    return MetricLines(**widths, time=time, steps=steps)

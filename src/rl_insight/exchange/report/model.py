@@ -72,7 +72,7 @@ class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
     """By row."""
 
 
-class StepDistribution(msgspec.Struct, frozen=True, kw_only=True):
+class StepDistribution(msgspec.Struct, frozen=True):
     """Session durations of one step, in seconds."""
 
     step: int

@@ -1,11 +1,11 @@
-"""What a report says about sessions."""
+"""The sessions of a report."""
 
 from __future__ import annotations
 
 from rl_insight.exchange.report.model import SessionReport, StepDistribution
 from rl_insight.schema.captured_text import CAPTURED_TEXT
 from rl_insight.store.queries import Cursor, Scope, Session, Transcript, session_transcript
-from rl_insight.store.queries.base import conditions
+from rl_insight.store.queries.base import conditions, structs
 from rl_insight.store.session_rows import session_of_row
 
 MAX_SESSIONS = 20_000
@@ -13,7 +13,7 @@ SLOWEST = 200
 MAX_TRANSCRIPTS = 500
 _MAX_CHARACTERS = 20_000_000
 _MAX_STEPS = 1_000
-_FRAGMENTS = {"first": "step >= $first", "last": "step <= $last"}
+_FRAGMENTS = {"step": "step = $step", "from_step": "step >= $from_step"}
 _COLUMNS = ", ".join(Session.__struct_fields__)
 _COUNT = "SELECT count(*) FROM sessions WHERE {where}"
 _SESSIONS = f"""
@@ -23,7 +23,7 @@ _SESSIONS = f"""
         FROM sessions WHERE {{where}}
     ) WHERE place % $every = 0 OR slowness <= $slowest ORDER BY place
 """  # noqa: S608  (constants)
-# A session without marks still has its phases.
+# A session without timestamps still has its phases.
 _DURATION = "coalesce(total_s, execution_s, generate_s)"
 _BY_STEP = f"""
     SELECT step, count(*), quantile_cont({_DURATION}, 0.5), quantile_cont({_DURATION}, 0.95), max({_DURATION}),
@@ -38,28 +38,22 @@ _WITH_TEXTS = f"""
 _LATEST = "SELECT max(step) FROM sessions"
 
 
-def step_range(cursor: Cursor, scope: Scope) -> tuple[int | None, int | None]:
-    """Return the first and last step of a scope, for sessions; None where there is no bound."""
-    if scope.step is not None:
-        return scope.step, scope.step
-    if scope.last_steps is None:
-        return None, None
-    ((latest,),) = cursor.execute(_LATEST).fetchall()
-    return (None, None) if latest is None else (latest - scope.last_steps + 1, None)
-
-
 def session_report(cursor: Cursor, scope: Scope, most: int = MAX_SESSIONS, slowest: int = SLOWEST) -> SessionReport:
-    """Return the sessions of a scope, or an even sample and the slowest of them where there are too many."""
-    first, last = step_range(cursor, scope)
-    where, given = conditions(_FRAGMENTS, {"first": first, "last": last})
+    """Return the sessions of a scope; if there are too many, an even sample and the slowest."""
+    from_step = None
+    if scope.last_steps is not None:
+        ((latest,),) = cursor.execute(_LATEST).fetchall()
+        from_step = None if latest is None else latest - scope.last_steps + 1
+    where, given = conditions(_FRAGMENTS, {"step": scope.step, "from_step": from_step})
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
     sampling = {"every": max(1, -(-total // most)), "slowest": slowest}
     rows = cursor.execute(_SESSIONS.format(where=where), given | sampling).fetchall()
-    return SessionReport(total=total, sessions=[session_of_row(row) for row in rows], steps=_steps(cursor))
+    by_step = structs(cursor, StepDistribution, _BY_STEP, {"limit": _MAX_STEPS})[::-1]
+    return SessionReport(total=total, sessions=[session_of_row(row) for row in rows], steps=by_step)
 
 
 def session_transcripts(cursor: Cursor, sessions: list[Session]) -> dict[str, Transcript]:
-    """Return the transcripts of sessions whose texts were recorded, by id; the newest ones where there are too many."""
+    """Return the transcripts of sessions whose texts were captured, by id; if there are too many, the newest."""
     with_texts = {session_id for (session_id,) in cursor.execute(_WITH_TEXTS).fetchall()}
     found: dict[str, Transcript] = {}
     characters = 0
@@ -73,11 +67,4 @@ def session_transcripts(cursor: Cursor, sessions: list[Session]) -> dict[str, Tr
         if len(found) >= MAX_TRANSCRIPTS or characters > _MAX_CHARACTERS:
             break
         found[session.session_id] = one
-    return found
-
-
-def _steps(cursor: Cursor) -> list[StepDistribution]:
-    found = []
-    for step, count, p50, p95, longest, failed in cursor.execute(_BY_STEP, {"limit": _MAX_STEPS}).fetchall()[::-1]:
-        found.append(StepDistribution(step=step, count=count, p50=p50, p95=p95, max=longest, failed=failed))
     return found
