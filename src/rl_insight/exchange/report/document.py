@@ -1,4 +1,4 @@
-"""Gathers the data of a report from a run."""
+"""Collects the data of a report from a run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rl_insight.schema.captured_text import without_texts
 from rl_insight.schema.names import TEXTS_EVENT
 from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
-from rl_insight.store.queries import Breakdown, Cursor, RoleIdle, RunSummary, Scope, SpanSeries, Step
+from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RoleIdle, RunSummary, Scope, SpanSeries, Step
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.span_series import SeriesAxis
 from rl_insight.store.queries.usage_by_state import usage_of_run
 from rl_insight.store.run_files import Readable
 
-ToldT = TypeVar("ToldT", queries.Event, queries.LogLine)
+RecordT = TypeVar("RecordT", queries.Event, queries.LogLine)
 
 _SECOND = 1_000_000_000
 _MAX_STEPS = 1_000
 _SHOWN_STEPS = 60
-"""As many as the overview shows."""
+"""The number that the overview shows."""
 _IDLE_STEPS = 15
-"""As many as the overview takes the idle share of."""
+"""The number that the overview computes the idle share of."""
 _MAX_HOTSPOTS = 2_000
 _MAX_SERIES = 30
 _MAX_POINTS = 400
@@ -40,10 +40,10 @@ _GROUPINGS: tuple[GroupBy, ...] = ("role", "lane", "name_role", "name_lane")
 
 
 def check_scope(cursor: Cursor, scope: Scope) -> None:
-    """Refuse a step that a run does not have.
+    """Raise if a run does not have the step of a scope.
 
     Raises:
-        NothingSelectedError: it has no spans of the step.
+        NothingSelectedError: no span belongs to the step.
     """
     if scope.step is not None and not queries.hotspots(cursor, scope, limit=1):
         run_id = queries.summary(cursor).run_id
@@ -51,7 +51,7 @@ def check_scope(cursor: Cursor, scope: Scope) -> None:
 
 
 def build_document(store: Readable, scope: Scope | None = None, *, transcripts: bool = False) -> ReportDocument:
-    """Return the data of a report; the texts of sessions are in it only with `transcripts`.
+    """Return the data of a report; it includes the texts of sessions only with `transcripts`.
 
     >>> build_document(store, Scope(last_steps=1)).hotspots[0].name  # doctest: +SKIP
     """
@@ -69,6 +69,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
     now_ns = run.end_ns or 0
     spans = span_columns(cursor, start_ns, end_ns, origin_ns)
     metrics = queries.metrics(cursor)
+    hotspots = queries.hotspots(cursor, scope, limit=_MAX_HOTSPOTS)
     sessions = session_report(cursor, scope)
     logs = queries.search_logs(cursor, queries.LogConditions(start_ns=start_ns, end_ns=end_ns), limit=_MAX_LOGS)
     within = queries.EventConditions(start_ns=start_ns, end_ns=end_ns)
@@ -90,7 +91,7 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
         breakdowns=_breakdowns(cursor, steps),
         idle=_idle(cursor, shown),
         step_metrics=queries.step_metrics(cursor, shown[0].step, shown[-1].step) if shown else [],
-        hotspots=queries.hotspots(cursor, scope, limit=_MAX_HOTSPOTS),
+        hotspots=hotspots,
         hotspots_by={by: queries.hotspots(cursor, scope, by, limit=_MAX_HOTSPOTS) for by in _GROUPINGS},
         flame=queries.flame(cursor, scope, now_ns),
         spans=spans,
@@ -104,21 +105,21 @@ def _document(cursor: Cursor, scope: Scope, *, transcripts: bool) -> ReportDocum
         logs=[_without_texts(line) for line in logs],
         events=[_without_texts(event) for event in events if event.name != TEXTS_EVENT],
         marks=queries.marks(cursor),
-        series=_series(cursor, scope, start_ns, end_ns),
+        series=_series(cursor, hotspots[:_MAX_SERIES], start_ns, end_ns),
         findings=queries.read_findings(cursor),
         transcripts=session_transcripts(cursor, sessions.sessions) if transcripts else {},
     )
 
 
-def _without_texts(told: ToldT) -> ToldT:
-    """Return an event or a log line with lengths in place of texts; a message of OpenTelemetry is one."""
-    if is_message_event(getattr(told, "name", "") or str(told.attributes.get("event.name", ""))):
-        return msgspec.structs.replace(told, attributes={})
-    return msgspec.structs.replace(told, attributes=without_texts(told.attributes))
+def _without_texts(record: RecordT) -> RecordT:
+    """Return an event or a log line with texts replaced by their lengths; OpenTelemetry's messages are texts."""
+    if is_message_event(getattr(record, "name", "") or str(record.attributes.get("event.name", ""))):
+        return msgspec.structs.replace(record, attributes={})
+    return msgspec.structs.replace(record, attributes=without_texts(record.attributes))
 
 
 def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:
-    """Return where the time of steps went, for each role; under "" for the one that leads them."""
+    """Return where the time of steps went, by role; "" is the role that leads them."""
     if not steps:
         return {}
     last = max(one.step for one in steps)
@@ -127,13 +128,13 @@ def _breakdowns(cursor: Cursor, steps: list[Step]) -> dict[str, Breakdown]:
     return {"": leading} | {role: queries.breakdown(cursor, first, last, role) for role in leading.roles}
 
 
-def _series(cursor: Cursor, scope: Scope, start_ns: int, end_ns: int) -> list[SpanSeries]:
-    """Return how the names with the most time developed, by step and by time."""
-    names = [spot.name for spot in queries.hotspots(cursor, scope, limit=_MAX_SERIES) if spot.name is not None]
+def _series(cursor: Cursor, hotspots: list[Hotspot], start_ns: int, end_ns: int) -> list[SpanSeries]:
+    """Return how the hotspots developed, by step and by time."""
     points = {"time": _MAX_POINTS, "step": 0}
     return [
-        queries.span_series(cursor, name, axis=axis, points=points[axis], start_ns=start_ns, end_ns=end_ns)
-        for name in names
+        queries.span_series(cursor, spot.name, axis=axis, points=points[axis], start_ns=start_ns, end_ns=end_ns)
+        for spot in hotspots
+        if spot.name is not None
         for axis in get_args(SeriesAxis)
     ]
 
@@ -144,14 +145,14 @@ def _idle(cursor: Cursor, shown: list[Step]) -> list[RoleIdle]:
 
 
 def _step_of(scope: Scope, steps: list[Step]) -> int | None:
-    """Return the step that a scope means; None for the whole run, which a run without steps always is."""
+    """Return the step of a scope; None for the entire run, as is always the case for a run without steps."""
     if scope.step is not None:
         return scope.step
     return steps[-1].step if scope.last_steps is not None and steps else None
 
 
 def _window(run: RunSummary, steps: list[Step], step: int | None) -> tuple[int, int]:
-    """Return the time that a report is about, the end exclusive."""
+    """Return the time window of a report, the end exclusive."""
     chosen = next((one for one in steps if one.step == step), None)
     if chosen is not None:
         return chosen.start_ns, chosen.end_ns or max(chosen.start_ns, run.end_ns or 0) + 1

@@ -1,7 +1,7 @@
-"""The data of a report: one JSON document, made of the query API's own structs where those fit.
+"""The data of a report: one JSON document, made of the structs of the query API where possible.
 
-Times named `_ns` are aligned nanoseconds since 1970 (counted from `origin_ns` where it says so), `_s` are seconds.
-Columns of equal length stand for rows. Values that JSON lacks are null.
+Times named `_ns` are aligned nanoseconds since 1970 (since `origin_ns` where noted), `_s` are seconds. Rows are
+stored as columns of equal length. Values that JSON lacks are null.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ VERSION = 3
 
 
 class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans in columns, by lane, depth and start. What repeats is stored once, in lists that the columns point into."""
+    """Spans in columns, by lane, depth and start. Repeated texts are stored once, in lists that the columns index."""
 
     total: int
-    """How many spans there are in the window; where that is more than there are rows, the longest are here."""
+    """Spans in the window; if that exceeds the number of rows, the rows are the longest ones."""
     names: list[str]
     segments: list[str]
     statuses: list[str]
@@ -50,24 +50,24 @@ class SpanColumns(msgspec.Struct, frozen=True, kw_only=True):
     texts: list[str]
     """Attributes, as JSON."""
     texts_left_out: int
-    """How many spans' attributes had no room."""
+    """Spans whose attributes exceeded the limit."""
     name: list[int]
     segment: list[int]
     status: list[int]
     session: list[int]
-    """Position in `sessions`; -1 for none."""
+    """Index in `sessions`; -1 for none."""
     text: list[int]
-    """Position in `texts`; -1 for none."""
+    """Index in `texts`; -1 for none."""
     lane_id: list[int]
     depth: list[int]
     start_ns: list[int]
-    """From `origin_ns`."""
+    """Since `origin_ns`."""
     duration_ns: list[int]
-    """-1 while it is open."""
+    """-1 for an open span."""
     step: list[int | None]
     span_id: list[str]
     parent: list[int]
-    """The row of the parent; -1 where it is not here."""
+    """The row of the parent; -1 if it has none here."""
     errors: dict[int, str]
     """By row."""
 
@@ -87,22 +87,22 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions of the scope, and every step's distribution."""
 
     total: int
-    """How many there are; where that is more than are here, an even sample and the slowest are."""
+    """Sessions in the scope; if that exceeds the number here, these are an even sample and the slowest."""
     sessions: list[Session]
     steps: list[StepDistribution]
 
 
 class MetricLines(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric over the whole run: averages of gauges, rates of counters, quantiles of distributions."""
+    """One metric over the whole run: averages of gauges, rates of counters, quantiles of histograms."""
 
     name: str
     width_ns: int
-    """Of an interval on the axis of time."""
+    """Of an interval on the time axis."""
     step_width: int
     time: list[Line]
     steps: list[Line]
     time_spread: HeatMap | None = None
-    """Of a distribution, in intervals twice as wide."""
+    """Of a histogram, in intervals twice as wide."""
     step_spread: HeatMap | None = None
 
 
@@ -113,13 +113,13 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     generated_s: float
     generator: str
     scope: str
-    """What hotspots, spans and sessions are of, in words."""
+    """What the hotspots, spans and sessions cover, in words."""
     step: int | None
     """The step of the scope; None for the whole run."""
     origin_ns: int
     """A whole second."""
     start_ns: int
-    """The window that spans, logs and events are of."""
+    """The window of spans, logs and events."""
     end_ns: int
     run: RunSummary
     processes: list[ProcessHealth]
@@ -138,7 +138,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     flame: Flame
     spans: SpanColumns
     timelines: list[Timeline]
-    """What is on the timeline, counted from `origin_ns`, at several resolutions; the coarsest first."""
+    """The timeline at several resolutions, the coarsest first; times are since `origin_ns`."""
     open_work: list[OpenWork]
     sessions_in_flight: list[SessionInFlight]
     sessions: SessionReport
@@ -149,7 +149,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
     marks: list[Mark]
     series: list[SpanSeries]
-    """How the names with the most time developed, by step and by time."""
+    """How the largest hotspots developed, by step and by time."""
     findings: list[Finding]
     transcripts: dict[str, Transcript] = {}
-    """By session; empty unless they were asked for."""
+    """By session; empty unless requested."""

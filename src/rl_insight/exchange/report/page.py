@@ -1,4 +1,4 @@
-"""Puts a report's data into one HTML file that carries the page's own components and loads nothing."""
+"""Puts a report's data into one HTML file that contains the components of the page and loads nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rl_insight.exchange.report.model import ReportDocument
 from rl_insight.store.queries import Scope
 from rl_insight.store.run_files import Readable
 
-# The policy lets this one script and this one style sheet through and nothing be fetched, whatever a name in the data
-# tries. The data is compressed and in Base64, which has no character that could end the element around it.
+# The policy allows this one script and this one style sheet and no requests, whatever a name in the data tries.
+# The data is compressed and in Base64, which has no character that could end the element around it.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -30,7 +30,7 @@ style-src '{style_digest}'">
 <style>{style}</style>
 </head>
 <body>
-<noscript>This report draws itself with JavaScript, which is switched off here.</noscript>
+<noscript>This report needs JavaScript, which is turned off in this browser.</noscript>
 <div id="root"></div>
 <script type="application/octet-stream" id="report-data">{data}</script>
 <script type="module">{script}</script>
@@ -39,23 +39,23 @@ style-src '{style_digest}'">
 """
 _LEVEL = 6
 _FOLDER = Path(__file__).parents[2] / "server" / "static" / "report"
-"""Where the page is built to, beside the live one; both are made of the same components."""
+"""Where the page is built, next to the live one; both use the same components."""
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """What a report consists of beside its data."""
+    """The parts of a report besides its data."""
 
     script: str
     style: str
 
 
 def write_report(store: Readable, path: Path, scope: Scope | None = None, *, transcripts: bool = False) -> None:
-    """Write the report of a run; the texts of sessions are in it only with `transcripts`.
+    """Write the report of a run; it includes the texts of sessions only with `transcripts`.
 
     >>> write_report(store, Path("report.html"))  # doctest: +SKIP
 
     Raises:
-        ExchangeError: the file cannot be written, or the package was made without the report's page.
+        ExchangeError: the file cannot be written, or the package was built without the page of reports.
     """
     bundle = load_bundle()
     page = render(build_document(store, scope, transcripts=transcripts), bundle)
@@ -67,15 +67,15 @@ def load_bundle(folder: Path = _FOLDER) -> Bundle:
     """Return the built page of reports.
 
     Raises:
-        ExchangeError: it was not built.
+        ExchangeError: it is missing.
     """
     script, style = folder / "report.js", folder / "report.css"
     if not script.is_file() or not style.is_file():
         raise ExchangeError(
-            "no report can be written: this copy of rl-insight was made without the report's page. In a checkout, "
-            "build it with `make web`, which needs Node.js 20 or newer; else install a released wheel, which has it."
+            "cannot write a report: this copy of rl-insight was built without the page of reports. In a checkout, build it "
+            "with `make web`, which needs Node.js 20 or newer; otherwise install a released wheel, which includes it."
         )
-    # Of a script's text only these two could end or change the element around it; in strings they mean the same.
+    # Only these two could end or change the script element around the text; escaped, they mean the same in strings.
     text = script.read_text("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return Bundle(text, style.read_text("utf-8"))
 

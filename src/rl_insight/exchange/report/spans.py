@@ -12,17 +12,17 @@ from rl_insight.exchange.report.model import SpanColumns
 from rl_insight.schema.captured_text import without_texts_in
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor, Timeline
+from rl_insight.store.tables import PLACE
 
 MAX_SPANS = 150_000
 MAX_TEXT = 32_000_000
-"""Attributes beyond this many characters, each kept once, are left out."""
+"""Characters of attributes, equal ones counted once; what exceeds them is left out."""
 _PIXELS = 1_024
-"""Of the coarsest picture of the timeline: about what a screen shows."""
+"""Of the coarsest resolution of the timeline: about the width of a screen."""
 _FINER = 4
-"""How much finer each further one is."""
+"""How much finer the next resolution is."""
 
 _NAMES = "SELECT name_id, name FROM names"
-_PLACES = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
 _IN_WINDOW = "start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start"
 _RUNNING = "start_ns + clock_offset_ns < $end"
 _COLUMNS = """
@@ -30,21 +30,21 @@ _COLUMNS = """
     step, session_id, attributes, lane_id, depth
 """
 _COUNT = f"""
-    SELECT (SELECT count(*) FROM span_data {_PLACES} WHERE {_IN_WINDOW})
-        + (SELECT count(*) FROM open_span_data {_PLACES} WHERE {_RUNNING})
+    SELECT (SELECT count(*) FROM span_data {PLACE} WHERE {_IN_WINDOW})
+        + (SELECT count(*) FROM open_span_data {PLACE} WHERE {_RUNNING})
 """  # noqa: S608  (constants)
 _SPANS = f"""
     SELECT * FROM (
-        SELECT {_COLUMNS} FROM span_data {_PLACES} WHERE {_IN_WINDOW}
+        SELECT {_COLUMNS} FROM span_data {PLACE} WHERE {_IN_WINDOW}
         UNION ALL
-        SELECT {_COLUMNS} FROM open_span_data {_PLACES} WHERE {_RUNNING}
+        SELECT {_COLUMNS} FROM open_span_data {PLACE} WHERE {_RUNNING}
     ) {{longest}}
 """  # noqa: S608  (constants)
 _LONGEST = "ORDER BY CASE WHEN duration_ns < 0 THEN 0 ELSE 1 END, duration_ns DESC LIMIT $limit"
 
 
 class _Texts:
-    """Numbers texts in the order of their coming, each once."""
+    """Numbers texts in the order of their first occurrence."""
 
     def __init__(self, most: int | None = None) -> None:
         self.found: dict[str, int] = {}
@@ -52,7 +52,7 @@ class _Texts:
         self.left_out = 0
 
     def number(self, text: str | None) -> int:
-        """Return the number of a text; -1 for none, and for one that there is no room for."""
+        """Return the number of a text; -1 for None, and for one that exceeds the limit."""
         if not text:
             return -1
         number = self.found.get(text)
@@ -79,13 +79,13 @@ def span_columns(
     most: int = MAX_SPANS,
     most_text: int = MAX_TEXT,
 ) -> SpanColumns:
-    """Return the spans that touch a window, or the longest of them and all open ones where there are too many."""
+    """Return the spans in a window; if there are too many, the open ones and the longest."""
     window = {"start": start_ns, "end": end_ns}
     ((total,),) = cursor.execute(_COUNT, window).fetchall()
     given = window | {"origin": origin_ns} | ({"limit": most} if total > most else {})
     found = cursor.execute(_SPANS.format(longest=_LONGEST if total > most else ""), given).fetchnumpy()
     order = np.lexsort((found["start_ns"], found["depth"], found["lane_id"]))
-    # Columns with gaps are masked: their lists have None there.
+    # Columns with NULLs are masked arrays: their lists have None there.
     columns = {name: column[order] for name, column in found.items()}
     used, name = np.unique(columns["name_id"], return_inverse=True)
     names = dict(cursor.execute(_NAMES).fetchall())
@@ -100,7 +100,7 @@ def span_columns(
         statuses=list(statuses.found),
         session=sessions.numbers(columns["session_id"].tolist()),
         sessions=list(sessions.found),
-        # Texts are in the transcripts, which a report has only if it was asked for them.
+        # Texts are only in the transcripts, which are optional.
         text=texts.numbers(None if text == "{}" else without_texts_in(text) for text in columns["attributes"].tolist()),
         texts=list(texts.found),
         texts_left_out=texts.left_out,
@@ -116,9 +116,9 @@ def span_columns(
 
 
 def span_blocks(cursor: Cursor, start_ns: int, end_ns: int, origin_ns: int, now_ns: int) -> list[Timeline]:
-    """Return what is on the timeline at several resolutions, the coarsest first, as the server answers a page.
+    """Return the timeline at several resolutions, the coarsest first, as the server sends it to the page.
 
-    The last one has a block for every span, or as many as the report holds.
+    The last one has a block for every span, or as many as a report can hold.
     """
     levels: list[Timeline] = []
     pixels = _PIXELS
