@@ -34,7 +34,7 @@ def test_services_start_in_order_and_end_in_reverse(tmp_path, settings, stand_in
         assert created == sorted(created)
         (sink,) = stack.sinks()
         assert sink.get_status()["endpoint"] == stack.otlp_endpoint
-        assert stack.otlp_endpoint == f"http://127.0.0.1:{stack.ports.tempo_otlp_http}/v1/traces"
+        assert stack.otlp_endpoint == f"http://127.0.0.1:{stack.settings.tempo.otlp_http_port}/v1/traces"
     logs = {name: Layout(tmp_path / "data").log(name) for name in ("tempo", "grafana")}
     for name, path in logs.items():
         assert path.read_text().splitlines()[-1] == f"{name.title()} ends"

@@ -1,4 +1,4 @@
-"""Starts the stack beside a server: as local processes, or as containers."""
+"""Starts the stack next to a server: as local processes, or as containers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from rl_insight.collector.base import Sink
 from rl_insight.collector.sinks.otlp import OtlpTraceSink
@@ -26,50 +25,47 @@ from rl_insight.stack.compose import (
 from rl_insight.stack.control import stop_stack
 from rl_insight.stack.discovery import TARGETS_FILE, TargetMirror
 from rl_insight.stack.errors import MissingProgramError, StackError
-from rl_insight.stack.ports import Ports, names_of, settle_ports
-from rl_insight.stack.programs import PROGRAMS, FoundProgram, parse_version
+from rl_insight.stack.ports import with_free_ports
 from rl_insight.stack.render import Layout, MetricsEndpointOfServer, extra_dashboards
+from rl_insight.stack.service import ServiceSpec
 from rl_insight.stack.settings import StackSettings
-from rl_insight.stack.specs import find_grafana_home, find_programs, render_all, service_spec
+from rl_insight.stack.specs import find_programs, image_programs, render_services
 from rl_insight.stack.state import ServiceState, StackState, created_at, take_lock, write_state
 from rl_insight.stack.supervisor import Supervisor
 from rl_insight.urls import reachable_address
 
 logger = logging.getLogger(__name__)
 
-_IMAGE_PATHS = {"prometheus": "/bin/prometheus", "tempo": "/tempo", "grafana": "/usr/share/grafana/bin/grafana"}
-_IMAGE_GRAFANA_HOME = Path("/usr/share/grafana")
 _TARGETS_EVERY_S = 1.0
 
 
 class RunningStack:
-    """A stack that was started; closes itself at the end of a `with` block."""
+    """A stack that was started; a `with` block stops it at the end."""
 
-    def __init__(
-        self, mode: str, ports: Ports, settings: StackSettings, urls: dict[str, str], stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, mode: str, settings: StackSettings, urls: dict[str, str], stop: Callable[[], None]) -> None:
         self.mode = mode
         """`compose` or `local`."""
-        self.ports = ports
+        self.settings = settings
+        """With the ports that were chosen."""
         self.urls = urls
         """The pages of the services, by name."""
-        self._settings = settings
         self._stop = stop
 
     @property
     def otlp_endpoint(self) -> str | None:
-        """Where Tempo takes spans over HTTP; None without Tempo."""
-        if not self._settings.tempo.enabled:
+        """Where Tempo receives spans over HTTP; None without Tempo."""
+        tempo = self.settings.tempo
+        if not tempo.enabled:
             return None
-        return f"http://{reachable_address(self._settings.host, self.ports.tempo_otlp_http)}/v1/traces"
+        return f"http://{reachable_address(self.settings.host, tempo.otlp_http_port)}/v1/traces"
 
     def sinks(self) -> list[Sink]:
-        """Return the sinks that feed the stack; the collector owns them."""
+        """Return the sinks that send to the stack; the collector owns them."""
         endpoint = self.otlp_endpoint
         return [OtlpTraceSink(endpoint, name="tempo")] if endpoint else []
 
     def stop(self) -> None:
-        """End all services, the last one first; idempotent."""
+        """Stop all services, in reverse order; idempotent."""
         self._stop()
 
     def __enter__(self) -> RunningStack:
@@ -88,88 +84,81 @@ def start_stack(
 ) -> RunningStack:
     """Start Prometheus, Tempo and Grafana for a server, and wait until each is ready.
 
-    They are looked after by a thread of the calling process until `stop`, or until `stop_stack` in another process.
+    A thread of the calling process supervises them until `stop`, or until `stop_stack` in another process.
 
     Args:
-        settings: which of them, and how.
-        directory: the server's data directory; everything of the stack lies in its folder `stack`.
-        server: where Prometheus finds the server's metrics.
-        namespace: of the metrics; dashboards and rules are written for it.
+        settings: which services, and their options.
+        directory: the server's data directory; the stack uses its folder `stack`.
+        server: where Prometheus scrapes the server's metrics.
+        namespace: the namespace of the metrics in dashboards and rules.
 
     Raises:
-        MissingProgramError: a program is not here; the message lists all that are missing.
-        StackError: a port is taken, or a service does not become ready. Nothing is left running then.
+        MissingProgramError: programs are missing; the message lists them all.
+        StackError: a port is taken, or a service does not become ready. Nothing is left running.
         ConfigError: a setting is out of range.
     """
     check_limits(settings, "stack.")
-    directory = directory.expanduser().resolve()
-    layout = Layout(directory)
+    layout = Layout(directory.expanduser().resolve())
     lock = take_lock(layout.root)
     try:
         _end_leftovers(layout, settings)
-        mode = settings.mode
-        if mode == "auto":
-            mode = "compose" if engine_answers() else "local"
-        start = _start_containers if mode == "compose" else _start_processes
-        return start(settings, layout, server, namespace, lock)
+        mode = _mode(settings)
+        if mode == "local":
+            found = find_programs(settings, layout.directory)
+        else:
+            layout, found = replace(layout, mount=CONTAINER_ROOT), image_programs(settings)
+        chosen = with_free_ports(settings)
+        specs = render_services(chosen, layout, server, namespace, found)
+        mirror = TargetMirror(layout.directory / TARGETS_FILE, layout.discovery_file)
+        mirror.refresh()
+        start = _start_processes if mode == "local" else _start_containers
+        stop = start(chosen, layout, specs, mirror)
     except BaseException:
         lock.close()
         raise
 
+    def stop_and_unlock() -> None:
+        stop()
+        lock.close()
+
+    return RunningStack(mode, chosen, {spec.name: spec.url for spec in specs}, stop_and_unlock)
+
+
+def _mode(settings: StackSettings) -> str:
+    if settings.mode == "local" or engine_answers():
+        return "compose" if settings.mode == "auto" else settings.mode
+    if settings.mode == "auto":
+        return "local"
+    raise MissingProgramError(
+        "the stack cannot be started as containers: no container engine answers `docker compose`. "
+        "Start the engine, or use stack.mode=local."
+    )
+
 
 def _end_leftovers(layout: Layout, settings: StackSettings) -> None:
-    """End what an owner that was killed left running; the holder of the lock is the only owner there is."""
+    """End the services that a killed owner left running; only the holder of the lock owns services."""
     try:
         if stop_stack(layout.directory, timeout_s=settings.stop_timeout_s):
-            logger.warning("a stack was left running in %s: it was ended first.", layout.root)
+            logger.warning("a stack was left running in %s: it was stopped first.", layout.root)
     except StackError as error:
-        logger.warning("a stack was left in %s, and could not be ended: %s", layout.root, error)
+        logger.warning("a stack was left running in %s and could not be stopped: %s", layout.root, error)
 
 
 def _start_processes(
-    settings: StackSettings, layout: Layout, server: MetricsEndpointOfServer, namespace: str, lock: IO[bytes]
-) -> RunningStack:
-    found = find_programs(settings, layout.directory)
-    ports = settle_ports(settings)
-    versions = {name: program.version for name, program in found.items()}
-    home = find_grafana_home(found["grafana"], settings) if "grafana" in found else None
-    render_all(settings, layout, server, ports, versions, namespace, home)
-    specs = [service_spec(program, settings, layout, ports, home) for program in found.values()]
-    mirror = TargetMirror(layout.directory / TARGETS_FILE, layout.discovery_file)
-    mirror.refresh()
+    settings: StackSettings, layout: Layout, specs: list[ServiceSpec], mirror: TargetMirror
+) -> Callable[[], None]:
     supervisor = Supervisor(specs, layout.root, settings, [mirror.refresh])
     supervisor.start()
-
-    def stop() -> None:
-        supervisor.stop()
-        lock.close()
-
-    return RunningStack("local", ports, settings, {spec.name: spec.url for spec in specs}, stop)
+    return supervisor.stop
 
 
 def _start_containers(
-    settings: StackSettings, layout: Layout, server: MetricsEndpointOfServer, namespace: str, lock: IO[bytes]
-) -> RunningStack:
-    if not engine_answers():
-        raise MissingProgramError(
-            "the stack cannot be started as containers: no container engine answers `docker compose`. "
-            "Start the engine, or use stack.mode=local."
-        )
-    layout = replace(layout, mount=CONTAINER_ROOT)
-    ports = settle_ports(settings)
-    versions = {name: parse_version(f"version {program.image_tag}") or (0, 0, 0) for name, program in PROGRAMS.items()}
-    render_all(settings, layout, server, ports, versions, namespace)
-    specs = []
-    for name in names_of(settings):
-        program = FoundProgram(PROGRAMS[name], Path(_IMAGE_PATHS[name]), versions[name])
-        specs.append(service_spec(program, settings, layout, ports, grafana_home=_IMAGE_GRAFANA_HOME))
+    settings: StackSettings, layout: Layout, specs: list[ServiceSpec], mirror: TargetMirror
+) -> Callable[[], None]:
     ray_file = settings.prometheus.ray_discovery_file
     mounts = [Path(ray_file).parent] if ray_file and Path(ray_file).parent.is_dir() else []
-    own = extra_dashboards(settings) if settings.grafana.enabled else None
-    mounts += [own] if own is not None else []
-    render_compose(layout, specs, mounts)
-    mirror = TargetMirror(layout.directory / TARGETS_FILE, layout.discovery_file)
-    mirror.refresh()
+    dashboards = extra_dashboards(settings) if settings.grafana.enabled else None
+    render_compose(layout, specs, [*mounts, dashboards] if dashboards is not None else mounts)
     own_directories(layout)
     project = ComposeProject(layout.compose_file, project_name(layout.root))
     state = StackState(
@@ -197,15 +186,14 @@ def _start_containers(
         stopping.set()
         watcher.join()
         stop_stack(layout.directory, timeout_s=settings.stop_timeout_s)
-        lock.close()
 
-    return RunningStack("compose", ports, settings, {spec.name: spec.url for spec in specs}, stop)
+    return stop
 
 
 def _keep_targets(mirror: TargetMirror, stopping: threading.Event) -> None:
-    """Keep the targets up to date; the engine itself looks after the containers."""
+    """Keep the targets up to date; the engine supervises the containers."""
     while not stopping.wait(_TARGETS_EVERY_S):
         try:
             mirror.refresh()
         except OSError:
-            logger.exception("the scrape targets could not be written: it is tried again")
+            logger.exception("cannot write the scrape targets; retrying")

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from rl_insight.files import replace_file
 from rl_insight.schema.names import DEFAULT_NAMESPACE
 from rl_insight.stack.errors import StackError
-from rl_insight.stack.ports import Ports
 from rl_insight.stack.programs import Version
 from rl_insight.stack.settings import StackSettings
 from rl_insight.urls import host_and_port, is_loopback, reachable_address
@@ -128,9 +127,9 @@ def render_prometheus(
     layout.discovery_file.parent.mkdir(parents=True, exist_ok=True)
 
 
-def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version: Version) -> None:
+def render_tempo(layout: Layout, settings: StackSettings, version: Version) -> None:
     """Write Tempo's configuration; versions 2 and 3 refuse each other's."""
-    data = layout.data("tempo")
+    own, data = settings.tempo, layout.data("tempo")
     for directory in (data / "wal", data / "blocks"):
         directory.mkdir(parents=True, exist_ok=True)
     _render(
@@ -142,20 +141,18 @@ def render_tempo(layout: Layout, settings: StackSettings, ports: Ports, version:
             "live_traces": "  trace_live_period: 5s" if version >= _FIRST_WITH_LIVE_PERIOD else "",
         },
         host=settings.host,
-        port=ports.tempo,
-        grpc_port=ports.tempo_grpc,
-        otlp_http=host_and_port(settings.host, ports.tempo_otlp_http),
-        otlp_grpc=host_and_port(settings.host, ports.tempo_otlp_grpc),
-        memberlist_port=ports.tempo_memberlist,
-        retention=settings.tempo.retention,
+        port=own.port,
+        grpc_port=own.grpc_port,
+        otlp_http=host_and_port(settings.host, own.otlp_http_port),
+        otlp_grpc=host_and_port(settings.host, own.otlp_grpc_port),
+        memberlist_port=own.memberlist_port,
+        retention=own.retention,
         wal_directory=layout.seen(data / "wal"),
         blocks_directory=layout.seen(data / "blocks"),
     )
 
 
-def render_grafana(
-    layout: Layout, settings: StackSettings, ports: Ports, *, namespace: str, program_home: Path | None = None
-) -> None:
+def render_grafana(layout: Layout, settings: StackSettings, *, namespace: str, program_home: Path | None) -> None:
     """Write Grafana's configuration, its data sources and the dashboards; `program_home` has Grafana's own files."""
     home = layout.root / "grafana"
     provisioning, dashboards = home / "provisioning", home / "dashboards"
@@ -173,8 +170,8 @@ def render_grafana(
         "datasources.yml",
         provisioning / "datasources" / "rl-insight.yml",
         raw={"namespace": prefix},
-        prometheus_url=f"http://{reachable_address(settings.host, ports.prometheus)}",
-        tempo_url=f"http://{reachable_address(settings.host, ports.tempo)}",
+        prometheus_url=f"http://{reachable_address(settings.host, settings.prometheus.port)}",
+        tempo_url=f"http://{reachable_address(settings.host, settings.tempo.port)}",
         scrape_interval=duration(settings.prometheus.scrape_interval_s),
     )
     _render(
@@ -190,10 +187,11 @@ def render_grafana(
             "data_directory": layout.seen(layout.data("grafana")),
             "logs_directory": layout.seen(home / "logs"),
             "plugins_directory": layout.seen(home / "plugins"),
-            "bundled_plugins": bundled_plugins(program_home),
+            # An image has its files where Grafana expects them.
+            "bundled_plugins": bundled_plugins(program_home if layout.mount is None else None),
             "provisioning_directory": layout.seen(provisioning),
             "host": settings.host,
-            "port": ports.grafana,
+            "port": settings.grafana.port,
             "password_file": layout.seen(layout.password_file),
             "anonymous": "true" if settings.grafana.anonymous and is_loopback(settings.host) else "false",
             "home_dashboard": layout.seen(dashboards / HOME_DASHBOARD),

@@ -1,4 +1,4 @@
-"""What it takes to run the three services: the programs, their configuration and their command lines."""
+"""How to run the three services: their programs, configuration and command lines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from rl_insight.stack.errors import MissingProgramError
-from rl_insight.stack.ports import Ports, names_of
-from rl_insight.stack.programs import PROGRAMS, FoundProgram, Version, ask, find_program, programs_directory
+from rl_insight.stack.programs import PROGRAMS, FoundProgram, ask, find_program, parse_version, programs_directory
 from rl_insight.stack.render import (
     Layout,
     MetricsEndpointOfServer,
@@ -21,21 +20,23 @@ from rl_insight.stack.settings import StackSettings
 from rl_insight.urls import host_and_port, reachable_address
 
 _VAR_TEMPO = re.compile(r"""^\s+-([\w.-]+) string\s+[^\n]*\(default "/var/tempo([^"\n]*)"\)""", re.MULTILINE)
-"""An option as Go programs list it, whose default is below /var/tempo."""
+"""An option in the help text of a Go program, with a default below /var/tempo."""
 
 READY_PATHS = {"prometheus": "/-/ready", "tempo": "/ready", "grafana": "/api/health"}
-"""What each service answers with 200 once it can be used."""
+"""Responds with 200 once the service can be used."""
+_IMAGE_PATHS = {"prometheus": "/bin/prometheus", "tempo": "/tempo", "grafana": "/usr/share/grafana/bin/grafana"}
+_IMAGE_GRAFANA_HOME = Path("/usr/share/grafana")
 
 
 def find_programs(settings: StackSettings, directory: Path) -> dict[str, FoundProgram]:
-    """Return the programs of the services that are switched on.
+    """Return the programs of the services that are enabled.
 
     Raises:
-        MissingProgramError: some are not here; the message lists them all.
+        MissingProgramError: some are missing; the message lists them all.
     """
     found, missing = {}, []
     home = programs_directory(directory, settings.install_dir)
-    for name in names_of(settings):
+    for name in enabled_names(settings):
         try:
             found[name] = find_program(PROGRAMS[name], getattr(settings, name).binary_path, home)
         except MissingProgramError as error:
@@ -45,45 +46,58 @@ def find_programs(settings: StackSettings, directory: Path) -> dict[str, FoundPr
     return found
 
 
-def render_all(
+def image_programs(settings: StackSettings) -> dict[str, FoundProgram]:
+    """Return the programs of the services that are enabled, as they are in their container images."""
+    chosen = [PROGRAMS[name] for name in enabled_names(settings)]
+    versions = [parse_version(f"version {program.image_tag}") or (0, 0, 0) for program in chosen]
+    return {
+        program.name: FoundProgram(program, Path(_IMAGE_PATHS[program.name]), version)
+        for program, version in zip(chosen, versions, strict=True)
+    }
+
+
+def enabled_names(settings: StackSettings) -> list[str]:
+    """Return the services that are enabled, in the order in which they start."""
+    return [name for name in PROGRAMS if getattr(settings, name).enabled]
+
+
+def render_services(
     settings: StackSettings,
     layout: Layout,
     server: MetricsEndpointOfServer,
-    ports: Ports,
-    versions: dict[str, Version],
     namespace: str,
-    grafana_home: Path | None = None,
-) -> None:
-    """Write the configuration of the services that are switched on; `grafana_home` has Grafana's own files."""
-    if settings.prometheus.enabled:
+    found: dict[str, FoundProgram],
+) -> list[ServiceSpec]:
+    """Write the configuration of the services, and return how to run them.
+
+    Raises:
+        MissingProgramError: Grafana's own files are missing.
+    """
+    home = None
+    if "grafana" in found:
+        home = find_grafana_home(found["grafana"], settings) if layout.mount is None else _IMAGE_GRAFANA_HOME
+        render_grafana(layout, settings, namespace=namespace, program_home=home)
+    if "prometheus" in found:
         render_prometheus(layout, settings, server, namespace=namespace)
-    if settings.tempo.enabled:
-        render_tempo(layout, settings, ports, versions["tempo"])
-    if settings.grafana.enabled:
-        render_grafana(layout, settings, ports, namespace=namespace, program_home=grafana_home)
+    if "tempo" in found:
+        render_tempo(layout, settings, found["tempo"].version)
+    return [
+        ServiceSpec(
+            name=name,
+            title=program.program.title,
+            command=_command(program, settings, layout, home),
+            url=f"http://{reachable_address(settings.host, getattr(settings, name).port)}",
+            ready_path=READY_PATHS[name],
+            log=layout.log(name),
+            directory=layout.root,
+            version=program.version_text,
+            environment=grafana_environment(layout) if name == "grafana" else {},
+        )
+        for name, program in found.items()
+    ]
 
 
-def service_spec(
-    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: Path | None = None
-) -> ServiceSpec:
-    """Return how a service is run; `grafana_home` is where Grafana has its own files, if that is known."""
-    name = found.program.name
-    return ServiceSpec(
-        name=name,
-        title=found.program.title,
-        command=_command(found, settings, layout, ports, grafana_home),
-        url=f"http://{reachable_address(settings.host, getattr(ports, name))}",
-        ready_path=READY_PATHS[name],
-        log=layout.log(name),
-        directory=layout.root,
-        version=found.version_text,
-        environment=grafana_environment(layout) if name == "grafana" else {},
-    )
-
-
-def _command(
-    found: FoundProgram, settings: StackSettings, layout: Layout, ports: Ports, grafana_home: Path | None
-) -> list[str]:
+def _command(found: FoundProgram, settings: StackSettings, layout: Layout, grafana_home: Path | None) -> list[str]:
     name, path, config = found.program.name, str(found.path), layout.seen(layout.config(found.program.name))
     if name == "prometheus":
         return [
@@ -91,30 +105,29 @@ def _command(
             f"--config.file={config}",
             f"--storage.tsdb.path={layout.seen(layout.data(name))}",
             f"--storage.tsdb.retention.time={settings.prometheus.retention}",
-            f"--web.listen-address={host_and_port(settings.host, ports.prometheus)}",
+            f"--web.listen-address={host_and_port(settings.host, settings.prometheus.port)}",
             "--enable-feature=exemplar-storage",
             "--log.level=warn",
         ]
     if name == "tempo":
         return [path, f"-config.file={config}", *tempo_paths(found.path, layout.data(name))]
-    home = grafana_home or find_grafana_home(found, settings)
     server = [] if found.path.name == "grafana-server" else ["server"]
-    return [path, *server, f"--homepath={home}", f"--config={config}"]
+    return [path, *server, f"--homepath={grafana_home}", f"--config={config}"]
 
 
 def tempo_paths(program: Path, data: Path) -> list[str]:
-    """Return the options that move everything Tempo would write to /var/tempo below a directory of ours.
+    """Return the options that make Tempo write to our directory instead of /var/tempo.
 
-    Which parts of Tempo write there, and how to tell them, differs from version to version: Tempo itself knows.
+    Which parts of Tempo write there, and their options, differ between versions, so they are read from its help text.
     """
     return [f"-{name}={data / place.lstrip('/')}" for name, place in _VAR_TEMPO.findall(ask(program, "-help"))]
 
 
 def find_grafana_home(found: FoundProgram, settings: StackSettings) -> Path:
-    """Return where Grafana has its own files.
+    """Return the directory of Grafana's own files.
 
     Raises:
-        MissingProgramError: they are not where they usually are.
+        MissingProgramError: they are not in the usual places.
     """
     given = settings.grafana.home_path
     places = (

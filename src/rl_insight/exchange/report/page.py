@@ -72,8 +72,8 @@ def load_bundle(folder: Path = _FOLDER) -> Bundle:
     script, style = folder / "report.js", folder / "report.css"
     if not script.is_file() or not style.is_file():
         raise ExchangeError(
-            "cannot write a report: this copy of rl-insight was built without the page of reports. In a checkout, build it "
-            "with `make web`, which needs Node.js 20 or newer; otherwise install a released wheel, which includes it."
+            "cannot write a report: this copy of rl-insight was built without the page of reports. In a checkout, "
+            "build it with `make web`, which needs Node.js 20 or newer; or install a released wheel, which includes it."
         )
     # Only these two could end or change the script element around the text; escaped, they mean the same in strings.
     text = script.read_text("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
