@@ -126,11 +126,12 @@ def test_unusual_lines_are_read_as_the_real_parser_reads_them(line):
     assert comparable(SeriesReader(NAMES).read(line.encode())) == comparable(expected)
 
 
-def test_label_sets_of_many_pages_stay_bounded():
-    reader = SeriesReader(NAMES)
-    for place in range(25_000):
-        reader.read(b'ray_node_mem_used{ip="%d"} 1' % place)
-    assert len(reader._labels) <= 20_000
+def test_what_is_kept_of_many_pages_is_that_of_the_last_one():
+    reader = PageReader(SeriesReader(NAMES), lambda sample: sample.labels["ip"])
+    for place in range(2_500):
+        page = b'ray_node_mem_used{ip="%d"} 1\n' % place
+        assert reader.read(page * (place % 3)) == [(str(place), 1.0)] * (place % 3)
+    assert len(reader._known) == 2_499 % 3
 
 
 # -- one target's pages, again and again

@@ -65,7 +65,7 @@ def test_a_program_that_is_too_old_is_passed_over_for_one_that_will_do(tmp_path,
         ("prometheus", "prometheus, version 2.29.2", "it has version 2.29.2, 2.30.0 or newer is needed"),
         ("tempo", "tempo, version 2.3.1", "it has version 2.3.1, 2.4.0 or newer is needed"),
         ("grafana", "Version 9.5.0 (commit: 1)", "it has version 9.5.0, 10.0.0 or newer is needed"),
-        ("tempo", "something else", "it does not tell its version"),
+        ("tempo", "something else", "it does not print its version"),
     ],
 )
 def test_a_program_that_will_not_do_is_refused_with_a_reason(tmp_path, name, line, reason):

@@ -1,10 +1,9 @@
-"""The state of the stack of a data directory, and its end, whichever process started it."""
+"""The status of the stack of a data directory, and stopping it, whichever process started it."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from functools import partial
 from pathlib import Path
 
@@ -13,43 +12,41 @@ import msgspec
 from rl_insight.stack.compose import ComposeProject
 from rl_insight.stack.errors import StackError
 from rl_insight.stack.render import Layout
-from rl_insight.stack.service import end_group, end_strays, is_ready
+from rl_insight.stack.service import end_group, end_strays, is_ready, wait_for
 from rl_insight.stack.specs import READY_PATHS
 from rl_insight.stack.state import ServiceState, StackState, is_alive, read_state, remove_state
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.1
-
 
 class ServiceStatus(ServiceState, frozen=True, kw_only=True, omit_defaults=False):
-    """How one service is doing; the state of a container is what its engine calls it."""
+    """The status of one service; the state of a container is the one its engine reports."""
 
     ready: bool
 
 
 class StackStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How the stack is doing."""
+    """The status of the stack."""
 
     running: bool
-    """True while a supervisor looks after it, or its containers run."""
+    """True while its supervisor or its containers run."""
     mode: str = ""
     services: list[ServiceStatus] = []
 
 
 def stop_stack(directory: Path, *, timeout_s: float = 10.0) -> bool:
-    """End the stack of a data directory, whichever process started it; False when there was none."""
+    """Stop the stack of a data directory, whichever process started it; False if there was none."""
     layout = Layout(directory.expanduser().resolve())
     state = read_state(layout.root)
     if state is None:
         return end_strays(layout.root, timeout_s) > 0
-    # The owner, if it still runs, takes the missing file as its order and ends the services itself.
+    # The owner, if it still runs, ends the services itself when the file is gone.
     remove_state(layout.root)
     if state.mode == "compose":
         ComposeProject(layout.compose_file, state.project).down(timeout_s)
         return True
     if is_alive(state.owner_pid, state.owner_created) and state.owner_pid != os.getpid():
-        _wait_gone(state, timeout_s * len(state.services) + 5.0)
+        wait_for(lambda: all(map(_is_gone, state.services)), timeout_s * len(state.services) + 5.0)
     for service in reversed(state.services):
         if service.pid is not None:
             end_group(service.pid, partial(_is_gone, service), timeout_s)
@@ -58,7 +55,7 @@ def stop_stack(directory: Path, *, timeout_s: float = 10.0) -> bool:
 
 
 def stack_status(directory: Path) -> StackStatus:
-    """Return the state of the stack of a data directory."""
+    """Return the status of the stack of a data directory."""
     layout = Layout(directory.expanduser().resolve())
     state = read_state(layout.root)
     if state is None:
@@ -76,12 +73,6 @@ def stack_status(directory: Path) -> StackStatus:
 
 def _is_gone(service: ServiceState) -> bool:
     return not is_alive(service.pid, service.created)
-
-
-def _wait_gone(state: StackState, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not all(map(_is_gone, state.services)) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
 
 
 def _compose_status(layout: Layout, state: StackState) -> StackStatus:

@@ -1,4 +1,4 @@
-"""The three programs: what they are called, which versions will do, and where they are on this machine."""
+"""The three programs: their names, the supported versions, and where they are on this machine."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Program:
     name: str
     title: str
     executables: tuple[str, ...]
-    """What it may be called, the best first."""
+    """Its possible names, the preferred one first."""
     minimum: Version
     pinned: str
-    """The version that is installed when no other is asked for."""
+    """The version that is installed by default."""
     image: str
     """The container image, without its tag."""
     image_tag: str
     archive_url: str
-    """Where a release is; `{version}`, `{system}` and `{machine}` are filled in."""
+    """The URL of a release, with `{version}`, `{system}` and `{machine}`."""
     checksums_url: str
-    """Where its publisher lists the SHA-256 sums of a release."""
+    """The publisher's list of SHA-256 checksums of a release."""
     version_options: tuple[tuple[str, ...], ...] = (("--version",),)
-    """What may make it tell its version, tried one after another."""
+    """Options that may print its version, tried in order."""
 
 
 PROGRAMS: Final[dict[str, Program]] = {
@@ -86,7 +86,7 @@ PROGRAMS: Final[dict[str, Program]] = {
 
 @dataclass(frozen=True, slots=True)
 class FoundProgram:
-    """A program on this machine that will do."""
+    """A program on this machine that can be used."""
 
     program: Program
     path: Path
@@ -94,7 +94,7 @@ class FoundProgram:
 
     @property
     def version_text(self) -> str:
-        """The version as people write it."""
+        """The version with dots."""
         return _text(self.version)
 
 
@@ -104,7 +104,7 @@ def programs_directory(directory: Path, install_dir: str | Path | None = None) -
 
 
 def parse_version(text: str) -> Version | None:
-    """Return the version in what a program prints about itself; None when there is none.
+    """Return the version in what a program prints about itself; None if there is none.
 
     >>> parse_version("prometheus, version 2.42.0+ds (branch: debian/sid)"), parse_version("Version 10.4.1 (commit: 1)")
     ((2, 42, 0), (10, 4, 1))
@@ -120,7 +120,7 @@ def find_program(program: Program, binary_path: str | None, home: Path) -> Found
     """Return a program: at `binary_path`, else from the folder of installed programs, else from PATH.
 
     Raises:
-        MissingProgramError: there is none, or it is too old. One that was asked for by path is never replaced.
+        MissingProgramError: it is missing or too old. A program given by its path is never replaced by another.
     """
     if binary_path is not None:
         # Services are started in the stack's directory, where a relative path would mean another file.
@@ -143,13 +143,13 @@ def find_program(program: Program, binary_path: str | None, home: Path) -> Found
 
 
 def how_to_get(program: Program) -> str:
-    """Say how to get a program, also where there is no internet."""
+    """Return how to get a program, with and without internet access."""
     archive = program.archive_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
     sums = program.checksums_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
     return (
-        f"Run `rl-insight server install`; without internet, bring {archive} and {sums} into a directory and run "
-        f"`rl-insight server install --local-archive DIRECTORY`; or set stack.{program.name}.binary_path; or do "
-        f"without it: stack.{program.name}.enabled=false."
+        f"Run `rl-insight server install`; without internet access, copy {archive} and {sums} to a directory and run "
+        f"`rl-insight server install --local-archive DIRECTORY`; or set stack.{program.name}.binary_path; or "
+        f"disable it with stack.{program.name}.enabled=false."
     )
 
 
@@ -161,11 +161,11 @@ def _candidates(program: Program, home: Path) -> list[Path]:
 
 
 def _checked(program: Program, path: Path) -> FoundProgram:
-    versions = (read_version(path, options) for options in program.version_options)
+    versions = (parse_version(ask(path, *options)) for options in program.version_options)
     version = next(filter(None, versions), None)
     if version is None:
         raise MissingProgramError(
-            f"{path} cannot be used as {program.title}: it does not tell its version. {how_to_get(program)}"
+            f"{path} cannot be used as {program.title}: it does not print its version. {how_to_get(program)}"
         )
     if version < program.minimum:
         raise MissingProgramError(
@@ -175,13 +175,8 @@ def _checked(program: Program, path: Path) -> FoundProgram:
     return FoundProgram(program, path, version)
 
 
-def read_version(path: Path, options: tuple[str, ...] = ("--version",)) -> Version | None:
-    """Ask a program for its version; None when it does not tell."""
-    return parse_version(ask(path, *options))
-
-
 def ask(path: Path, *options: str) -> str:
-    """Return what a program prints about itself; nothing when it cannot be asked."""
+    """Return what a program prints about itself; empty if it cannot be run."""
     try:
         done = run_program([str(path), *options], _VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -190,7 +185,7 @@ def ask(path: Path, *options: str) -> str:
 
 
 def run_program(command: Sequence[str], timeout_s: float | None) -> subprocess.CompletedProcess[str]:
-    """Run one of the user's programs to its end, and return what it printed.
+    """Run one of the user's programs and return what it printed.
 
     Raises:
         OSError: it cannot be started.

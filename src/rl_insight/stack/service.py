@@ -1,4 +1,4 @@
-"""One service: how it is started, when it is ready, how it is ended."""
+"""One service: starting it, checking that it is ready, ending it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -26,12 +25,12 @@ _POLL_S = 0.05
 _KILL_TIMEOUT_S = 10.0
 
 ROOT_VARIABLE = "RL_INSIGHT_STACK_ROOT"
-"""Set in the environment of every service to the stack's directory, so that none is ever lost from sight."""
+"""Set to the stack's directory in the environment of every service, so that all of them can be found."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """What it takes to run a service."""
+    """How to run a service."""
 
     name: str
     title: str
@@ -39,10 +38,10 @@ class ServiceSpec:
     url: str
     """Its page or API."""
     ready_path: str
-    """Answers 200 once the service can be used."""
+    """Responds with 200 once the service can be used."""
     log: Path
     directory: Path
-    """Where it is started."""
+    """Its working directory."""
     version: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,13 +59,13 @@ def launch(spec: ServiceSpec) -> subprocess.Popen[bytes]:
             stderr=log,
             cwd=spec.directory,
             env={**os.environ, **spec.environment, ROOT_VARIABLE: str(spec.directory)},
-            # Ctrl+C is for the owner, who then ends the services in order.
+            # Ctrl+C is for the owner, which then ends the services in order.
             start_new_session=True,
         )
 
 
 def is_ready(url: str, path: str) -> bool:
-    """Ask a service once whether it can be used; never through a proxy."""
+    """Return whether a service can be used; never asks through a proxy."""
     try:
         return request("GET", url.rstrip("/") + path, timeout_s=_PROBE_TIMEOUT_S).status == HTTPStatus.OK
     except HttpError:
@@ -74,28 +73,29 @@ def is_ready(url: str, path: str) -> bool:
 
 
 def end_group(pid: int, is_gone: Callable[[], bool], timeout_s: float) -> None:
-    """End a process and its group: first politely, after `timeout_s` by force.
+    """End a process and its group: with SIGTERM, and after `timeout_s` with SIGKILL.
 
     Args:
         pid: the process, which leads its group.
-        is_gone: tells whether it has ended; a parent collects its child here. Where it had ended before, nothing
-            happens: its pid may mean another process by now.
+        is_gone: returns whether it has ended; a parent reaps its child here. If it has ended already, nothing
+            happens: its pid may belong to another process by now.
         timeout_s: how long it may take.
     """
     if is_gone():
         return
     signal_group(pid, signal.SIGTERM)
-    if not _comes_true(is_gone, timeout_s):
+    if not wait_for(is_gone, timeout_s):
         logger.warning("process %d has not ended after %g s: it is killed.", pid, timeout_s)
         signal_group(pid, signal.SIGKILL)
-        if not _comes_true(is_gone, _KILL_TIMEOUT_S):
-            logger.warning("process %d was killed and has not ended: the system may be waiting for its disk.", pid)
+        if not wait_for(is_gone, _KILL_TIMEOUT_S):
+            logger.warning("process %d was killed and has not ended: it may be waiting for its disk.", pid)
             return
-    # Children that the service left behind go with it.
+    # Children that the service left behind.
     signal_group(pid, signal.SIGKILL)
 
 
-def _comes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
+def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until a condition holds; False if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -105,19 +105,15 @@ def _comes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def end_strays(root: Path, timeout_s: float) -> int:
-    """End whatever was started for a stack and still runs, whether or not its state tells of it; returns how many."""
+    """End every process that was started for a stack, even if it is not in the state; returns how many."""
     groups: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(ROOT_VARIABLE) == str(root) and process.pid != os.getpid():
                 groups.setdefault(os.getpgid(process.pid), []).append(process)
     for group, processes in groups.items():
-        end_group(group, partial(_are_gone, processes), timeout_s)
+        end_group(group, lambda processes=processes: not any(map(_is_running, processes)), timeout_s)  # type: ignore[misc]
     return len(groups)
-
-
-def _are_gone(processes: list[psutil.Process]) -> bool:
-    return not any(_is_running(process) for process in processes)
 
 
 def _is_running(process: psutil.Process) -> bool:
@@ -128,13 +124,13 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a service and all it started; no error when nothing is left of it."""
+    """Send a signal to a service and its children; not an error if none of them is left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def last_lines(path: Path, count: int = 8) -> str:
-    """Return the end of a log."""
+    """Return the last lines of a log."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(path.stat().st_size - 8192, 0))
@@ -145,7 +141,7 @@ def last_lines(path: Path, count: int = 8) -> str:
 
 
 def describe_exit(code: int) -> str:
-    """Say how a process ended.
+    """Return how a process ended.
 
     >>> describe_exit(-9), describe_exit(2)
     ('signal SIGKILL', 'exit code 2')

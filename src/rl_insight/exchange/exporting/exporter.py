@@ -8,9 +8,8 @@ from typing import Final
 
 from rl_insight.exchange.errors import ExchangeError, NothingSelectedError
 from rl_insight.exchange.exporting.rows import Selection, has_rows
+from rl_insight.exchange.exporting.writers.batches import write_frames, write_otlp, write_records
 from rl_insight.exchange.exporting.writers.chrome import write_chrome
-from rl_insight.exchange.exporting.writers.otlp import write_otlp
-from rl_insight.exchange.exporting.writers.records import write_frames, write_records
 from rl_insight.exchange.exporting.writers.tables import write_csv, write_parquet
 from rl_insight.store import queries
 from rl_insight.store.queries import Cursor
@@ -26,15 +25,13 @@ WRITERS: Final[dict[str, Writer]] = {
     "csv": write_csv,
     "parquet": write_parquet,
 }
-"""Each format and what writes it."""
-
-
+"""What writes each format."""
 DIRECTORIES: Final = frozenset({"csv", "parquet"})
-"""The formats that make a directory, with a file for each table."""
+"""The formats that create a directory with one file per table."""
 
 
 def check_selection(cursor: Cursor, selection: Selection) -> None:
-    """Refuse conditions that nothing of a run fits.
+    """Raise if nothing in a run matches the conditions.
 
     Raises:
         NothingSelectedError: nothing does.
@@ -45,12 +42,12 @@ def check_selection(cursor: Cursor, selection: Selection) -> None:
 
 
 def export_run(store: Readable, file_format: str, path: Path, selection: Selection | None = None) -> int:
-    """Write a run, or a part of it, to a file or directory; returns how many records.
+    """Write a run, or a part of it, to a file or directory; returns the number of records.
 
     >>> export_run(store, "chrome", Path("trace.json.gz"), Selection(step=7))  # doctest: +SKIP
 
     Raises:
-        ExchangeError: the format is not known, or the place cannot be written to.
+        ExchangeError: the format is unknown, or the path cannot be written.
     """
     writer = WRITERS.get(file_format)
     if writer is None:

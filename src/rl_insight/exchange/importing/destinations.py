@@ -1,4 +1,4 @@
-"""Where imported batches go: a store of this process, or a running server."""
+"""Where imported batches go: a store in this process, or a running server."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rl_insight.store.session_batch import SessionBatch, plain
 _REQUEST_BYTES = 4 * 1024 * 1024
 _COMMIT_BYTES = 128 * 1024 * 1024
 _COMMIT_ROWS = 122_880
-"""What DuckDB stores as one group: as many rows in one commit go to their place, fewer go through the log first, which
-costs half as much again."""
+"""The size of a DuckDB row group: a commit of that many rows is written in place, a smaller one goes through the log
+first, which costs 50% more."""
 _MAX_BODY_BYTES = 8 * 1024 * 1024
 _GIVE_UP_S = 120.0
 
 
 class ImportReceipt(msgspec.Struct, frozen=True):
-    """What became of some batches."""
+    """The outcome for some batches."""
 
     new: int = 0
     duplicates: int = 0
-    """Batches that the run had already."""
+    """Batches that were already in the run."""
 
 
 class Destination(ABC):
-    """Takes batches; they are stored when `send` returns."""
+    """Receives batches; they are stored when `send` returns."""
 
     @abstractmethod
     def send(self, batches: Sequence[Batch]) -> ImportReceipt:
@@ -43,13 +43,13 @@ class Destination(ABC):
         """
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
-        """Return whether batches, made of so much of a file, are worth sending before more is read."""
+        """Return whether to send the batches, made of so many bytes, before more is read."""
         del batches
         return read_bytes >= _REQUEST_BYTES
 
 
 class StoreDestination(Destination):
-    """Writes into the run files of a data directory that no server uses."""
+    """Writes to the run files of a data directory that no server uses."""
 
     def __init__(self, runs: RunDirectory) -> None:
         self._runs = runs
@@ -67,17 +67,17 @@ class StoreDestination(Destination):
         return ImportReceipt(new, len(batches) - new)
 
     def is_enough(self, batches: Sequence[Batch], read_bytes: int) -> bool:
-        """Ask for as much as one commit writes best, within bounds."""
+        """Gather as much as one commit writes best, within bounds."""
         return read_bytes >= _COMMIT_BYTES or sum(map(_rows, batches)) >= _COMMIT_ROWS
 
 
 def _rows(batch: Batch) -> int:
-    """Return the rows of the table that gets the fewest."""
+    """Return the rows of the smallest table."""
     return len(batch.rows) if isinstance(batch, SessionBatch) else len(batch.spans)
 
 
 class ServerAnswer(msgspec.Struct, frozen=True):
-    """What a server said to one request of frames."""
+    """A server's response to one request of frames."""
 
     status: int
     accepted: int = 0
@@ -87,11 +87,11 @@ class ServerAnswer(msgspec.Struct, frozen=True):
 
 
 class ServerDestination(Destination):
-    """Posts frames to a server, at the speed it asks for.
+    """Posts frames to a server, and waits when it asks for that.
 
     Args:
         post: sends one body of frames to the ingest route.
-        pause: how to wait.
+        pause: sleeps.
     """
 
     def __init__(self, post: Callable[[bytes], ServerAnswer], pause: Callable[[float], None] = time.sleep) -> None:
@@ -100,19 +100,14 @@ class ServerDestination(Destination):
 
     def send(self, batches: Sequence[Batch]) -> ImportReceipt:
         """Post batches in as few requests as their size allows."""
-        new = duplicates = 0
-        body = bytearray()
+        bodies = [b""]
         for batch in batches:
             framed = frame(encode(plain(batch)))
-            if body and len(body) + len(framed) > _MAX_BODY_BYTES:
-                answer = self._deliver(bytes(body))
-                new, duplicates = new + answer.accepted, duplicates + answer.duplicates
-                body.clear()
-            body += framed
-        if body:
-            answer = self._deliver(bytes(body))
-            new, duplicates = new + answer.accepted, duplicates + answer.duplicates
-        return ImportReceipt(new, duplicates)
+            if len(bodies[-1]) + len(framed) > _MAX_BODY_BYTES:
+                bodies.append(b"")
+            bodies[-1] += framed
+        answers = [self._deliver(body) for body in bodies if body]
+        return ImportReceipt(sum(one.accepted for one in answers), sum(one.duplicates for one in answers))
 
     def _deliver(self, body: bytes) -> ServerAnswer:
         deadline = time.monotonic() + _GIVE_UP_S
@@ -121,5 +116,5 @@ class ServerDestination(Destination):
             if 200 <= answer.status < 300:
                 return answer
             if answer.status not in {429, 503} or time.monotonic() > deadline:
-                raise ExchangeError(f"the server did not take the records: {answer.error or answer.status}")
+                raise ExchangeError(f"the server rejected the records: {answer.error or answer.status}")
             self._pause(answer.retry_after_s or 1.0)

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.importing._framings import (
     WANDB_MAGIC,
     Framing,
@@ -99,17 +98,6 @@ def run_name(kind: str, file: Path, root: Path) -> str:
     if root == file:
         return default_run(file.resolve().parent)
     return "-".join(file.parent.relative_to(root).parts) or default_run(root)
-
-
-def checked_format(name: str) -> str:
-    """Return a format's name.
-
-    Raises:
-        ExchangeError: there is no such format.
-    """
-    if name not in FORMATS:
-        raise ExchangeError(f"format {name!r} is unknown: it must be auto or one of {', '.join(FORMATS)}.")
-    return name
 
 
 def detect(head: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Everything that a run's store knows, as Parquet files that a warehouse reads."""
+"""Everything in a run's store, as Parquet files for a data warehouse."""
 
 from rl_insight.exchange.warehouse.sink import ParquetSink
 

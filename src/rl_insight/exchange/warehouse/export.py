@@ -1,4 +1,4 @@
-"""Exports one run: writes what is new of each table, partitioned by run and hour."""
+"""Exports one run: writes the new rows of each table, partitioned by run and hour."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PARQUET = "FORMAT parquet, COMPRESSION zstd"
 
 
 def export_run(store: RunStore, run_id: str, target: ParquetFolder) -> dict[str, int]:
-    """Write everything of a run that the target does not have; returns the rows written of each table.
+    """Write everything in a run that the target does not have; returns the number of rows per table.
 
     Raises:
-        OSError: the target cannot be written now; what was written is written again next time, under the same names.
+        OSError: the target cannot be written; the next export repeats the last files, under the same names.
     """
     written: dict[str, int] = {}
     for name, table in tables_of(target.url).items():
@@ -42,26 +42,25 @@ def export_run(store: RunStore, run_id: str, target: ParquetFolder) -> dict[str,
 
 
 def _write(cursor: Any, portion: RowRange, target: ParquetFolder, folder: str, begin: int) -> int:
-    """Write the rows as one file for each hour."""
-    with tempfile.TemporaryDirectory() as place, _writer(place) as writer:
+    """Write the rows as one file per hour."""
+    with (
+        tempfile.TemporaryDirectory() as place,
+        duckdb.connect(config={"memory_limit": "512MB", "threads": "1", "temp_directory": place}) as writer,
+    ):
         writer.register("result", QueryResult(cursor, portion.sql, portion.given))
         writer.execute("CREATE TABLE portion AS FROM result")
         counts = writer.execute("SELECT hour, count(*) FROM portion GROUP BY hour ORDER BY hour").fetchall()
         path = Path(place) / "part.parquet"
         escaped = str(path).replace("'", "''")
         for hour, _ in counts:
-            # The hour has passed `strftime`: it needs no escape.
+            # The hour comes from `strftime`, so it needs no escaping.
             writer.execute(f"COPY (FROM portion WHERE hour = '{hour}') TO '{escaped}' ({_PARQUET})")
             target.put(path, f"{folder}/hour={hour}/part-{begin:020d}.parquet")
     return sum(rows for _, rows in counts)
 
 
-def _writer(place: str) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"memory_limit": "512MB", "threads": "1", "temp_directory": place})
-
-
 def _note(store: RunStore, target: ParquetFolder, name: str, portion: RowRange) -> None:
-    """Keep the position, and which sessions were written."""
+    """Store the position, and which sessions were written."""
     with store.writing() as connection:
         given = {"target": target.url, "name": name}
         if name == "sessions":

@@ -1,4 +1,4 @@
-"""Where exported files go: a folder, or anything that fsspec reaches."""
+"""Where exported files go: a folder, or anything that fsspec supports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_insight.exchange.errors import ExchangeError
 class ParquetFolder:
     """A folder or an object store.
 
-    A file appears under its name with all of its content or not at all; an older one of the same name is replaced.
+    A file appears with all of its content or not at all; an existing file of the same name is replaced.
 
     Raises:
         ExchangeError: the URL needs a package that is not installed.
@@ -27,7 +27,7 @@ class ParquetFolder:
     def put(self, source: Path, name: str) -> None:
         """Move a local file to the target."""
         if self._remote is not None:
-            # An object store shows an object when it is complete.
+            # Object stores show an object only once it is complete.
             self._remote.put_file(str(source), f"{self.url}/{name}")
             return
         path = self._local / name

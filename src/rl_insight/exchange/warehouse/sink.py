@@ -1,4 +1,4 @@
-"""A sink that keeps a warehouse up to date: Parquet files, partitioned by run and hour, each row once."""
+"""A sink that keeps a warehouse up to date: Parquet files, partitioned by run and hour, with each row once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rl_insight.schema import Batch
 
 
 class ParquetSink(Sink):
-    """Exports what the store has committed; it reads the runs, not the batches, so nothing that it missed is lost.
+    """Exports what the store has committed; it reads the runs, not the batches, so a batch that it missed is not lost.
 
-    How far each run is exported is kept in its file, see `rl_insight.exchange.warehouse.tables`.
+    The position in each run is kept in the run's file, see `rl_insight.exchange.warehouse.tables`.
 
     Args:
-        url: a folder, or a URL that fsspec knows, such as ``s3://bucket/rl-insight``.
+        url: a folder, or a URL that fsspec supports, such as ``s3://bucket/rl-insight``.
         interval_s: how often new rows are written; longer means fewer and larger files.
     """
 
@@ -39,7 +39,7 @@ class ParquetSink(Sink):
         self._rows: dict[str, int] = {}
 
     def attach(self, context: SinkContext) -> None:
-        """Take note of how to read runs."""
+        """Keep the context, which opens runs."""
         self._context = context
 
     def write(self, batch: Batch) -> None:
@@ -47,7 +47,7 @@ class ParquetSink(Sink):
         self._changed.add(batch.process.run_id)
 
     def flush(self) -> None:
-        """Export the runs that have changed; the first time, at the start, those that an earlier server left behind.
+        """Export the runs that have changed; at the start, all runs, in case an earlier server stopped in between.
 
         Raises:
             ExchangeError: this collector has no store.
@@ -65,10 +65,10 @@ class ParquetSink(Sink):
                     for table, rows in export_run(store, run_id, self._target).items():
                         self._rows[table] = self._rows.get(table, 0) + rows
             except Exception:
-                self._changed |= changed | {run_id}  # the next flush does them again
+                self._changed |= changed | {run_id}  # the next flush retries them
                 raise
         self._is_first = False
 
     def get_status(self) -> dict[str, Any]:
-        """Return what was written since the start."""
+        """Return what was written since startup."""
         return {"url": self._target.url, "rows": dict(self._rows), "waiting_runs": len(self._changed)}

@@ -1,10 +1,10 @@
-"""What is exported, in which order, and how far an export has come.
+"""The tables of a warehouse export, in order, and the position of an export in each.
 
-Rows of the recorded tables are never deleted, so a range of row ids is the same rows at any time. A session is exported
-when it has ended, and once more should it end otherwise; of a finding each version is exported.
+Rows of the recorded tables are never deleted, so a range of row ids always means the same rows. A session is exported
+when it has ended, and again if its status changes afterwards; each version of a finding is exported.
 
-The position is kept in the run file. A file is named by the position at which it begins, and the position moves on
-after it was written: an export that is interrupted in between is done again, under the same names.
+The position is kept in the run file. A file is named after the position of its first row, and the position advances
+after the file was written: an export that is interrupted in between is repeated under the same names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from rl_insight.store.tables import VIEWS
 
 MAX_ROWS: Final = 100_000
-"""Rows of one file, which bounds memory."""
+"""Rows per file, which bounds memory."""
 
 
 class RowRange(NamedTuple):
@@ -25,32 +25,32 @@ class RowRange(NamedTuple):
     """Has a column `hour`, in UTC."""
     given: dict[str, Any]
     position: int
-    """Where the export is when the rows are written."""
+    """The position after the rows are written."""
     statuses: Sequence[str] = ()
     """Of sessions: their statuses, in the order of `given["ids"]`."""
 
 
 class RowTable(NamedTuple):
-    """A table of recorded rows."""
+    """A table of recorded rows, and its column of times."""
 
     view: str
-    stored: str
     time: str
 
     def next(self, cursor: Any, position: int) -> RowRange | None:
         """Return the rows after a position; None when there are none."""
-        ((count,),) = cursor.execute(f"SELECT count(*) FROM {self.stored}").fetchall()  # noqa: S608  (constants)
+        columns, source = VIEWS[self.view]
+        table = source.partition(" ")[0]
+        ((count,),) = cursor.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608  (constants)
         if count <= position:
             return None
-        columns, source = VIEWS[self.view]
         until = min(count, position + MAX_ROWS)
-        rows = f"SELECT {columns} FROM {source} WHERE {self.stored}.rowid >= $first AND {self.stored}.rowid < $last"  # noqa: S608  (constants)
+        rows = f"SELECT {columns} FROM {source} WHERE {table}.rowid >= $first AND {table}.rowid < $last"  # noqa: S608  (constants)
         sql = f"SELECT *, {_hour(self.time)} AS hour FROM ({rows})"  # noqa: S608  (constants)
         return RowRange(sql, {"first": position, "last": until}, until)
 
 
 class SessionTable(NamedTuple):
-    """The sessions that have ended; all of them at once, so that an export that is done again covers the same hours."""
+    """The sessions that have ended; all at once, so that an export that is repeated covers the same hours."""
 
     target: str
 
@@ -72,7 +72,7 @@ class FindingTable(NamedTuple):
     """The versions of findings; the position is the time of the last one."""
 
     def next(self, cursor: Any, position: int) -> RowRange | None:
-        """Return the findings that were written after a moment."""
+        """Return the findings that were written after a position."""
         ((last,),) = cursor.execute(
             "SELECT max(updated_ns) FROM findings WHERE updated_ns > $position", {"position": position}
         ).fetchall()
@@ -95,13 +95,10 @@ def _hour(column: str) -> str:
 
 
 def tables_of(target: str) -> dict[str, RowTable | SessionTable | FindingTable]:
-    """Return what is exported to a target, by name."""
+    """Return the tables that are exported to a target, by name."""
     return {
-        "spans": RowTable("spans", "span_data", "start_ns"),
-        "events": RowTable("events", "event_data", "time_ns"),
-        "logs": RowTable("logs", "log_data", "time_ns"),
-        "samples": RowTable("samples", "sample_data", "time_ns"),
-        "histograms": RowTable("histograms", "histogram_data", "time_ns"),
+        "spans": RowTable("spans", "start_ns"),
+        **{view: RowTable(view, "time_ns") for view in ("events", "logs", "samples", "histograms")},
         "sessions": SessionTable(target),
         "findings": FindingTable(),
     }
