@@ -114,7 +114,7 @@ def test_an_archive_with_another_sum_is_refused_and_what_is_installed_stays(tmp_
 
 def test_an_archive_without_a_sum_needs_trust(tmp_path, archives):
     (archives / "SHA256SUMS").unlink()
-    with pytest.raises(StackError, match="no checksum file lies beside it"):
+    with pytest.raises(StackError, match="no checksum file is next to it"):
         install_programs(tmp_path / "data", names=["tempo"], local_archive=archives)
     assert install_programs(tmp_path / "data", names=["tempo"], local_archive=archives, allow_unverified=True)
 
@@ -125,7 +125,7 @@ def test_an_archive_of_something_else_is_refused_and_leaves_nothing(tmp_path, ar
     (other / "readme").write_text("")
     (archives / "SHA256SUMS").unlink()
     pack(archives / release_name("tempo", "3.0.3"), other, "other")
-    with pytest.raises(StackError, match="holds no Tempo"):
+    with pytest.raises(StackError, match="does not contain Tempo"):
         install_programs(tmp_path / "data", names=["tempo"], local_archive=archives)
     assert list(programs_directory(tmp_path / "data").iterdir()) == []
 

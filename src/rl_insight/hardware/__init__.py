@@ -16,7 +16,7 @@ from rl_insight.hardware.means import StepMean
 from rl_insight.hardware.monitor import HardwareMonitor
 from rl_insight.hardware.nvml import NvmlSource
 from rl_insight.hardware.ray import RaySource
-from rl_insight.hardware.throughput import tokens_per_second_per_gpu
+from rl_insight.hardware.tracker_keys import tokens_per_second_per_gpu
 from rl_insight.producer import Producer
 
 __all__ = [

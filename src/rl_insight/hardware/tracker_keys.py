@@ -1,4 +1,4 @@
-"""Step means as a flat dictionary, in the spelling that trackers' dashboards know."""
+"""Values for trackers: step means as a flat dictionary with the usual keys, and throughput."""
 
 from __future__ import annotations
 
@@ -60,3 +60,19 @@ def tracker_values(
         if has_averages:
             groups.setdefault(f"{prefix}/{average}", []).append(value)
     return values | {key: sum(group) / len(group) for key, group in groups.items()}
+
+
+def tokens_per_second_per_gpu(tokens: float, seconds: float, gpus: float) -> float | None:
+    """Return the throughput per GPU; None if no time passed or no GPUs took part.
+
+    For an RL step, use the time spent training and the GPUs of the policy: the rollout and the GPUs of inference
+    engines, critics and reward models do not count. For a supervised step, use the entire step and all GPUs.
+
+    >>> tokens_per_second_per_gpu(1_000_000, 50.0, 8)
+    2500.0
+    >>> tokens_per_second_per_gpu(1_000_000, 50.0, 0) is None
+    True
+    """
+    if seconds <= 0 or gpus <= 0:
+        return None
+    return tokens / (seconds * gpus)

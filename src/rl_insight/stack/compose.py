@@ -61,7 +61,7 @@ def render_compose(layout: Layout, specs: Sequence[ServiceSpec], extra_mounts: S
         services.append(
             _service(
                 spec.name,
-                image=f"{program.image}:{program.image_tag}",
+                image=program.image.format(version=program.pinned),
                 entrypoint=spec.command[:1],
                 command=spec.command[1:],
                 environment=dict(spec.environment),

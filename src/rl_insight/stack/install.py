@@ -1,4 +1,4 @@
-"""Puts the programs into the data directory: from archives that lie here, or from their publishers when asked to."""
+"""Installs the programs in the data directory: from local archives, or from their publishers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rl_insight.stack.programs import PROGRAMS, FoundProgram, Program, find_prog
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 ProgressOf = Callable[[str, int, int | None], None]
-"""Called with a program's title, the bytes that are here, and the bytes that there are where that is known."""
+"""Called with a program's title, the bytes downloaded, and the total if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What became of one program."""
+    """The result for one program."""
 
     title: str
     version: str
@@ -33,7 +33,7 @@ class Installation:
 
 
 def platform_words() -> tuple[str, str]:
-    """Return this machine as releases spell it, such as ("linux", "amd64").
+    """Return this machine as releases name it, such as ("linux", "amd64").
 
     Raises:
         StackError: there are no releases for it.
@@ -59,22 +59,22 @@ def install_programs(
     allow_unverified: bool = False,
     progress: ProgressOf | None = None,
 ) -> list[Installation]:
-    """Install programs below a data directory; one that is installed already is left alone.
+    """Install programs below a data directory; those that are installed already are kept.
 
     Args:
         directory: the server's data directory.
-        install_dir: where the programs go instead.
-        names: which of the programs.
+        install_dir: where to install instead.
+        names: which programs.
         local_archive: a directory with their archives and checksums; without it they are downloaded.
-        force: install also what is installed already.
-        versions: the version to download, by name, where it is not the usual one.
-        mirror: a URL below which archives and checksum files are found by their names.
-        allow_unverified: also take a local archive that comes without a checksum.
-        progress: told about downloads.
+        force: also replace programs that are installed already.
+        versions: the versions to download, by name, where they are not the default ones.
+        mirror: a base URL for archives and checksum files.
+        allow_unverified: also accept a local archive without a checksum.
+        progress: called during downloads.
 
     Raises:
         MissingProgramError: archives are missing; the message lists all of them.
-        StackError: an archive is broken, or cannot be had.
+        StackError: an archive is damaged, or cannot be downloaded.
     """
     home = programs_directory(directory, install_dir)
     chosen = [PROGRAMS[name] for name in names]
@@ -110,7 +110,7 @@ def _installed(program: Program, home: Path) -> FoundProgram | None:
 
 def _local_archives(programs: list[Program], place: Path) -> dict[str, Path]:
     if not place.is_dir():
-        raise MissingProgramError(f"{place} is not a directory: name the one that holds the archives.")
+        raise MissingProgramError(f"{place} is not a directory: pass the one that contains the archives.")
     system, machine = platform_words()
     found: dict[str, Path] = {}
     missing = []
@@ -120,10 +120,11 @@ def _local_archives(programs: list[Program], place: Path) -> dict[str, Path]:
         if matches:
             found[program.name] = max(matches, key=_version_key)
         else:
-            missing.append(_expected(program, system, machine))
+            url, _ = program.release(system, machine)
+            missing.append(f"{program.title}, such as {url.rpartition('/')[2]} from {url}")
     if missing:
         raise MissingProgramError(
-            f"archives are missing in {place}: {'; '.join(missing)}. Bring them there, each with its checksum file."
+            f"archives are missing in {place}: {'; '.join(missing)}. Copy them there, each with its checksum file."
         )
     return found
 
@@ -132,18 +133,13 @@ def _version_key(path: Path) -> tuple[tuple[int, ...], str]:
     return tuple(int(number) for number in re.findall(r"\d+", path.name)), path.name
 
 
-def _expected(program: Program, system: str, machine: str) -> str:
-    url = program.archive_url.format(version=program.pinned, system=system, machine=machine)
-    return f"{program.title}, such as {url.rpartition('/')[2]} from {url}"
-
-
 def _verify_local(archive: Path, *, allow_unverified: bool) -> None:
     expected = checksum_beside(archive)
     if expected is not None:
         verify(archive, expected)
     elif not allow_unverified:
         raise StackError(
-            f"{archive} cannot be verified: no checksum file lies beside it. Bring its publisher's list as "
+            f"{archive} cannot be verified: no checksum file is next to it. Save its publisher's list as "
             f"{archive.name}.sha256 or SHA256SUMS, or use --allow-unverified if you trust the archive."
         )
 
@@ -151,9 +147,7 @@ def _verify_local(archive: Path, *, allow_unverified: bool) -> None:
 def _download(
     program: Program, home: Path, version: str | None, mirror: str | None, progress: ProgressOf | None
 ) -> Path:
-    system, machine = platform_words()
-    words = {"version": version or program.pinned, "system": system, "machine": machine}
-    url, sums_url = program.archive_url.format(**words), program.checksums_url.format(**words)
+    url, sums_url = program.release(*platform_words(), version)
     if mirror is not None:
         url, sums_url = (f"{mirror.rstrip('/')}/{one.rpartition('/')[2]}" for one in (url, sums_url))
     archive = home / "downloads" / url.rpartition("/")[2]
@@ -179,7 +173,7 @@ def _install(program: Program, archive: Path, home: Path) -> Installation:
     try:
         unpack(archive, fresh)
         if not any((fresh / place / name).is_file() for name in program.executables for place in ("", "bin")):
-            raise StackError(f"{archive} holds no {program.title}: there is no {program.executables[0]} in it.")
+            raise StackError(f"{archive} does not contain {program.title}: there is no {program.executables[0]} in it.")
         if target.exists():
             target.rename(old)
         fresh.rename(target)

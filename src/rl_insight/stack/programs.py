@@ -31,14 +31,18 @@ class Program:
     pinned: str
     """The version that is installed by default."""
     image: str
-    """The container image, without its tag."""
-    image_tag: str
+    """The container image, with `{version}`."""
     archive_url: str
     """The URL of a release, with `{version}`, `{system}` and `{machine}`."""
     checksums_url: str
     """The publisher's list of SHA-256 checksums of a release."""
     version_options: tuple[tuple[str, ...], ...] = (("--version",),)
     """Options that may print its version, tried in order."""
+
+    def release(self, system: str, machine: str, version: str | None = None) -> tuple[str, str]:
+        """Return the URLs of a release's archive and checksums; by default of the pinned version."""
+        words = {"version": version or self.pinned, "system": system, "machine": machine}
+        return self.archive_url.format(**words), self.checksums_url.format(**words)
 
 
 PROGRAMS: Final[dict[str, Program]] = {
@@ -50,8 +54,7 @@ PROGRAMS: Final[dict[str, Program]] = {
             ("prometheus",),
             (2, 30, 0),
             "3.14.0",
-            "prom/prometheus",
-            "v3.14.0",
+            "prom/prometheus:v{version}",
             "https://github.com/prometheus/prometheus/releases/download/v{version}/"
             "prometheus-{version}.{system}-{machine}.tar.gz",
             "https://github.com/prometheus/prometheus/releases/download/v{version}/sha256sums.txt",
@@ -62,8 +65,7 @@ PROGRAMS: Final[dict[str, Program]] = {
             ("tempo",),
             (2, 4, 0),  # the first that finds the newest traces: `with (most_recent=true)`
             "3.0.3",
-            "grafana/tempo",
-            "3.0.3",
+            "grafana/tempo:{version}",
             "https://github.com/grafana/tempo/releases/download/v{version}/tempo_{version}_{system}_{machine}.tar.gz",
             "https://github.com/grafana/tempo/releases/download/v{version}/SHA256SUMS",
         ),
@@ -73,8 +75,7 @@ PROGRAMS: Final[dict[str, Program]] = {
             ("grafana", "grafana-server"),
             (10, 0, 0),
             "13.2.2",
-            "grafana/grafana",
-            "13.2.2",
+            "grafana/grafana:{version}",
             "https://dl.grafana.com/oss/release/grafana-{version}.{system}-{machine}.tar.gz",
             "https://dl.grafana.com/oss/release/grafana-{version}.{system}-{machine}.tar.gz.sha256",
             version_options=(("--version",), ("server", "-v"), ("-v",)),
@@ -144,8 +145,7 @@ def find_program(program: Program, binary_path: str | None, home: Path) -> Found
 
 def how_to_get(program: Program) -> str:
     """Return how to get a program, with and without internet access."""
-    archive = program.archive_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
-    sums = program.checksums_url.rpartition("/")[2].format(version=program.pinned, system="linux", machine="amd64")
+    archive, sums = (url.rpartition("/")[2] for url in program.release("linux", "amd64"))
     return (
         f"Run `rl-insight server install`; without internet access, copy {archive} and {sums} to a directory and run "
         f"`rl-insight server install --local-archive DIRECTORY`; or set stack.{program.name}.binary_path; or "

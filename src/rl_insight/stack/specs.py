@@ -48,12 +48,11 @@ def find_programs(settings: StackSettings, directory: Path) -> dict[str, FoundPr
 
 def image_programs(settings: StackSettings) -> dict[str, FoundProgram]:
     """Return the programs of the services that are enabled, as they are in their container images."""
-    chosen = [PROGRAMS[name] for name in enabled_names(settings)]
-    versions = [parse_version(f"version {program.image_tag}") or (0, 0, 0) for program in chosen]
-    return {
-        program.name: FoundProgram(program, Path(_IMAGE_PATHS[program.name]), version)
-        for program, version in zip(chosen, versions, strict=True)
-    }
+    found = {}
+    for name in enabled_names(settings):
+        version = parse_version(f"version {PROGRAMS[name].pinned}") or (0, 0, 0)
+        found[name] = FoundProgram(PROGRAMS[name], Path(_IMAGE_PATHS[name]), version)
+    return found
 
 
 def enabled_names(settings: StackSettings) -> list[str]:

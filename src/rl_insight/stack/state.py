@@ -1,8 +1,7 @@
-"""What a running stack leaves in its directory, so that other processes can see it and end it."""
+"""The state that a running stack keeps in its directory, so that other processes can see and stop it."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 from pathlib import Path
 from typing import IO
@@ -18,7 +17,7 @@ LOCK_FILE = "lock"
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One service as it was when the state was last written."""
+    """One service when the state was last written."""
 
     name: str
     title: str
@@ -30,10 +29,10 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pid: int | None = None
     """Also the id of its process group; None in a container, and while it is down."""
     created: float = 0.0
-    """When the process was made: a pid alone may mean another process by now."""
+    """When the process was created: its pid alone may belong to another process by now."""
     restarts: int = 0
     last_exit: str = ""
-    """How it ended last, when it ended by itself."""
+    """How it last ended on its own."""
 
 
 class StackState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,39 +40,33 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     mode: str
     owner_pid: int
-    """The process that looks after it."""
+    """The process that supervises it."""
     owner_created: float
     project: str = ""
     """The name of the Compose project, with containers."""
     services: list[ServiceState] = []
 
 
-def state_path(root: Path) -> Path:
-    """Return where the state of a stack is."""
-    return root / STATE_FILE
-
-
 def read_state(root: Path) -> StackState | None:
-    """Return the state of a stack; None when none was started."""
+    """Return the state of a stack; None if none was started."""
     try:
-        return msgspec.json.decode(state_path(root).read_bytes(), type=StackState)
+        return msgspec.json.decode((root / STATE_FILE).read_bytes(), type=StackState)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def write_state(root: Path, state: StackState) -> None:
-    """Replace the state as a whole."""
-    replace_file(state_path(root), msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+    """Replace the state atomically."""
+    replace_file(root / STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
 
 
 def remove_state(root: Path) -> None:
-    """Forget the state; the supervisor of the stack takes that as the order to end it."""
-    with contextlib.suppress(FileNotFoundError):
-        state_path(root).unlink()
+    """Delete the state, which makes the supervisor of the stack end it."""
+    (root / STATE_FILE).unlink(missing_ok=True)
 
 
 def created_at(pid: int) -> float:
-    """Return when a process was made; 0 when there is none."""
+    """Return when a process was created; 0 if it does not exist."""
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -81,7 +74,7 @@ def created_at(pid: int) -> float:
 
 
 def is_alive(pid: int | None, created: float) -> bool:
-    """Return whether the very process that had this pid is still running."""
+    """Return whether the process that had this pid is still running."""
     if pid is None:
         return False
     try:
@@ -92,10 +85,10 @@ def is_alive(pid: int | None, created: float) -> bool:
 
 
 def take_lock(root: Path) -> IO[bytes]:
-    """Take the right to run a stack in this directory, for as long as the returned file is open.
+    """Acquire the lock for running a stack in this directory; closing the returned file releases it.
 
     Raises:
-        StackError: another process has it.
+        StackError: another process holds it.
     """
     root.mkdir(parents=True, exist_ok=True)
     stream = (root / LOCK_FILE).open("ab")

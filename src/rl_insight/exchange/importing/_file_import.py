@@ -25,13 +25,8 @@ _COMPARED_BYTES = 1024
 class FileImport:
     """One file on its way into a run, and how much of it has been read.
 
-    Args:
-        path: the file.
-        kind: its format.
-        context: counts the records.
-        book: where the ends of growing files are written down.
-        send: called with the file, the batches of a portion, and the number of bytes they were made of.
-        is_document: whether the file is one document, which cannot be read before it is complete.
+    `send` is called with the file, the batches of a portion, and the number of bytes that they were made of. A document
+    cannot be read before it is complete.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """AReaL session records as JSON Lines: one line per session, with its phases.
 
-A session becomes a row and a span, each of its phases a span inside that. Lines are turned into columns at once, with
-comprehensions and NumPy: steps for each line would cost more than reading the JSON.
+A session becomes a row and a span, and each of its phases a child span. Lines are converted to columns together, with
+comprehensions and NumPy: processing them one by one would cost more than decoding the JSON.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     for name, kind in get_type_hints(Snapshot).items()
     if name in REPORTED
 }
-# What is read of a line; durations are left out, because they follow from the rest.
+# The fields that are read of a line. Durations are left out: they are derived from the rest.
 _Line: Any = msgspec.defstruct(
     "_Line",
     [
@@ -66,7 +66,7 @@ _Line: Any = msgspec.defstruct(
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
 _FIXED = (SESSION_SEGMENT, PHASE_SEGMENT, _LANE, "ok", "error", "cancelled", "open", "session")
 _FIRST_ID = len(_FIXED) + 1
-"""Where the ids of the sessions begin."""
+"""The position of the first session id."""
 _POSITION = {text: place + 1 for place, text in enumerate(_FIXED)}
 _SPAN_STATUS = {"failed": _POSITION["error"], "cancelled": _POSITION["cancelled"], PENDING: _POSITION["open"]}
 _OK, _OPEN, _SESSION = _POSITION["ok"], _POSITION["open"], _POSITION["session"]
@@ -74,7 +74,7 @@ _OUTCOMES = {name: _POSITION[name] for name in ("ok", "error", "cancelled")}
 
 
 class ArealSessionReader(Reader):
-    """Reads session records of AReaL, and of anybody who writes them the same way."""
+    """Reads session records in AReaL's format."""
 
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
@@ -83,7 +83,7 @@ class ArealSessionReader(Reader):
         self._spans = 0
 
     def convert(self, data: bytes) -> Iterator[Batch]:
-        """Yield a batch for each rank that the lines tell about; it is one, as a rule."""
+        """Yield a batch per rank; usually there is one."""
         lines = decoded_lines(data, _decoder, self.context.counts)
         self.context.counts.records += len(lines)
         for (rank, role), own in _by_owner(lines).items():
@@ -124,14 +124,9 @@ def _by_owner(lines: list[Any]) -> dict[tuple[int | None, str | None], list[Any]
 
 
 class _SessionColumns:
-    """Some sessions and their phases, column by column; times are seconds, NaN where there is none.
+    """Some sessions and their phases, as columns; times are seconds, NaN if there is none.
 
-    Args:
-        process: the one that stands for the lines' owner.
-        lines: the sessions.
-        origin_s: what to add to times that do not count from 1970.
-        trace: what the ids of this file are made from.
-        first: how many spans of this file came before.
+    The ids of spans are made from `trace` and from `first`, the number of spans before them in the file.
     """
 
     def __init__(self, process: Process, lines: list[Any], origin_s: float, trace: int, first: int) -> None:
@@ -139,7 +134,7 @@ class _SessionColumns:
         # Columns from tuples: half the time of a comprehension for each field.
         columns = zip(*map(astuple, lines), strict=True)
         self._given: dict[str, tuple[Any, ...]] = dict(zip(_Line.__struct_fields__, columns, strict=True))
-        # A number is unique for a rank only; a text was made to be unique everywhere.
+        # A number is only unique within a rank; a text is unique everywhere.
         prefix = f"{process.process_id}/"
         ids = [own if own.__class__ is str else f"{prefix}{own}" for own in self._given["session_id"]]
         self._marks = {name: _moments(self._given[name], origin_s) for name in MARKS}
@@ -163,7 +158,7 @@ class _SessionColumns:
         self.span_id = np.uint64((trace + first) % 2**63 + 1) + np.arange(len(self._owner), dtype="<u8")
 
     def spans(self) -> Spans:
-        """Return the spans as a batch holds them."""
+        """Return the spans as the table of a batch."""
         count, phases = len(self._owner), self._phases
         own = self.span_id[self._owner]
         parents = own.copy()
@@ -186,7 +181,7 @@ class _SessionColumns:
         )
 
     def _texts(self, of_sessions: Any, of_phases: Any) -> bytes:
-        """Return a column of positions of all spans from the sessions' and the phases' part of it."""
+        """Return a column of text positions from its parts for sessions and phases."""
         column = np.empty(len(self._owner), "<u4")
         column[: self._count] = of_sessions
         column[self._count :] = of_phases
@@ -199,7 +194,7 @@ class _SessionColumns:
         return np.array([NO_STEP if step is None or abs(step) >= _STEP_LIMIT else step for step in steps], np.int64)
 
     def rows(self, process: Process, texts: Texts) -> Frame:
-        """Return the sessions in the columns that the store takes; `texts` are of `strings`."""
+        """Return the sessions in the columns of the store; `texts` are those of `strings`."""
         count = self._count
         owner = {"process_id": process.process_id, "rank": process.rank, "role": process.role or None}
         columns: dict[str, Column] = {
@@ -228,16 +223,10 @@ class _SessionColumns:
 
 
 class _PhaseColumns:
-    """The phases of some sessions, column by column.
-
-    Args:
-        sessions: the phases of each.
-        strings: where names and payloads are added.
-        origin_s: what to add to times that do not count from 1970.
-    """
+    """The phases of some sessions, as columns; their names and payloads are added to `strings`."""
 
     def __init__(self, sessions: list[_PhasesByName], strings: list[str], origin_s: float) -> None:
-        # Most sessions have the same phases: their names are looked up once for all of them.
+        # Most sessions have the same phases, so their names are looked up once.
         shapes = list(map(tuple, sessions))
         positions: dict[str, int] = {}
         places: dict[tuple[str, ...], bytes] = {}
@@ -252,7 +241,7 @@ class _PhaseColumns:
         lists: list[Any] = list(chain.from_iterable(map(dict.values, sessions)))
         try:
             phases: list[_Phase] = list(chain.from_iterable(lists))
-        except TypeError:  # some are null; to look for them costs more
+        except TypeError:  # some are null; checking first would cost more
             lists = [intervals or () for intervals in lists]
             phases = list(chain.from_iterable(lists))
         if len(phases) != len(lists) or not all(lists):  # else each name has one interval
@@ -270,11 +259,8 @@ class _PhaseColumns:
             self.name, self.status, self.payload = self.name[begun], self.status[begun], self.payload[begun]
         self.counts: Integers = np.bincount(self.owner, minlength=len(sessions))
 
-    def __len__(self) -> int:
-        return len(self.owner)
-
     def by_session(self, combine: np.ufunc, moments: Floats) -> Floats:
-        """Return the least or greatest moment of each session."""
+        """Return the earliest or latest time of each session."""
         found = np.full(len(self.counts), np.nan)
         filled = self.counts > 0
         if len(moments):
@@ -283,7 +269,7 @@ class _PhaseColumns:
 
 
 def _values(name: str, values: Sequence[Any]) -> Column:
-    """Return what users reported, made fit for a column; mostly nothing was reported."""
+    """Return the reported values as a column; most fields are absent everywhere."""
     _, absent = _KINDS[name]
     if values.count(absent) == len(values):
         return repeated(None, kind_of(name), len(values))
@@ -292,7 +278,7 @@ def _values(name: str, values: Sequence[Any]) -> Column:
 
 
 def _object(value: msgspec.Raw) -> str | None:
-    """Return the text of a JSON object; None for an empty one, and for what is not an object."""
+    """Return the text of a JSON object; None for an empty one, and for any other value."""
     text = bytes(value)
     return text.decode() if text.startswith(b"{") and text != b"{}" else None
 
@@ -306,14 +292,14 @@ def _moments(seconds: Sequence[float | None], origin_s: float) -> Floats:
 
 def _outcomes(outcomes: Sequence[str | None], ends: Floats) -> Integers:
     if outcomes.count(None) == len(outcomes):
-        told = np.full(len(outcomes), _OK)
+        reported = np.full(len(outcomes), _OK)
     else:
-        told = np.array([_OUTCOMES.get(outcome or "ok", _OK) for outcome in outcomes], np.int64)
-    return np.where(np.isnan(ends), _OPEN, told)
+        reported = np.array([_OUTCOMES.get(outcome or "ok", _OK) for outcome in outcomes], np.int64)
+    return np.where(np.isnan(ends), _OPEN, reported)
 
 
 def _payloads(payloads: Sequence[msgspec.Raw], strings: list[str]) -> Integers:
-    """Add payloads to the strings and return where they stand; 0 for none."""
+    """Add payloads to the strings and return their positions; 0 for none."""
     found: Integers = np.zeros(len(payloads), np.int64)
     if payloads.count(_NOTHING) == len(payloads):
         return found
@@ -325,7 +311,7 @@ def _payloads(payloads: Sequence[msgspec.Raw], strings: list[str]) -> Integers:
 
 
 def _nanoseconds(seconds: Floats) -> Integers:
-    """Return seconds as nanoseconds, to the microsecond, within what the store keeps; none is 0."""
+    """Return seconds as nanoseconds, to the microsecond, within the range of the store; NaN becomes 0."""
     known = np.clip(np.nan_to_num(seconds), 0.0, 4e9)
     microseconds: Integers = np.rint(known * 1e6).astype(np.int64)
     return microseconds * 1000
