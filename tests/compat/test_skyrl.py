@@ -132,7 +132,7 @@ def test_without_ray_it_warns_and_returns_nothing(monkeypatch, caplog):
     monitor = RayGpuMonitor()
     with caplog.at_level(logging.WARNING):
         monitor.start()
-    assert "no hardware to watch yet: ray shows none" in caplog.text
+    assert "no hardware to monitor yet: ray found none" in caplog.text
     assert monitor.flush() == {}
     monitor.stop()
 

@@ -203,7 +203,7 @@ def test_containers_find_their_files_at_a_path_that_any_user_can_reach(compose_f
 
 def test_own_dashboards_are_mounted(tmp_path, docker, chosen):
     chosen.grafana.dashboards_dir = str(tmp_path / "mine")
-    with pytest.raises(StackError, match="there is no folder"):
+    with pytest.raises(StackError, match="does not exist"):
         start_stack(chosen, tmp_path / "data", NOWHERE)
     (tmp_path / "mine").mkdir()
     with start_stack(chosen, tmp_path / "data", NOWHERE):

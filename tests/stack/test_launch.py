@@ -200,7 +200,7 @@ def test_a_service_that_never_gets_ready_is_given_up(tmp_path, settings, stand_i
     chosen = settings(
         prometheus__enabled=False, tempo__enabled=True, tempo__binary_path=str(program), ready_timeout_s=1.5
     )
-    with pytest.raises(StackError, match=r"did not become ready: .*/ready did not answer 200"):
+    with pytest.raises(StackError, match=r"did not become ready: .*/ready did not respond with 200"):
         start_stack(chosen, tmp_path / "data", NOWHERE)
 
 
@@ -270,4 +270,4 @@ def test_a_service_that_is_alive_and_not_ready_is_restarted(tmp_path, settings, 
         wait_until(lambda: stack_status(tmp_path / "data").services[0].ready)
         (service,) = stack_status(tmp_path / "data").services
     assert service.pid != first
-    assert service.last_exit == "no answer for 4 s"
+    assert service.last_exit == "no response for 4 s"

@@ -1,4 +1,4 @@
-"""Import and export: files of many formats into runs, and runs into files and reports."""
+"""Import of files in many formats, and export of runs as files and reports."""
 
 from rl_insight.exchange.errors import ExchangeError
 

@@ -1,4 +1,4 @@
-"""What can go wrong between files and runs."""
+"""The errors of imports, exports and reports."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from rl_insight.errors import InsightError
 
 
 class ExchangeError(InsightError):
-    """A file cannot be read or written as asked; the message says why."""
+    """A file cannot be read or written; the message says why."""
 
 
 class NothingSelectedError(ExchangeError):
-    """Nothing of a run fits the conditions; the message names the run."""
+    """Nothing in a run matches the conditions; the message names the run."""

@@ -1,4 +1,4 @@
-"""Accelerators and hosts: what they did while the run did what it did.
+"""Metrics of accelerators and hosts during a run.
 
 >>> import rl_insight.hardware as hardware
 >>> hardware.tokens_per_second_per_gpu(1_000_000, 50.0, 8)
@@ -38,10 +38,10 @@ def monitor_hardware(
     sources: str | Sequence[Source | str] = "auto",
     monitor: Producer | None = None,
 ) -> HardwareMonitor:
-    """Start watching the hardware and record it as metrics of the run; returns the running monitor.
+    """Start monitoring the hardware and record it as metrics of the run; returns the running monitor.
 
-    With Ray initialized, one process watches all nodes: call it in the driver. Without Ray, call it in every process;
-    the first of each machine watches the GPUs and the host.
+    With Ray initialized, one process monitors all nodes: call it in the driver. Without Ray, call it in every process;
+    the first one on each machine monitors the GPUs and the host.
 
     >>> hardware = monitor_hardware(interval_s=5.0)  # doctest: +SKIP
     >>> tracker.log(hardware.flush(), step=step)  # doctest: +SKIP
@@ -49,6 +49,6 @@ def monitor_hardware(
     Args:
         interval_s: Seconds between two readings.
         sources: `auto` (Ray if it is initialized, else NVML and the host), or sources and names of sources.
-        monitor: Records the readings; the default one when left out.
+        monitor: Records the readings; by default the default monitor.
     """
     return HardwareMonitor(interval_s, sources, monitor).start()

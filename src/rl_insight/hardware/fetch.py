@@ -1,7 +1,7 @@
-"""Fetches many metrics pages at once, on the calling thread.
+"""Fetches many metrics pages concurrently, on the calling thread.
 
-Threads would exceed the budget of the whole monitor, 25 ms of CPU for 64 nodes: the pages of 64 nodes, 65 kB each, take
-6.5 ms with sockets and one selector, and 22 ms with `rl_insight.http_client` on 16 threads.
+The monitor's budget is 25 ms of CPU time for 64 nodes. Fetching their pages, 65 kB each, takes 6.5 ms with sockets and
+one selector, and 22 ms with `rl_insight.http_client` on 16 threads.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_PAGE_BYTES = 64 * 1024 * 1024
 _MAX_OPEN = 64
 _CHECK_STOP_S = 0.05
 _TURN_S = 0.002
-"""Between two looks at the connections: more of them are ready at each look then, and fewer looks are needed."""
+"""Between two polls of the connections: with a pause, more of them are ready at each poll, and fewer are needed."""
 _PIECE_BYTES = 65_536
 _IN_PROGRESS = frozenset({0, 115, 36, 10035})
-"""What `connect_ex` may return for a connection under way: EINPROGRESS of Linux, macOS and Windows."""
+"""What `connect_ex` may return for a connection in progress: EINPROGRESS of Linux, macOS and Windows."""
 
 
 class PageAddress(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class PageAddress(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Host and port as a URL writes them."""
+        """Host and port as in a URL."""
         return host_and_port(self.host, self.port)
 
 
@@ -49,7 +49,7 @@ class PageError(Exception):
 def fetch_all(
     targets: Iterable[PageAddress], *, timeout_s: float, stop: threading.Event, max_open: int = _MAX_OPEN
 ) -> dict[PageAddress, bytes | PageError]:
-    """Fetch pages side by side, each within `timeout_s`; what is left when `stop` is set becomes an error."""
+    """Fetch pages concurrently, each within `timeout_s`; those that are unfinished when `stop` is set are errors."""
     waiting = deque(targets)
     results: dict[PageAddress, bytes | PageError] = {}
     with selectors.DefaultSelector() as selector:
@@ -103,7 +103,7 @@ def _advance(
         _end(fetch, selector, running)
     now = time.monotonic()
     for fetch in [fetch for fetch in running if fetch.deadline <= now]:
-        results[fetch.target] = PageError("it did not answer in time")
+        results[fetch.target] = PageError("it did not respond in time")
         _end(fetch, selector, running)
 
 
@@ -114,7 +114,7 @@ def _end(fetch: _Fetch, selector: selectors.BaseSelector, running: set[_Fetch]) 
 
 
 class _Fetch:
-    """One request. HTTP/1.0, so the answer ends with the connection and comes in one piece."""
+    """One request, in HTTP/1.0: the response ends with the connection and is not chunked."""
 
     __slots__ = ("deadline", "length", "received", "socket", "target", "unsent")
 
@@ -136,7 +136,7 @@ class _Fetch:
             raise OSError(problem, os.strerror(problem))
 
     def send(self) -> bool:
-        """Send what can be sent; True when everything was."""
+        """Send as much as possible; True if everything was sent."""
         problem = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if problem:
             raise OSError(problem, os.strerror(problem))
@@ -144,7 +144,7 @@ class _Fetch:
         return not self.unsent
 
     def receive(self) -> bool:
-        """Take what arrived; True when that was the end."""
+        """Receive what has arrived; True at the end of the response."""
         while True:
             try:
                 data = self.socket.recv(_PIECE_BYTES)
@@ -161,34 +161,34 @@ class _Fetch:
                 return False
 
     def _learn_length(self, data: bytes) -> None:
-        """Find out how long the answer is, where it says so: the end need not be waited for then."""
+        """Read the length of the response, if it has one: there is no need to wait for the end then."""
         head = data[: max(data.find(b"\r\n\r\n"), 0)]
         length = _headers(head).get(b"content-length", b"")
         if length.isdigit():
             self.length = len(head) + 4 + int(length)
 
     def page(self) -> bytes:
-        """Return the body of the answer."""
+        """Return the body of the response."""
         length_of_head = self.received.find(b"\r\n\r\n")
         with memoryview(self.received) as received:
             head = bytes(received[: max(length_of_head, 0)])
             body = bytes(received[length_of_head + 4 :])
         words = head.split(b" ", 2)
         if not head.startswith(b"HTTP/1.") or len(words) < 2:
-            raise PageError("its answer is not HTTP")
+            raise PageError("its response is not HTTP")
         if words[1] != b"200":
-            raise PageError(f"it answered with status {words[1].decode('latin-1')}")
+            raise PageError(f"it responded with status {words[1].decode('latin-1')}")
         headers = _headers(head)
         if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
             return _joined(body)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) != len(body):
-            raise PageError(f"its page broke off after {len(body)} of {int(length)} bytes")
+            raise PageError(f"its page was cut off after {len(body)} of {int(length)} bytes")
         return body
 
 
 def _resolve(target: PageAddress) -> tuple[int, Any]:
-    """Return the address family and the address; an IPv4 address is taken as it is, which saves a tenth of a fetch."""
+    """Return the address family and the address; an IPv4 address is used as it is, which saves 10% of a fetch."""
     try:
         socket.inet_pton(socket.AF_INET, target.host)
     except OSError:
@@ -215,7 +215,7 @@ def _joined(body: bytes) -> bytes:
         except ValueError:
             raise PageError("its chunks cannot be read") from None
         if not separator or len(rest) < size:
-            raise PageError("its page broke off")
+            raise PageError("its page was cut off")
         if size == 0:
             return bytes(whole)
         whole += rest[:size]

@@ -1,9 +1,10 @@
-"""Means over a step: what arrived since the last flush."""
+"""Means over a step: of all readings since the last flush."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import isfinite
 
 import msgspec
@@ -16,7 +17,7 @@ class StepMean(msgspec.Struct, frozen=True):
     """The mean of one quantity of one device over a step."""
 
     node_index: int
-    """0, 1, ...: in the order in which nodes were first seen; a node keeps its number, and it is never given again."""
+    """0, 1, ...: in the order in which nodes were first seen. A node keeps its number, which is never reused."""
     node: str
     host: str
     kind: str
@@ -25,19 +26,17 @@ class StepMean(msgspec.Struct, frozen=True):
     quantity: str
     mean: float
     model: str = ""
-    """The device's name, where its source knows it."""
+    """The device's name, if its source provides it."""
 
 
+@dataclass(slots=True)
 class _Sum:
-    __slots__ = ("carried", "count", "host", "model", "total")
-
-    def __init__(self, host: str, model: str) -> None:
-        self.host = host
-        self.model = model
-        self.total = 0.0
-        self.count = 0
-        self.carried = 0.0
-        """A measurement of an earlier step, seen again: the best there is until a new one comes."""
+    host: str
+    model: str
+    total: float = 0.0
+    count: int = 0
+    carried: float = 0.0
+    """A measurement of an earlier step, seen again: the best available value until a new one arrives."""
 
     @property
     def mean(self) -> float:
@@ -54,11 +53,11 @@ _AVERAGED: dict[str, frozenset[str]] = {
     )
     for kind, _name in QUANTITIES
 }
-"""For each kind of device the quantities that have a mean."""
+"""The quantities that have a mean, by kind of device."""
 
 
 class StepMeans:
-    """Adds up readings until they are drained; safe for several threads."""
+    """Sums readings until they are drained; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,11 +67,11 @@ class StepMeans:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing arrived since the last drain."""
+        """Whether there were no readings since the last drain."""
         return not self._sums
 
     def add(self, readings: Iterable[Reading]) -> list[Reading]:
-        """Take readings in; returns those that show a new measurement."""
+        """Add readings; returns those that are new measurements."""
         fresh = []
         with self._lock:
             for reading in readings:
@@ -104,7 +103,7 @@ class StepMeans:
             self._sums[key] = sums
 
     def drain(self) -> list[StepMean]:
-        """Return the means so far and start over. Of several threads that drain at once, one gets them."""
+        """Return the means so far and start over. If several threads drain at once, one of them gets the means."""
         with self._lock:
             sums, self._sums = self._sums, {}
             indexes = dict(self._node_indexes)

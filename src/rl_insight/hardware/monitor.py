@@ -1,4 +1,4 @@
-"""The hardware monitor: one thread that reads all sources, records what they show, and keeps means for each step."""
+"""The hardware monitor: one thread that reads all sources, records the readings, and keeps means for each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MIN_INTERVAL_S = 0.05
 
 
 class HardwareMonitor:
-    """Watches accelerators and hosts from a daemon thread.
+    """Monitors accelerators and hosts from a daemon thread.
 
     >>> with HardwareMonitor(interval_s=60.0, sources=["host"]) as hardware:
     ...     means = hardware.flush(timeout_s=10.0)
@@ -34,8 +34,8 @@ class HardwareMonitor:
     Args:
         interval_s: Seconds between two readings.
         sources: `auto`, or sources and names of sources (`ray`, `nvml`, `host`).
-        monitor: Records the readings; the default one when left out.
-        key_prefix: In front of the keys that `flush` returns.
+        monitor: Records the readings; by default the default monitor.
+        key_prefix: The prefix of the keys that `flush` returns.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HardwareMonitor:
         self._sources: list[Source] = []
         self._run: _Run | None = None
 
-    # -- life
+    # -- lifecycle
 
     @property
     def is_running(self) -> bool:
@@ -70,26 +70,26 @@ class HardwareMonitor:
         return run is not None and run.is_alive()
 
     def start(self) -> HardwareMonitor:
-        """Start watching; does nothing while it runs already. Warns when there is nothing to watch."""
+        """Start monitoring; does nothing if it is running already. Warns if there is nothing to monitor."""
         with self._lock:
             if self.is_running:
                 return self
             self._sources = choose_sources(self._wanted)
             if not self._sources:
                 logger.warning(
-                    "hardware is not monitored: Ray is not initialised here, and neither NVML nor psutil can be used. "
+                    "hardware is not monitored: Ray is not initialized, and neither NVML nor psutil can be used. "
                     "Start Ray first, or install rl-insight[nvml]."
                 )
                 return self
             if not any(source.is_available() for source in self._sources):
                 names = ", ".join(source.name for source in self._sources)
-                logger.warning("there is no hardware to watch yet: %s shows none. It is asked again.", names)
+                logger.warning("there is no hardware to monitor yet: %s found none. Retrying.", names)
             self._run = _Run(self)
             self._run.thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop watching, at once; the means that were not flushed yet stay. Idempotent."""
+        """Stop monitoring immediately; means that were not flushed yet are kept. Idempotent."""
         with self._lock:
             run, self._run = self._run, None
         if run is None or not run.is_alive():
@@ -98,7 +98,7 @@ class HardwareMonitor:
         run.wake.set()
         with self._sampled:
             self._sampled.notify_all()
-        # A source that waits for the network ends soon by itself; there is no need to wait for it.
+        # A source that waits for the network returns soon; there is no need to wait for it.
         run.thread.join(_STOP_WAIT_S)
 
     def __enter__(self) -> HardwareMonitor:
@@ -112,8 +112,8 @@ class HardwareMonitor:
     def flush(self, timeout_s: float = 1.0) -> dict[str, float]:
         """Return the means since the last flush, for a tracker, and start over.
 
-        A step that was shorter than the interval gets a separate reading, if one comes within `timeout_s`.
-        Of several threads that flush at once, one gets the means and the others an empty dictionary.
+        A step that was shorter than the interval triggers a separate reading, which may take up to `timeout_s`.
+        If several threads flush at once, one gets the means and the others an empty dictionary.
         """
         return tracker_values(self.drain(timeout_s), prefix=self._key_prefix)
 
@@ -125,7 +125,7 @@ class HardwareMonitor:
         return self._means.drain()
 
     def get_status(self) -> dict[str, Any]:
-        """Return what is watched and the state of each source."""
+        """Return the sources and counts of readings."""
         return {
             "running": self.is_running,
             "interval_s": self._interval_s,
@@ -138,7 +138,7 @@ class HardwareMonitor:
 
     def _sample_within(self, run: _Run, timeout_s: float) -> None:
         with self._sampled:
-            # What a reading under way brings will do; if it brings nothing, one that begins from now on has to end.
+            # A reading in progress will do; if it yields nothing, wait for one that starts from now on.
             wanted = run.begun + 1
             run.wake.set()
             self._sampled.wait_for(
@@ -159,9 +159,9 @@ class HardwareMonitor:
                     self._samples += 1
                     run.ended += 1
                     if not self._means.is_empty:
-                        run.wake.clear()  # requests that arrived meanwhile are answered
+                        run.wake.clear()  # requests that arrived in the meantime are served
                     self._sampled.notify_all()
-                if run.stopping.is_set():  # its word may have been cleared
+                if run.stopping.is_set():  # its wake-up may have been cleared
                     break
                 run.wake.wait(max(0.0, started + self._interval_s - time.monotonic()))
         finally:
@@ -175,16 +175,16 @@ class HardwareMonitor:
             readings = source.read(stopping)
             fresh = self._means.add(readings)
             self._recorder.record(source.name, fresh)
-        except Exception as error:  # noqa: BLE001  # whatever one source does, the others continue
+        except Exception as error:  # noqa: BLE001  # an error in one source must not affect the others
             self._failures += 1
             text = f"{source.name}: {error!r}"
             if len(self._logged) < 100 and text not in self._logged:
                 self._logged.add(text)
-                logger.warning("hardware source %s could not be read: %r. It is asked again.", source.name, error)
+                logger.warning("hardware source %s could not be read: %r. Retrying.", source.name, error)
 
 
 class _Run:
-    """One life of the thread, from `start` to `stop`; a thread that ends late cannot disturb the next one."""
+    """One lifetime of the thread, from `start` to `stop`; a thread that ends late cannot affect the next one."""
 
     def __init__(self, monitor: HardwareMonitor) -> None:
         self.stopping = threading.Event()

@@ -9,10 +9,10 @@ from rl_insight.hardware.base import Reading
 from rl_insight.hardware.quantities import QUANTITIES, Quantity
 from rl_insight.producer import Producer
 
-_INFO = "Which accelerator this is; always 1"
+_INFO = "UUID and model of the accelerator, as labels; always 1"
 _STEADY_REFRESH_S = 60.0
 _MAX_DEVICES = 100_000
-"""Processes come and go: what is known about all of them is forgotten at this many."""
+"""Processes come and go: at this many devices, all of them are forgotten."""
 _BY_KIND = {
     kind: {name: quantity for (of_kind, name), quantity in QUANTITIES.items() if of_kind == kind}
     for kind, _name in QUANTITIES
@@ -20,15 +20,15 @@ _BY_KIND = {
 
 
 class ReadingRecorder:
-    """Records readings through a monitor: gauges as they are, totals as the growth since the last reading."""
+    """Records readings through a monitor: gauges as they are, totals as the increase since the last reading."""
 
     def __init__(self, monitor: Producer) -> None:
         self._monitor = monitor
         self._devices: dict[str, dict[tuple[str, str, str, int | None], _Device]] = {}
-        """By source and by what a reading is about."""
+        """By source and device."""
 
     def record(self, source: str, readings: Iterable[Reading]) -> None:
-        """Record what one read of a source returned."""
+        """Record the readings of one read of a source."""
         now = time.monotonic()
         devices = self._devices.setdefault(source, {})
         for reading in readings:
@@ -64,11 +64,11 @@ class ReadingRecorder:
     def _count(self, device: _Device, quantity: Quantity, value: float) -> None:
         before = device.last.get(quantity.name, value)
         device.last[quantity.name] = value
-        if value > before:  # a total that fell was reset: counting continues from there
+        if value > before:  # a total that decreased was reset: counting continues from there
             self._monitor.metric_count(quantity.metric, value - before, quantity.documentation, **device.labels)
 
     def _introduce(self, source: str, reading: Reading) -> _Device:
-        """Record once which device an index refers to, so that the other series need not carry it."""
+        """Record once which device an index refers to, so that the other series do not need these labels."""
         device = _Device(source, reading)
         if reading.kind == "gpu" and (reading.uuid or reading.model):
             self._monitor.metric_gauge("gpu_info", 1.0, _INFO, **device.labels, uuid=reading.uuid, model=reading.model)
@@ -76,7 +76,7 @@ class ReadingRecorder:
 
 
 class _Device:
-    """What is remembered of whatever a reading is about."""
+    """The last values and the labels of a device."""
 
     __slots__ = ("labels", "last", "refresh_at", "uuid")
 

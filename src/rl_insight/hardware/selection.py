@@ -1,4 +1,4 @@
-"""Decides what to watch."""
+"""Chooses the hardware sources."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_R
 
 
 def choose_sources(wanted: str | Sequence[Source | str]) -> list[Source]:
-    """Return the sources that were asked for, or for `auto` those that fit this process.
+    """Return the requested sources, or for `auto` those that suit this process.
 
     Raises:
-        ValueError: a name that is not known.
+        ValueError: a name is unknown.
     """
     if wanted == "auto":
         return [source for source in _automatic() if source.is_available()]
@@ -33,7 +33,7 @@ def _automatic() -> list[Source]:
     ray = RaySource()
     if ray.is_available():
         return [ray, HostSource(process_only=True)]
-    if _local_rank() > 0:  # rank 0 of this machine watches what they share
+    if _local_rank() > 0:  # local rank 0 monitors the machine
         return [HostSource(process_only=True)]
     return [NvmlSource(), HostSource()]
 

@@ -1,4 +1,4 @@
-"""Prometheus, Tempo and Grafana beside the server, for teams and for what outgrows one machine. See `docs/stack.md`."""
+"""Prometheus, Tempo and Grafana next to the server, for teams and for more than one machine. See `docs/stack.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives of programs: checked against their checksums, and unpacked without trusting what they say about paths."""
+"""Archives of programs: verified against their checksums, and unpacked without trusting their paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHECKSUM_FILES = ("SHA256SUMS", "sha256sums.txt", "SHA256SUMS.txt", "checksums.
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 sum of a file in hexadecimal digits."""
+    """Return the SHA-256 checksum of a file in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -27,7 +27,7 @@ def sha256_of(path: Path) -> str:
 
 
 def parse_checksums(text: str) -> dict[str, str]:
-    """Return file names with their sums from a list as `sha256sum` writes it; a lone sum stands under "".
+    """Return checksums by file name from the output of `sha256sum`; a checksum without a name is under "".
 
     >>> parse_checksums("a" * 64 + "  ./tempo.tar.gz")["tempo.tar.gz"] == "a" * 64
     True
@@ -37,7 +37,7 @@ def parse_checksums(text: str) -> dict[str, str]:
 
 
 def checksum_beside(archive: Path) -> str | None:
-    """Return the sum of an archive as the files that lie beside it have it; None when none of them knows it."""
+    """Return the checksum of an archive from the checksum files next to it; None if none of them lists it."""
     own = archive.with_name(archive.name + ".sha256")
     for path in (own, *(archive.with_name(name) for name in _CHECKSUM_FILES)):
         if not path.is_file():
@@ -58,16 +58,16 @@ def verify(archive: Path, expected: str) -> None:
     actual = sha256_of(archive)
     if actual != expected.lower():
         raise StackError(
-            f"{archive.name} is not what its publisher made: its SHA-256 sum is {actual}, not {expected.lower()}. "
-            "Delete it and get it again."
+            f"{archive.name} is damaged or was changed: its SHA-256 checksum is {actual}, not {expected.lower()}. "
+            "Delete it and download it again."
         )
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a `.tar.gz` into a new directory, without the one directory that usually is at its top.
+    """Unpack a `.tar.gz` into a new directory, without its top-level directory if it has only one.
 
     Raises:
-        StackError: it cannot be read, or something in it would land outside of `target`, is a device, or is too much.
+        StackError: it cannot be read, is too large, or contains a device or a path outside `target`.
     """
     if not hasattr(tarfile, "data_filter"):
         raise StackError(f"{archive} cannot be unpacked safely by this Python: update it to 3.11.4 or newer.")

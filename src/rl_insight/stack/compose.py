@@ -20,11 +20,11 @@ from rl_insight.stack.service import ServiceSpec
 _PROBE_TIMEOUT_S = 10.0
 _NOBODY = 65534
 CONTAINER_ROOT = Path("/rl-insight-stack")
-"""Where containers see the stack's directory: below /root, which images keep closed, their user could not reach it."""
+"""Where containers see the stack's directory: their user could not access it below /root."""
 
 
 def engine_answers() -> bool:
-    """Return whether `docker compose` is here and a container engine answers it."""
+    """Return whether `docker compose` is installed and a container engine responds to it."""
     docker = shutil.which("docker")
     if docker is None:
         return False
@@ -38,12 +38,12 @@ def engine_answers() -> bool:
 
 
 def project_name(root: Path) -> str:
-    """Return the name of the Compose project of a stack: one for each data directory."""
+    """Return the name of the Compose project of a stack, one per data directory."""
     return f"rl-insight-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:10]}"
 
 
 def container_user() -> str:
-    """Return who the containers run as: the caller, or uid 65534 where the caller is root."""
+    """Return the user that containers run as: the caller, or uid 65534 if the caller is root."""
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
 
 
@@ -76,19 +76,19 @@ def render_compose(layout: Layout, specs: Sequence[ServiceSpec], extra_mounts: S
 
 
 def _var_tempo(layout: Layout) -> list[dict[str, Any]]:
-    # Some parts of Tempo write there unless they are told otherwise, and the rest of the image is read-only.
+    # Some parts of Tempo write there by default, and the rest of the image is read-only.
     return [{"type": "bind", "source": str(layout.data("tempo").resolve()), "target": "/var/tempo"}]
 
 
 def _service(name: str, **values: Any) -> str:
     text = fill("compose-service.yaml", raw={"name": name}, user=container_user(), **values)
-    # Compose would take a dollar sign for a variable.
+    # Compose would treat a dollar sign as a variable.
     return text.replace("$", "$$")
 
 
 def _healthcheck(spec: ServiceSpec) -> dict[str, Any]:
     ready = f"{spec.url}{spec.ready_path}"
-    # Tempo's image has no shell and no wget, but from 3.0 on the program can ask.
+    # Tempo's image has neither a shell nor wget, but since 3.0 the program has a health check.
     ask = (
         ["/tempo", "-health", f"-health.url={ready}"]
         if spec.name == "tempo"
@@ -104,7 +104,7 @@ def _healthcheck(spec: ServiceSpec) -> dict[str, Any]:
 
 
 def own_directories(layout: Layout) -> None:
-    """Give the stack's directory to uid 65534 where the caller is root: containers never run as root."""
+    """Change the owner of the stack's directory to uid 65534 if the caller is root: containers never run as root."""
     if os.getuid():
         return
     for path in (layout.root, *layout.root.rglob("*")):
@@ -127,7 +127,7 @@ class ComposeProject:
         self._run("up", "--detach", "--wait", "--wait-timeout", str(int(timeout_s)), timeout_s=None)
 
     def down(self, timeout_s: float) -> None:
-        """Stop and remove the containers; what they stored stays."""
+        """Stop and remove the containers; their data is kept."""
         self._run("down", "--timeout", str(int(timeout_s)), timeout_s=timeout_s * 6 + 60)
 
     def states(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Scrape targets for Prometheus by file discovery: Prometheus reads changes by itself, nothing has to be reloaded.
+"""Scrape targets for Prometheus by file discovery: Prometheus picks up changes without a reload.
 
-The server keeps the registered targets in `targets.json` of its data directory; this module writes them in the form
-that Prometheus reads. A Prometheus of the user's own can read the same file: its configuration is never touched.
+The server keeps the registered targets in `targets.json` of its data directory; this module writes them in Prometheus'
+format. A Prometheus that the user runs can read the same file: its configuration is never touched.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rl_insight.files import replace_file
 logger = logging.getLogger(__name__)
 
 TARGETS_FILE = "targets.json"
-"""Below the data directory; see `rl_insight.server.scrape.targets`."""
+"""In the data directory; see `rl_insight.server.scrape.targets`."""
 CLIENTS_FILE = "targets/prometheus-targets.yml"
-"""Below the data directory: the discovery file for a Prometheus that was set up for rl-insight 0.3.0."""
+"""In the data directory: the discovery file for a Prometheus that was set up for rl-insight 0.3.0."""
 JOB_LABELS = ("job",)
 CLIENTS_JOB_LABELS = ("job", "rl_insight_job")
-"""rl-insight 0.3.0 names the job by a label that its Prometheus turns into `job`."""
+"""rl-insight 0.3.0 puts the job in a label that its Prometheus renames to `job`."""
 
 
 class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint that shows metrics in Prometheus' format."""
+    """An endpoint that serves metrics in Prometheus' format."""
 
     url: str
     job_name: str = "targets"
@@ -39,7 +39,7 @@ class RegisteredTarget(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
     experiment_name: str = ""
     forwards: bool = False
-    """Its metrics are on the server's own page, which Prometheus reads: read twice they would count double."""
+    """Its metrics are also on the server's own page, which Prometheus scrapes: twice they would count double."""
 
 
 class _Book(msgspec.Struct):
@@ -47,7 +47,7 @@ class _Book(msgspec.Struct):
 
 
 def discovery_entry(target: RegisteredTarget, job_labels: Sequence[str] = JOB_LABELS) -> dict[str, Any]:
-    """Return a target as Prometheus' file discovery has it.
+    """Return a target as an entry of Prometheus' file discovery.
 
     >>> discovery_entry(RegisteredTarget(url="http://node7:8000/metrics", job_name="vllm"))
     {'targets': ['node7:8000'], 'labels': {'job': 'vllm'}}
@@ -67,7 +67,7 @@ def discovery_entry(target: RegisteredTarget, job_labels: Sequence[str] = JOB_LA
 
 
 def write_discovery(path: Path, targets: Iterable[RegisteredTarget], job_labels: Sequence[str] = JOB_LABELS) -> bool:
-    """Write a discovery file as a whole, under a lock; False when it held the same already."""
+    """Replace a discovery file, under a lock; False if its content is already the same."""
     text = json.dumps([discovery_entry(target, job_labels) for target in targets], indent=2) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("ab") as lock:
@@ -82,13 +82,7 @@ def write_discovery(path: Path, targets: Iterable[RegisteredTarget], job_labels:
 
 
 class TargetMirror:
-    """Keeps a discovery file up to date with the targets that the server has registered.
-
-    Args:
-        book: the server's `targets.json`.
-        path: the discovery file.
-        job_labels: the labels that name a target's job.
-    """
+    """Keeps a discovery file in sync with `book`, the server's `targets.json`; `job_labels` name a target's job."""
 
     def __init__(self, book: Path, path: Path, job_labels: Sequence[str] = JOB_LABELS) -> None:
         self._book = book
@@ -110,24 +104,24 @@ class TargetMirror:
 
 
 def read_targets(book: Path) -> list[RegisteredTarget]:
-    """Return the targets that the server has registered, without those that forward their metrics to it."""
+    """Return the targets registered with the server, without those that forward their metrics to it."""
     try:
         found = msgspec.json.decode(book.read_bytes(), type=_Book).targets
     except FileNotFoundError:
         return []
     except (OSError, msgspec.DecodeError) as error:
-        logger.warning("the registered scrape targets cannot be read from %s: %s", book, error)
+        logger.warning("the registered scrape targets in %s cannot be read: %s", book, error)
         return []
     return [target for target in found if not target.forwards]
 
 
 def ray_metrics_addresses(nodes: Iterable[Mapping[str, Any]] | None = None) -> list[str]:
-    """Return the metrics endpoints of all alive nodes of the Ray cluster, as ``host:port``.
+    """Return the metrics endpoints of all nodes of the Ray cluster that are alive, as ``host:port``.
 
     >>> insight.update_prometheus_config(ray_metrics_addresses(), "ray")  # doctest: +SKIP
 
     Args:
-        nodes: as `ray.nodes()` lists them, which is asked when they are left out.
+        nodes: the result of `ray.nodes()`, which is called if it is left out.
     """
     if nodes is None:
         import ray

@@ -1,4 +1,4 @@
-"""Downloads over HTTP: through the user's proxies, resumed where they broke off, with progress."""
+"""Downloads over HTTP: through the user's proxies, resumed after a failure, with progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_insight.backoff import Backoff
 from rl_insight.stack.errors import StackError
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are here, and the bytes that there are where the other end tells."""
+"""Called with the bytes downloaded, and the total if the server sends it."""
 
 _CHUNK = 256 * 1024
 _TIMEOUT_S = 60.0
@@ -35,12 +35,12 @@ def fetch(
     attempts: int = _ATTEMPTS,
     pause_s: float = _FIRST_PAUSE_S,
 ) -> None:
-    """Download a file. What an earlier attempt got is kept in `<target>.partial` and not fetched again.
+    """Download a file. An interrupted download is kept in `<target>.partial` and resumed.
 
     Proxies come from the usual variables (`https_proxy`, `http_proxy`, `no_proxy`).
 
     Raises:
-        StackError: it cannot be had; the message names the URL and how to do without it.
+        StackError: it cannot be downloaded; the message has the URL and an alternative.
     """
     partial = target.with_name(target.name + ".partial")
     stamp = target.with_name(target.name + ".etag")
@@ -52,7 +52,7 @@ def fetch(
         except urllib.error.HTTPError as error:
             with error:
                 if error.code < HTTPStatus.INTERNAL_SERVER_ERROR or attempt == attempts:
-                    raise _refused(url, f"the other end answered {error.code}") from error
+                    raise _refused(url, f"the server responded with {error.code}") from error
         except (OSError, http.client.HTTPException) as error:
             if attempt == attempts:
                 raise _refused(url, str(getattr(error, "reason", None) or error or type(error).__name__)) from error
@@ -64,10 +64,10 @@ def fetch(
 
 
 def fetch_text(url: str) -> str:
-    """Return a small text from a URL.
+    """Return the text at a URL, up to 4 MiB.
 
     Raises:
-        StackError: it cannot be had.
+        StackError: it cannot be downloaded.
     """
     try:
         with _open(url, {}) as answer:
@@ -80,8 +80,8 @@ def fetch_text(url: str) -> str:
 
 def _refused(url: str, reason: str) -> StackError:
     return StackError(
-        f"{url} cannot be downloaded: {reason}. Check https_proxy and no_proxy, or get the archives elsewhere and use "
-        "`rl-insight server install --local-archive DIRECTORY`."
+        f"{url} cannot be downloaded: {reason}. Check https_proxy and no_proxy, or download the archives elsewhere "
+        "and use `rl-insight server install --local-archive DIRECTORY`."
     )
 
 
@@ -102,7 +102,7 @@ def _fetch_rest(url: str, partial: Path, stamp: Path, progress: Progress | None)
         have = have if is_rest else 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length is not None and length.isdecimal() else None
-        # Only a strong validator proves that the rest belongs to what is here.
+        # Only a strong validator proves that the rest belongs to the first part.
         tag = answer.headers.get("ETag") or ""
         stamp.write_text("" if tag.startswith("W/") else tag, encoding="utf-8")
         with partial.open("ab" if is_rest else "wb") as stream:
@@ -112,19 +112,19 @@ def _fetch_rest(url: str, partial: Path, stamp: Path, progress: Progress | None)
                 if progress is not None:
                     progress(have, total)
     if total is not None and have < total:
-        raise ConnectionError(f"the connection broke off after {have} of {total} bytes")
+        raise ConnectionError(f"the connection was closed after {have} of {total} bytes")
 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
-    # identity: a resumed file must be made of the same bytes.
+    # identity: a download can only be resumed with the same bytes.
     common = {"User-Agent": f"rl-insight/{__version__}", "Accept-Encoding": "identity"}
     request = urllib.request.Request(url, headers={**common, **headers})
-    # A new opener: the shared one keeps the proxies that were set when it was first used.
+    # A new opener, because the shared one keeps the proxies that were set at its first use.
     return urllib.request.build_opener().open(request, timeout=_TIMEOUT_S)
 
 
 def forget_partial(target: Path) -> None:
-    """Delete what an unfinished download left."""
+    """Delete the files of an unfinished download."""
     for suffix in (".partial", ".etag"):
         with contextlib.suppress(OSError):
             target.with_name(target.name + suffix).unlink()

@@ -1,4 +1,4 @@
-"""What can go wrong with the stack."""
+"""The errors of the stack."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class StackError(InsightError):
 
 
 class MissingProgramError(StackError, ConfigError):
-    """A program that the stack needs is not here, or too old; the message says how to get it."""
+    """A program that the stack needs is missing or too old; the message says how to get it."""

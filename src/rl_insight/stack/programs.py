@@ -100,7 +100,7 @@ class FoundProgram:
 
 
 def programs_directory(directory: Path, install_dir: str | Path | None = None) -> Path:
-    """Return where `server install` puts programs: `stack.install_dir`, else a folder of the data directory."""
+    """Return where `server install` installs programs: `stack.install_dir`, else a folder in the data directory."""
     return directory / "stack" / "programs" if install_dir is None else Path(install_dir).expanduser().absolute()
 
 
@@ -118,7 +118,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def find_program(program: Program, binary_path: str | None, home: Path) -> FoundProgram:
-    """Return a program: at `binary_path`, else from the folder of installed programs, else from PATH.
+    """Return a program: at `binary_path`, else in the folder of installed programs, else on PATH.
 
     Raises:
         MissingProgramError: it is missing or too old. A program given by its path is never replaced by another.

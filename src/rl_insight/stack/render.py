@@ -1,4 +1,4 @@
-"""Writes the configuration of the three services below the data directory, from the templates of this package."""
+"""Writes the configuration of the three services to the data directory, from the templates of this package."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rl_insight.stack.programs import Version
 from rl_insight.stack.settings import StackSettings
 from rl_insight.urls import host_and_port, is_loopback, reachable_address
 
+# Files of earlier versions have this text too: it marks those that may be replaced.
 MARK = "Written by rl-insight at each start: changes are lost. See docs/stack.md for what can be set."
 HOME_DASHBOARD = "rl-insight-overview.json"
 _FIRST_WITH_CUTOFF = (2, 10, 0)
@@ -26,13 +27,13 @@ _DEB_BUNDLED_PLUGINS = Path("/var/lib/grafana/plugins-bundled")
 
 @dataclass(frozen=True, slots=True)
 class MetricsEndpointOfServer:
-    """Where the server shows its metrics, and what it asks for."""
+    """Where the server serves its metrics, and the credentials for them."""
 
     url: str
-    """The server's, without a path."""
+    """The server's URL, without a path."""
     token: str | None = None
     certificate: str | None = None
-    """The path of the certificate, for a server that speaks TLS."""
+    """The path of the certificate, for a server with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +43,38 @@ class Layout:
     directory: Path
     """The data directory of the server."""
     mount: Path | None = None
-    """Where containers see `root`; None for processes, which see it where it is."""
+    """Where containers see `root`; None for local processes."""
 
     @property
     def root(self) -> Path:
-        """Everything of the stack."""
+        """The stack's directory."""
         return self.directory / "stack"
 
     def seen(self, path: Path) -> str:
-        """Return a path below `root` as the services see it."""
+        """Return a path in `root` as the services see it."""
         return str(path if self.mount is None else self.mount / path.relative_to(self.root))
 
     def config(self, name: str) -> Path:
-        """The main configuration file of a service."""
+        """Return the main configuration file of a service."""
         ending = {"prometheus": "prometheus.yml", "tempo": "tempo.yml", "grafana": "grafana.ini"}[name]
         return self.root / name / ending
 
     def data(self, name: str) -> Path:
-        """What a service stores."""
+        """Return the data directory of a service."""
         return self.root / name / "data"
 
     def log(self, name: str) -> Path:
-        """The output of a service."""
+        """Return the log of a service."""
         return self.root / "logs" / f"{name}.log"
 
     @property
     def discovery_file(self) -> Path:
-        """The targets that Prometheus reads besides the server."""
+        """The targets that Prometheus scrapes besides the server."""
         return self.root / "prometheus" / "targets" / "registered.json"
 
     @property
     def password_file(self) -> Path:
-        """Grafana's administrator's password."""
+        """The password of Grafana's administrator."""
         return self.root / "grafana" / "admin-password"
 
     @property
@@ -94,7 +95,7 @@ def render_prometheus(
         replace_file(credentials, server.token.encode(), mode=0o600)
     tls: dict[str, Any] = {}
     if parts.scheme == "https":
-        # A certificate for a public name does not cover 127.0.0.1, which no other machine can answer on.
+        # A certificate for a public name does not cover 127.0.0.1, where no other machine can respond.
         loopback = is_loopback(parts.hostname or "")
         tls = (
             {"insecure_skip_verify": True}
@@ -110,7 +111,7 @@ def render_prometheus(
     _render(
         "prometheus.yml",
         layout.config("prometheus"),
-        # Left out without a token: an empty one would be sent as such.
+        # Left out without a token: Prometheus would send an empty one.
         raw={"authorization": "" if server.token is None else f"authorization: {json.dumps(token_file)}"},
         scrape_interval=duration(own.scrape_interval_s),
         scrape_timeout=duration(min(own.scrape_interval_s, 10.0)),
@@ -128,7 +129,7 @@ def render_prometheus(
 
 
 def render_tempo(layout: Layout, settings: StackSettings, version: Version) -> None:
-    """Write Tempo's configuration; versions 2 and 3 refuse each other's."""
+    """Write Tempo's configuration; versions 2 and 3 reject each other's."""
     own, data = settings.tempo, layout.data("tempo")
     for directory in (data / "wal", data / "blocks"):
         directory.mkdir(parents=True, exist_ok=True)
@@ -136,7 +137,7 @@ def render_tempo(layout: Layout, settings: StackSettings, version: Version) -> N
         "tempo-2.yml" if version[0] < 3 else "tempo-3.yml",
         layout.config("tempo"),
         raw={
-            # By default newer versions hide the newest 30 s from searches; older ones refuse the settings.
+            # By default, newer versions hide the last 30 s from searches; older ones reject the settings.
             "live_search": "query_frontend: {query_end_cutoff: 0s}" if version >= _FIRST_WITH_CUTOFF else "",
             "live_traces": "  trace_live_period: 5s" if version >= _FIRST_WITH_LIVE_PERIOD else "",
         },
@@ -153,13 +154,13 @@ def render_tempo(layout: Layout, settings: StackSettings, version: Version) -> N
 
 
 def render_grafana(layout: Layout, settings: StackSettings, *, namespace: str, program_home: Path | None) -> None:
-    """Write Grafana's configuration, its data sources and the dashboards; `program_home` has Grafana's own files."""
+    """Write Grafana's configuration, data sources and dashboards; `program_home` contains Grafana's own files."""
     home = layout.root / "grafana"
     provisioning, dashboards = home / "provisioning", home / "dashboards"
     for directory in (layout.data("grafana"), home / "logs", home / "plugins", dashboards):
         directory.mkdir(parents=True, exist_ok=True)
     for kind in ("plugins", "alerting"):
-        # Grafana complains about kinds of provisioning without a directory.
+        # Grafana logs errors for kinds of provisioning without a directory.
         (provisioning / kind).mkdir(parents=True, exist_ok=True)
     if not layout.password_file.is_file():
         replace_file(layout.password_file, secrets.token_urlsafe(18).encode(), mode=0o600)
@@ -200,7 +201,7 @@ def render_grafana(layout: Layout, settings: StackSettings, *, namespace: str, p
 
 
 def grafana_environment(layout: Layout) -> dict[str, str]:
-    """Return the variables that Grafana is started with: its image, or the user, may have set them to other paths."""
+    """Return environment variables for Grafana, which its image or the user may have set to other paths."""
     home = layout.root / "grafana"
     return {
         "GF_PATHS_DATA": layout.seen(layout.data("grafana")),
@@ -211,9 +212,9 @@ def grafana_environment(layout: Layout) -> dict[str, str]:
 
 
 def bundled_plugins(home: Path | None, packaged: Path = _DEB_BUNDLED_PLUGINS) -> str:
-    """Return the setting for Grafana's bundled plugins, its data sources among them; empty where it finds them itself.
+    """Return the setting for Grafana's bundled plugins, which include its data sources; empty if it is not needed.
 
-    Packages for Debian and Red Hat keep them outside of Grafana's home from 13.1.2 on.
+    Since 13.1.2, packages for Debian and Red Hat keep them outside Grafana's home.
     """
     if home is None or (home / "data" / "plugins-bundled").is_dir() or not packaged.is_dir():
         return ""
@@ -224,13 +225,13 @@ def extra_dashboards(settings: StackSettings) -> Path | None:
     """Return the user's folder of dashboards.
 
     Raises:
-        StackError: it is not there.
+        StackError: it does not exist.
     """
     if settings.grafana.dashboards_dir is None:
         return None
     folder = Path(settings.grafana.dashboards_dir).expanduser().absolute()
     if not folder.is_dir():
-        raise StackError(f"there is no folder {folder}. Correct stack.grafana.dashboards_dir, or leave it out.")
+        raise StackError(f"the folder {folder} does not exist. Correct stack.grafana.dashboards_dir, or remove it.")
     return folder
 
 
@@ -240,7 +241,7 @@ def _more_dashboards(settings: StackSettings) -> str:
 
 
 def dashboard_files(namespace: str = DEFAULT_NAMESPACE) -> dict[str, str]:
-    """Return the dashboards that come with this package, by file name, for a namespace of metrics."""
+    """Return the dashboards of this package by file name, for a namespace of metrics."""
     found = sorted(package_files("dashboards").iterdir(), key=lambda entry: entry.name)
     return {
         entry.name: renamed(entry.read_text(encoding="utf-8"), namespace)
@@ -250,12 +251,12 @@ def dashboard_files(namespace: str = DEFAULT_NAMESPACE) -> dict[str, str]:
 
 
 def renamed(text: str, namespace: str) -> str:
-    """Return a text with the metrics of the default namespace under another one."""
+    """Return a text with the default namespace of metrics replaced."""
     return text.replace(f"{DEFAULT_NAMESPACE}_", f"{namespace}_" if namespace else "")
 
 
 def duration(seconds: float) -> str:
-    """Return a time span as these programs write it.
+    """Return a duration in the format of these programs.
 
     >>> duration(5.0), duration(0.2)
     ('5s', '200ms')
@@ -269,7 +270,7 @@ def package_files(kind: str) -> Path:
 
 
 def fill(template: str, raw: dict[str, Any] | None = None, **values: Any) -> str:
-    """Return a template filled in; values become JSON, which is YAML too, so that no text can break the file."""
+    """Return a template with its values; they become JSON, which is also YAML, so that no text can break the file."""
     text = package_files("templates").joinpath(template).read_text(encoding="utf-8")
     quoted = {name: json.dumps(value) for name, value in values.items()}
     return Template(text).substitute({**quoted, **(raw or {})})
@@ -280,12 +281,12 @@ def _render(template: str, path: Path, raw: dict[str, Any] | None = None, **valu
 
 
 def write_marked(path: Path, text: str) -> None:
-    """Write a file of ours; one that another program put there is left alone.
+    """Write a configuration file, but never replace one that was not written by rl-insight.
 
     Raises:
-        StackError: the file is there and is not ours.
+        StackError: the existing file is not ours.
     """
     comment = ";" if path.suffix == ".ini" else "#"
     if path.is_file() and MARK not in path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]:
-        raise StackError(f"{path} was not written by rl-insight, so it is left alone: move it away, and start again.")
+        raise StackError(f"{path} was not written by rl-insight and is not replaced: move it away, and start again.")
     replace_file(path, f"{comment} {MARK}\n{text}".encode())

@@ -1,4 +1,4 @@
-"""Looks after the local processes: starts them in order, brings back what crashes, ends them in reverse."""
+"""Supervises the local processes: starts them in order, restarts those that crash, ends them in reverse order."""
 
 from __future__ import annotations
 
@@ -22,17 +22,13 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 _PROBE_EVERY_S = 5.0
 _STEADY_S = 60.0
-"""A service that ran this long is taken for healthy: its next crash is its first."""
+"""After this long the backoff starts over: the next crash counts as the first."""
 
 
 class Supervisor:
-    """Runs services as child processes until it is stopped, or until another process removes the state file.
+    """Runs services as child processes until it is stopped, or until another process deletes the state file.
 
-    Args:
-        specs: the services, in the order in which they start.
-        root: the stack's directory.
-        settings: times to wait.
-        tasks: called every now and then by the thread that watches.
+    Services start in the order of `specs`. The thread that watches them also calls the `tasks` repeatedly.
     """
 
     def __init__(
@@ -52,10 +48,10 @@ class Supervisor:
         self._watcher = threading.Thread(target=self._watch, name="rl-insight-stack", daemon=True)
 
     def start(self) -> None:
-        """Start all services, each once the one before it is ready.
+        """Start all services, each after the one before it is ready.
 
         Raises:
-            StackError: one does not become ready; those that had been started are ended.
+            StackError: one does not become ready; those that were started are ended.
         """
         try:
             for child in self._children:
@@ -69,7 +65,7 @@ class Supervisor:
         self._watcher.start()
 
     def stop(self) -> None:
-        """End all services, the last one first; idempotent."""
+        """End all services in reverse order; idempotent."""
         self._stopping.set()
         try:
             if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
@@ -78,8 +74,8 @@ class Supervisor:
                 for child in reversed(self._children):
                     child.end(self._settings.stop_timeout_s)
         except BaseException:
-            # A second Ctrl+C: the wait is over, and still nothing is left running. A third may follow
-            # at once, so all are killed before any is waited for.
+            # A second Ctrl+C ends the wait, but must leave nothing running. A third may follow at once, so all are
+            # killed before any is waited for.
             for child in self._children:
                 child.kill()
             for child in self._children:
@@ -91,7 +87,7 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """False once the services have been ended, by us or on another process's order."""
+        """False once the services have been ended, by this process or at the request of another."""
         return not self._stopping.is_set()
 
     def _wait_ready(self, child: _Child) -> None:
@@ -108,7 +104,7 @@ class Supervisor:
                 )
             if time.monotonic() > deadline:
                 raise StackError(
-                    f"{spec.title} did not become ready: {spec.url}{spec.ready_path} did not answer 200 within "
+                    f"{spec.title} did not become ready: {spec.url}{spec.ready_path} did not respond with 200 within "
                     f"{self._settings.ready_timeout_s:.0f} s. See {spec.log}, or raise stack.ready_timeout_s."
                 )
             time.sleep(_POLL_S)
@@ -117,18 +113,18 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._stopping.wait(_POLL_S):
             if not self._owns_state():
-                logger.info("the stack was ordered to stop")
+                logger.info("another process stopped the stack")
                 self.stop()
                 return
             for child in self._children:
-                # Not where another process has just removed the state, which is the order to stop.
+                # Unless another process has just deleted the state, which requests a stop.
                 if child.watch(self._settings) and self._owns_state():
                     self._save()
             for task in self._tasks:
                 try:
                     task()
                 except Exception:
-                    logger.exception("a task of the stack failed: it is tried again")
+                    logger.exception("a task of the stack failed; retrying")
 
     def _owns_state(self) -> bool:
         state = read_state(self._root)
@@ -184,7 +180,7 @@ class _Child:
         self.state = "stopped"
 
     def watch(self, settings: StackSettings) -> bool:
-        """Look after the process once; True when something changed."""
+        """Check the process once; True if something changed."""
         if self._restart_at is not None:
             return self._restart_when_due(settings)
         code = self.poll()
@@ -195,7 +191,7 @@ class _Child:
             process = self._process
             assert process is not None  # noqa: S101 -- it has not ended
             end_group(process.pid, lambda: process.poll() is not None, settings.stop_timeout_s)
-            self._restart_later(f"no answer for {settings.ready_timeout_s:.0f} s", settings)
+            self._restart_later(f"no response for {settings.ready_timeout_s:.0f} s", settings)
             return True
         if self.state == "starting" and is_ready(self.spec.url, self.spec.ready_path):
             self.state = "running"
@@ -203,7 +199,7 @@ class _Child:
         return False
 
     def _hangs(self, settings: StackSettings) -> bool:
-        """Return whether the process is alive and has not been ready for as long as a start may take."""
+        """Return whether the process is alive but has not been ready for longer than a start may take."""
         now = time.monotonic()
         if now < self._probe_at:
             return False
@@ -224,7 +220,7 @@ class _Child:
         self._process = None
         self.state = "restarting"
         logger.warning(
-            "%s ended: %s. It is started again in %.1f s. See %s.",
+            "%s ended: %s. Restarting in %.1f s. See %s.",
             self.spec.title,
             self._last_exit,
             pause_s,
@@ -238,7 +234,7 @@ class _Child:
         try:
             self.launch()
         except StackError as error:
-            logger.warning("%s It is tried again.", error)
+            logger.warning("%s Retrying.", error)
             self._restart_at = time.monotonic() + settings.restart_delay_max_s
             return False
         return True

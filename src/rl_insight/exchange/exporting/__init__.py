@@ -1,1 +1,1 @@
-"""Runs into files: the rows of a run, and a writer per format."""
+"""Exporting runs: the rows of a run, and a writer per format."""

@@ -1,4 +1,4 @@
-"""Runs into files."""
+"""Exports runs to files."""
 
 from __future__ import annotations
 

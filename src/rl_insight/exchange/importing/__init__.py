@@ -1,1 +1,1 @@
-"""Files into runs: formats, their readers, and where the batches go."""
+"""Importing files: formats, their readers, and where the batches go."""

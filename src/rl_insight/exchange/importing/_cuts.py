@@ -1,4 +1,4 @@
-"""Where growing files ended when they were read: needed to read them again, longer, without doubling anything."""
+"""Where growing files ended when they were read: needed to read them again later without duplicates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Line(msgspec.Struct):
 
 
 class CutBook:
-    """The cuts of all files imported into one run, in a small file beside the runs.
+    """The cuts of all files imported into one run, in a small file next to the runs.
 
     >>> import tempfile
     >>> directory = Path(tempfile.mkdtemp())
@@ -34,15 +34,15 @@ class CutBook:
             try:
                 line = msgspec.json.decode(raw, type=_Line)
             except msgspec.DecodeError:
-                continue  # the last line of a program that was killed
+                continue  # the last line of a process that was killed
             self._insert(line)
 
     def of(self, file: str) -> list[int]:
-        """Return the cuts of a file, by its identity, in order."""
+        """Return the sorted cuts of a file, by its identity."""
         return self._cuts.get(file, [])
 
     def add(self, file: str, offset: int) -> None:
-        """Write a cut down; called before what ends there is sent."""
+        """Store a cut; called before the portion that ends there is sent."""
         line = _Line(file, offset)
         if not self._insert(line):
             return

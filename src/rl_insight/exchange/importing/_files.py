@@ -1,8 +1,8 @@
-"""Reading files that may be huge, compressed, cut short, or still growing.
+"""Reads files that may be huge, compressed, cut short, or still growing.
 
-A file is read in portions whose ends depend on its content alone, and each portion becomes batches with fixed sequence
-numbers. So the same file always gives the same batches, and a store that has seen one takes it for what it is.
-Where a file ended while it was still growing, the end of the last portion is a *cut*: it is written down (see
+A file is read in portions whose ends depend only on its content, and each portion becomes batches with fixed sequence
+numbers. The same file therefore always yields the same batches, and a store recognizes those it has. If a file ended
+while it was still growing, the end of the last portion is a *cut*: it is written down (see
 `rl_insight.exchange.importing._cuts`), and the next reading ends a portion there too.
 """
 
@@ -31,21 +31,21 @@ DAMAGED_FILE = (EOFError, zlib.error, gzip.BadGzipFile, cramjam.DecompressionErr
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """Some whole lines of a file."""
+    """Some complete lines of a file."""
 
     data: bytes
     end: int
     """The offset after the last line, in the uncompressed file."""
     is_last: bool = False
-    """The file ended here: what follows later is a separate portion."""
+    """The file ended here: what is added later is a separate portion."""
     is_partial: bool = False
-    """The data is a last line without a line end, which may be half of one."""
+    """The data is a last line without a line end, which may be incomplete."""
     skipped: int = 0
     """Lines left out because they are too long."""
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading, uncompressed; what is in a Zstandard file is held in memory."""
+    """Open a file for reading, uncompressed; the content of a Zstandard file is held in memory."""
     magic = _magic(path)
     if magic == _ZSTD_MAGIC:
         return io.BytesIO(cramjam.zstd.decompress(path.read_bytes()))
@@ -64,7 +64,7 @@ def _magic(path: Path) -> bytes:
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """Return the first bytes of a file, uncompressed; what a damaged compressed file does not give is missing."""
+    """Return the first bytes of a file, uncompressed; empty for a damaged compressed file."""
     try:
         with open_file(path) as stream:
             return stream.read(size)
@@ -77,10 +77,10 @@ _METADATA = re.compile(rb'"ph"\s*:\s*"M"|"type"\s*:\s*"process"')
 
 
 def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
-    r"""Return a short name for a file that stays when the file grows, moves or is rotated.
+    r"""Return a short name for a file that stays the same when the file grows, moves or is rotated.
 
-    It is made from the file's name and its first distinctive line; metadata lines of traces, and
-    records of processes, are the same in many files. None where that line has not been written to its end yet.
+    It is made from the file's name and its first distinctive line; metadata lines of traces, and records of processes,
+    are the same in many files. None if that line is not complete yet.
 
     >>> first = identity_of("a.jsonl", b'{"a":1}\n', by_line=True)
     >>> first == identity_of("a.jsonl.1", b'{"a":1}\n{"a":2}\n', by_line=True)
@@ -99,12 +99,9 @@ def identity_of(name: str, head: bytes, *, by_line: bool) -> str | None:
 
 
 def portions(stream: BinaryIO, start: int = 0, cuts: Sequence[int] = ()) -> Iterator[Portion]:
-    """Yield the lines of a stream from an offset on, in portions of about `PORTION_BYTES`.
+    """Yield the lines of a stream from its current offset `start` on, in portions of about `PORTION_BYTES`.
 
-    Args:
-        stream: read from where it stands, which is `start`.
-        start: the offset of the first byte.
-        cuts: offsets, in order, at which earlier readings ended.
+    A portion also ends at each of the `cuts`, the sorted offsets at which earlier readings ended.
     """
     offset = start
     while True:
@@ -138,7 +135,7 @@ def _next_cut(cuts: Sequence[int], offset: int) -> int | None:
 
 
 def _rest_of_line(stream: BinaryIO) -> tuple[bytes | None, int]:
-    """Return the rest of a line and how many bytes were read; None for a line that is too long to be held."""
+    """Return the rest of a line and how many bytes were read; None for a line that is too long to keep."""
     rest = stream.readline(MAX_LINE_BYTES)
     consumed = len(rest)
     if len(rest) < MAX_LINE_BYTES or rest.endswith(b"\n"):

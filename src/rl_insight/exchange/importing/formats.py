@@ -69,7 +69,7 @@ _RECORD_TYPES = frozenset(kind.__struct_config__.tag for kind in RECORD_TYPES)
 
 
 def has_known_suffix(name: str) -> bool:
-    """Return whether a file of a directory is worth looking at."""
+    """Return whether a file in a directory may have a known format."""
     return name.endswith(SUFFIXES) or ".tfevents." in name or _ROTATED.search(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Files into runs: one file, a directory, or a directory that is still being written."""
+"""Imports files into runs: one file, a directory, or a directory that is still being written."""
 
 from __future__ import annotations
 

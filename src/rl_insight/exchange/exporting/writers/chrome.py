@@ -6,6 +6,7 @@ sessions do, are spread over as many threads as needed; a span is never drawn in
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import isfinite
 from pathlib import Path
@@ -40,30 +41,26 @@ class _Slice(msgspec.Struct, frozen=True):
     end_ns: int
 
 
+@dataclass(slots=True)
 class _Thread:
     """One row of the trace: nested intervals, added in the order of their starts."""
 
-    __slots__ = ("number", "running", "tid")
-
-    def __init__(self, number: int, tid: int) -> None:
-        self.number = number
-        """Its position among the threads of the lane."""
-        self.tid = tid
-        self.running: list[tuple[int, Row]] = []
-        """Running spans with their ends; the innermost is last."""
+    number: int
+    """Its position among the threads of the lane."""
+    tid: int
+    running: list[tuple[int, Row]] = field(default_factory=list)
+    """Running spans with their ends; the innermost is last."""
 
 
+@dataclass(slots=True)
 class _Lane:
     """The threads of one lane, and on which of them a running span is drawn."""
 
-    __slots__ = ("_busy", "_idle", "drawn_on", "threads")
-
-    def __init__(self) -> None:
-        self.threads: list[_Thread] = []
-        self.drawn_on: dict[int, _Thread] = {}
-        self._busy: list[tuple[int, int]] = []
-        """A heap of the times at which threads become idle, with their numbers."""
-        self._idle: list[int] = []
+    threads: list[_Thread] = field(default_factory=list)
+    drawn_on: dict[int, _Thread] = field(default_factory=dict)
+    _busy: list[tuple[int, int]] = field(default_factory=list)
+    """A heap of the times at which threads become idle, with their numbers."""
+    _idle: list[int] = field(default_factory=list)
 
     def place(self, span: Row, end_ns: int) -> _Thread | None:
         """Return the thread for a span, that of its parent if it fits there; None if another thread is needed."""

@@ -1,1 +1,1 @@
-"""Readers of foreign and own formats: from the lines or events of a file to batches."""
+"""Readers: from the records of a file to batches."""

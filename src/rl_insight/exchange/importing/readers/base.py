@@ -1,4 +1,4 @@
-"""What all readers share: who recorded, sequence numbers, counts, and ids that are the same at each reading."""
+"""The base of all readers: processes, sequence numbers, counts, and ids that are the same at each reading."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rl_insight.schema.names import metric_name
 from rl_insight.store.gathered import LAST_TIME_NS
 
 HEARTBEAT_S = 86_400.0
-"""A file says nothing about the health of the process that wrote it."""
+"""Longer than any file takes: a file says nothing about the health of the process that wrote it."""
 _WALL_CLOCK_S = 1e9
-"""Seconds below this, which would be before September 2001, count from some origin of the writer's own."""
+"""Times before September 2001 count from some other origin."""
 _MAX_PROBLEMS = 5
 _SHOWN = 80
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -84,14 +84,14 @@ class FileRows:
 
 
 class FileContext:
-    """One file on its way into a run.
+    """What readers know about a file.
 
     Args:
         stem: the file's name without its suffixes.
         identity: the short name of its content.
-        run_id: the run of records that name none.
-        force_run: all records go to `run_id`, whatever they say.
-        origin_ns: what to add to times that do not count from 1970.
+        run_id: the run of records that do not name one.
+        force_run: all records go to `run_id`, even if they name another run.
+        origin_ns: added to times that do not count from 1970.
     """
 
     def __init__(self, *, stem: str, identity: str, run_id: str, force_run: bool = True, origin_ns: int = 0) -> None:
@@ -102,12 +102,12 @@ class FileContext:
         self.origin_ns = origin_ns
         self.counts = Counts()
         self.first_sequence = 0
-        """Where the counting of batches begins, for a file that holds a part of what its processes recorded."""
+        """Added to sequence numbers, for a file that contains only a part of what its processes recorded."""
         self._sequences: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def process(self, part: str = "", **fields: Any) -> Process:
-        """Return the process that stands for the file, or for a part of it."""
+        """Return the process that represents the file, or a part of it."""
         name = "-".join(text for text in (_plain(self.stem), part, self.identity) if text)
         fields.setdefault("host", "imported")
         fields.setdefault("pid", 0)
@@ -115,24 +115,24 @@ class FileContext:
         return Process(process_id=name, heartbeat_s=HEARTBEAT_S, **fields)
 
     def next_sequence(self, process_id: str) -> int:
-        """Count a process's batches; the count depends only on the file."""
+        """Return the next sequence number of a process, which depends only on the file."""
         number = self._sequences[process_id] = self._sequences.get(process_id, 0) + 1
         return self.first_sequence + number
 
     def build(self, builder: BatchBuilder, process: Process) -> Batch:
-        """Return what a builder holds as the next batch of a process."""
+        """Return the rows of a builder as the next batch of a process."""
         return self.seal(builder.build(process, sequence=self.next_sequence(process.process_id), sent_ns=0))
 
     def seal(self, batch: Batch) -> Batch:
-        """Note on a batch what was bad so far, so that the run shows it."""
+        """Add the number of bad records so far to a batch as a loss, so that the run shows it."""
         batch.sent_ns = time.time_ns()
-        if self.counts.bad and self._told.get(batch.process.process_id) != self.counts.bad:
-            self._told[batch.process.process_id] = self.counts.bad
+        if self.counts.bad and self._reported.get(batch.process.process_id) != self.counts.bad:
+            self._reported[batch.process.process_id] = self.counts.bad
             batch.losses = [Loss(kind="records", reason="unreadable", count=self.counts.bad)]
         return batch
 
     def wall_ns(self, seconds: float) -> int:
-        """Return seconds of the file as nanoseconds since 1970.
+        """Return a time in seconds as nanoseconds since 1970.
 
         >>> FileContext(stem="a", identity="b", run_id="r").wall_ns(1767225600.5)
         1767225600500000000
@@ -200,7 +200,7 @@ class Reader:
 
 
 def whole_step(value: Any) -> int | None:
-    """Return a step as a file may give it: a number without a fraction that fits the store, else None.
+    """Return a step: a whole number that fits the store, else None.
 
     >>> whole_step(7.0), whole_step("7"), whole_step(True)
     (7, None, None)
@@ -229,19 +229,19 @@ def decoded(line: bytes, decoder: msgspec.json.Decoder[Any], counts: Counts) -> 
 
 
 def _check_text(data: bytes) -> None:
-    """Refuse what is no UTF-8; the decoder does not look into values that are kept as they are."""
+    """Raise for text that is not UTF-8; the decoder does not check raw values."""
     if not data.isascii():
         data.decode()
 
 
 def number_of(*parts: object) -> int:
-    """Return an id of 64 bits that depends on the parts alone, and is never 0."""
+    """Return an id of 64 bits that depends only on the parts, and is never 0."""
     text = "\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 def json_text(values: dict[str, Any]) -> str | None:
-    """Return values as the text of a JSON object; None when there are none."""
+    """Return values as the text of a JSON object; None if there are none."""
     return _encode(values).decode() if values else None
 
 

@@ -134,7 +134,7 @@ class ChromeReader(Reader):
         if not isfinite(microseconds):
             raise ValueError("a time is not a number")
         time_ns = _nanoseconds(microseconds) + self.base_ns
-        if time_ns < 10**18:  # before September 2001: it counts from some origin of the writer's own
+        if time_ns < 10**18:  # before September 2001: it counts from some other origin
             time_ns += self.context.origin_ns
         return max(0, min(time_ns, LAST_TIME_NS))
 
@@ -187,7 +187,7 @@ class ChromeReader(Reader):
 
 
 def _key(event: ChromeEvent) -> Any:
-    """Return what a beginning and its end share: the thread, or for asynchronous events the id."""
+    """Return the key that a beginning and its end share: the thread, or the id of asynchronous events."""
     if event.ph in {"B", "E"}:
         return event.pid, event.tid
     return event.pid, event.cat, event.name, str(event.id if event.id2 is None else event.id2)
@@ -202,7 +202,7 @@ def _with_category(args: dict[str, Any], category: str) -> dict[str, Any]:
 
 
 def _nanoseconds(microseconds: float) -> int:
-    """Return microseconds as nanoseconds; the whole ones exactly, however large they are."""
+    """Return microseconds as nanoseconds; exact for integers of any size."""
     whole = int(microseconds)
     return whole * 1000 + round((microseconds - whole) * 1000)
 
@@ -221,6 +221,6 @@ def _text(value: Any) -> str | None:
 
 
 def _step(value: Any, name: str) -> int | None:
-    """Return the step that a span names; torch's profiler writes it into the name."""
+    """Return the step of a span; torch's profiler writes it in the name."""
     profiled = _PROFILER_STEP.match(name)
     return int(profiled[1]) if profiled and value is None else whole_step(value)

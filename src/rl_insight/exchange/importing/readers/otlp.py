@@ -32,7 +32,7 @@ class OtlpReader(Reader):
         self._totals: dict[str, TotalsTable] = {}
 
     def convert(self, data: bytes) -> Iterator[Batch]:
-        """Yield a batch for each resource of each request."""
+        """Yield a batch per resource of each request."""
         for line in data.splitlines():
             if line.strip():
                 yield from self._request(line)

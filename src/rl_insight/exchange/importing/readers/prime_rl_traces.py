@@ -1,4 +1,4 @@
-"""prime-rl's trace files: one episode per line, each of its traces a session with its phases."""
+"""prime-rl's trace files: one episode per line; each of its traces is a session with phases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PrimeRlTraceReader(Reader):
 
 
 def _line(sample: FinishedSample, episode: dict[str, Any]) -> bytes:
-    """Return a sample as a record of a session."""
+    """Return a sample as a session record."""
     phases: dict[str, list[dict[str, Any]]] = {}
     for phase in sample.phases:
         phases.setdefault(phase.name, []).append({"start_ts": phase.start_s, "end_ts": phase.end_s})

@@ -1,7 +1,7 @@
-"""verl's console: lines such as `step:7 - actor/loss:0.25 - timing_s/step:12.5`, also behind Ray's prefixes.
+"""verl's console output: lines such as `step:7 - actor/loss:0.25 - timing_s/step:12.5`, with or without Ray's prefixes.
 
-The lines have no times. A step begins when the one before has ended and lasts as long as `timing_s/step` says; times of
-other lines of the log, where it has any, set the clock right.
+The lines have no timestamps. A step begins when the previous one ends, and lasts for `timing_s/step`; timestamps on
+other lines of the log correct the clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DURATION = "timing_s/step"
 
 
 def is_verl_log(head: bytes) -> bool:
-    r"""Return whether a text is the console of verl.
+    r"""Return whether a text is console output of verl.
 
     >>> is_verl_log(b"(TaskRunner pid=7) step:1 - actor/loss:0.5\n"), is_verl_log(b"some other log\n")
     (True, False)
@@ -32,7 +32,7 @@ def is_verl_log(head: bytes) -> bool:
 
 
 class VerlLogReader(Reader):
-    """Reads the lines of steps; all others are passed over, and are not bad."""
+    """Reads the lines of steps; all others are skipped, and are not bad."""
 
     knows_whole_lines = False
     role = "trainer"
@@ -79,7 +79,7 @@ class VerlLogReader(Reader):
 
 
 def _values(text: str) -> dict[str, float]:
-    """Return the numbers of a line, also NumPy's and PyTorch's."""
+    """Return the numbers on a line, including those of NumPy and PyTorch."""
     found = {}
     for item in _REPEATED.sub("", text.rstrip()).split(" - "):
         matched = _ITEM.match(item.strip())

@@ -1,4 +1,4 @@
-"""W&B offline runs (`run-<id>.wandb`): history with its steps, system metrics, console lines, and how the run ended."""
+"""W&B offline runs (`run-<id>.wandb`): history with steps, system metrics, console output, and the exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HISTORY, _STATS, _OUTPUT, _RUN, _EXIT = 2, 7, 13, 17, 18
 """Fields of the kinds of records that are read."""
 _KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16
 _OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
-"""What W&B adds to each row of history."""
+"""Added by W&B to each row of history."""
 _STDERR = 0
 
 
@@ -48,7 +48,7 @@ class WandbReader(Reader):
         return self._process
 
     def _introduced(self, run: bytes) -> Process:
-        """Return the process of a run: the file's run is named after W&B's, unless the user named it."""
+        """Return the process of a run, which is named after the W&B run unless the user named it."""
         parts = dict(fields(run))
         run_id, project, name, host = (_text(parts.get(number)) for number in (1, 3, 8, 13))
         own = f"{name}-{run_id}" if name and run_id else name or run_id
@@ -100,7 +100,7 @@ class WandbReader(Reader):
 
 
 def _items(message: bytes, within: int = 1) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a row: their names, nested ones joined as the mirror of W&B joins them, and their values."""
+    """Yield the names and values of a row; nested names are joined like in the mirror of W&B."""
     for number, raw in fields(message):
         if number != within or not isinstance(raw, bytes):
             continue
@@ -114,7 +114,7 @@ def _items(message: bytes, within: int = 1) -> Iterator[tuple[str, Any]]:
 
 
 def _value(raw: bytes) -> Any:
-    """Return a JSON value; W&B also writes numbers that JSON does not have."""
+    """Return a JSON value; W&B also writes numbers that JSON lacks."""
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):

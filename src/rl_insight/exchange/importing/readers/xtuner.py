@@ -1,4 +1,4 @@
-"""XTuner producer traces as JSON Lines: one line for each start, end, error or instant of a stage of a task."""
+"""XTuner producer traces as JSON Lines: one line per start, end, error or instant of a stage of a task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class XtunerReader(Reader):
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._running: dict[str, list[_Stage]] = {}
-        """Of each task, the stages that run."""
+        """The running stages of each task."""
         self._lines = 0
 
     def add(self, rows: Mapping[Any, FileRows], record: TraceEvent) -> int:
@@ -67,7 +67,7 @@ class XtunerReader(Reader):
         self._write(builder, line, begun, max(time_ns - begun.start_ns, 0))
 
     def _finish(self, trace_id: str, name: str) -> _Stage | None:
-        """Return the youngest running stage of a name, which runs no longer; None for an end without a start."""
+        """Remove and return the latest running stage with a name; None for an end without a start."""
         running = self._running.get(trace_id, [])
         for place in range(len(running) - 1, -1, -1):
             if running[place].name == name:
