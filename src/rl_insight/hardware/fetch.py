@@ -53,41 +53,28 @@ def fetch_all(
     waiting = deque(targets)
     results: dict[PageAddress, bytes | PageError] = {}
     with selectors.DefaultSelector() as selector:
-        running: set[_Fetch] = set()
+        running = selector.get_map()
         try:
             while (waiting or running) and not stop.is_set():
                 while waiting and len(running) < max_open:
-                    _open(waiting.popleft(), timeout_s, selector, running, results)
+                    target = waiting.popleft()
+                    try:
+                        fetch = _Fetch(target, timeout_s)
+                    except (OSError, OverflowError, UnicodeError) as error:
+                        results[target] = PageError(str(error))
+                        continue
+                    selector.register(fetch.socket, selectors.EVENT_WRITE, fetch)
                 if running:
-                    _advance(selector, running, results)
+                    _advance(selector, results)
                     time.sleep(_TURN_S)
         finally:
-            for fetch in running:
-                fetch.socket.close()
-    for target in (*waiting, *(fetch.target for fetch in running)):
-        results.setdefault(target, PageError("the monitor was stopped"))
-    return results
+            for key in list(running.values()):
+                waiting.append(key.data.target)
+                _end(key.data, selector)
+    return {target: PageError("the monitor was stopped") for target in waiting} | results
 
 
-def _open(
-    target: PageAddress,
-    timeout_s: float,
-    selector: selectors.BaseSelector,
-    running: set[_Fetch],
-    results: dict[PageAddress, bytes | PageError],
-) -> None:
-    try:
-        fetch = _Fetch(target, timeout_s)
-    except (OSError, OverflowError, UnicodeError) as error:
-        results[target] = PageError(str(error))
-        return
-    running.add(fetch)
-    selector.register(fetch.socket, selectors.EVENT_WRITE, fetch)
-
-
-def _advance(
-    selector: selectors.BaseSelector, running: set[_Fetch], results: dict[PageAddress, bytes | PageError]
-) -> None:
+def _advance(selector: selectors.BaseSelector, results: dict[PageAddress, bytes | PageError]) -> None:
     for key, _events in selector.select(_CHECK_STOP_S):
         fetch: _Fetch = key.data
         try:
@@ -100,17 +87,17 @@ def _advance(
             results[fetch.target] = fetch.page()
         except (OSError, PageError) as error:
             results[fetch.target] = error if isinstance(error, PageError) else PageError(str(error))
-        _end(fetch, selector, running)
-    now = time.monotonic()
-    for fetch in [fetch for fetch in running if fetch.deadline <= now]:
+        _end(fetch, selector)
+    now, running = time.monotonic(), selector.get_map()
+    # All have the same timeout, so the one that was registered first ends first.
+    while running and (fetch := next(iter(running.values())).data).deadline <= now:
         results[fetch.target] = PageError("it did not respond in time")
-        _end(fetch, selector, running)
+        _end(fetch, selector)
 
 
-def _end(fetch: _Fetch, selector: selectors.BaseSelector, running: set[_Fetch]) -> None:
+def _end(fetch: _Fetch, selector: selectors.BaseSelector) -> None:
     selector.unregister(fetch.socket)
     fetch.socket.close()
-    running.discard(fetch)
 
 
 class _Fetch:

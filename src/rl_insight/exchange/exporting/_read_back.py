@@ -87,18 +87,18 @@ class _Batches:
         yield from self._finish()
 
     def samples(self, selection: Selection) -> Iterator[Batch]:
-        for row in rows.samples(self._cursor, selection):
+        for row in rows.recorded(self._cursor, "samples", selection):
             yield from self._turn(row.process)
             self._builder.add_sample(self._position(row.series_id), time_ns=row.time_ns, value=row.value, step=row.step)
         yield from self._finish()
 
     def histograms(self, selection: Selection) -> Iterator[Batch]:
-        for row in rows.histograms(self._cursor, selection):
+        for row in rows.recorded(self._cursor, "histograms", selection):
             yield from self._turn(row.process)
             self._builder.add_histogram(
                 self._position(row.series_id),
                 time_ns=row.time_ns,
-                count=row.values,
+                count=row.count,
                 total=row.sum,
                 minimum=row.min,
                 maximum=row.max,

@@ -15,12 +15,12 @@ from rl_insight.sessions.model import FIELDS, Session
 from rl_insight.store.queries import Cursor
 from rl_insight.store.queries.base import Parameters, conditions
 from rl_insight.store.session_rows import session_of_row
-from rl_insight.store.tables import VIEWS, aligned
+from rl_insight.store.tables import VIEWS
 
 _FETCH_ROWS = 10_000
 
 Row: TypeAlias = Any
-"""A row of spans, events or logs: the numbers of its process and lane, then the columns of the table by name."""
+"""A row of spans, events, logs, samples or histograms: a named tuple, see `_FIELDS`."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,35 +49,16 @@ class ExportedSeries(NamedTuple):
     labels: str
 
 
-class ExportedSample(NamedTuple):
-    """A value of a gauge or counter."""
-
-    process: int
-    series_id: int
-    time_ns: int
-    value: float
-    step: int | None
-
-
-class HistogramRow(NamedTuple):
-    """A distribution."""
-
-    process: int
-    series_id: int
-    time_ns: int
-    step: int | None
-    values: int
-    sum: float
-    min: float
-    max: float
-    codes: list[int]
-    counts: list[int]
-
-
-_ROWS: Final[dict[str, Any]] = {
-    table: namedtuple(table, ("process", "lane_id", *TABLES[table].COLUMNS))  # noqa: PYI024  # declared by the tables
-    for table in ("spans", "events", "logs")
+_FIELDS: Final = {
+    **{table: ("process", "lane_id", *TABLES[table].COLUMNS) for table in ("spans", "events", "logs")},
+    "samples": ("process", "series_id", "time_ns", "value", "step"),
+    "histograms": ("process", "series_id", "time_ns", "step", "count", "sum", "min", "max", "codes", "counts"),
 }
+_ROWS: Final[dict[str, Any]] = {
+    table: namedtuple(table, names)  # noqa: PYI024  # from the declarations of the tables
+    for table, names in _FIELDS.items()
+}
+OF_METRICS: Final = frozenset({"samples", "histograms"})
 _PROCESS_FIELDS: Final = Process.__struct_fields__
 _IN_PLACE: Final = {
     "step": "step = $step",
@@ -157,10 +138,13 @@ def losses(cursor: Cursor) -> list[tuple[int, str, str, int]]:
 
 
 def recorded(cursor: Cursor, table: str, selection: Selection, order: str = _PROCESS_AND_TIME) -> Iterator[Row]:
-    """Yield the rows of spans (ended and open), events or logs as they were recorded."""
-    columns = f"process, lane_id, {aligned(TABLES[table])}"
-    shown, columns = ("* EXCLUDE (depth)", f"{columns}, depth") if table == "spans" else ("*", columns)
-    return map(_ROWS[table]._make, _stream(cursor, table, columns, selection, order, shown))
+    """Yield the rows of a table as they were recorded; spans are the ended and the open ones."""
+    if table in OF_METRICS and not selection.has_metrics:
+        return iter(())
+    times = {"start_ns", "time_ns"}
+    names = [f"{name} + clock_offset_ns AS {name}" if name in times else name for name in _FIELDS[table]]
+    shown, columns = ("* EXCLUDE (depth)", [*names, "depth"]) if table == "spans" else ("*", names)
+    return map(_ROWS[table]._make, _stream(cursor, table, ", ".join(columns), selection, order, shown))
 
 
 def count_spans(cursor: Cursor, selection: Selection) -> int:
@@ -170,27 +154,13 @@ def count_spans(cursor: Cursor, selection: Selection) -> int:
 
 def has_rows(cursor: Cursor, selection: Selection) -> bool:
     """Return whether any span, event or log line is selected."""
-    return any(_count(cursor, table, selection) for table in _ROWS)
+    return any(_count(cursor, table, selection) for table in ("spans", "events", "logs"))
 
 
 def far_parents(cursor: Cursor, selection: Selection) -> set[int]:
     """Return the spans that have children on another lane."""
     sql, given = selected("spans", "span_id, parent_id, trace_low, lane_id", selection)
     return {number for (number,) in cursor.execute(_FAR_PARENTS.format(chosen=sql), given).fetchall()}
-
-
-def samples(cursor: Cursor, selection: Selection) -> Iterator[ExportedSample]:
-    """Yield values of gauges and counters by process and time."""
-    columns = "process, series_id, time_ns + clock_offset_ns AS time_ns, value, step"
-    found = _stream(cursor, "samples", columns, selection) if selection.has_metrics else ()
-    return map(ExportedSample._make, found)
-
-
-def histograms(cursor: Cursor, selection: Selection) -> Iterator[HistogramRow]:
-    """Yield distributions by process and time."""
-    columns = "process, series_id, time_ns + clock_offset_ns AS time_ns, step, count, sum, min, max, codes, counts"
-    found = _stream(cursor, "histograms", columns, selection) if selection.has_metrics else ()
-    return map(HistogramRow._make, found)
 
 
 def sessions(cursor: Cursor, selection: Selection) -> Iterator[Session]:

@@ -236,7 +236,7 @@ class _Trace:
 
     def _add_counters(self) -> None:
         names = {number: _counter_name(one) for number, one in rows.series(self._cursor).items()}
-        for sample in rows.samples(self._cursor, self._selection):
+        for sample in rows.recorded(self._cursor, "samples", self._selection):
             if isfinite(sample.value):
                 self._add(
                     {

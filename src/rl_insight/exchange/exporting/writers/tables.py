@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import duckdb
 
-from rl_insight.exchange.exporting.rows import Selection, selected
+from rl_insight.exchange.exporting.rows import OF_METRICS, Selection, selected
 from rl_insight.exchange.exporting.writers.output import output_directory
 from rl_insight.store.arrow import schema_of_stream
 from rl_insight.store.queries import Cursor
@@ -33,7 +33,6 @@ _PROCESSES = """
     SELECT process_id, run_id, project, experiment_name, role, rank, host, pid, labels, started_ns, clock_offset_ns
     FROM processes ORDER BY role, rank NULLS LAST, process_id
 """
-_OF_METRICS = frozenset({"samples", "histograms"})
 
 TABLES = (*_QUERIES, "processes")
 """The tables that are written, in order."""
@@ -70,7 +69,7 @@ def _write(cursor: Cursor, path: Path, selection: Selection, suffix: str, option
     # Connections to run files cannot access other files, so a separate one does the writing.
     with output_directory(path) as directory, duckdb.connect() as writer:
         for name in TABLES:
-            if name in _OF_METRICS and not selection.has_metrics:
+            if name in OF_METRICS and not selection.has_metrics:
                 continue
             writer.register("result", QueryResult(cursor, *_query(name, selection)))
             target = str(directory / f"{name}.{suffix}").replace("'", "''")
