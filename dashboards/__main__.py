@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python -m dashboards`; with `--check` it returns 1 when they are not up to date."""
+"""Writes the dashboards: `python -m dashboards`; with `--check` it returns 1 if they are out of date."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def generate() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the dashboards; with `--check` only compare them, and return 1 where they differ."""
+    """Write the dashboards; with `--check` only compare them, and return 1 if they differ."""
     generated = generate()
     present = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.json")}
     if "--check" in arguments:

@@ -1,4 +1,4 @@
-"""Dashboards about inference engines and TransferQueue, from the metrics that they expose themselves."""
+"""Dashboards about inference engines and TransferQueue, from the metrics that they expose."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _VLLM = "(vllm:|ray_vllm_)"
 
 
 def named(pattern: str, more: str = "") -> str:
-    """Return the series whose name fits a pattern, of the chosen runs and instances; `more` selects among them."""
+    """Return the series whose name matches a pattern, for the selected runs and instances; `more` filters them."""
     return f'{{__name__=~"{pattern}",{SELECTOR}{more}}}'
 
 
 def rate(pattern: str, by: str = BY_ENGINE) -> str:
-    """Return the growth of counters per second."""
+    """Return the rate of counters per second."""
     return f"sum by ({by}) (rate({named(pattern)}[$__rate_interval]))"
 
 
@@ -33,22 +33,22 @@ def fallback(expression: str, old: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What one engine calls its metrics."""
+    """The names of an engine's metrics."""
 
     name: str
     title: str
     label: str
-    """A metric that every instance shows: its labels name the instances."""
+    """A metric that every instance has; its labels list the instances."""
     running: str
-    """Expressions by engine; so are the following two."""
+    """Expressions per engine, like the next two."""
     waiting: str
     cache: str
     generated: str
-    """Patterns of names from here on."""
+    """Patterns of names, like those below."""
     prompt: str
     first_token: str
     between_tokens: tuple[str, ...]
-    """The newer name first; engines of some versions show both."""
+    """The newer name first; some versions have both."""
     request: str
 
 
@@ -58,12 +58,12 @@ def vllm_gauge(name: str, by: str = BY_ENGINE, function: str = "sum") -> str:
 
 
 def sglang_gauge(name: str, function: str = "max") -> str:
-    """Return a gauge of SGLang by engine: the same number is shown by each pipeline stage, and maybe by each rank."""
+    """Return a gauge of SGLang by engine: each pipeline stage, and maybe each rank, has the same value."""
     return f"{function} by (instance, engine, dp_rank) ({named('sglang:' + name)})"
 
 
 def sglang_requests(name: str) -> str:
-    """Return a number of requests of SGLang by engine; with priorities, the total is the one without a priority."""
+    """Return the number of SGLang's requests by engine; with priorities, the total is the one without a priority."""
     total = ',priority=""'
     return f"max by (instance, engine, dp_rank) ({named('sglang:' + name, total)})"
 
@@ -100,11 +100,11 @@ SGLANG = Engine(
 
 
 def engine_dashboard(engine: Engine, legend: str, own: list[tuple[str, list[Query], str]]) -> dashboard.Dashboard:
-    """Return the dashboard of an engine: what all engines tell, and what this one tells besides."""
+    """Return the dashboard of an engine: the metrics of all engines, and those of this one."""
     made = new_dashboard(
         engine.name,
         f"{engine.title} engines",
-        f"{engine.title} servers that were registered with update_prometheus_config or `rl-insight server targets`.",
+        f"{engine.title} servers registered with update_prometheus_config or `rl-insight server targets`.",
     )
     instances = f'label_values({{__name__=~"{engine.label}",{RUN}}}, instance)'
     made.with_variable(choice("instance", "Instance", instances))
@@ -121,9 +121,9 @@ def engine_dashboard(engine: Engine, legend: str, own: list[tuple[str, list[Quer
             [(rate(engine.generated), f"{ENGINE} generated"), (rate(engine.prompt), f"{ENGINE} prompt")],
             unit="tokens/s",
         ),
-        graph("Time to the first token", quantiles(named(engine.first_token)), unit="s"),
+        graph("Time to first token", quantiles(named(engine.first_token)), unit="s"),
         graph("Time between tokens", quantiles([named(name) for name in engine.between_tokens]), unit="s"),
-        graph("Time of a request", quantiles(named(engine.request)), unit="s"),
+        graph("Request latency", quantiles(named(engine.request)), unit="s"),
     ):
         made.with_panel(panel)
     for title, queries, unit in own:
@@ -157,7 +157,7 @@ def vllm() -> dashboard.Dashboard:
     blocks = {
         "kv_block_lifetime_seconds": "lifetime",
         "kv_block_idle_before_evict_seconds": "idle before eviction",
-        "kv_block_reuse_gap_seconds": "until used again",
+        "kv_block_reuse_gap_seconds": "until reuse",
     }
     flops = rate(f"{_VLLM}estimated_flops_per_gpu_total")
     config = f"max by ({BY_ENGINE}, num_gpu_blocks, block_size) ({named(_VLLM + 'cache_config_info')})"
@@ -168,8 +168,8 @@ def vllm() -> dashboard.Dashboard:
         VLLM,
         ENGINE,
         [
-            ("Time in the parts of a request", p95_of(times, _VLLM), "s"),
-            ("Time per output token of a request", per_token, "s"),
+            ("Request time by part (p95)", p95_of(times, _VLLM), "s"),
+            ("Time per output token per request", per_token, "s"),
             ("Waiting by reason", [(reasons, "{{reason}}")], "short"),
             ("Prefix cache hits", [(hits, ENGINE)], "percentunit"),
             ("Prompt tokens by source", [(rate(f"{_VLLM}prompt_tokens_by_source_total", "source"), "{{source}}"),
@@ -177,12 +177,12 @@ def vllm() -> dashboard.Dashboard:
             ("Preemptions", [(rate(f"{_VLLM}num_preemptions_total"), ENGINE)], "ops"),
             ("Requests that ended", [(rate(f"{_VLLM}request_success_total", "finished_reason"), "{{finished_reason}}")],
              "ops"),
-            ("Tokens of a request", p95_of(lengths, _VLLM), "short"),
-            ("Tokens of an iteration", quantiles(named(f"{_VLLM}iteration_tokens_total_bucket")), "short"),
-            ("Asleep or awake", [(sleep, f"{ENGINE} {{{{sleep_state}}}}")], "short"),
-            ("Speculated tokens that are accepted", [(accepted, ENGINE)], "percentunit"),
+            ("Tokens per request", p95_of(lengths, _VLLM), "short"),
+            ("Tokens per iteration", quantiles(named(f"{_VLLM}iteration_tokens_total_bucket")), "short"),
+            ("Sleep state", [(sleep, f"{ENGINE} {{{{sleep_state}}}}")], "short"),
+            ("Acceptance rate of speculative tokens", [(accepted, ENGINE)], "percentunit"),
             ("Requests with NaN in their logits", [(rate(f"{_VLLM}corrupted_requests_total"), ENGINE)], "ops"),
-            ("Blocks of the KV cache", p95_of(blocks, _VLLM), "s"),
+            ("KV cache blocks", p95_of(blocks, _VLLM), "s"),
             ("Cache configuration", [(config, f"{ENGINE}: {{{{num_gpu_blocks}}}} x {{{{block_size}}}}")], "short"),
             ("Estimated FLOPS per GPU", [(flops, ENGINE)], "flops"),
         ],
@@ -211,14 +211,14 @@ def sglang() -> dashboard.Dashboard:
         SGLANG,
         rank,
         [
-            ("Time in the queue", quantiles(named("sglang:queue_time_seconds_bucket")), "s"),
+            ("Queue time", quantiles(named("sglang:queue_time_seconds_bucket")), "s"),
             ("Time by stage (p95)", [(stages, "{{stage}}")], "s"),
             ("Prefix cache hits", [(sglang_gauge("cache_hit_rate"), rank)], "percentunit"),
             ("Throughput", [(sglang_gauge("gen_throughput"), rank)], "tokens/s"),
             ("Tokens in use", [(sglang_gauge("num_used_tokens"), rank)], "short"),
             ("Requests that arrive", [(rate("sglang:num_requests_total", by_server), server)], "reqps"),
             ("Requests retracted and aborted", lost, "ops"),
-            ("Requests paused", [(sglang_gauge("num_paused_reqs"), rank)], "short"),
+            ("Paused requests", [(sglang_gauge("num_paused_reqs"), rank)], "short"),
             ("Utilization", [(sglang_gauge("utilization"), rank)], "percentunit"),
             ("Occupancy of forward passes", [(sglang_gauge("fwd_occupancy"), rank)], "percent"),
             ("CUDA graphs in use", [(sglang_gauge("is_cuda_graph"), rank)], "short"),
@@ -227,11 +227,11 @@ def sglang() -> dashboard.Dashboard:
             ("Tokens by mode", [(rate("sglang:realtime_tokens_total", f"{by_server}, mode"), f"{server} {{{{mode}}}}")],
              "tokens/s"),
             ("LoRA slots in use", [(sglang_gauge("lora_pool_utilization"), rank)], "percentunit"),
-            ("Time per output token of a request",
+            ("Time per output token per request",
              quantiles(named("sglang:request_time_per_output_token_seconds_bucket")), "s"),
             ("Weight updates", [(weights, f"{server} {{{{source}}}}")], "s"),
             ("Tokens cached and evicted", cached, "tokens/s"),
-            ("Speculation", speculation, "short"),
+            ("Speculative decoding", speculation, "short"),
         ],
     )  # fmt: skip
 
@@ -241,7 +241,7 @@ def transfer_queue() -> dashboard.Dashboard:
     made = new_dashboard(
         "transferqueue",
         "TransferQueue",
-        "Progress of producers and consumers, load and storage of a TransferQueue that was registered as a target.",
+        "Progress of producers and consumers, load and storage of a TransferQueue registered as a target.",
     )
     made.with_variable(choice("instance", "Instance", f"label_values(tq_controller_uptime_seconds{{{RUN}}}, instance)"))
     task = "{{partition_id}} {{task_name}}"
@@ -249,17 +249,17 @@ def transfer_queue() -> dashboard.Dashboard:
     stuck = f"count(({consumed} < 1) and (changes({consumed}[5m]) == 0)) or vector(0)"
     duration = quantiles(named("tq_controller_request_duration_seconds_bucket"))
     for panel in (
-        number("Consumers without progress", stuck, width=6, warn=1,
-               description="Partitions and tasks that are not consumed and have not moved for 5 minutes."),
+        number("Stalled consumers", stuck, width=6, warn=1,
+               description="Partitions and tasks that are not fully consumed and have made no progress for 5 minutes."),
         number("Storage used", f"max({named('tq_storage_utilization_ratio')})", unit="percentunit", width=6, warn=0.9),
         number("Partitions", f"sum({named('tq_partitions_total')})", width=6),
-        number("Controller up", f"min({named('tq_controller_uptime_seconds')})", unit="s", width=6),
+        number("Controller uptime", f"min({named('tq_controller_uptime_seconds')})", unit="s", width=6),
         graph("Production", [(named("tq_partition_production_progress"), task)], unit="percentunit", percent=True),
         graph("Consumption", [(consumed, task)], unit="percentunit", percent=True),
-        graph("Time of controller requests", duration, unit="s"),
+        graph("Controller request latency", duration, unit="s"),
         graph("Controller requests", [(rate("tq_controller_request_total", "op_type"), "{{op_type}}")], unit="reqps"),
         graph(
-            "Time of storage requests",
+            "Storage request latency",
             [
                 (named("tq_storage_request_latency_p50"), "{{instance}} {{storage_unit_id}} {{op_type}} p50"),
                 (named("tq_storage_request_latency_p99"), "{{instance}} {{storage_unit_id}} {{op_type}} p99"),

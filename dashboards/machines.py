@@ -1,4 +1,4 @@
-"""Dashboards about machines: accelerators and hosts, and the collector itself."""
+"""Dashboards about machines: accelerators, hosts, and the collector."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ NODE = f'{RUN},node=~"$node"'
 
 
 def hardware() -> dashboard.Dashboard:
-    """What accelerators and hosts do."""
-    made = new_dashboard("hardware", "Hardware", "Accelerators and hosts: use, memory, power, temperature, traffic.")
+    """Return the dashboard of accelerators and hosts."""
+    made = new_dashboard(
+        "hardware", "Hardware", "Accelerators and hosts: utilization, memory, power, temperature, traffic."
+    )
     made.with_variable(choice("node", "Node", f"label_values({metric('node_up', RUN)}, node)"))
     busy = metric("gpu_utilization_ratio", NODE)
     states = metric("state_seconds_total", RUN + ',state=~"generate.*|rollout.*"')
@@ -25,14 +27,14 @@ def hardware() -> dashboard.Dashboard:
 
     for panel in (
         number("GPUs", f"count({busy})", width=6),
-        number("GPU utilisation now", f"avg({busy})", unit="percentunit", width=6),
+        number("GPU utilization now", f"avg({busy})", unit="percentunit", width=6),
         number("GPU memory used now", f"sum({used}) / sum({total})", unit="percentunit", width=6),
         number("Nodes up", f"sum({metric('node_up', NODE)})", width=6),
-        graph("GPU utilisation", [(busy, gpu)], unit="percentunit", percent=True),
+        graph("GPU utilization", [(busy, gpu)], unit="percentunit", percent=True),
         graph(
-            "GPU utilisation and lanes that generate",
+            "GPU utilization and generating lanes",
             [
-                (f"avg by (run_id) ({busy})", "{{run_id}} GPU utilisation"),
+                (f"avg by (run_id) ({busy})", "{{run_id}} GPU utilization"),
                 (f"sum by (run_id) (rate({states}[$__rate_interval]))", "{{run_id}} lanes that generate"),
             ],
         ),
@@ -57,8 +59,8 @@ def hardware() -> dashboard.Dashboard:
 
 
 def collector() -> dashboard.Dashboard:
-    """How RL-Insight itself is doing."""
-    made = new_dashboard("collector", "Collector health", "What the server takes, drops and forwards.")
+    """Return the dashboard of RL-Insight's own health."""
+    made = new_dashboard("collector", "Collector health", "What the server receives, drops and forwards.")
 
     def rate(name: str, by: str = "") -> str:
         total = f"rate({NAMESPACE}{name}[$__rate_interval])"
@@ -68,29 +70,29 @@ def collector() -> dashboard.Dashboard:
         return f"{NAMESPACE}{name}"
 
     for panel in (
-        number("Processes live", f'{own("collector_processes")}{{state="live"}}'),
-        number("Processes silent", f'{own("collector_processes")}{{state="silent"}}', warn=1),
+        number("Live processes", f'{own("collector_processes")}{{state="live"}}'),
+        number("Silent processes", f'{own("collector_processes")}{{state="silent"}}', warn=1),
         number("Series", own("collector_series")),
-        number("Batches missing", own("collector_missing_batches_total"), warn=1),
-        number("Behind", own("server_ingest_lag_seconds"), unit="s", warn=2, alarm=10),
+        number("Missing batches", own("collector_missing_batches_total"), warn=1),
+        number("Ingest lag", own("server_ingest_lag_seconds"), unit="s", warn=2, alarm=10),
         number("Server memory", own("server_memory_bytes"), unit="bytes"),
-        graph("Rows taken", [(rate("collector_events_total", "kind"), "{{kind}}")], unit="rowsps"),
-        graph("Bytes taken", [(rate("collector_bytes_total"), "batches")], unit="Bps"),
+        graph("Rows received", [(rate("collector_events_total", "kind"), "{{kind}}")], unit="rowsps"),
+        graph("Bytes received", [(rate("collector_bytes_total"), "batches")], unit="Bps"),
         graph(
             "Batches",
             [
-                (rate("collector_batches_total"), "taken"),
-                (rate("collector_duplicate_batches_total"), "sent twice"),
-                (f"{rate('collector_refused_batches_total', 'reason')} or vector(0)", "refused {{reason}}"),
+                (rate("collector_batches_total"), "received"),
+                (rate("collector_duplicate_batches_total"), "duplicate"),
+                (f"{rate('collector_refused_batches_total', 'reason')} or vector(0)", "rejected {{reason}}"),
             ],
             unit="ops",
         ),
         graph(
-            "Lost by processes",
+            "Telemetry lost by processes",
             [(f"{rate('telemetry_lost_total', 'kind, reason')} or vector(0)", "{{kind}} {{reason}}")],
             unit="ops",
         ),
-        graph("Waiting for sinks", [(own("collector_sink_queued"), "{{sink}}")]),
+        graph("Queued for sinks", [(own("collector_sink_queued"), "{{sink}}")]),
         graph(
             "Sinks",
             [
@@ -100,20 +102,20 @@ def collector() -> dashboard.Dashboard:
             ],
             unit="ops",
         ),
-        graph("Waiting to be stored", [(own("server_pending_bytes"), "bytes")], unit="bytes"),
-        graph("Commits", [(own("server_commit_seconds"), "the last one took")], unit="s"),
+        graph("Pending writes", [(own("server_pending_bytes"), "bytes")], unit="bytes"),
+        graph("Commit duration", [(own("server_commit_seconds"), "last commit")], unit="s"),
         graph(
             "Requests",
             [
                 (rate("server_requests_total", "route"), "{{route}}"),
-                (f"{rate('server_refused_total', 'route, reason')} or vector(0)", "{{route}} refused: {{reason}}"),
+                (f"{rate('server_refused_total', 'route, reason')} or vector(0)", "{{route}} rejected: {{reason}}"),
             ],
             unit="reqps",
         ),
-        graph("Clock offset of processes", [(own("collector_clock_offset_seconds"), "{{process_id}}")], unit="s"),
+        graph("Process clock offset", [(own("collector_clock_offset_seconds"), "{{process_id}}")], unit="s"),
         graph(
             "Scrape targets",
-            [(own("server_targets"), "{{state}}"), ("sum by (job) (up)", "{{job}} answers Prometheus")],
+            [(own("server_targets"), "{{state}}"), ("sum by (job) (up)", "{{job}} up in Prometheus")],
         ),
     ):
         made.with_panel(panel)

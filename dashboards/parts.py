@@ -1,4 +1,4 @@
-"""What all dashboards share: variables, selectors, and panels with the settings that we always use."""
+"""Shared parts of the dashboards: variables, selectors, and panels with common settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 NAMESPACE = "rl_insight_monitor_"
 RUN = 'project=~"$project",experiment_name=~"$experiment",run_id=~"$run"'
-"""Selects the chosen runs."""
+"""Selects the runs of the variables."""
 PROCESS = f'{RUN},role=~"$role",rank=~"$rank"'
-"""Selects the chosen processes of the chosen runs, for metrics that tell them apart."""
+"""Selects the processes of the variables, for metrics with labels for processes."""
 TRACE = (
     'resource.project=~"$project" && resource.experiment_name=~"$experiment" && resource.run_id=~"$run" '
     '&& resource.role=~"$role"'
@@ -24,7 +24,7 @@ TRACE = (
 """The same for spans."""
 
 NEWEST = " with (most_recent=true)"
-"""Ends a search that shall find the newest traces; without it Tempo returns any."""
+"""Ends a search for the newest traces; without it Tempo returns any."""
 
 PROMETHEUS = models.DataSourceRef(type_val="prometheus", uid="prometheus")
 TEMPO = models.DataSourceRef(type_val="tempo", uid="tempo")
@@ -50,7 +50,7 @@ def any_metric(names: str, selector: str = RUN) -> str:
 
 
 def quantiles(buckets: str | Sequence[str], by: str = "") -> list[Query]:
-    """Return the quantiles of a histogram, given its buckets; of several histograms the first that exists counts."""
+    """Return the quantiles of a histogram, given its buckets; of several histograms, the first that exists is used."""
     grouping = f"le, {by}" if by else "le"
     legend = f"{{{{{by}}}}} " if by else ""
     choices = [buckets] if isinstance(buckets, str) else buckets
@@ -95,7 +95,7 @@ def new_dashboard(name: str, title: str, description: str, *, refresh: str = "5s
 
 
 def choice(name: str, label: str, query: str) -> dashboard.QueryVariable:
-    """Return a variable whose values come from Prometheus; all of them are chosen at first."""
+    """Return a variable whose values come from Prometheus; all of them are selected at first."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -196,7 +196,7 @@ def number(
 
 
 def durations_over_time(title: str, bucket: str, *, width: int = 12, height: int = 9) -> heatmap.Panel:
-    """Return a heat map of a histogram, given its buckets; its points lead to traces."""
+    """Return a heat map of a histogram, given its buckets; its points link to traces."""
     target = (
         prometheus.Dataquery()
         .expr(f"sum by (le) (increase({bucket}[$__rate_interval]))")
@@ -259,7 +259,7 @@ def spans_target(query: str, limit: int, *, spans_each: int = 100) -> tempo.Temp
 
 
 def spans_table(title: str, query: str, *, limit: int = 100, height: int = 10, description: str = "") -> table.Panel:
-    """Return a table of spans; each leads to its trace."""
+    """Return a table of spans; each links to its trace."""
     return (
         table.Panel()
         .title(title)
@@ -284,7 +284,7 @@ _COLORS = (
     (r"eval|valid|test", "#00868b"),
     (r"error|fail|abort|cancel|timeout", "#c4162a"),
 )
-"""What states are usually called, by the color of their kind; the first pattern that is found in a name counts."""
+"""Patterns of common state names, and the color of each kind; the first pattern that matches a name wins."""
 _OTHER_COLORS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#ca95e5", "#56a64b", "#ff7383", "#1fa3a3", "#a16d28")
 
 

@@ -1,4 +1,4 @@
-"""Dashboards about a run: how it goes, where its time goes, what its sessions do."""
+"""Dashboards about a run: its progress, where its time goes, and its sessions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SESSION_SPANS = "session|agent_session|rollout.*"
 
 
 def overview() -> dashboard.Dashboard:
-    """How the run goes."""
-    made = new_dashboard("overview", "Overview", "How the run goes: steps, reward, throughput, states, open work.")
+    """Return the overview of a run."""
+    made = new_dashboard("overview", "Overview", "Progress of the run: steps, reward, throughput, states, open work.")
     step_time = any_metric("step_time_s|step_time_seconds|timing_s_step|timing_seconds_step|perf_time_per_step")
     throughput = any_metric(
         "throughput_tokens_per_s|throughput_tokens_per_second|perf_throughput|tokens_per_second_per_gpu"
@@ -43,16 +43,16 @@ def overview() -> dashboard.Dashboard:
     lost = f"sum(increase({NAMESPACE}telemetry_lost_total[$__range])) or vector(0)"
     for panel in (
         number("Current step", f"max({metric('current_step', PROCESS)})"),
-        number("Since the last step", last_step, unit="s", warn=300, alarm=900),
+        number("Time since last step", last_step, unit="s", warn=300, alarm=900),
         number("Processes", f"count({metric('process_last_seen_timestamp_seconds', PROCESS)})"),
         number("Open spans", f"sum({metric('open_spans', PROCESS)}) or vector(0)"),
         number("Oldest open span", f"max({metric('open_span_oldest_seconds', PROCESS)}) or vector(0)", unit="s"),
-        number("Telemetry lost", lost, warn=1, description="Recorded, and dropped by a process."),
+        number("Telemetry lost", lost, warn=1, description="Recorded, but dropped by a process."),
         graph(
             "Open findings",
             [(f"sum by (run_id, rule, severity) ({findings})", "{{run_id}} {{rule}} ({{severity}})")],
             stacked=True,
-            description="What diagnosis found, without what another finding explains. The page says more.",
+            description="Findings of the diagnosis, without those explained by others. See the page for details.",
         ),
         graph("Reward", [(any_metric("reward_mean|critic_rewards_mean|critic_score_mean"), "{{run_id}} {{__name__}}")]),
         graph("Step time", [(step_time, "{{run_id}} {{__name__}}")], unit="s"),
@@ -60,24 +60,26 @@ def overview() -> dashboard.Dashboard:
         graph("Step", [(f"max by (run_id, role) ({metric('current_step', PROCESS)})", "{{run_id}} {{role}}")]),
         graph("Share of time by state", [(share, "{{role}} {{state}}")], unit="percentunit", stacked=True),
         graph(
-            "GPU utilisation",
+            "GPU utilization",
             [(f"avg by (run_id, node) ({metric('gpu_utilization_ratio')})", "{{run_id}} {{node}}")],
             unit="percentunit",
             percent=True,
         ),
         graph(
-            "Staleness of samples",
+            "Sample staleness",
             [(any_metric("staleness_mean|staleness_max|async_staleness_(mean|max)"), "{{run_id}} {{__name__}}")],
         ),
-        graph("Waiting for the trainer", [(any_metric("queue_depth|rollout_queue_depth"), "{{run_id}} {{__name__}}")]),
+        graph("Queued for the trainer", [(any_metric("queue_depth|rollout_queue_depth"), "{{run_id}} {{__name__}}")]),
     ):
         made.with_panel(panel)
     return made
 
 
 def timeline() -> dashboard.Dashboard:
-    """What each lane does."""
-    made = new_dashboard("timeline", "State timeline", "What each lane does, from the spans in Tempo.", refresh="10s")
+    """Return the dashboard of the states of each lane."""
+    made = new_dashboard(
+        "timeline", "State timeline", "What each lane is doing, from the spans in Tempo.", refresh="10s"
+    )
     made.with_variable(dashboard.TextBoxVariable("lane").label("Lane (regex)").default_value(".*"))
     made.with_panel(
         lanes(
@@ -90,7 +92,7 @@ def timeline() -> dashboard.Dashboard:
     )
     made.with_panel(
         lanes(
-            "Phases of sessions by lane",
+            "Session phases by lane",
             PHASES + " | select(span.state_lane_id, name)",
             lane="state_lane_id",
             state=["Name", "name"],
@@ -102,14 +104,14 @@ def timeline() -> dashboard.Dashboard:
             "Time in states (lanes)",
             [(f"sum by (role, state) ({STATE_RATE})", "{{role}} {{state}}")],
             stacked=True,
-            description="How many lanes are in a state at a time.",
+            description="Number of lanes in each state.",
         )
     )
     made.with_panel(
         graph(
             "Busy lanes by rank",
             [(f"sum by (role, rank) ({BUSY_RATE})", "{{role}} {{rank}}")],
-            description="Without the states idle and wait: a rank far below the others waits, one far above is slow.",
+            description="Without idle and wait: a rank far below the others is waiting, one far above is slow.",
         )
     )
     made.with_panel(
@@ -119,7 +121,7 @@ def timeline() -> dashboard.Dashboard:
 
 
 def sessions() -> dashboard.Dashboard:
-    """What rollouts and agent sessions do."""
+    """Return the dashboard of rollouts and agent sessions."""
     made = new_dashboard("sessions", "Rollouts and sessions", "Sessions, their outcome and duration, tools, tokens.")
     outcome = f"sum by (status) (rate({metric('sessions_total', PROCESS)}[$__rate_interval]))"
     samples = f"sum by (rank) (rate({metric('samples_total')}[$__rate_interval]))"
@@ -134,13 +136,13 @@ def sessions() -> dashboard.Dashboard:
         number("Samples in flight now", f"sum({in_flight})", width=6),
         number("Agent-loop sessions", f"count({metric('agent_loop_session_info')})", width=6),
         graph("Sessions by outcome", [(outcome, "{{status}}")], unit="ops", stacked=True),
-        graph("Duration of sessions", quantiles(metric("session_duration_seconds_bucket")), unit="s", exemplars=True),
+        graph("Session duration", quantiles(metric("session_duration_seconds_bucket")), unit="s", exemplars=True),
         durations_over_time("Sessions by duration", metric("session_duration_seconds_bucket")),
-        graph("Latency of samples", quantiles(latency, "rank"), unit="s"),
+        graph("Sample latency", quantiles(latency, "rank"), unit="s"),
         graph("Samples", [(samples, "{{rank}}")], unit="ops"),
-        graph("Tokens of a response", quantiles(lengths)),
-        graph("Latency of tools", quantiles(tools, "tool"), unit="s"),
-        graph("Errors of tools", [(tool_errors, "{{tool}} {{type}}")], unit="ops", stacked=True),
+        graph("Tokens per response", quantiles(lengths)),
+        graph("Tool latency", quantiles(tools, "tool"), unit="s"),
+        graph("Tool errors", [(tool_errors, "{{tool}} {{type}}")], unit="ops", stacked=True),
         graph("Samples in flight", [(in_flight, "{{role}} {{rank}}")], stacked=True),
         graph(
             "Oldest open work",
@@ -157,7 +159,7 @@ def sessions() -> dashboard.Dashboard:
 
 
 def hotspots() -> dashboard.Dashboard:
-    """Where the time goes."""
+    """Return the dashboard of hotspots."""
     made = new_dashboard("hotspots", "Hotspots", "Where the time goes, by span.")
     names = f"label_values({metric('span_duration_seconds_count', RUN)}, span_name)"
     made.with_variable(choice("span", "Span", names))
@@ -181,8 +183,8 @@ def hotspots() -> dashboard.Dashboard:
                 ("Open", f"sum by (role, span_name) ({metric('open_spans', spans)})", "short"),
             ],
             description=(
-                "Concurrent spans add up: the total may be more than the time that went by. "
-                "Count and total leave out what happened before the first scrape of a series."
+                "The total adds up concurrent spans, so it may exceed the elapsed time. "
+                "Count and total do not include spans before the first scrape of a series."
             ),
         )
     )
@@ -190,11 +192,11 @@ def hotspots() -> dashboard.Dashboard:
     for panel in (
         graph("Time in spans", [(f"sum by (role, span_name) ({rate})", "{{role}} {{span_name}}")], stacked=True),
         graph("p95 by span", quantiles(buckets, "span_name")[1:2], unit="s", exemplars=True),
-        durations_over_time("Durations of the chosen spans", buckets),
+        durations_over_time("Durations of the selected spans", buckets),
         graph(
             "Time by rank",
             [(f"sum by (role, rank) ({rate})", "{{role}} {{rank}}")],
-            description="Of the chosen spans: a straggler stands apart.",
+            description="For the selected spans: a straggler stands out.",
         ),
         graph(
             "Not ok",

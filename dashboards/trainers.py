@@ -29,12 +29,12 @@ def spread(name: str) -> list[Query]:
 
 
 def lines(names: dict[str, str]) -> list[Query]:
-    """Return one line per metric; `names` maps metrics to what they are called in the legend."""
+    """Return one line per metric; `names` maps metrics to legends."""
     return [(metric(name), f"{{{{run_id}}}} {title}".strip()) for name, title in names.items()]
 
 
 def verl() -> dashboard.Dashboard:
-    """What verl's trainer logs at each step."""
+    """Return the dashboard of verl's trainer."""
     made = new_dashboard("verl", "verl trainer", "What verl's trainer logs at each step: logger rl_insight.")
     phases = f'{{__name__=~"{NAMESPACE}timing_s_.+",__name__!~".*_(step|min|max|mean)",{RUN}}}'
     for panel in (
@@ -45,7 +45,7 @@ def verl() -> dashboard.Dashboard:
         number("Score now", f"avg({metric('critic_score_mean')})", width=6),
         graph("Score", spread("critic_score")),
         graph("Reward", spread("critic_rewards")),
-        graph("Phases of a step", [(phases, "{{__name__}}")], unit="s", stacked=True),
+        graph("Step phases", [(phases, "{{__name__}}")], unit="s", stacked=True),
         graph("Throughput", lines({"perf_throughput": ""}), unit="tokens/s"),
         graph("Model FLOPs utilization", [(any_metric("perf_mfu_.+"), "{{run_id}} {{__name__}}")], unit="percentunit"),
         graph("Time per token", [(any_metric("timing_per_token_ms_.+"), "{{__name__}}")], unit="ms"),
@@ -56,13 +56,13 @@ def verl() -> dashboard.Dashboard:
         graph("Advantages", spread("critic_advantages")),
         graph("Learning rate", lines({"actor_lr": "actor", "critic_lr": "critic"})),
         graph("Response length", spread("response_length")),
-        graph("Responses cut off", lines({"response_length_clip_ratio": ""}), unit="percentunit"),
+        graph("Truncated responses", lines({"response_length_clip_ratio": ""}), unit="percentunit"),
         graph("Prompt length", spread("prompt_length")),
         graph("Turns", spread("num_turns")),
         graph("Memory", lines({"perf_max_memory_allocated_gb": "allocated", "perf_max_memory_reserved_gb": "reserved",
                                "perf_cpu_memory_used_gb": "host"}), unit="decgbytes"),
         graph("Sequence balance", [(any_metric("global_seqlen_.+"), "{{__name__}}")]),
-        graph("Rollout against training probabilities",
+        graph("Rollout vs. training probabilities",
               [(any_metric("training_rollout_probs_diff_(mean|max|std)"), "{{run_id}} {{__name__}}")]),
         graph("Staleness", [(any_metric("training_off_policy_trajectory_staleness.*|fully_async_.*stale.*"),
                              "{{run_id}} {{__name__}}")]),
@@ -73,7 +73,7 @@ def verl() -> dashboard.Dashboard:
 
 
 def agent_loops() -> dashboard.Dashboard:
-    """Experiment, sample, session, trajectory, turn."""
+    """Return the dashboard of trajectories: experiment, sample, session, trajectory, turn."""
     made = new_dashboard(
         "agent-loops",
         "Agent-loop trajectories",

@@ -116,7 +116,7 @@ def drawn_intervals(frames):
 
 @pytest.mark.parametrize("display_names", [True, False], ids=["with display names", "plain"])
 @pytest.mark.parametrize(
-    ("title", "spans"), [("States by lane", STATES), ("Phases of sessions by lane", PHASES)], ids=["states", "phases"]
+    ("title", "spans"), [("States by lane", STATES), ("Session phases by lane", PHASES)], ids=["states", "phases"]
 )
 def test_lanes_show_names_true_ends_and_one_color_per_state(draw, title, spans, display_names):
     panel = PANELS[title]

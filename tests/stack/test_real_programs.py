@@ -253,7 +253,7 @@ def test_the_newest_traces_are_found_first(tempo, api, wait_until):
     assert newest[-1] >= every[40]
 
 
-@pytest.mark.parametrize("title", ["States by lane", "Phases of sessions by lane"])
+@pytest.mark.parametrize("title", ["States by lane", "Session phases by lane"])
 def test_timelines_of_real_answers_have_names_and_true_ends(tempo, api, filled_in, wait_until, title):
     panel = next(panel for board in BOARDS.values() for panel in board["panels"] if panel["title"] == title)
     words = urllib.parse.urlencode({"q": filled_in(panel["targets"][0]["query"]), "limit": 50, "spss": 100})
