@@ -1,4 +1,4 @@
-"""The smallest useful example: record a few steps of a pretended training, then look at what was recorded.
+"""The smallest useful example: record a few steps of a simulated training, then print what was recorded.
 
 Run it with `python -m examples.quickstart`. It records to the server when one runs, else to files that it reads back.
 """
@@ -21,13 +21,13 @@ PROMPTS = 4
 
 @insight.trace_op("update_model", stage="optimizer")
 def update_model() -> float:
-    """Stand for the optimiser's work; the decorator makes every call a span."""
+    """Simulate an optimizer step; the decorator makes every call a span."""
     time.sleep(0.02)
     return random.random()
 
 
 def generate(prompt: int) -> None:
-    """Stand for one rollout: a span with attributes, and a value for a distribution."""
+    """Simulate a rollout: a span with attributes, and a value for a histogram."""
     tokens = random.randint(20, 200)
     with insight.trace_span("generate", {"prompt_id": prompt, "tokens": tokens}):
         time.sleep(tokens / 10_000)
@@ -35,7 +35,7 @@ def generate(prompt: int) -> None:
 
 
 def train() -> None:
-    """Run the pretended training; the states say what the lane `trainer` does at each moment."""
+    """Run the simulated training; the states show what the lane `trainer` is doing."""
     for step in range(1, STEPS + 1):
         with insight.step(step):  # everything recorded in this block belongs to the step
             with insight.trace_state("rollout", state_lane_id="trainer"):
@@ -50,7 +50,7 @@ def train() -> None:
 
 
 def print_summary(directory: Path) -> None:
-    """Read the files back and say what is in them."""
+    """Read the files back and print their contents."""
     kinds: Counter[str] = Counter()
     durations: dict[str, list[float]] = {}
     metrics: dict[str, str] = {}
@@ -68,7 +68,7 @@ def print_summary(directory: Path) -> None:
                 logs.append(f"step {record.step}: {record.message} {record.attributes}")
     print("Recorded:", ", ".join(f"{count} {kind}s" for kind, count in sorted(kinds.items())))
     for name, milliseconds in sorted(durations.items()):
-        print(f"  span   {name:<16} {len(milliseconds):>3} times, {sum(milliseconds):7.1f} ms in all")
+        print(f"  span   {name:<16} {len(milliseconds):>3} times, {sum(milliseconds):7.1f} ms in total")
     for name, text in sorted(metrics.items()):
         print(f"  metric {name:<16} {text}")
     for line in logs:
@@ -84,7 +84,7 @@ def main() -> None:
         train()
         insight.finish()  # delivers what is still buffered
         if server:
-            print(f"Recorded {STEPS} steps. Look at them on {server}")
+            print(f"Recorded {STEPS} steps. See them at {server}")
         else:
             print_summary(Path(directory))
 

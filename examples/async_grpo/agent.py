@@ -21,10 +21,10 @@ THINKING_AFTER_TOOL = 4
 
 
 class ToolError(Exception):
-    """The tool gave no result; `kind` says why, in one word for a label."""
+    """The tool returned no result; `kind` is the reason, short enough for a label."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__(f"the calculator gave no result: {kind}")
+        super().__init__(f"the calculator returned no result: {kind}")
         self.kind = kind
 
 
@@ -51,7 +51,7 @@ class Agent:
     async def run_sample(self, prompt: Prompt, policy: Policy) -> Sample:
         """Answer one prompt with one set of weights."""
         self._step = policy.version + 1
-        # One session a sample: its phases, its tool calls in another process and its reward become one record.
+        # One session per sample: its phases, its tool calls in another process and its reward become one record.
         with insight.session(
             prompt.expression, model_version=policy.version, lane=self.lane, prompt=f"What is {prompt.expression}?"
         ) as session:
@@ -77,20 +77,20 @@ class Agent:
         with insight.phase("generate", tokens=tokens) as turn:
             await self._pace.generate(tokens)
             choice = policy.choose(context, self._rng)
-            # Texts are recorded with --capture-text alone; without it, their lengths.
+            # Texts are only recorded with --capture-text; otherwise, their lengths are.
             calls = choice.token == CALL_TOOL
             turn.set_attribute("response", "I ask the calculator." if calls else str(choice.token))
             return choice
 
     async def _call_tool(self, prompt: Prompt) -> tuple[int, ...] | None:
-        """Return the tool's result; None when it failed, which the policy then has to live with."""
+        """Return the tool's result; None if it failed, in which case the policy continues without it."""
         try:
             with insight.phase("toolcall", tool="calculator", tool_arguments=prompt.expression) as call:
                 self._calls += 1
                 if self._fault.is_on("slow_tool", self._step):
                     await asyncio.sleep(1.5)
                 if self._fault.is_on("tool_errors", self._step) and self._calls % 3 == 0:
-                    raise ToolError("overloaded")  # noqa: TRY301  # as the tool itself would
+                    raise ToolError("overloaded")  # noqa: TRY301  # like the tool itself
                 value = await self._tool(prompt.expression)
                 call.set_attribute("tool_result", str(value))
                 return digits(value)

@@ -1,4 +1,4 @@
-"""The processes of the run: started, watched and stopped by the launcher; none outlives it."""
+"""The processes of the run: the launcher starts, monitors and stops them; none of them outlives it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Work = Callable[..., None]
 
 
 class ChildFailedError(Exception):
-    """A process of the run ended before it should."""
+    """A process of the run ended too early."""
 
 
 class Children:
@@ -47,7 +47,7 @@ class Children:
         return process
 
     def wait_for(self, awaited: SpawnProcess) -> None:
-        """Wait until a process is done; raises when it fails, or when another one ends before it."""
+        """Wait until a process is done; raises if it fails, or if another one ends before it."""
         by_sentinel = {process.sentinel: process for process in self._processes}
         ended = [by_sentinel[sentinel] for sentinel in wait(list(by_sentinel)) if isinstance(sentinel, int)]
         for process in ended:
@@ -56,7 +56,7 @@ class Children:
                 raise ChildFailedError(f"{process.name} ended with exit code {process.exitcode}: see its error above.")
 
     def stop(self) -> None:
-        """Ask all processes to end, and end those that do not."""
+        """Ask all processes to stop, and kill those that do not."""
         services = [process for process in self._processes if process.name.startswith("tool")]
         self._links.stop.set()
         self._join([process for process in self._processes if process not in services])
@@ -71,7 +71,7 @@ class Children:
 
 
 def end_process(process: SpawnProcess, patience_s: float = 2.0) -> None:
-    """End a process: politely first."""
+    """End a process: with SIGTERM first, then with SIGKILL."""
     if process.is_alive():
         process.terminate()
         process.join(patience_s)
@@ -83,11 +83,11 @@ def end_process(process: SpawnProcess, patience_s: float = 2.0) -> None:
 def run_child(
     work: Work, settings: Settings, links: Links, role: str, rank: int, arguments: tuple[object, ...]
 ) -> None:
-    """Do the work of a new process, recorded by RL-Insight. This is all that a process needs to take part."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches everybody; the launcher alone decides
+    """Do the work of a new process, recorded by RL-Insight. This is all the setup that a process needs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches all processes; only the launcher handles it
     die_with_parent(lambda: os._exit(1))
     insight.init(PROJECT, EXPERIMENT, settings.insight_config, run_id=settings.run_id, role=role, rank=rank)
-    # What this package logs becomes part of the run, next to the span in which it was said.
+    # Log lines of this package become part of the run, linked to the current span.
     logger = logging.getLogger("examples")
     logger.setLevel(logging.INFO)
     logger.addHandler(insight.InsightHandler())
@@ -98,7 +98,7 @@ def run_child(
 
 
 def die_with_parent(action: Callable[[], None]) -> None:
-    """Do something when the parent is gone, whatever ended it: a thread waits for the parent's end of a pipe."""
+    """Call a function when the parent has ended for any reason: a thread waits for the parent's end of a pipe."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

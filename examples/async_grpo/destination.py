@@ -1,4 +1,4 @@
-"""Where the events go: a server that runs already, one that is started for this run, or files."""
+"""Where the events go: a running server, one that is started for this run, or files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_SECONDS = 10.0
 
 
 class DestinationError(Exception):
-    """There is no place to record to."""
+    """There is nowhere to record to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Destination:
 
     @property
     def insight_config(self) -> dict[str, Any]:
-        """What `insight.init` has to be told."""
+        """The configuration for `insight.init`."""
         if self.url is None:
             return {"server": {"backend": "file"}, "file": {"directory": str(self.directory)}}
         return {"server": {"backend": "http", "url": self.url, "token": self.token}}
@@ -46,14 +46,14 @@ class Destination:
 
 @contextlib.contextmanager
 def open_destination(context: SpawnContext, url: str | None, directory: Path | None) -> Iterator[Destination]:
-    """Find or start the place to record to, for as long as the block runs.
+    """Find or start the destination of the run, for the duration of the block.
 
     Args:
         context: makes the server's process, should one be needed.
         url: A server; without one, a server that runs on this machine is used, else one is started.
         directory: Record to files there and use no server.
     """
-    # The environment is stronger than `init`: taken out, it cannot send the processes elsewhere than we say.
+    # The environment overrides `init`, so these variables are removed.
     from_environment = os.environ.pop("RL_INSIGHT_SERVER_URL", None)
     if directory is not None:
         yield Destination(directory=directory)
@@ -74,20 +74,20 @@ def open_destination(context: SpawnContext, url: str | None, directory: Path | N
 
 
 def start_server(context: SpawnContext) -> tuple[SpawnProcess, str]:
-    """Start a server for this run, on the usual port if it is free; returns its process and address."""
+    """Start a server for this run, on the default port if it is free; returns its process and address."""
     for port in (free_port(DEFAULT_PORT), 0):
         process = context.Process(target=run_server, args=(port,), name="server")
         process.start()
         url = wait_until_ready(process)
         if url is not None:
             return process, url
-        end_process(process)  # somebody else was quicker to take the port: any other will do
+        end_process(process)  # another program took the port first: try another one
     raise DestinationError("the server did not start: see its message above, or record to files with --no-server.")
 
 
 def run_server(port: int) -> None:
-    """Be `rl-insight server start` in this process, until it is told to stop or the launcher is gone."""
-    os.setsid()  # Ctrl+C is not for the server: it stops last, when everything is delivered
+    """Run `rl-insight server start` in this process, until it is stopped or the launcher has ended."""
+    os.setsid()  # no Ctrl+C for the server: it stops last, after everything is delivered
     die_with_parent(_stop_this_process)
     sys.argv = ["rl-insight", "server", "start", "--port", str(port)]
     runpy.run_module("rl_insight.cli", run_name="__main__", alter_sys=True)
@@ -101,7 +101,7 @@ def _stop_this_process() -> None:
 
 
 def free_port(preferred: int) -> int:
-    """Return the preferred port, or any free one when it is taken."""
+    """Return the preferred port, or any free one if it is taken."""
     for port in (preferred, 0):
         with contextlib.suppress(OSError), socket.socket() as candidate:
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -111,7 +111,7 @@ def free_port(preferred: int) -> int:
 
 
 def wait_until_ready(process: SpawnProcess) -> str | None:
-    """Return the address of the server that runs in a process, once it is ready; None when it ended instead."""
+    """Return the address of the server in a process once it is ready; None if it ended instead."""
     deadline = time.monotonic() + READY_SECONDS
     while process.exitcode is None and time.monotonic() < deadline:
         state = find_local_server()

@@ -1,4 +1,4 @@
-"""Trouble on purpose: what diagnosis has to find, as real behavior of the example."""
+"""Injected faults that diagnosis has to find, as real behavior of the example."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ FAULTS = {
     "slow_reward": "scoring takes 1.5 s",
     "blocked_reward": "scoring never returns",
     "failing_reward": "scoring raises an error every third time",
-    "zero_reward": "the verifier gives 0 to everything",
+    "zero_reward": "the verifier returns 0 for everything",
     "slow_rollout": "worker 1 generates 3 times slower",
-    "dead_rollout": "worker 1 freezes without a word",
+    "dead_rollout": "worker 1 freezes silently",
     "slow_update": "updates take 2 s longer",
     "stuck_update": "an update never ends",
     "slow_sync": "publishing weights takes 3 s",
@@ -22,10 +22,10 @@ FAULTS = {
     "slow_data": "loading data takes 2 s",
     "lost_time": "2 s pass between the states of a step",
     "not_a_number": "the loss is NaN",
-    "kl_blowup": "the KL that is reported explodes",
-    "stale": "the staleness that is reported is 12",
+    "kl_blowup": "the reported KL explodes",
+    "stale": "the reported staleness is 12",
 }
-"""Name to what happens from `fault_at` on."""
+"""What happens from `fault_at` on, by name."""
 
 VICTIM = 1
 """The rank of the worker that has trouble."""

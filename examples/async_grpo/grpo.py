@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation: advantages within a group, and PPO's clipped update."""
+"""Group-relative policy optimization: advantages within a group, and PPO's clipped update."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from examples.async_grpo.samples import Group
 CLIP = 0.2
 LEARNING_RATE = 0.1
 SPREAD_FLOOR = 0.1
-"""Keeps a group whose rewards hardly differ from teaching as loudly as one where they do."""
+"""Keeps the advantages small in a group whose rewards hardly differ."""
 
 
 @dataclass(slots=True)
 class TrainingBatch:
-    """The tokens of many samples, one a row."""
+    """The tokens of many samples, one per row."""
 
     features: np.ndarray
     tokens: np.ndarray
     may_call: np.ndarray
     log_probs: np.ndarray
-    """Under the weights that wrote them, which may be some versions old."""
+    """Under the weights that generated them, which may be several versions old."""
     advantages: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What one pass over a batch tells."""
+    """Statistics of one pass over a batch."""
 
     loss: float
     kl: float
-    """How far the policy is from those that wrote the samples."""
+    """How far the policy is from those that generated the samples."""
     entropy: float
     clip_fraction: float
     grad_norm: float
@@ -70,12 +70,12 @@ class Optimizer:
 
     @insight.trace_op("grpo.update_epoch")
     def update(self, policy: Policy, batch: TrainingBatch) -> tuple[Policy, UpdateStats]:
-        """Return a better policy of the same version, and how the pass went."""
+        """Return an improved policy of the same version, and statistics of the pass."""
         every = policy.log_probs(batch.features, batch.may_call)
         rows = np.arange(len(batch.tokens))
         log_ratio = every[rows, batch.tokens] - batch.log_probs
         ratio = np.exp(log_ratio)
-        # The samples come from older weights: the ratio corrects for that, the clip keeps it from going too far.
+        # The samples come from older weights: the ratio corrects for that, and the clip bounds the correction.
         clipped = np.clip(ratio, 1 - CLIP, 1 + CLIP)
         objective = np.minimum(ratio * batch.advantages, clipped * batch.advantages)
         active = ratio * batch.advantages <= clipped * batch.advantages

@@ -21,7 +21,7 @@ class Interruptions:
     """How often a run stops training for something else; None for never."""
 
     slow_start_s: float = 0.0
-    """How much longer each of the first updates takes, as one that compiles."""
+    """How much longer each of the first updates takes, like one that compiles."""
     evaluate_every: int | None = None
     checkpoint_every: int | None = None
     checkpoint: Path = Path("async_grpo-checkpoint.npz")
@@ -44,14 +44,14 @@ class Interruptions:
             return Policy(saved["weights"], int(saved["version"]))
 
     def save(self, policy: Policy) -> None:
-        """Write a checkpoint; a run that is killed meanwhile keeps the one before."""
+        """Write a checkpoint; a run that is killed meanwhile keeps the previous one."""
         unfinished = self.checkpoint.with_suffix(".part.npz")
         np.savez(unfinished, weights=policy.weights, version=policy.version)
         unfinished.replace(self.checkpoint)
 
 
 def held_out_reward(policy: Policy, seed: int = 1_000_003) -> float:
-    """Return the mean reward on questions that are the same every time."""
+    """Return the mean reward on a fixed set of questions."""
     rng = np.random.default_rng(seed)
     scores = []
     for _ in range(QUESTIONS):

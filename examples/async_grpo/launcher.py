@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m examples.
 
 
 def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destination: Destination) -> int:
-    """Train, then sum up; returns the exit code."""
+    """Train, then print a summary; returns the exit code."""
     settings = Settings(
         run_id=run_id,
         insight_config=destination.insight_config
@@ -66,13 +66,13 @@ def run(context: SpawnContext, options: argparse.Namespace, run_id: str, destina
             resume=options.resume,
         ),
     )
-    print(f"Run {run_id}: {settings.workers} rollout workers, 1 trainer, 1 tool server. Ctrl+C ends it.")
+    print(f"Run {run_id}: {settings.workers} rollout workers, 1 trainer, 1 tool server. Press Ctrl+C to stop.")
     print(f"Live page: {destination.url}" if destination.url else f"Recording to {destination.directory}", flush=True)
     code = 0
     try:
         train(context, settings)
         if not options.exit and destination.url:
-            print(f"Training is done. The page stays on {destination.url} until Ctrl+C.", flush=True)
+            print(f"Training is done. The page is on {destination.url} until Ctrl+C.", flush=True)
             signal.pause()
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -102,22 +102,22 @@ def train(context: SpawnContext, settings: Settings) -> None:
             children.start(run_rollout_worker, "rollout", rank, tool_port)
         children.wait_for(children.start(run_trainer, "trainer", 0))
     finally:
-        on_stop_signals(signal.SIG_IGN)  # a second Ctrl+C must not break the orderly end
+        on_stop_signals(signal.SIG_IGN)  # a second Ctrl+C must not interrupt the shutdown
         children.stop()
         on_stop_signals(signal.default_int_handler)
 
 
 def on_stop_signals(handler: Any) -> None:
-    """Treat Ctrl+C and `kill` alike; also where a shell started us with Ctrl+C switched off."""
+    """Handle Ctrl+C and `kill` alike, even if a shell started the process with Ctrl+C disabled."""
     signal.signal(signal.SIGINT, handler)
     signal.signal(signal.SIGTERM, handler)
 
 
 def start_tool_server(context: SpawnContext, children: Children) -> int:
-    """Start the tool server and return the port that it found."""
+    """Start the tool server and return its port."""
     receiver, sender = context.Pipe(duplex=False)
     children.start(run_tool_server, "tool", 0, sender)
-    sender.close()  # now the pipe ends with the child, should it fail
+    sender.close()  # now the pipe closes with the child, if it fails
     try:
         return int(receiver.recv())
     except EOFError as error:
@@ -125,32 +125,46 @@ def start_tool_server(context: SpawnContext, children: Children) -> int:
 
 
 def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog=program, description="A small asynchronous GRPO training on a toy task.")
-    parser.add_argument("--steps", type=whole_number, help="stop training after so many steps (default: never)")
-    parser.add_argument("--exit", action="store_true", help="end after the last step, with a summary; needs --steps")
+    parser.add_argument("--steps", type=whole_number, help="stop training after this many steps (default: never)")
+    parser.add_argument(
+        "--exit", action="store_true", help="exit after the last step, with a summary; requires --steps"
+    )
     parser.add_argument("--workers", type=whole_number, default=3, help="rollout processes (default: 3)")
-    parser.add_argument("--seed", type=int, default=0, help="of the prompts and of the sampling")
-    parser.add_argument("--speed", type=positive, default=1.0, help="how much faster than real time to wait")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the prompts and the sampling")
+    parser.add_argument(
+        "--speed", type=positive, default=1.0, help="speed of the simulated delays, relative to real time"
+    )
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--server", metavar="URL", help="record to this server (default: the local one, else start one)")
+    place.add_argument("--server", metavar="URL", help="record to this server (default: the local one, or a new one)")
     place.add_argument("--no-server", action="store_true", help="record to files")
-    parser.add_argument("--directory", type=Path, help="where the files of --no-server go")
+    parser.add_argument("--directory", type=Path, help="directory for the files of --no-server")
     besides = parser.add_argument_group("besides training")
     besides.add_argument(
-        "--slow-start", type=positive, default=0.0, metavar="SECONDS", help="the first updates compile"
+        "--slow-start",
+        type=positive,
+        default=0.0,
+        metavar="SECONDS",
+        help="extra time of the first updates, as if they compiled",
     )
-    besides.add_argument("--evaluate-every", type=whole_number, metavar="STEPS", help="evaluate every so many steps")
-    besides.add_argument("--checkpoint-every", type=whole_number, metavar="STEPS", help="save every so many steps")
-    besides.add_argument("--checkpoint", type=Path, default=Path("async_grpo-checkpoint.npz"), help="where to save")
+    besides.add_argument("--evaluate-every", type=whole_number, metavar="STEPS", help="evaluate every STEPS steps")
+    besides.add_argument(
+        "--checkpoint-every", type=whole_number, metavar="STEPS", help="save a checkpoint every STEPS steps"
+    )
+    besides.add_argument(
+        "--checkpoint", type=Path, default=Path("async_grpo-checkpoint.npz"), help="path of the checkpoint"
+    )
     besides.add_argument("--resume", action="store_true", help="continue from the checkpoint, if there is one")
     besides.add_argument("--capture-text", action="store_true", help="record the texts of some samples of each step")
     trouble = parser.add_argument_group("trouble on purpose")
     trouble.add_argument("--straggler", type=int, metavar="RANK", help="this rollout worker is 3 times slower")
     trouble.add_argument("--hang", action="store_true", help="one tool call never returns")
     trouble.add_argument("--errors", action="store_true", help="the tool fails in bursts")
-    trouble.add_argument("--fault", choices=sorted(FAULTS), help="something goes wrong: see faults.py")
-    trouble.add_argument("--fault-at", type=whole_number, default=20, metavar="STEP", help="when (default: step 20)")
+    trouble.add_argument("--fault", choices=sorted(FAULTS), help="inject a fault: see faults.py")
+    trouble.add_argument(
+        "--fault-at", type=whole_number, default=20, metavar="STEP", help="when the fault begins (default: step 20)"
+    )
     options = parser.parse_args(arguments)
     if options.exit and options.steps is None:
         parser.error("--exit needs --steps: without it the training never ends.")
@@ -162,14 +176,14 @@ def parse(arguments: list[str] | None, program: str) -> argparse.Namespace:
 
 
 def whole_number(text: str) -> int:
-    """Read an integer of 1 or more."""
+    """Parse an integer of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of 1 or more, not {text!r}")
     return int(text)
 
 
 def positive(text: str) -> float:
-    """Read a finite number above 0."""
+    """Parse a finite number above 0."""
     try:
         number = float(text)
     except ValueError:

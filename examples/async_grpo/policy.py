@@ -1,8 +1,7 @@
 """The policy: a linear softmax that writes an answer token by token, and may call the calculator first.
 
-It stands for a language model. Its features are what pretraining would have given one: it sees the kind of question,
-it knows the digits of a sum (but not of a product), and it can read those that the tool wrote. What to do with all this
-is what it has to learn.
+It represents a language model. Its features are what a model would have from pretraining: the kind of question, the
+digits of a sum (but not of a product), and the digits that the tool returned. It has to learn how to use them.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ FEATURES = len(KINDS) + ANSWER_LENGTH + 3 + 10
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the policy sees when it writes the next token."""
+    """What the policy sees when it generates the next token."""
 
     prompt: Prompt
     position: int = 0
-    """How many digits are written."""
+    """Digits generated so far."""
     tool_called: bool = False
     tool_result: tuple[int, ...] | None = None
-    """None when the tool was not called, or failed."""
+    """None if the tool was not called, or failed."""
 
     @property
     def may_call(self) -> bool:
@@ -47,7 +46,7 @@ class Context:
 
 
 class Choice(NamedTuple):
-    """One token that was written, with all that training needs to know about it."""
+    """One generated token, with everything that training needs."""
 
     token: int
     log_prob: float
@@ -56,14 +55,14 @@ class Choice(NamedTuple):
 
 
 def initial_weights() -> np.ndarray:
-    """Return the weights of a beginner: calls the tool half of the time, and writes digits at random."""
+    """Return initial weights: they call the tool half of the time, and generate random digits."""
     weights = np.zeros((FEATURES, TOKENS))
     weights[: len(KINDS), CALL_TOOL] = np.log(10)
     return weights
 
 
 class Policy:
-    """Weights with a version. A policy is never changed: training makes a new one."""
+    """Weights with a version. A policy is immutable: training creates a new one."""
 
     __slots__ = ("version", "weights")
 
@@ -72,14 +71,14 @@ class Policy:
         self.version = version
 
     def log_probs(self, features: np.ndarray, may_call: np.ndarray) -> np.ndarray:
-        """Return the log-probability of every token, for many contexts at once (one a row)."""
+        """Return the log-probability of every token, for many contexts at once (one per row)."""
         logits = features @ self.weights
-        logits[~may_call, CALL_TOOL] = -1e9  # calling is not possible there
+        logits[~may_call, CALL_TOOL] = -1e9  # the tool cannot be called there
         logits -= logits.max(axis=1, keepdims=True)
         return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
 
     def choose(self, context: Context, rng: np.random.Generator) -> Choice:
-        """Write one token."""
+        """Generate one token."""
         features = context.features()
         log_probs = self.log_probs(features[None], np.array([context.may_call]))[0]
         token = int(rng.choice(TOKENS, p=np.exp(log_probs)))

@@ -1,7 +1,7 @@
-"""A rollout worker: keeps several samples in flight, always starts them with the newest weights, delivers groups.
+"""A rollout worker: keeps several samples in flight, starts each with the newest weights, and sends complete groups.
 
-Each slot is a lane of the timeline and shows what its sample does: generate, toolcall, reward, wait_weights, or idle
-when the trainer cannot keep up.
+Each slot is a lane of the timeline and shows the state of its sample: generate, toolcall, reward, wait_weights, or idle
+if the trainer cannot keep up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.02
 
 
 class RolloutWorker:
-    """Makes groups of samples until it is cancelled."""
+    """Generates groups of samples until it is cancelled."""
 
     def __init__(self, settings: Settings, links: Links, rank: int, tool: Tool) -> None:
         self._settings = settings
@@ -62,7 +62,7 @@ class RolloutWorker:
             policy = await self._newest_policy(lane)
             self._suffer(policy.version)
             group = self._next_group()
-            # Weights of version 6 are the outcome of step 6, so what they write is meant for step 7.
+            # Weights of version 6 are the result of step 6, so their samples are for step 7.
             with insight.step(policy.version + 1):
                 sample = await self._run_sample(agent, group, policy)
             group.samples.append(sample)
@@ -70,7 +70,7 @@ class RolloutWorker:
                 await self._deliver(group, lane)
 
     def _suffer(self, step: int) -> None:
-        """Have the trouble of this worker, if it is the one."""
+        """Apply the faults of this worker."""
         if self._rank != VICTIM:
             return
         self._settings.fault.freeze("dead_rollout", step)
@@ -94,7 +94,7 @@ class RolloutWorker:
         return sample
 
     async def _newest_policy(self, lane: str) -> Policy:
-        """Return the newest weights; the first slot that misses them pulls, the others wait for it."""
+        """Return the newest weights; the first slot that needs them pulls, the others wait for it."""
         if self._links.weights.version == self._policy.version != NOTHING_PUBLISHED:
             return self._policy
         with insight.trace_state("wait_weights", lane):
@@ -123,7 +123,7 @@ class RolloutWorker:
         return Group(f"{self._rank}-{next(self._numbers)}", random_prompt(self._rng))
 
     async def _deliver(self, group: Group, lane: str) -> None:
-        """Hand a complete group to the trainer; wait when it has enough already."""
+        """Send a complete group to the trainer; wait if its queue is full."""
         with contextlib.suppress(queue.Full):
             self._links.groups.put_nowait(group)
             return
@@ -138,7 +138,7 @@ class RolloutWorker:
 
 def run_rollout_worker(settings: Settings, links: Links, rank: int, tool_port: int) -> None:
     """Work until the run stops."""
-    # What is still in the pipe when the run stops is of no use: do not wait for the trainer to read it.
+    # Data in the pipe is useless after the run stops: do not wait for the trainer to read it.
     links.groups.cancel_join_thread()
     timeout_s = None if settings.hang else max(TOOL_TIMEOUT_SECONDS / settings.speed, 2.0)
     asyncio.run(_work(RolloutWorker(settings, links, rank, ToolClient(tool_port, timeout_s).evaluate), links))
@@ -150,6 +150,6 @@ async def _work(worker: RolloutWorker, links: Links) -> None:
         await asyncio.wait([work], timeout=0.1)
         if work.done():
             break
-    work.cancel()  # closes the spans of what is in flight as cancelled; a failure goes on to the caller
+    work.cancel()  # ends the spans in flight as cancelled; a failure is raised to the caller
     with contextlib.suppress(asyncio.CancelledError):
         await work

@@ -1,4 +1,4 @@
-"""What travels from the rollout workers to the trainer, and the buffer where it waits."""
+"""The samples that rollout workers send to the trainer, and the buffer for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Sample:
 
     prompt: Prompt
     version: int
-    """The weights that wrote it."""
+    """The version of the weights that generated it."""
     choices: list[Choice]
     reward: float
     tokens: int
-    """Length of the response, with its thinking."""
+    """Length of the response, including thinking."""
     tool_calls: int
 
 
@@ -33,12 +33,12 @@ class Group:
 
     @property
     def version(self) -> int:
-        """The oldest weights that took part: a group is as stale as its stalest sample."""
+        """The oldest version in the group: it is as stale as its stalest sample."""
         return min(sample.version for sample in self.samples)
 
 
 class SampleBuffer:
-    """Groups that wait for the trainer, oldest first. Groups that became too stale are dropped and counted."""
+    """Groups for the trainer, oldest first. Groups that become too stale are dropped and counted."""
 
     def __init__(self, max_staleness: int) -> None:
         self._groups: deque[Group] = deque()
@@ -49,11 +49,11 @@ class SampleBuffer:
         return len(self._groups)
 
     def add(self, group: Group) -> None:
-        """Put a group at the end."""
+        """Append a group."""
         self._groups.append(group)
 
     def take(self, count: int, version: int) -> list[Group] | None:
-        """Return the oldest usable groups for a trainer at this version; None while there are too few."""
+        """Return the oldest usable groups for a trainer at this version; None if there are too few."""
         fresh = deque(group for group in self._groups if version - group.version <= self._max_staleness)
         self.dropped += len(self._groups) - len(fresh)
         self._groups = fresh

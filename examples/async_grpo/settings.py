@@ -1,4 +1,4 @@
-"""What every process of the example needs to know."""
+"""The settings that all processes of the example share."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ EXPERIMENT = "async_grpo"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The choices of a run; the launcher fills it from the command line."""
+    """The settings of a run, from the command line."""
 
     run_id: str
     insight_config: dict[str, Any] = field(default_factory=dict)
-    """Handed to `insight.init`: says where the events go."""
+    """The configuration for `insight.init`: where the events go."""
     steps: int | None = None
-    """None trains until it is stopped."""
+    """None: train until stopped."""
     workers: int = 3
     slots: int = 6
-    """Samples that one worker has in flight at a time."""
+    """Samples that a worker has in flight."""
     group_size: int = 8
     groups_per_step: int = 8
     max_staleness: int = 4
-    """Versions that a group may be behind the trainer."""
+    """How many versions a group may be behind the trainer."""
     seed: int = 0
     speed: float = 1.0
     straggler: int | None = None
@@ -41,19 +41,19 @@ class Settings:
     errors: bool = False
     """The tool fails in bursts."""
     fault: Fault = NO_FAULT
-    """What goes wrong on purpose."""
+    """The injected fault."""
     interruptions: Interruptions = field(default_factory=Interruptions)
-    """What else the trainer does."""
+    """What the trainer does besides training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What connects the processes."""
+    """The objects that connect the processes."""
 
     stop: Event
-    """Set when the training is to end."""
+    """Set when training must stop."""
     stop_services: Event
-    """Set after that, when nobody needs the tool server any more."""
+    """Set after that, when the tool server is no longer needed."""
     groups: Queue[Group]
     """Bounded: workers pause when the trainer cannot keep up."""
     weights: WeightStore

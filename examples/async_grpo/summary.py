@@ -1,4 +1,4 @@
-"""A few lines about a run, for its end: what was recorded, whether it learned, where the time went."""
+"""A summary of a run: what was recorded, whether it learned, where the time went."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREVER = 2**62 - 1
 
 
 class SummaryError(Exception):
-    """The server did not tell about the run."""
+    """The server returned no summary."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class SpanSummary:
 
 @dataclass(slots=True)
 class Summary:
-    """What is known about a run."""
+    """The summary of a run."""
 
     processes: Counter[str] = field(default_factory=Counter)
     """Number of processes by role."""
@@ -89,7 +89,9 @@ def summarise_files(directory: Path) -> Summary:
                 summary.rewards[record.step] = float(record.value)
             elif isinstance(record, SampleRecord) and record.metric == "staleness_max":
                 summary.staleness_max = max(summary.staleness_max, float(record.value))
-            elif isinstance(record, SampleRecord) and record.metric == "tool_errors":  # a total: the last one counts
+            elif (
+                isinstance(record, SampleRecord) and record.metric == "tool_errors"
+            ):  # a total: the last value is the result
                 tool_errors[record.process_id, record.labels["type"]] = float(record.value)
             elif isinstance(record, LossRecord):
                 lost[record.process_id, record.kind, record.reason] = record.count
@@ -112,14 +114,14 @@ class Api:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a local server needs no proxy
 
     def get(self, path: str, **parameters: str | int) -> Any:
-        """Ask one question."""
+        """Run one query."""
         query = urllib.parse.urlencode({"run": self._run_id, **parameters})
         request = urllib.request.Request(f"{self._url}/{path}?{query}", headers=self._headers)
         try:
             with self._opener.open(request, timeout=30.0) as response:
                 return json.load(response)
         except OSError as error:
-            raise SummaryError(f"no summary: {self._url}/{path} did not answer: {error}.") from error
+            raise SummaryError(f"no summary: {self._url}/{path} did not respond: {error}.") from error
 
     def series(self, metric: str, aggregation: str, **parameters: str | int) -> list[dict[str, Any]]:
         """Return a metric's lines over all time; each has `labels`, `x` and `y`."""
@@ -131,7 +133,7 @@ class Api:
 
 
 def summarise_api(url: str, token: str | None, run_id: str) -> Summary:
-    """Ask a server about a run."""
+    """Query the summary of a run from a server."""
     api = Api(url, token, run_id)
     run = api.get("summary")
     summary = Summary(lost=run["lost"], unfinished=run["open_spans"])

@@ -26,12 +26,12 @@ class Prompt:
 
     @property
     def expression(self) -> str:
-        """The question as text, which is also what the calculator takes."""
+        """The question as text, which is also the input of the calculator."""
         return f"{self.left}{'+' if self.kind == 'add' else '*'}{self.right}"
 
     @property
     def answer(self) -> tuple[int, ...]:
-        """The right digits."""
+        """The correct digits."""
         return digits(self.left + self.right if self.kind == "add" else self.left * self.right)
 
 
@@ -50,7 +50,7 @@ def random_prompt(rng: np.random.Generator) -> Prompt:
 
 
 def reward(prompt: Prompt, answer: tuple[int, ...], tool_calls: int) -> float:
-    """Score an answer: the share of right digits, less what the tool cost.
+    """Score an answer: the fraction of correct digits, minus the cost of the tool.
 
     >>> reward(Prompt("add", 2, 2), (0, 4), tool_calls=0), reward(Prompt("add", 2, 2), (0, 5), tool_calls=1)
     (1.0, 0.45)

@@ -1,4 +1,4 @@
-"""The calculator: a plain HTTP server in a process of its own, sometimes slow, rarely failing; and its client.
+"""The calculator: a plain HTTP server in a separate process, sometimes slow, rarely failing; and its client.
 
 The client writes the current trace context into the request's headers (`insight.inject`), and the server continues it
 (`insight.attach`): its span becomes a child of the rollout's `toolcall`, across the two processes.
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 HANGING_CALL = 10
 """With `--hang`: the call that never returns."""
 BURST_PERIOD, BURST_LENGTH = 60, 25
-"""With `--errors`: of so many calls, so many fail in a row."""
+"""With `--errors`: the length of a cycle in calls, and how many of them fail in a row."""
 
 
 class ToolClient:
@@ -41,7 +41,7 @@ class ToolClient:
         """Return the value of an expression; raises `ToolError`."""
         started = time.perf_counter()
         try:
-            # A thread, because http.client blocks. `to_thread` takes the trace context along.
+            # A thread, because http.client blocks. `to_thread` propagates the trace context.
             return await asyncio.to_thread(self._request, expression)
         except TimeoutError as error:
             raise ToolError("timeout") from error
@@ -78,10 +78,10 @@ def evaluate(expression: str) -> int:
 
 
 class ToolServer(ThreadingHTTPServer):
-    """The calculator's server, with its moods."""
+    """The calculator's server, with its simulated faults."""
 
     daemon_threads = True
-    request_queue_size = 128  # the usual 5 makes a burst of calls wait for a second, or fail
+    request_queue_size = 128  # with the default of 5, a burst of calls waits for a second, or fails
 
     def __init__(self, settings: Settings, links: Links) -> None:
         super().__init__(("127.0.0.1", 0), ToolHandler)
@@ -91,7 +91,7 @@ class ToolServer(ThreadingHTTPServer):
         self.calls = itertools.count(1)
 
     def misbehave(self, call: int) -> bool:
-        """Take the time that this call takes; True when it is to fail."""
+        """Wait as long as this call takes; True if it must fail."""
         if self.settings.hang and call == HANGING_CALL:
             logger.info("call %d hangs on purpose", call)
             self.links.stop.wait()
@@ -103,12 +103,12 @@ class ToolServer(ThreadingHTTPServer):
 
 
 class ToolHandler(BaseHTTPRequestHandler):
-    """Answers `POST /evaluate`."""
+    """Serves `POST /evaluate`."""
 
     server: ToolServer
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:  # http.server wants this name
+    def do_POST(self) -> None:  # the name is http.server's
         """Calculate, inside the caller's trace."""
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         call = next(self.server.calls)
@@ -133,7 +133,7 @@ class ToolHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is http.server's
-        """Say nothing on the terminal: every request is a span."""
+        """Print nothing: every request is a span."""
 
 
 def run_tool_server(settings: Settings, links: Links, _rank: int, port: Connection) -> None:

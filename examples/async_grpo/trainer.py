@@ -1,4 +1,4 @@
-"""The trainer: waits for samples, improves the policy, publishes its weights; again and again."""
+"""The trainer: repeatedly waits for samples, improves the policy and publishes its weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PUBLISH_SECONDS = 0.1
 
 
 class Trainer:
-    """The training loop. Step n makes the weights of version n; version 0 is the beginner."""
+    """The training loop. Step n produces the weights of version n; version 0 is the initial policy."""
 
     def __init__(self, settings: Settings, links: Links) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class Trainer:
             step += 1
 
     def _train_step(self, step: int) -> bool:
-        """Do one step; False when the run was stopped meanwhile."""
+        """Do one step; False if the run was stopped during it."""
         started = time.perf_counter()
         fault = self._settings.fault
         with insight.trace_span("train_step", {"version": self._policy.version}, lane=LANE):
@@ -74,7 +74,7 @@ class Trainer:
                 if step < self._first_step + SLOW_STEPS:
                     time.sleep(self._settings.interruptions.slow_start_s)
                 for _ in range(EPOCHS):
-                    self._pace.sleep(EPOCH_SECONDS)  # stands for forward and backward on a GPU
+                    self._pace.sleep(EPOCH_SECONDS)  # simulates forward and backward passes on a GPU
                     self._policy, stats = self._optimizer.update(self._policy, batch)
             self._policy = Policy(self._policy.weights, version=step)
             with timed_state("sync_weights"):
@@ -86,7 +86,7 @@ class Trainer:
         return True
 
     def _interrupt(self, step: int) -> None:
-        """Do what is due besides training; the workers go on meanwhile."""
+        """Evaluate and save if it is time; the workers continue meanwhile."""
         if self._settings.interruptions.is_evaluated(step):
             with timed_state("evaluate"):
                 self._pace.sleep(EVALUATION_SECONDS)
@@ -97,7 +97,7 @@ class Trainer:
                 self._settings.interruptions.save(self._policy)
 
     def _wait_for_groups(self) -> list[Group] | None:
-        """Return the groups of the next step; None when the run was stopped while waiting."""
+        """Return the groups of the next step; None if the run was stopped while waiting."""
         while True:
             groups = self._buffer.take(self._settings.groups_per_step, self._policy.version)
             if self._buffer.dropped > self._dropped:
@@ -121,7 +121,7 @@ class Trainer:
         logger.warning("dropped %d groups: more than %d versions old", count, self._settings.max_staleness)
 
     def _report_samples(self, groups: list[Group]) -> None:
-        """Record what came in: rewards, lengths, staleness, what still waits."""
+        """Record statistics of the groups: rewards, lengths, staleness, and the queue."""
         samples = [sample for group in groups for sample in group.samples]
         insight.metric_gauge("reward_mean", mean(sample.reward for sample in samples))
         insight.metric_gauge("reward_std", pstdev(sample.reward for sample in samples))
@@ -142,7 +142,7 @@ class Trainer:
         insight.metric_gauge("queue_depth", self._queue_depth(), "Groups that wait for the trainer")
 
     def _told(self, name: str, value: float, step: int) -> float:
-        """Return what is reported of a statistic."""
+        """Return a statistic as it is reported, which a fault may change."""
         if name == "loss" and self._settings.fault.is_on("not_a_number", step):
             return math.nan
         return value * 1000 + 1 if name == "kl" and self._settings.fault.is_on("kl_blowup", step) else value
@@ -150,11 +150,11 @@ class Trainer:
     def _queue_depth(self) -> int:
         try:
             return len(self._buffer) + self._links.groups.qsize()
-        except NotImplementedError:  # macOS cannot tell the size of such a queue
+        except NotImplementedError:  # macOS does not support the size of such a queue
             return len(self._buffer)
 
     def _report_step(self, step: int, groups: list[Group], stats: UpdateStats, seconds: float) -> None:
-        """Record how the step went, and say it in one line."""
+        """Record the results of the step, and print them on one line."""
         for name in ("loss", "kl", "entropy", "clip_fraction", "grad_norm"):
             insight.metric_gauge(name, self._told(name, getattr(stats, name), step))
         samples = [sample for group in groups for sample in group.samples]
@@ -169,7 +169,7 @@ class Trainer:
 
 @contextlib.contextmanager
 def timed_state(name: str) -> Iterator[None]:
-    """Show a state on the trainer's lane, and keep its duration as a metric too."""
+    """Record a state on the trainer's lane, and its duration as a metric."""
     started = time.perf_counter()
     with insight.trace_state(name, LANE):
         yield

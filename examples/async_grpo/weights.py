@@ -12,7 +12,7 @@ NOTHING_PUBLISHED = -1
 
 
 class WeightStore:
-    """A policy in memory that all processes share."""
+    """A policy in shared memory."""
 
     def __init__(self, context: SpawnContext) -> None:
         self._version = context.Value("q", NOTHING_PUBLISHED)
@@ -24,7 +24,7 @@ class WeightStore:
         return int(self._version.value)
 
     def publish(self, policy: Policy) -> None:
-        """Make a policy the newest one."""
+        """Publish a policy as the newest one."""
         with self._version.get_lock():
             self._weights[:] = policy.weights.ravel().tolist()
             self._version.value = policy.version

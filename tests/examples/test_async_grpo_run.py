@@ -184,7 +184,7 @@ def test_page_stays_after_the_last_step_until_ctrl_c(start_demo, wait_until):
     demo = start_demo("--steps", "1", "--speed", "20", server=True)
     wait_until(lambda: "Training is done" in demo.output or demo.process.poll() is not None)
     url = find_local_server(demo.data_dir).url
-    assert f"stays on {url} " in demo.output
+    assert f"The page is on {url} until" in demo.output
     with urllib.request.urlopen(f"{url}/readyz", timeout=10) as response:
         assert response.status == 200
     demo.press_ctrl_c()
