@@ -1,12 +1,12 @@
-"""Agent loops: one call where a rollout session begins, one where it ends.
+"""Agent loops: one call at the start of a rollout session, and one at its end.
 
 >>> session = agent_loop_session(experiment_name="grpo", sample=3, session=0, global_steps=7)
 >>> session.identity["state_lane_id"]
 'experiment=grpo/sample=3/session=0/traj=0'
 >>> session.finish(trajectories=[], status="success")
 
-The identity travels to other processes, in task arguments or HTTP metadata. What they record with it belongs to the
-session:
+Pass the identity to other processes, in task arguments or HTTP metadata. Their spans belong to the session if they
+include it:
 
 >>> from rl_insight import trace_span
 >>> turn = {**session.identity, "monitor.trace_source": "gateway", "turn": 0, "completion_tokens": 512}
@@ -16,10 +16,11 @@ session:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from rl_insight.integrations.samples import field_of
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.losses import safe_text
 from rl_insight.recorder.spans import CANCELLED, ERROR
@@ -27,20 +28,20 @@ from rl_insight.schema.agent_loop import SESSION_SOURCE, TRACE_SOURCE, lane_id, 
 
 __all__ = ["AgentLoopSession", "agent_loop_lane_id", "agent_loop_session"]
 
-NumberT = TypeVar("NumberT", int, float)
+ValueT = TypeVar("ValueT")
 
 agent_loop_lane_id = lane_id
 
 _OUTCOMES = {"failed": ERROR, "cancelled": CANCELLED}
-"""How the span ends by the session's status."""
+"""The span's status for unsuccessful sessions."""
 
 
 @dataclass(frozen=True)
 class AgentLoopSession:
-    """A rollout session until `finish`; it can be pickled."""
+    """An open rollout session; it can be pickled."""
 
     identity: dict[str, Any]
-    """Strings, empty where nothing was given, and `global_steps` as it was given."""
+    """Strings, empty if not given, and `global_steps` as given."""
     start_ns: int
 
     def finish(
@@ -52,16 +53,17 @@ class AgentLoopSession:
         reward_source: str | None = None,
         finished: bool | None = None,
     ) -> None:
-        """Record the session: its span, and gauges that name it and its trajectories.
+        """Record the session: its span, and gauges that list it and its trajectories.
 
         Args:
-            trajectories: Objects or mappings with `chain_id`, `reward_score` and `num_turns`, each of them optional.
+            trajectories: Objects or mappings with `chain_id`, `reward_score` and `num_turns`, all optional.
             status: `success`, `failure`, `empty`, `capacity_exhausted` or `error`.
-            runner_name: What ran the loop.
-            reward_source: What gave the reward.
-            finished: Whether the loop ended by itself.
+            runner_name: The runner of the loop.
+            reward_source: Where the reward came from.
+            finished: Whether the loop ended on its own.
         """
-        described = [_trajectory(index, one) for index, one in enumerate(_listed(trajectories))]
+        listed: list[Any] = _converted(list, trajectories, [])
+        described = [_described(index, one) for index, one in enumerate(listed)]
         end_ns = time.time_ns()
         self._show(described, end_ns)
         attributes = {
@@ -111,7 +113,7 @@ def agent_loop_session(
     global_steps: Any = None,
     session_id: Any = None,
 ) -> AgentLoopSession:
-    """Begin a rollout session of an agent loop; `finish` records it.
+    """Start a rollout session of an agent loop; `finish` records it.
 
     >>> loop = agent_loop_session(experiment_name="grpo", sample=3, session=1, uid="a17")
     >>> loop.finish(trajectories=[], status="error", runner_name="react")
@@ -120,11 +122,11 @@ def agent_loop_session(
         project: The project.
         experiment_name: The experiment.
         sample: The sample's number in the batch.
-        session: The repetition of the sample.
-        traj: The trajectory that the session begins with.
+        session: The number of the sample's repetition.
+        traj: The session's first trajectory.
         uid: The dataset item.
         global_steps: The training step.
-        session_id: The session's id in the run; step, sample and session name it when it is left out.
+        session_id: The session's id in the run; made from step, sample and session by default.
     """
     given = {"project": project, "experiment_name": experiment_name, "sample": sample, "session": session, "traj": traj}
     identity: dict[str, Any] = {name: _text(value) for name, value in given.items()}
@@ -141,33 +143,19 @@ class _Trajectory(NamedTuple):
     turns: int
 
 
-def _trajectory(index: int, given: Any) -> _Trajectory:
-    """Read what a trajectory says about itself; chains are numbered from 1."""
-    traj = _converted(int, _field(given, "chain_id"), index + 1) - 1
-    reward = _converted(float, _field(given, "reward_score"), 0.0)
-    return _Trajectory(str(traj), reward, _converted(int, _field(given, "num_turns"), 0))
+def _described(index: int, trajectory: Any) -> _Trajectory:
+    """Read a trajectory's own description; chains are numbered from 1."""
+    traj = _converted(int, field_of(trajectory, "chain_id"), index + 1) - 1
+    reward = _converted(float, field_of(trajectory, "reward_score"), 0.0)
+    return _Trajectory(str(traj), reward, _converted(int, field_of(trajectory, "num_turns"), 0))
 
 
 def _text(value: Any) -> str:
     return "" if value is None else safe_text(value)
 
 
-def _listed(trajectories: Any) -> list[Any]:
-    try:
-        return list(trajectories)
-    except Exception:  # noqa: BLE001  # None, or what raises when it is iterated: no reason to stop training
-        return []
-
-
-def _field(trajectory: Any, name: str) -> Any:
-    try:
-        return trajectory.get(name) if isinstance(trajectory, Mapping) else getattr(trajectory, name, None)
-    except Exception:  # noqa: BLE001  # a property of the user's that raises
-        return None
-
-
-def _converted(kind: Callable[[Any], NumberT], value: Any, default: NumberT) -> NumberT:
+def _converted(kind: Callable[[Any], ValueT], value: Any, default: ValueT) -> ValueT:
     try:
         return kind(value)
-    except Exception:  # noqa: BLE001  # None, text, or a user's type that raises
+    except Exception:  # noqa: BLE001  # None, text, or a user's type that raises: training must continue
         return default

@@ -207,7 +207,7 @@ def test_statistics_of_sglang_s_scheduler_go_by_its_own_names(insight_capture, s
     collector = object.__new__(collectors.SchedulerMetricsCollector)
     collector.labels = {"model_name": "qwen", "tp_rank": "0", "engine_type": "unified"}
     monitored = collectors.SchedulerMetricsCollector.log_stats
-    assert hasattr(monitored, "_rl_insight_manager")
+    assert hasattr(monitored, "_rl_insight")
     with pytest.raises(AttributeError):  # without its Prometheus gauges; ours has seen the call by then
         collector.log_stats(stats)
     found = {metric: value for (metric, *_), value in values(insight_capture).items()}
@@ -241,4 +241,4 @@ def test_sglang_s_weight_updates_and_memory_are_states(insight_capture, sglang_m
     assert refused.success is False
     assert insight_capture.span("update_weights").lane == "engine"
     for name in sglang.UPDATES:
-        assert hasattr(getattr(updaters.SchedulerWeightUpdaterManager, name), "_rl_insight_manager"), name
+        assert hasattr(getattr(updaters.SchedulerWeightUpdaterManager, name), "_rl_insight"), name

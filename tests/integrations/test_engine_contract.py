@@ -169,5 +169,5 @@ def test_sglang_without_a_server_is_left_alone(module, monkeypatch):
     made = module("sglang.srt.observability.metrics_collector", SGLANG_COLLECTOR)
     monkeypatch.setenv("RL_INSIGHT_ENABLED", "0")
     sglang.plugin()
-    assert not hasattr(made.SchedulerMetricsCollector.log_stats, "_rl_insight_manager")
+    assert not hasattr(made.SchedulerMetricsCollector.log_stats, "_rl_insight")
     assert "sglang.srt.observability.metrics_collector" not in hooks._finder.patches

@@ -532,7 +532,7 @@ def test_all_are_inert_when_switched_off(module, monkeypatch, tmp_path):
     assert logger.Logger({}).loggers == []
     monitors.setup()
     assert monitors._monitors == []
-    assert not hasattr(made.WandbLogger.log_train, "_rl_insight_manager")
+    assert not hasattr(made.WandbLogger.log_train, "_rl_insight")
 
 
 def test_a_changed_framework_gives_one_warning(insight_capture, module, caplog):

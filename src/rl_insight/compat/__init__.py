@@ -1,1 +1,1 @@
-"""The spellings that other frameworks use, over the same core."""
+"""The APIs of other tools on top of the same core."""

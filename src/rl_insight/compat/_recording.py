@@ -1,4 +1,4 @@
-"""What the adapters share: recording through the default monitor, and files written from its batches."""
+"""Shared by the adapters: recording through the default monitor, and files written from its batches."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _START_TIMEOUT_S = 30.0
 
 
 def is_recording() -> bool:
-    """Return whether the default monitor records, by its own `init` or by that of a parent process."""
+    """Return whether the default monitor records, through its own `init` or a parent process's."""
     return default_monitor.active_recorder() is not None
 
 
 def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Flusher | None:
-    """Have the default monitor record, if it does not yet; returns None where recording is turned off.
+    """Start the default monitor, unless it already records; returns None if recording is turned off.
 
-    A program that never called `init` records to a known server, and otherwise into the adapter's files alone.
+    Without `init`, a program records to a known server, or else to the adapter's files only.
     """
     monitor = default_monitor
     if not is_recording():
@@ -48,13 +48,13 @@ def start_recording(config: dict[str, Any] | None = None, **identity: Any) -> Fl
 
 
 class BatchFiles:
-    """Lines for files, made from batches in the flusher's thread and appended there or in a thread of `save`.
+    """Lines of files, made from batches in the flusher's thread and appended there or in the thread of `save`.
 
-    A subclass turns a batch into lines with `take`, which puts them into `lines`.
+    Subclasses implement `take`, which turns a batch into `lines`.
     """
 
     MAX_LINES = 10_000
-    """Lines that may wait in memory; half as many for a file that cannot be written."""
+    """The most lines to buffer; half as many for a file that cannot be written."""
 
     def __init__(self, flusher: Flusher) -> None:
         self._flusher = flusher
@@ -64,11 +64,11 @@ class BatchFiles:
         flusher.add_listener(self._listen)
 
     def take(self, batch: Batch) -> bool:
-        """Turn a batch into lines; True when they are to be written now."""
+        """Turn a batch into lines; returns True to write them now."""
         raise NotImplementedError
 
     def gather(self, *, everything: bool) -> None:
-        """Add the lines that were held back and are ready; with `everything`, also those that are not."""
+        """Add lines that were held back and are ready; with `everything`, all of them."""
 
     def _listen(self, batch: Batch) -> None:
         with self._lock:
@@ -79,7 +79,7 @@ class BatchFiles:
                 self._write()
 
     def _write(self, *, is_durable: bool = False) -> bool:
-        """Append the lines that wait; returns whether all are written. What fails is tried again later."""
+        """Append the buffered lines; returns whether all are written. Failures are retried later."""
         waiting, self.lines = self.lines, {}
         for path, lines in waiting.items():
             if not lines:
@@ -98,13 +98,13 @@ class BatchFiles:
             self._flusher.note_loss("lines", "file_not_written", len(lines) - len(kept))
         if path not in self._failing:
             self._failing.add(path)
-            logger.warning("cannot write %s: %s. Its last lines wait for another attempt.", path, error)
+            logger.warning("cannot write %s: %s. Keeping the last lines to retry.", path, error)
 
     def save(self, *, everything: bool = False, timeout_s: float = 5.0) -> bool:
-        """Write what was recorded so far, within a bounded time; returns whether all of it is in the files."""
+        """Write everything recorded so far, within a bounded time; returns whether all of it is in the files."""
         thread = self._flusher.thread
         is_complete = True
-        if thread is None or thread.is_alive():  # after `finish` nothing is left to ask for
+        if thread is None or thread.is_alive():  # after `finish` there is nothing to flush
             is_complete = self._flusher.request_flush(timeout_s)
         try:
             with self._lock:
@@ -115,7 +115,7 @@ class BatchFiles:
             return False
 
     def save_soon(self) -> None:
-        """Write what was recorded so far, in the background."""
+        """Write everything recorded so far, in the background."""
         threading.Thread(target=self.save, name="rl-insight-save", daemon=True).start()
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -125,7 +125,7 @@ class BatchFiles:
 
 
 def _append(path: Path, lines: list[bytes], *, is_durable: bool) -> None:
-    """Append lines to a file; one that fails halfway leaves no part of a line."""
+    """Append lines to a file; a failure leaves no partial line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab", buffering=0) as stream:
         size = stream.tell()

@@ -1,4 +1,4 @@
-"""SkyRL's Ray GPU monitor, with the same keys; NeMo-RL's as an option.
+"""SkyRL's Ray GPU monitor with the same keys, or NeMo-RL's.
 
 >>> monitor = RayGpuMonitor(collection_interval=5.0)
 >>> monitor.start()  # doctest: +SKIP
@@ -22,16 +22,16 @@ _MAX_FLUSH_WAIT_S = 1.0
 class RayGpuMonitor:
     """Means of GPU utilization, GPU memory and host memory of every Ray node, step by step.
 
-    Nodes that join or leave are followed, `stop` returns at once, and a step that is shorter than the interval gets a
-    reading too. What is read is also recorded in the run.
+    It follows nodes that join or leave, `stop` returns at once, and a step that is shorter than the interval gets a
+    reading too. Readings are also recorded in the run.
 
     Args:
-        collection_interval: Seconds between two readings.
+        collection_interval: Seconds between readings.
         request_timeout_s: For the metrics page of each node.
         keys: `skyrl`, or `nemo-rl` for the names that NeMo-RL's logger uses.
 
     Raises:
-        ValueError: the keys are neither.
+        ValueError: `keys` is neither of them.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RayGpuMonitor:
         keys: Literal["skyrl", "nemo-rl"] = "skyrl",
     ) -> None:
         if keys not in ("skyrl", "nemo-rl"):
-            raise ValueError(f"keys is {keys!r}. Choose 'skyrl' or 'nemo-rl'.")
+            raise ValueError(f"keys is {keys!r}: choose 'skyrl' or 'nemo-rl'.")
         self.collection_interval = collection_interval
         self._is_nemo = keys == "nemo-rl"
         self._flush_wait_s = min(request_timeout_s, _MAX_FLUSH_WAIT_S)
@@ -50,7 +50,7 @@ class RayGpuMonitor:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Start collecting; does nothing while it runs, and warns when there is nothing to watch.
+        """Start collecting; does nothing if it runs, and logs a warning if there is nothing to monitor.
 
         Raises:
             ValueError: with NeMo-RL's keys, Ray is not initialized.
@@ -69,7 +69,7 @@ class RayGpuMonitor:
         `ray/gpu.mem_used_gb.avg` and `ray/cpu_ram_used_gb.avg`.
 
         NeMo-RL's are `ray/node.<i>.gpu.<g>.util`, `.mem_gb` and `.type` (the device's name), `ray/node.<i>.mem_gb`,
-        `ray/node.<i>.mem_total_gb`, and `ray/ray_step`, whole seconds since the start. What is unknown is left out.
+        `ray/node.<i>.mem_total_gb`, and `ray/ray_step`, whole seconds since the start. Unknown values are left out.
         """
         means = self._monitor.drain(self._flush_wait_s)
         if not self._is_nemo:
@@ -80,5 +80,5 @@ class RayGpuMonitor:
         return {**found, "ray/ray_step": int(time.monotonic() - self._started)} if found else {}
 
     def stop(self) -> None:
-        """Stop collecting, at once; can be called again."""
+        """Stop collecting at once; idempotent."""
         self._monitor.stop()

@@ -1,7 +1,7 @@
-"""Patching libraries that we did not write, without any risk for the program that uses them.
+"""Patch third-party libraries without putting the programs that use them at risk.
 
-A patch waits for its module: nothing is imported because of us. What fails inside a patch is reported once and never
-reaches the caller; a library whose shape is not the expected one is left alone, with one warning.
+A patch is applied when its module is imported; nothing is imported because of us. Exceptions inside a patch are logged
+once and never reach the caller. A library with an unexpected shape is left alone, with one warning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar
@@ -26,8 +27,11 @@ logger = logging.getLogger("rl_insight")
 Patch = Callable[[ModuleType], None]
 """Changes a module that has just been imported."""
 
-Observer = Callable[[Mapping[str, Any]], None]
-"""Looks at the arguments of a call, by name."""
+Arguments = Mapping[str, Any]
+"""The arguments of a call, by the parameter names of the function, defaults included."""
+
+Manager = Callable[[Arguments], AbstractContextManager[Any]]
+"""Makes the context manager around one call."""
 
 ClassT = TypeVar("ClassT", bound=type)
 
@@ -35,19 +39,18 @@ _reported: set[str] = set()
 
 
 def report_once(what: str, error: BaseException, where: str = "") -> None:
-    """Log a failure of an integration the first time it happens; `where` says more about the place."""
+    """Log the first failure of part of an integration; `where` narrows down the place."""
     if what not in _reported:
         _reported.add(what)
         place = f" ({where})" if where else ""
-        logger.warning(
-            "RL-Insight: %s does not work here, and is left out%s: %s: %s", what, place, type(error).__name__, error
-        )
+        message = "RL-Insight: %s failed%s; the program continues without it. %s: %s"
+        logger.warning(message, what, place, type(error).__name__, error)
 
 
 def on_import(name: str, patch: Patch) -> None:
-    """Apply a patch to a module: now if it has been imported, else right after it is.
+    """Apply a patch to a module: now if it has been imported, otherwise right after its import.
 
-    A patch is applied once, however often it is asked for.
+    Each patch is applied once, however often this is called.
     """
     with _finder.lock:
         waiting = _finder.patches.setdefault(name, [])
@@ -61,86 +64,127 @@ def on_import(name: str, patch: Patch) -> None:
         _apply(module, patch)
 
 
-def before(owner: Any, name: str, observe: Observer) -> None:
-    """Have `observe` see the arguments of every call of a function or method of `owner`, before the call happens.
+def replace_once(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a function or method of `owner` with `make(original)`, unless it has been replaced before.
 
-    The arguments come by the names of the function's own signature, however the caller passed them.
+    Class methods and static methods keep their kind.
 
     Raises:
-        AttributeError: there is no such function.
+        AttributeError: there is no such function; so do all hooks below.
+    """
+    found = inspect.getattr_static(owner, name)
+    binding = type(found) if isinstance(found, (classmethod, staticmethod)) else None
+    original = found if binding is None else found.__func__
+    if not hasattr(original, "_rl_insight"):
+        replacement: Any = functools.wraps(original)(make(original))
+        replacement._rl_insight = True
+        setattr(owner, name, replacement if binding is None else binding(replacement))
+
+
+class _Hooked:
+    """A function that is about to be replaced: its name for reports, and its arguments by name."""
+
+    def __init__(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        self.what = f"the hook on {owner.__name__}.{name}"
+        self._signature = inspect.signature(function)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def block(self, manager: Manager, args: tuple[Any, ...], kwargs: dict[str, Any]) -> QuietContext:
+        return QuietContext(self.what, lambda: manager(self.arguments(args, kwargs)))
+
+
+def around(owner: Any, name: str, manager: Manager) -> None:
+    """Run every call of a function or method of `owner` inside a context manager made from the call's arguments.
+
+    Failures while the manager is created, entered or left are reported once; the function's own result and exceptions
+    pass through unchanged. A coroutine function is surrounded while it is awaited.
     """
 
-    @contextmanager
-    def observed(call: Mapping[str, Any]) -> Iterator[None]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        return surrounded(original, functools.partial(_Hooked(owner, name, original).block, manager))
+
+    replace_once(owner, name, make)
+
+
+def around_blocks(owner: Any, name: str, manager: Manager) -> None:
+    """Do what `around` does for a function that returns a context manager: surround its block, not the call."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = _Hooked(owner, name, original)
+
+        @contextmanager
+        def block(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with hooked.block(manager, args, kwargs), original(*args, **kwargs) as value:
+                yield value
+
+        return block
+
+    replace_once(owner, name, make)
+
+
+def before(owner: Any, name: str, observe: Callable[[Arguments], None]) -> None:
+    """Call `observe` with the arguments of every call of a function or method of `owner`, before the call."""
+
+    def observed(call: Arguments) -> AbstractContextManager[Any]:
         observe(call)
-        yield
+        return nullcontext()
 
     around(owner, name, observed)
 
 
-def around(owner: Any, name: str, manager: Callable[[Mapping[str, Any]], AbstractContextManager[Any]]) -> None:
-    """Run every call of a function or method of `owner` inside a context manager made from the call's arguments.
+def after(owner: Any, name: str, observe: Callable[[Arguments, Any], None]) -> None:
+    """Call `observe` with the arguments and the result of every call of a function or method of `owner`."""
 
-    What goes wrong while the manager is made, entered or left is reported once; the function's own result and
-    exceptions pass unchanged. Functions, methods, class methods and static methods can be wrapped, each once; a
-    coroutine function is surrounded while it is awaited.
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = _Hooked(owner, name, original)
+        note = quiet(hooked.what)(lambda call, result: observe(hooked.arguments(*call), result))
 
-    Raises:
-        AttributeError: there is no such function.
-    """
-    found = inspect.getattr_static(owner, name)
-    binding = type(found) if isinstance(found, (classmethod, staticmethod)) else None
-    original = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
-    if hasattr(original, "_rl_insight_manager"):
-        return
-    signature = inspect.signature(original)
+        def ended(call: tuple[Any, Any], result: Any) -> Any:
+            note(call, result)
+            return result
 
-    def watching(args: Any, kwargs: Any) -> QuietContext:
-        def make() -> AbstractContextManager[Any]:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return manager(bound.arguments)
+        return surrounded(original, lambda *call: nullcontext(call), ended)
 
-        return QuietContext(f"the observer of {name}", make)
-
-    replacement: Any = surrounded(original, watching)
-    replacement._rl_insight_manager = manager
-    setattr(owner, name, replacement if binding is None else binding(replacement))
+    replace_once(owner, name, make)
 
 
 def between(
     owner: Any,
     names: tuple[str, str],
-    manager: Callable[[Mapping[str, Any]], AbstractContextManager[Any]],
-    key: Callable[[Mapping[str, Any]], Any] = lambda call: id(call["self"]),
+    manager: Manager,
+    key: Callable[[Arguments], Any] = lambda call: id(call["self"]),
     *,
     in_any_thread: bool = False,
 ) -> None:
-    """Keep a context manager open from the call of one method to the call of another, as a timer's start and stop.
+    """Keep a context manager open from the call of one method to the call of another, such as a timer's start and stop.
 
-    The two calls belong together when they have the same `key` and, unless `in_any_thread`, come from the same thread.
-    Timers may overlap: what begins after one of them was stopped belongs to those that still run.
-
-    Raises:
-        AttributeError: there is no such method.
+    Two calls form a pair if they have the same `key` and, unless `in_any_thread`, the same thread. Timers may overlap:
+    after one of them stops, new spans belong to those that still run.
     """
     opened: dict[Any, _Opened] = {}
 
-    def place(call: Mapping[str, Any]) -> Any:
+    def place(call: Arguments) -> Any:
         return (0 if in_any_thread else threading.get_ident(), key(call))
 
-    def begin(call: Mapping[str, Any]) -> None:
+    def begin(call: Arguments) -> None:
         end(call)
         made, outer = manager(call), current_span.get()
         made.__enter__()
-        opened[place(call)] = _Opened(made, current_span.get(), outer)
+        opened[place(call)] = _Opened(made, current_span.get(), outer, sys.exc_info()[1])
 
-    def end(call: Mapping[str, Any]) -> None:
+    def end(call: Arguments) -> None:
         one = opened.pop(place(call), None)
         if one is None:
             return
-        innermost = current_span.get()
-        one.manager.__exit__(None, None, None)
+        innermost, error = current_span.get(), sys.exc_info()[1]
+        if error is None or error is one.handled:
+            one.manager.__exit__(None, None, None)
+        else:  # an exception that ends the block of a timer
+            one.manager.__exit__(type(error), error, None)
         if innermost is one.current:
             current_span.set(one.outer)
             return
@@ -153,43 +197,42 @@ def between(
     before(owner, names[1], end)
 
 
+@dataclass(slots=True)
 class _Opened:
-    """A context manager that no block covers, and which spans were current inside and outside of it."""
+    """A context manager without a `with` block."""
 
-    __slots__ = ("current", "manager", "outer")
-
-    def __init__(self, manager: AbstractContextManager[Any], current: Any, outer: Any) -> None:
-        self.manager = manager
-        self.current = current
-        self.outer = outer
+    manager: AbstractContextManager[Any]
+    current: Any
+    """The span that is current inside."""
+    outer: Any
+    """The span that is current outside."""
+    handled: BaseException | None
+    """The exception that was being handled when it was opened."""
 
 
 class OpenBlock:
-    """A block that one call of a framework begins and another one ends."""
+    """A block that a framework begins in one callback and ends in another."""
 
     def __init__(self) -> None:
         self._manager: Any = None
 
     def enter(self, manager: AbstractContextManager[Any]) -> None:
-        """Begin a block; ends the one that is open."""
+        """Begin a block, and end the open one."""
         self.leave()
         self._manager = manager
         manager.__enter__()
 
     def leave(self, error: BaseException | None = None) -> None:
-        """End the block that is open, if there is one."""
+        """End the open block, if any."""
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.__exit__(None if error is None else type(error), error, None)
 
 
 class QuietContext:
-    """A context manager whose making, entering and leaving never raise: what fails is reported once.
+    """A context manager that never raises while it is created, entered or left: failures are reported once.
 
-    Exceptions of the block itself pass unchanged.
-
-    >>> with QuietContext("an example", lambda: monitor.trace_state("update")):  # doctest: +SKIP
-    ...     library_function()
+    Exceptions of the block itself pass through unchanged.
     """
 
     __slots__ = ("_make", "_opened", "_what")
@@ -200,15 +243,15 @@ class QuietContext:
         self._opened: Any = None
 
     def __enter__(self) -> Any:
-        """Return what was opened; None where that failed."""
+        """Return what the inner context manager yields; None if it failed."""
         try:
             opened = self._make()
-            opened.__enter__()
+            value = opened.__enter__()
         except Exception as error:  # noqa: BLE001  # the library's own call must happen as if we were not here
             report_once(self._what, error)
             return None
         self._opened = opened
-        return opened
+        return value
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         opened, self._opened = self._opened, None
@@ -222,7 +265,7 @@ class QuietContext:
 
 
 def never_raises(what: str) -> Callable[[ClassT], ClassT]:
-    """Decorate a class that a framework calls: its public methods report once what fails in them, and return None."""
+    """Decorate a class that a framework calls: if a public method fails, report it once and return None."""
 
     def decorate(owner: ClassT) -> ClassT:
         for name, method in list(vars(owner).items()):
@@ -234,7 +277,7 @@ def never_raises(what: str) -> Callable[[ClassT], ClassT]:
 
 
 def quiet(what: str, otherwise: Any = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a function that a framework calls: what fails in it is reported once, and `otherwise` is returned."""
+    """Decorate a function that a framework calls: if it fails, report it once and return `otherwise`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -250,29 +293,16 @@ def quiet(what: str, otherwise: Any = None) -> Callable[[Callable[..., Any]], Ca
     return decorate
 
 
-def replace_once(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function of `owner` by what `make` returns for it; one that was replaced already stays.
-
-    Raises:
-        AttributeError: there is no such function.
-    """
-    original = getattr(owner, name)
-    if not hasattr(original, "_rl_insight"):
-        replacement: Any = functools.wraps(original)(make(original))
-        replacement._rl_insight = True
-        setattr(owner, name, replacement)
-
-
 def _apply(module: ModuleType, patch: Patch) -> None:
     try:
         patch(module)
-    except Exception as error:  # noqa: BLE001  # a version of the library that we do not know
+    except Exception as error:  # noqa: BLE001  # an unknown version of the library
         # One warning per library, however many of its modules have changed.
         report_once(f"the integration with {module.__name__.partition('.')[0]}", error, module.__name__)
 
 
 class _PatchingFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules that patches wait for as the others would, and adds the patches to their execution."""
+    """Finds modules with pending patches as the other finders do, and patches them after they are executed."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -281,7 +311,7 @@ class _PatchingFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that patches wait for, None for all others."""
+        """Return the spec of a module with pending patches, None for all others."""
         if fullname not in self.patches:
             return None
         for finder in sys.meta_path:
@@ -294,7 +324,7 @@ class _PatchingFinder(importlib.abc.MetaPathFinder):
         return None
 
     def _prepare(self, spec: ModuleSpec) -> None:
-        # The loader itself stays: programs look at a module's loader, and must find the one they expect.
+        # Keep the loader: programs look at a module's loader and must find the one they expect.
         loader: Any = spec.loader
         execute = getattr(loader, "exec_module", None)
         if execute is None:

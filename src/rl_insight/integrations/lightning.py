@@ -1,9 +1,10 @@
+# ruff: noqa: ARG002, D102  # callbacks have the framework's names and arguments
 """Lightning: a `Logger` and a `Callback`.
 
 >>> trainer = Trainer(logger=InsightLightningLogger(), callbacks=[InsightLightningCallback()])  # doctest: +SKIP
 
-Where a server is configured or running, Lightning adds the callback without a line of code (`lightning_plugin`);
-elsewhere it adds nothing. Steps count from 0, as in Lightning's own loggers.
+If a server is configured or running, Lightning adds the callback without a line of code (`lightning_plugin`). Steps
+count from 0, as in Lightning's own loggers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-# Both packages have the same classes; importing the one that the program does not use would cost it seconds.
+# Both packages have the same classes; importing the one that the program does not use would take seconds.
 if find_spec("lightning") is None or ("pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules):
     from pytorch_lightning.callbacks import Callback
     from pytorch_lightning.loggers import Logger
@@ -33,7 +34,7 @@ class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not
     """Records what a module logs, with its steps.
 
     Args:
-        project: The project of the run; needed only where nothing has started recording.
+        project: The project of the run; used only if recording has not started.
         experiment_name: The experiment.
     """
 
@@ -50,11 +51,10 @@ class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not
 
     @property
     def version(self) -> str:
-        """Return the run's id, empty while nothing is recorded."""
+        """Return the run's id; empty while recording is off."""
         return str(monitor.get_status().get("run_id", ""))
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Record values of one step."""
         ensure_started(self._project, self._experiment_name, role="trainer")
         self._logger.log(metrics, step)
 
@@ -64,19 +64,13 @@ class InsightLightningLogger(Logger):  # type: ignore[misc]  # Lightning may not
         monitor.record_config(params)
 
     def finalize(self, status: str) -> None:
-        """Deliver what was recorded."""
         monitor.flush()
         super().finalize(status)
 
 
 @never_raises("the Lightning callback")
 class InsightLightningCallback(Callback):  # type: ignore[misc]
-    """Records steps and what they spend their time on: forward, backward, optimizer, validation, checkpoints.
-
-    Args:
-        project: The project of the run; needed only where nothing has started recording.
-        experiment_name: The experiment.
-    """
+    """Records steps and where their time goes: forward, backward, optimizer, validation, checkpoints."""
 
     def __init__(self, project: str = "lightning", experiment_name: str = "training") -> None:
         self._project = project
@@ -84,35 +78,30 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
         self._logger = InsightLogger()
         self._step, self._state = OpenBlock(), OpenBlock()
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
-        """Leave the trainer to one callback where Lightning added another one by itself."""
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Keep one callback if Lightning added another one automatically."""
         ours = [one for one in trainer.callbacks if isinstance(one, InsightLightningCallback)]
         trainer.callbacks = [one for one in trainer.callbacks if one not in ours[1:]]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start recording."""
         name = self._experiment_name if self._experiment_name != "training" else type(pl_module).__name__
         ensure_started(self._project, name, role="trainer", rank=trainer.global_rank)
         if trainer.is_global_zero and getattr(pl_module, "hparams", None):
             monitor.record_config(dict(pl_module.hparams))
 
     def on_train_batch_start(self, trainer: Any, *_args: Any) -> None:
-        """Begin a step."""
         self._leave()
         monitor.set_step(trainer.global_step)
         self._step.enter(monitor.trace_span("train_step"))
         self._state.enter(monitor.trace_state("forward"))
 
     def on_before_backward(self, *_args: Any) -> None:
-        """Begin the backward pass."""
         self._state.enter(monitor.trace_state("backward"))
 
     def on_after_backward(self, *_args: Any) -> None:
-        """End the backward pass."""
         self._state.leave()
 
     def on_before_optimizer_step(self, *_args: Any) -> None:
-        """Begin the optimizer's part of a step."""
         self._state.enter(monitor.trace_state("optimizer_step"))
 
     def on_train_batch_end(self, trainer: Any, *_args: Any) -> None:
@@ -122,7 +111,6 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
             self._log(trainer)
 
     def on_validation_start(self, *_args: Any) -> None:
-        """Begin validation."""
         self._state.enter(monitor.trace_state("validation"))
 
     def on_validation_end(self, trainer: Any, *_args: Any) -> None:
@@ -132,21 +120,19 @@ class InsightLightningCallback(Callback):  # type: ignore[misc]
             self._log(trainer)
 
     def on_save_checkpoint(self, trainer: Any, *_args: Any) -> None:
-        """Mark a checkpoint."""
         if trainer.is_global_zero:
             monitor.trace_event("checkpoint_saved", step=trainer.global_step)
 
     def _log(self, trainer: Any) -> None:
-        """Record metrics at the step that has just ended, once for all ranks, unless our own logger does."""
+        """Record the metrics of the step that has just ended, on rank 0 only, unless our own logger does."""
         if trainer.is_global_zero and not any(isinstance(one, InsightLightningLogger) for one in trainer.loggers):
             self._logger.log(trainer.callback_metrics, trainer.global_step - 1)
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """End what is open with the exception's type."""
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End open states with the exception."""
         self._leave(exception)
 
     def on_fit_end(self, *_args: Any) -> None:
-        """Deliver what was recorded."""
         self._leave()
         monitor.flush()
 

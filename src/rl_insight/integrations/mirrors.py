@@ -1,10 +1,10 @@
-"""What a program logs to W&B, TensorBoard, MLflow or trackio also becomes metrics of its run, with their steps.
+"""Record what a program logs to W&B, TensorBoard, MLflow or trackio, with its steps.
 
 >>> from rl_insight.integrations.mirrors import mirror_trackers
->>> mirror_trackers()  # before or after `import wandb`; `rl-insight run` does it by itself
+>>> mirror_trackers()  # before or after `import wandb`; `rl-insight run` does it automatically
 
-The libraries keep working as they are, also offline. Numbers are mirrored, and W&B's alerts; images, tables and texts
-are not.
+The libraries keep working as before, even offline. Numbers and W&B alerts are mirrored; images, tables and text are
+not.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import before, on_import
+from rl_insight.integrations.hooks import Arguments, before, on_import
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 _logger = InsightLogger()
 _is_paused: ContextVar[bool] = ContextVar("rl_insight_mirrors_are_paused", default=False)
 _LEVELS = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
-"""W&B's levels of alerts to ours."""
+"""W&B alert levels to ours."""
 
 
 def mirror_trackers() -> None:
-    """Mirror every tracker library that this program imports; calling it again changes nothing."""
+    """Mirror every tracker library that this program imports. Idempotent."""
     on_import("wandb.sdk.wandb_run", _patch_wandb)
     on_import("torch.utils.tensorboard.writer", _patch_tensorboard)
     on_import("tensorboardX.writer", _patch_tensorboard)
@@ -38,7 +37,7 @@ def mirror_trackers() -> None:
 
 @contextmanager
 def paused(_call: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Mirror nothing inside this block: a framework hands its trackers values that were recorded from itself."""
+    """Mirror nothing inside this block, where a framework sends its trackers values that we have recorded already."""
     before = _is_paused.set(True)
     try:
         yield
@@ -46,19 +45,32 @@ def paused(_call: Mapping[str, Any] | None = None) -> Iterator[None]:
         _is_paused.reset(before)
 
 
+@contextmanager
+def logged(data: Mapping[str, Any], step: int, *, ends_step: bool = True) -> Iterator[None]:
+    """Record values that a framework logs, and mirror nothing while it sends them to its own trackers.
+
+    Frameworks log a step when it ends, so that later events belong to the next step.
+    """
+    _logger.log(data, step)
+    if ends_step:
+        monitor.set_step(step + 1)
+    with paused():
+        yield
+
+
 def _record(data: Mapping[str, Any], step: Any) -> None:
-    # What our own trackers write came from the run: it must not come back as a second copy.
+    # Values that our own trackers write came from the run and must not be recorded again.
     if not _is_paused.get() and not threading.current_thread().name.startswith("rl-insight"):
         _logger.log(data, None if step is None else int(step))
 
 
 def _patch_wandb(module: ModuleType) -> None:
-    def log(call: Mapping[str, Any]) -> None:
-        # Without a step, the values go into the row that is open.
+    def log(call: Arguments) -> None:
+        # Without a step, W&B adds the values to its current row.
         step = call["step"] if call["step"] is not None else call["self"].step
         _record(call["data"], step)
 
-    def alert(call: Mapping[str, Any]) -> None:
+    def alert(call: Arguments) -> None:
         level = str(getattr(call["level"], "value", call["level"]) or "INFO").upper()
         monitor.alert(str(call["title"]), str(call["text"]), _LEVELS.get(level, "warning"))
 
@@ -68,16 +80,18 @@ def _patch_wandb(module: ModuleType) -> None:
 
 
 def _patch_tensorboard(module: ModuleType) -> None:
-    for method, tag, values in (("add_scalar", "tag", "scalar_value"), ("add_scalars", "main_tag", "tag_scalar_dict")):
-        before(module.SummaryWriter, method, partial(_record_tagged, tag, values))
+    def scalar(call: Arguments) -> None:
+        _record({call["tag"]: call["scalar_value"]}, call["global_step"])
 
+    def scalars(call: Arguments) -> None:
+        _record({call["main_tag"]: call["tag_scalar_dict"]}, call["global_step"])
 
-def _record_tagged(tag: str, values: str, call: Mapping[str, Any]) -> None:
-    _record({call[tag]: call[values]}, call["global_step"])
+    before(module.SummaryWriter, "add_scalar", scalar)
+    before(module.SummaryWriter, "add_scalars", scalars)
 
 
 def _patch_mlflow(module: ModuleType) -> None:
-    def log_batch(call: Mapping[str, Any]) -> None:
+    def log_batch(call: Arguments) -> None:
         for metric in call["metrics"]:
             _record({metric.key: metric.value}, metric.step)
 

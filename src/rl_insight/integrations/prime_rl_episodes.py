@@ -1,90 +1,86 @@
-"""prime-rl's episodes as finished samples: objects of a running orchestrator, and the records of its trace files."""
+"""Read prime-rl's episodes: objects of a running orchestrator, or records of its trace files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_insight.integrations.samples import FinishedSample, SamplePhase, number, whole
+from rl_insight.integrations.samples import FinishedSample, SamplePhase, field_of, number, whole
 
 _PHASES = {"agent": "generate", "generation": "generate", "scoring": "reward"}
-"""prime-rl's names of phases to those that are known everywhere; others keep theirs."""
+"""prime-rl's phase names to the well-known ones; others are kept."""
 _TIMED = ("boot", "setup", "generation", "agent", "finalize", "scoring")
 
 
 def samples_of(
     episode: Any, now_s: float, step: int | None = None, kind: str | None = None
 ) -> Iterator[FinishedSample]:
-    """Yield each trace of an episode, or the episode where it has none, which is one that failed.
+    """Yield each trace of an episode; for one without traces, which has failed, the episode itself.
 
     Args:
-        episode: A `verifiers` episode, or the record of one.
-        now_s: The time of a trace that says nothing about its own.
-        step: The step that it arrived in; without one, what the trace says.
-        kind: `train` or `eval`; without one, what the trace says.
+        episode: A `verifiers` episode, or its record.
+        now_s: The time of traces that have none.
+        step: The step that it arrived in; read from the trace if None.
+        kind: `train` or `eval`; read from the trace if None.
     """
-    group = _of(_of(episode, "group"), "id")
-    task = _of(_of(episode, "task"), "id") or _of(episode, "example_id") or group
-    errors = _of(episode, "errors") or ()
-    has_failed = _of(episode, "ok") is False or bool(errors)
-    for trace in _of(episode, "traces") or (episode,):
-        info = _of(trace, "info")
-        phases = tuple(_phases(_of(trace, "timing")))
-        said_s = number(_of(_of(info, "arrival"), "time"))
+    group = field_of(field_of(episode, "group"), "id")
+    task = field_of(field_of(episode, "task"), "id") or field_of(episode, "example_id") or group
+    errors = field_of(episode, "errors") or ()
+    has_failed = field_of(episode, "ok") is False or bool(errors)
+    for trace in field_of(episode, "traces") or (episode,):
+        info = field_of(trace, "info")
+        phases = tuple(_phases(field_of(trace, "timing")))
+        arrival_s = number(field_of(field_of(info, "arrival"), "time"))
         yield FinishedSample(
             task_id=task,
             status="failed" if has_failed else "accepted",
-            start_s=min((phase.start_s for phase in phases), default=said_s or now_s),
-            end_s=max((phase.end_s for phase in phases), default=said_s or now_s),
+            start_s=min((phase.start_s for phase in phases), default=arrival_s or now_s),
+            end_s=max((phase.end_s for phase in phases), default=arrival_s or now_s),
             step=step if step is not None else _step(info),
             group_id=group,
-            session_id=_of(trace, "id"),
+            session_id=field_of(trace, "id"),
             reason=_reason(trace, errors),
             reward=_reward(trace),
-            tokens=whole(_of(trace, "num_output_tokens") or _of(episode, "num_output_tokens")),
+            tokens=whole(field_of(trace, "num_output_tokens") or field_of(episode, "num_output_tokens")),
             phases=phases,
-            kind=kind or _of(info, "kind") or "train",
+            kind=kind or field_of(info, "kind") or "train",
         )
 
 
 def _reason(trace: Any, errors: Any) -> str | None:
-    """Return why an episode failed: how the trace stopped, else the kind of its first error."""
+    """Return why an episode failed: its stop condition, else the type of its first error."""
     if not errors:
         return None
     first = errors[0]
-    kind = _of(first, "type") if isinstance(first, Mapping) else type(first).__name__
-    return str(_of(trace, "stop_condition") or kind or "error")
+    kind = field_of(first, "type") if isinstance(first, Mapping) else type(first).__name__
+    return str(field_of(trace, "stop_condition") or kind or "error")
 
 
 def _step(info: Any) -> int | None:
-    """Return the step that a trace came back at, else the one that sent it out."""
+    """Return the step in which a trace arrived, else the one in which it was dispatched."""
     for name in ("arrival", "dispatch"):
-        step = whole(_of(_of(info, name), "step"))
+        step = whole(field_of(field_of(info, name), "step"))
         if step is not None:
             return step
     return None
 
 
 def _reward(trace: Any) -> float | None:
-    """Return a trace's reward: what it says, else the weighted sum of its parts."""
-    said = number(_of(trace, "reward"))
-    parts = _of(trace, "rewards")
-    if said is not None or not isinstance(parts, Mapping) or not parts:
-        return said
+    """Return a trace's reward, else the weighted sum of its parts."""
+    reward = number(field_of(trace, "reward"))
+    parts = field_of(trace, "rewards")
+    if reward is not None or not isinstance(parts, Mapping) or not parts:
+        return reward
     total = 0.0
     for part in parts.values():
-        weight = number(_of(part, "weight"))
-        total += (number(_of(part, "score")) or number(part) or 0.0) * (1.0 if weight is None else weight)
+        weight = number(field_of(part, "weight"))
+        total += (number(field_of(part, "score")) or number(part) or 0.0) * (1.0 if weight is None else weight)
     return total
 
 
 def _phases(timing: Any) -> Iterator[SamplePhase]:
     for name in _TIMED:
-        part = _of(timing, name)
-        start_s, end_s = number(_of(part, "start")), number(_of(part, "end"))
+        part = field_of(timing, name)
+        start_s, end_s = number(field_of(part, "start")), number(field_of(part, "end"))
         if start_s and end_s and end_s >= start_s:
             yield SamplePhase(_PHASES.get(name, name), start_s, end_s)
-
-
-def _of(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

@@ -1,4 +1,4 @@
-"""Ray calls that keep their place in the trace: a span in the worker becomes a child of the caller's.
+"""Ray calls that continue the trace: a span in the worker becomes a child of the caller's.
 
 >>> @ray.remote  # doctest: +SKIP
 ... @insight.traced_remote
@@ -24,7 +24,7 @@ _CONTEXT = "_insight_context"
 
 
 def traced_remote(target: TargetT) -> TargetT:
-    """Make an actor's class, or a task's function, continue the caller's trace; goes below `@ray.remote`."""
+    """Make an actor class or a task function continue the caller's trace; put it below `@ray.remote`."""
     if not inspect.isclass(target):
         return cast("TargetT", _continuing(target))
     for name, method in inspect.getmembers(target, inspect.isfunction):
@@ -36,7 +36,7 @@ def traced_remote(target: TargetT) -> TargetT:
 def call_remote(remote: Any, *args: Any, **kwargs: Any) -> Any:
     """Call an actor's method or a task like `.remote()`, with the current span, step and session.
 
-    The other side continues the trace if it is decorated with `traced_remote`; if not, the call is an ordinary one.
+    The receiver continues the trace if it is decorated with `traced_remote`; otherwise this is an ordinary call.
     """
     carrier = default_monitor.inject()
     if not carrier:
@@ -50,11 +50,11 @@ def call_remote(remote: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _continuing(function: Any) -> Any:
-    """Wrap a function so that it takes the caller's context by a keyword of ours; its kind stays the same."""
+    """Wrap a function to take the caller's context as a keyword argument; its kind stays the same."""
     if _CONTEXT in inspect.signature(function).parameters:
         return function
     wrapper: Any = functools.wraps(function)(_by_kind(function))
-    del wrapper.__wrapped__  # Ray would look through the wrapper and refuse our keyword
+    del wrapper.__wrapped__  # Ray would look through the wrapper and reject our keyword
     wrapper.__signature__ = _extended(inspect.signature(function))
     return wrapper
 
@@ -78,7 +78,7 @@ def _by_kind(function: Any) -> Any:
 
 
 def _extended(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature with our keyword, so that Ray lets it pass."""
+    """Return the signature with our keyword, so that Ray accepts it."""
     parameters = list(signature.parameters.values())
     position = len(parameters)
     if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:

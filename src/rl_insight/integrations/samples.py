@@ -1,4 +1,4 @@
-"""Samples that a framework hands over when they are done, as sessions of the run."""
+"""Record the samples of a framework as sessions, with their texts where `recorder.capture_text` is on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from rl_insight.monitor import default_monitor as monitor
+from rl_insight.recorder.context import current_session_id, current_step
 from rl_insight.recorder.sessions import Session
 
 
 class SamplePhase(msgspec.Struct, frozen=True):
-    """A part of a sample's life, by the wall clock."""
+    """An interval of a sample, in wall-clock time."""
 
     name: str
     start_s: float
@@ -22,7 +23,7 @@ class SamplePhase(msgspec.Struct, frozen=True):
 
 
 class FinishedSample(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that is over, as a framework tells about it; times are seconds since 1970."""
+    """A finished session, as a framework describes it; times are seconds since 1970."""
 
     task_id: Any
     """The dataset item."""
@@ -32,23 +33,21 @@ class FinishedSample(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float
     step: int | None = None
     group_id: Any = None
-    """The group that its reward is compared in."""
+    """The samples that its reward is compared with."""
     session_id: Any = None
-    """An id that is unique in the run; one is made when it is left out."""
+    """An id that is unique in the run; generated if None."""
     reason: str | None = None
-    """Why it ended so."""
     reward: float | None = None
     tokens: int | None = None
-    """Its length."""
     phases: tuple[SamplePhase, ...] = ()
     kind: str | None = None
-    """`train`, `eval`, or whatever else the framework tells apart."""
+    """`train`, `eval`, or another kind that the framework distinguishes."""
     texts: Mapping[str, Any] = {}
-    """Its prompt and response, where text is captured."""
+    """Its prompt and response, if text is captured."""
 
 
 def record_sample(sample: FinishedSample) -> None:
-    """Record a session that is over already; does nothing while nothing is recorded."""
+    """Record a finished session; does nothing while recording is off."""
     attributes = {**sample.texts} if sample.kind is None else {**sample.texts, "kind": sample.kind}
     session = monitor.session(
         sample.task_id, session_id=sample.session_id, step=sample.step, group_id=sample.group_id, **attributes
@@ -67,7 +66,7 @@ def record_sample(sample: FinishedSample) -> None:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number as a framework may give it, else None.
+    """Return a value as a float if it is a finite number, else None.
 
     >>> number(True), number(1), number("1"), number(float("nan"))
     (None, 1.0, None, None)
@@ -78,6 +77,33 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """Return a count as a framework may give it, else None."""
+    """Return a value as an integer if it is a finite number, else None."""
     found = number(value)
     return None if found is None else int(found)
+
+
+def captures_text() -> bool:
+    """Return whether this process records the texts of sessions at all."""
+    recorder = monitor.active_recorder()
+    return recorder is not None and recorder.texts is not None
+
+
+def takes_text() -> bool:
+    """Return whether the current session is sampled for text: check it before decoding tokens."""
+    recorder, session_id = monitor.active_recorder(), current_session_id.get()
+    return recorder is not None and session_id is not None and recorder.takes_text(session_id, current_step.get())
+
+
+def note_texts(span: Any, **texts: Any) -> None:
+    """Add texts to an open span or session; None values are skipped."""
+    for key, value in texts.items():
+        if value is not None:
+            span.set_attribute(key, value)
+
+
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of an object or a mapping; None if it is missing or raises."""
+    try:
+        return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    except Exception:  # noqa: BLE001  # a user's property may raise anything
+        return None

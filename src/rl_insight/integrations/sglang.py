@@ -1,17 +1,16 @@
 """SGLang: scheduler metrics, weight updates and sleep, through its plug-in entry point `sglang.srt.plugins`.
 
-SGLang calls `plugin` in the launcher, the schedulers and the detokenizer. Where no server is known it does nothing. It
-patches the classes when SGLang imports them, so no process imports anything because of it.
+SGLang calls `plugin` in the launcher, the schedulers and the detokenizer. Without a known server it does nothing. It
+patches classes when SGLang imports them, so that no process imports anything because of us.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import around, before, between, on_import, quiet
+from rl_insight.integrations.hooks import Arguments, around, before, between, on_import, quiet
 from rl_insight.integrations.starting import ensure_started, is_wanted
 from rl_insight.monitor import default_monitor as monitor
 
@@ -21,7 +20,7 @@ GAUGES = (
     "num_used_tokens", "num_retracted_reqs", "num_paused_reqs", "spec_accept_length", "spec_accept_rate", "utilization",
     "fwd_occupancy", "is_cuda_graph", "lora_pool_utilization",
 )  # fmt: skip
-"""Statistics of a scheduler that are recorded, as `sglang:<name>`."""
+"""Scheduler statistics to record, as `sglang:<name>`."""
 UPDATES = (
     "update_weights_from_disk", "update_weights_from_distributed", "update_weights_from_tensor",
     "update_weights_from_ipc",
@@ -30,13 +29,13 @@ _UPDATERS = {
     "sglang.srt.managers.scheduler_components.weight_updater": "SchedulerWeightUpdaterManager",
     "sglang.srt.managers.scheduler_update_weights_mixin": "SchedulerUpdateWeightsMixin",
 }
-"""Where the scheduler takes new weights, in current and in older releases."""
+"""Classes that update the scheduler's weights, in current and in older releases."""
 _COLLECTORS = ("sglang.srt.observability.metrics_collector", "sglang.srt.metrics.collector")
 
 
 @quiet("the SGLang plug-in")
 def plugin() -> None:
-    """Record what SGLang's schedulers do, from the moment on that they are imported. Never raises."""
+    """Record SGLang's schedulers once they are imported. Never raises."""
     if not is_wanted():
         return
     for name in _UPDATERS:
@@ -67,17 +66,14 @@ def _patch_collector(module: ModuleType) -> None:
     before(module.SchedulerMetricsCollector, "log_stats", _record)
 
 
-def _record(call: Mapping[str, Any]) -> None:
+def _record(call: Arguments) -> None:
     labels = {str(key): str(value) for key, value in (getattr(call["self"], "labels", None) or {}).items()}
-    ensure_started("sglang", labels.get("model_name") or "engine", role="engine", rank=_rank(labels))
+    rank = labels.get("tp_rank", "")
+    identity = {"role": "engine", "rank": int(rank) if rank.isdecimal() else None}
+    ensure_started("sglang", labels.get("model_name") or "engine", **identity)
     stats = call["stats"]
     for name in GAUGES:
         value = getattr(stats, name, None)
-        value = getattr(value, "total", value)  # the queues also know their parts by priority
-        if isinstance(value, (int, float)) and not math.isnan(value):  # SGLang's word for "not known yet"
+        value = getattr(value, "total", value)  # queues also have their parts by priority
+        if isinstance(value, (int, float)) and not math.isnan(value):  # SGLang uses NaN for "not known yet"
             monitor.metric_gauge(f"sglang:{name}", value, **labels)
-
-
-def _rank(labels: Mapping[str, str]) -> int | None:
-    rank = labels.get("tp_rank", "")
-    return int(rank) if rank.isdecimal() else None

@@ -1,7 +1,8 @@
+# ruff: noqa: ARG002, D102  # callbacks have the framework's names and arguments
 """SkyRL: `RayPPOTrainer(..., callbacks=[InsightSkyRLCallback()])`.
 
-Metrics come with their steps; what SkyRL times (`generate`, `sync_weights`, `train_critic_and_policy`, ...) becomes
-states that are open while they run.
+Metrics are recorded with their steps. SkyRL's timers (`generate`, `sync_weights`, `train_critic_and_policy`, ...)
+become states that are visible while they run.
 """
 
 from __future__ import annotations
@@ -21,56 +22,47 @@ from rl_insight.monitor import default_monitor as monitor
 
 @never_raises("the SkyRL callback")
 class InsightSkyRLCallback(TrainingCallback):  # type: ignore[misc]  # SkyRL may not be installed where types are checked
-    """Records a SkyRL trainer: metrics, steps, evaluation, checkpoints, and what each step's time was spent on.
+    """Records a SkyRL trainer: metrics, steps, evaluation, checkpoints, and where the time of each step goes.
 
     Args:
-        project: The project of the run; by default the one that SkyRL's trackers get.
+        project: The project of the run; SkyRL's own project name by default.
     """
 
     def __init__(self, project: str | None = None) -> None:
         self._project = project
         self._logger = InsightLogger()
         self._evaluation = OpenBlock()
-        on_import("skyrl.train.utils.utils", _patch_timer)
+        on_import("skyrl.train.utils.utils", record_blocks)
         on_import("skyrl.train.utils.tracking", _patch_tracking)
 
-    def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Start recording, under SkyRL's own project and run name."""
+    def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:
+        """Start recording, with SkyRL's project and run name."""
         settings = getattr(getattr(trainer, "cfg", None), "trainer", None)
         project = self._project or getattr(settings, "project_name", None) or "skyrl"
         ensure_started(str(project), str(getattr(settings, "run_name", None) or "training"), role="trainer")
         if getattr(trainer, "cfg", None) is not None:
             monitor.record_config(trainer.cfg)
 
-    def on_step_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Begin a step."""
+    def on_step_start(self, trainer: Any, callback_input: Any, control: Any) -> None:
         monitor.set_step(callback_input.global_step)
 
-    def on_eval_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Begin an evaluation."""
+    def on_eval_start(self, trainer: Any, callback_input: Any, control: Any) -> None:
         self._evaluation.enter(monitor.trace_state("evaluate"))
 
-    def on_eval_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """End an evaluation."""
+    def on_eval_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
         self._evaluation.leave()
 
-    def on_save(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Mark a checkpoint."""
+    def on_save(self, trainer: Any, callback_input: Any, control: Any) -> None:
         monitor.trace_event("checkpoint_saved", step=callback_input.global_step, path=callback_input.ckpt_path)
 
-    def on_log(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Record what SkyRL gives its tracker."""
+    def on_log(self, trainer: Any, callback_input: Any, control: Any) -> None:
+        """Record what SkyRL sends to its tracker."""
         if callback_input.logs:
             self._logger.log(callback_input.logs, callback_input.global_step)
 
-    def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Deliver what was recorded."""
+    def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
         self._evaluation.leave()
         monitor.flush()
-
-
-def _patch_timer(module: ModuleType) -> None:
-    record_blocks(module.Timer)
 
 
 def _patch_tracking(module: ModuleType) -> None:

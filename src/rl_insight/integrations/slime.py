@@ -1,40 +1,40 @@
-"""slime: flags that take the path of a function, and no code.
+"""slime: two flags that take the path of a function, and no code.
 
 --custom-rollout-log-function-path rl_insight.integrations.slime.log_rollout
 --custom-eval-rollout-log-function-path rl_insight.integrations.slime.log_eval_rollout
 
-Each records and returns False, so that slime logs as before. Samples become sessions, with the spans of slime's trace
-as phases; with either flag slime's timers become states.
+Both return False, so that slime logs as before. Samples become sessions, and the spans of slime's trace their phases;
+with either flag, slime's timers become states.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from types import ModuleType
 from typing import Any
 
 from rl_insight.integrations.hooks import on_import, quiet
-from rl_insight.integrations.samples import FinishedSample, SamplePhase, number, record_sample, whole
+from rl_insight.integrations.samples import FinishedSample, SamplePhase, captures_text, number, record_sample, whole
 from rl_insight.integrations.starting import ensure_started, is_wanted
-from rl_insight.integrations.texts import captures_text
 from rl_insight.integrations.timers import record_starts
 from rl_insight.integrations.trackers.logger import InsightLogger
 from rl_insight.monitor import default_monitor as monitor
 
 _logger = InsightLogger()
 _TIMERS = ("slime.observability.timer", "slime.utils.timer")
-"""Where slime keeps its timer, in current and in earlier releases."""
+"""Modules of slime's timer, in current and in earlier releases."""
 _recorded_configs: set[int] = set()
-"""The ids of slime's arguments, which it hands over with every rollout."""
+"""Ids of recorded argument objects: slime passes them with every rollout."""
 _STATUSES = {"completed": "accepted", "truncated": "accepted", "aborted": "cancelled", "failed": "failed",
              "pending": "dropped"}  # fmt: skip
-"""How a sample of slime ended, to how a session did."""
+"""slime's sample status to the session's."""
 _WHOLE_SAMPLES = frozenset({"generate_and_rm", "generate_and_rm_group"})
-"""Spans of slime that contain the others."""
+"""Spans of slime that enclose all others."""
 _PHASES = {"sglang_generate": "generate", "reward_model": "reward", "group_reward_model": "reward"}
-"""slime's names of spans to those phases that are known everywhere; others keep theirs."""
+"""slime's span names to the well-known phases; other names are kept."""
 
 
 @quiet("slime's rollout log", otherwise=False)
@@ -45,7 +45,7 @@ def log_rollout(
     rollout_extra_metrics: Mapping[str, Any] | None,
     rollout_time: float,
 ) -> bool:
-    """Record a rollout: each sample as a session; rewards, lengths, outcomes, duration, and slime's extra metrics."""
+    """Record a rollout: one session per sample; rewards, lengths, outcomes, duration, and slime's extra metrics."""
     if is_wanted():
         _start(args)
         flat = _flat(samples)
@@ -60,7 +60,7 @@ def log_rollout(
 def log_eval_rollout(
     rollout_id: int, args: Any, data: Mapping[str, Mapping[str, Any]], extra_metrics: Mapping[str, Any] | None
 ) -> bool:
-    """Record an evaluation: the mean reward of each data set, and slime's extra metrics."""
+    """Record an evaluation: the mean reward of each dataset, and slime's extra metrics."""
     if is_wanted():
         _start(args)
         rewards = {f"eval/{name}": fmean(found["rewards"]) for name, found in data.items() if found.get("rewards")}
@@ -78,25 +78,22 @@ def _start(args: Any) -> None:
 
 
 def instrument() -> None:
-    """Record what slime's timers measure, where a server is configured or running; calling it again changes nothing."""
+    """Record slime's timers if a server is configured or running. Idempotent."""
     if is_wanted():
         for name in _TIMERS:
             on_import(name, _patch_timer)
 
 
 def _flat(samples: Iterable[Any]) -> list[Any]:
-    """Return the samples; groups are taken apart."""
-    flat: list[Any] = []
-    for one in samples:
-        flat.extend(one if isinstance(one, list) else [one])
-    return flat
+    """Return the samples without their groups."""
+    return [sample for one in samples for sample in (one if isinstance(one, list) else [one])]
 
 
 def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
-    """Record each sample as a session, over the time of its trace; one without a trace over that of the rollout."""
+    """Record each sample as a session that spans its trace, or the entire rollout if it has none."""
     now = time.time()
     for sample in samples:
-        said = _status_of(sample)
+        outcome = _status_of(sample)
         group = getattr(sample, "group_index", None)
         texts: dict[str, Any] = {}
         if captures_text():
@@ -105,12 +102,12 @@ def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
         record_sample(
             FinishedSample(
                 task_id=group,
-                status=_STATUSES.get(said, "accepted"),
+                status=_STATUSES.get(outcome, "accepted"),
                 start_s=min((span.start_s for span in spans), default=now - seconds),
                 end_s=max((span.end_s for span in spans), default=now),
                 step=step,
                 group_id=None if group is None else f"{step}/{group}",
-                reason=None if said == "completed" else said,
+                reason=None if outcome == "completed" else outcome,
                 reward=_reward_of(sample),
                 tokens=whole(sample.response_length),
                 texts=texts,
@@ -120,7 +117,7 @@ def _record_sessions(samples: Iterable[Any], step: int, seconds: float) -> None:
 
 
 def _spans_of(sample: Any) -> Iterator[SamplePhase]:
-    """Yield the spans of a sample's trace that have ended, with what slime and SGLang say about them."""
+    """Yield the finished spans of a sample's trace, with the attributes from slime and SGLang."""
     trace = getattr(sample, "trace", None)
     begun: dict[Any, tuple[float, Mapping[str, Any]]] = {}
     for event in (trace or {}).get("events") or ():
@@ -140,13 +137,13 @@ def _status_of(sample: Any) -> str:
 
 
 def _reward_of(sample: Any) -> float | None:
-    """Return a sample's reward; of one with several parts, the part that slime calls the score."""
+    """Return a sample's reward; if it has several parts, the one that slime calls the score."""
     reward = sample.reward
     return number(reward.get("score", reward.get("reward")) if isinstance(reward, Mapping) else reward)
 
 
 def _of_samples(flat: Sequence[Any]) -> dict[str, float]:
-    """Return the mean reward and length of samples, and how many ended in which way."""
+    """Return the mean reward and length of samples, and their number by status."""
     rewards = [float(sample.reward) for sample in flat if isinstance(sample.reward, (int, float))]
     lengths = [int(sample.response_length) for sample in flat]
     values: dict[str, float] = {"rollout/samples": len(flat)}
@@ -154,11 +151,9 @@ def _of_samples(flat: Sequence[Any]) -> dict[str, float]:
         values["rollout/reward_mean"] = fmean(rewards)
     if lengths:
         values["rollout/response_length_mean"] = fmean(lengths)
-    for sample in flat:
-        status = _status_of(sample)
-        values[f"rollout/samples_{status}"] = values.get(f"rollout/samples_{status}", 0) + 1
-    return values
+    counts = Counter(map(_status_of, flat))
+    return {**values, **{f"rollout/samples_{status}": count for status, count in counts.items()}}
 
 
 def _patch_timer(module: ModuleType) -> None:
-    record_starts(module.Timer, stop="end", label="name")
+    record_starts(module, stop="end", label="name")

@@ -1,4 +1,4 @@
-"""When an integration records: what a user asked for always, what loads by itself only where a server is known."""
+"""Decide when an integration records: when asked to, or, if loaded automatically, when a server is known."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CONFIGURED = ("RL_INSIGHT_SERVER_URL", "RL_INSIGHT_CONFIG", INHERIT_VARIABLE)
 
 
 def is_wanted() -> bool:
-    """Return whether this process records, or would find a server: one is configured, or runs on this machine.
+    """Return whether this process records or would find a server: a configured one, or one on this machine.
 
-    Integrations that another project loads by itself stay inert where this is False.
+    Integrations that another project loads automatically stay inert otherwise.
     """
     if os.environ.get("RL_INSIGHT_ENABLED", "").lower() in {"0", "false", "no", "off"}:
         return False
@@ -25,7 +25,7 @@ def is_wanted() -> bool:
 
 
 def ensure_started(project: str, experiment_name: str, **identity: Any) -> None:
-    """Start recording, unless this process records already or belongs to a run that a parent process began."""
+    """Start recording, unless this process already records or will join the run of a parent process."""
     if default_monitor.get_status()["recording"] or os.environ.get(INHERIT_VARIABLE):
         return
     default_monitor.init(project, experiment_name, **identity)

@@ -1,4 +1,4 @@
-"""PyTorch's profiler on chosen steps, merged into the timeline of the process.
+"""Run PyTorch's profiler on chosen steps, and merge the profiles into the timeline of the process.
 
 >>> profiler = TorchProfiler(steps=[10, 200])  # doctest: +SKIP
 >>> for step in range(1000):  # doctest: +SKIP
@@ -14,7 +14,8 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,17 @@ from rl_insight.monitor import Monitor, default_monitor
 logger = logging.getLogger("rl_insight")
 
 _MAX_SPANS = 50_000
-"""Spans of one capture that are merged, the longest first: kernels come by the million."""
+"""The most spans to merge per profile, the longest first: there are millions of kernels."""
 
 
 class TorchProfiler:
-    """Profiles chosen steps, and records what the profiler saw as spans on lanes of this process.
+    """Profiles chosen steps, and records the profiles as spans on lanes of this process.
 
-    Where PyTorch is not installed it says so once and does nothing.
+    Without PyTorch it logs a warning and does nothing.
 
     Args:
-        steps: Which steps to profile; a profiled step is slower.
-        monitor: Where to record; the default monitor when left out.
+        steps: The steps to profile; a profiled step is slower.
+        monitor: The monitor; the default one if None.
     """
 
     def __init__(self, steps: Iterable[int], monitor: Monitor | None = None) -> None:
@@ -45,27 +46,36 @@ class TorchProfiler:
         self._step: int | None = None
 
     def begin_step(self, step: int) -> None:
-        """Say that a step begins: what the one before captured is merged, and a chosen one is captured."""
+        """Start a step: merge the previous profile, and profile this step if it is chosen."""
         self.close()
-        if step not in self._steps:
-            return
-        try:
-            self._profile = _new_profile()
-            self._profile.__enter__()
-        except Exception as error:  # noqa: BLE001  # no torch, no CUPTI, another profiler at work: continue without
-            self._profile = None
-            logger.warning("step %d is not profiled: %s: %s.", step, type(error).__name__, error)
+        if step in self._steps and "torch" in sys.modules:
+            self._profile = begin_profile(f"step {step}")
+        elif step in self._steps:
+            logger.warning("step %d is not profiled: torch is not imported.", step)
         self._step = step
 
     def close(self) -> None:
-        """End a capture that runs, and merge it; idempotent."""
+        """End and merge a running profile; idempotent."""
         profile, self._profile = self._profile, None
         if profile is not None:
             end_profile(profile, f"step {self._step}", monitor=self._monitor, step=self._step)
 
 
+def begin_profile(what: str, make: Callable[[Any], Any] = lambda profiler: profiler.profile()) -> Any:
+    """Start a profile that `make` creates from `torch.profiler`; returns None, with a warning, if that fails."""
+    try:
+        from torch import profiler  # type: ignore[import-not-found]
+
+        profile = make(profiler)
+        profile.__enter__()
+    except Exception as error:  # noqa: BLE001  # no torch, no CUPTI, or another profiler is active
+        logger.warning("%s is not profiled: %s: %s.", what, type(error).__name__, error)
+        return None
+    return profile
+
+
 def end_profile(profile: Any, what: str, **how: Any) -> None:
-    """End a running profile of something, and merge what it saw as `merge_chrome_trace` does; never raises."""
+    """End a running profile, and merge it with `merge_chrome_trace`; never raises."""
     try:
         profile.__exit__(None, None, None)
         with tempfile.TemporaryDirectory() as directory:
@@ -77,7 +87,7 @@ def end_profile(profile: Any, what: str, **how: Any) -> None:
 
 
 def merge_chrome_trace(
-    path: str | Path,
+    trace: Any,
     *,
     monitor: Monitor | None = None,
     step: int | None = None,
@@ -86,31 +96,18 @@ def merge_chrome_trace(
 ) -> int:
     """Record the complete events of a Chrome trace as finished spans; returns how many.
 
-    Each thread or stream of the trace gets the lane ``torch/<process>/<thread>``. Times of PyTorch's traces are wall
-    time; those of a trace that says nothing about its origin end now.
+    Each thread or stream of the trace gets the lane ``torch/<process>/<thread>``. PyTorch's traces have wall-clock
+    times; a trace without a known origin is placed so that it ends now.
 
     Args:
-        path: A trace, also compressed with gzip.
-        monitor: Where to record; the default monitor when left out.
+        trace: A file, which may be compressed with gzip, or the decoded JSON document.
+        monitor: The monitor; the default one if None.
         step: The training step of the spans.
-        starts_ns: The wall-clock time of the earliest event, where the trace's own times are not to be used.
-        max_spans: Of more than these, the longest are recorded.
+        starts_ns: The wall-clock time of the earliest event, to override the trace's own times.
+        max_spans: Only this many spans are recorded, the longest ones.
     """
-    return merge_chrome_document(
-        msgspec.json.decode(_read(Path(path))), monitor=monitor, step=step, starts_ns=starts_ns, max_spans=max_spans
-    )
-
-
-def merge_chrome_document(
-    document: Any,
-    *,
-    monitor: Monitor | None = None,
-    step: int | None = None,
-    starts_ns: int | None = None,
-    max_spans: int = _MAX_SPANS,
-) -> int:
-    """Record the complete events of a Chrome trace that is loaded already; see `merge_chrome_trace`."""
     monitor = monitor or default_monitor
+    document = msgspec.json.decode(_read(Path(trace))) if isinstance(trace, (str, Path)) else trace
     events = document.get("traceEvents", []) if isinstance(document, dict) else document
     found = [event for event in events if isinstance(event, dict) and _is_interval(event)]
     if not found:
@@ -122,15 +119,15 @@ def merge_chrome_document(
         origin_ns = starts_ns - round(min(float(event["ts"]) for event in found) * 1000)
     chosen = sorted(found, key=lambda event: -float(event["dur"]))[:max_spans]
     if len(chosen) < len(found):
-        logger.warning("%d of %d spans of a profile are merged: the longest.", len(chosen), len(found))
-    for event in sorted(chosen, key=lambda event: float(event["ts"])):
-        start_ns = origin_ns + round(float(event["ts"]) * 1000)
-        place = (event.get("pid"), event.get("tid"))
-        arguments = event.get("args")
-        attributes = dict(arguments) if isinstance(arguments, dict) else {}
-        if event.get("cat"):
-            attributes["category"] = event["cat"]
-        with monitor.step(step) if step is not None else monitor.attach({}):
+        logger.warning("only the longest %d of %d spans of a profile are merged.", len(chosen), len(found))
+    with nullcontext() if step is None else monitor.step(step):
+        for event in sorted(chosen, key=lambda event: float(event["ts"])):
+            start_ns = origin_ns + round(float(event["ts"]) * 1000)
+            place = (event.get("pid"), event.get("tid"))
+            arguments = event.get("args")
+            attributes = dict(arguments) if isinstance(arguments, dict) else {}
+            if event.get("cat"):
+                attributes["category"] = event["cat"]
             monitor.trace_span(
                 str(event.get("name", "")),
                 attributes,
@@ -139,14 +136,6 @@ def merge_chrome_document(
                 lane=f"torch/{lanes.get((place[0], None), place[0])}/{lanes.get(place, place[1])}",
             )
     return len(chosen)
-
-
-def _new_profile() -> Any:
-    if "torch" not in sys.modules:
-        raise ImportError("torch is not imported here")
-    from torch import profiler  # type: ignore[import-not-found]
-
-    return profiler.profile()
 
 
 def _read(path: Path) -> bytes:
@@ -160,7 +149,7 @@ def _is_interval(event: dict[str, Any]) -> bool:
 
 
 def _lane_names(events: list[Any]) -> dict[tuple[Any, Any], str]:
-    """Return the names that metadata events give: (pid, None) to a process, (pid, tid) to a thread."""
+    """Return the names from metadata events: of processes by (pid, None), of threads by (pid, tid)."""
     names: dict[tuple[Any, Any], str] = {}
     for event in events:
         if not isinstance(event, dict) or event.get("ph") != "M" or not isinstance(event.get("args"), dict):

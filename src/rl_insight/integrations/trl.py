@@ -1,20 +1,20 @@
-"""TRL: the phases of GRPO, RLOO and the other online trainers become states, their samples sessions.
+"""TRL: the phases of GRPO, RLOO and the other online trainers become states, and their samples sessions.
 
 Active with `report_to="rl_insight"`, with `InsightCallback`, and under `rl-insight run`. TRL measures its phases with
-`ProfilingContext` and logs them when they are over; here they are open while they run.
+`ProfilingContext` and logs them when they end; here they are visible while they run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from rl_insight.integrations.hooks import QuietContext, around, on_import, quiet, replace_once
-from rl_insight.integrations.texts import captures_text, note_texts
+from rl_insight.integrations.hooks import Arguments, after, around, between, on_import, quiet
+from rl_insight.integrations.samples import captures_text, note_texts
 from rl_insight.monitor import default_monitor as monitor
 
 STATES: Mapping[str, str] = {
@@ -26,10 +26,10 @@ STATES: Mapping[str, str] = {
     "_get_per_token_logps_and_entropies": "compute_log_prob",
     "compute_loss": "compute_loss",
 }
-"""TRL's name of a phase, without the trainer's class, to ours. Reward functions are spans inside `reward`."""
+"""TRL's phase names, without the trainer's class, to ours. Reward functions are spans inside `reward`."""
 
 _WRAPPERS = {"_prepare_inputs"}
-"""Phases that only contain others: drawing them would hide what is inside."""
+"""Phases that only contain others: as states they would hide what is inside."""
 
 _TASK_KEYS = ("task_id", "id", "uid", "index", "idx")
 _PHASES = {"generate", "reward"}
@@ -37,33 +37,17 @@ _batch = threading.local()
 
 
 def instrument() -> None:
-    """Record what TRL's trainers do, from the moment on that TRL is imported; calling it again changes nothing."""
+    """Record TRL's trainers once TRL is imported. Idempotent."""
     on_import("trl.extras.profiling", _patch_profiling)
     on_import("trl.trainer.grpo_trainer", _patch_grpo)
 
 
 def _patch_profiling(module: ModuleType) -> None:
-    enter, leave = module.ProfilingContext.__enter__, module.ProfilingContext.__exit__
-    if hasattr(enter, "_rl_insight"):
-        return
-
-    def entered(self: Any) -> Any:
-        self._rl_insight_open = QuietContext("the phases of TRL", lambda: _phase(self.name))
-        self._rl_insight_open.__enter__()
-        return enter(self)
-
-    def left(self: Any, *outcome: Any) -> Any:
-        opened = self.__dict__.pop("_rl_insight_open", None)
-        if opened is not None:
-            opened.__exit__(*outcome)
-        return leave(self, *outcome)
-
-    entered._rl_insight = True  # type: ignore[attr-defined]
-    module.ProfilingContext.__enter__, module.ProfilingContext.__exit__ = entered, left
+    between(module.ProfilingContext, ("__enter__", "__exit__"), lambda call: _phase(call["self"].name))
 
 
 def _phase(full_name: str) -> Any:
-    """Return what a phase of TRL records while it runs."""
+    """Return the state, span or empty context of a phase of TRL."""
     name = full_name.split(".", 1)[-1]
     if name in _WRAPPERS:
         return nullcontext()
@@ -73,7 +57,7 @@ def _phase(full_name: str) -> Any:
 
 @contextmanager
 def _state_of_samples(state: str) -> Iterator[None]:
-    """A state of the process that is also a phase of every sample of the batch."""
+    """A state of the process that is also a phase of every sample in the batch."""
     sessions = getattr(_batch, "sessions", ()) if state in _PHASES else ()
     phases = [session.open_phase(state) for session in sessions]
     try:
@@ -87,24 +71,17 @@ def _state_of_samples(state: str) -> Iterator[None]:
 def _patch_grpo(module: ModuleType) -> None:
     around(module.GRPOTrainer, "_generate_and_score_completions", _samples_of_batch)
     around(module.GRPOTrainer, "evaluate", lambda _call: monitor.trace_state("evaluate"))
-    replace_once(module.GRPOTrainer, "_calculate_rewards", _with_notes)
+    after(module.GRPOTrainer, "_calculate_rewards", _note_results)
 
 
-def _with_notes(calculate: Callable[..., Any]) -> Callable[..., Any]:
-    def calculated(
-        self: Any, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        rewards = calculate(self, inputs, prompts, completions, completion_ids_list, *args, **kwargs)
-        _note_rewards(self, rewards, completion_ids_list)
-        _note_texts(prompts, completions)
-        return rewards
-
-    return calculated
+def _note_results(call: Arguments, rewards: Any) -> None:
+    _note_rewards(call["self"], rewards, call["completion_ids_list"])
+    _note_texts(call["prompts"], call["completions"])
 
 
 @contextmanager
-def _samples_of_batch(call: Mapping[str, Any]) -> Iterator[None]:
-    """One session per completion of the batch; validation batches are not samples of a step."""
+def _samples_of_batch(call: Arguments) -> Iterator[None]:
+    """One session per completion of the batch; validation batches have none."""
     trainer, inputs = call["self"], call["inputs"]
     model = getattr(trainer, "model", None)
     if model is not None and not model.training:
@@ -134,19 +111,18 @@ def _finish(sessions: Sequence[Any], status: str, reason: str | None) -> None:
 
 @quiet("the rewards of TRL")
 def _note_rewards(trainer: Any, rewards: Any, completion_ids: Sequence[Sequence[int]]) -> None:
-    """Keep the weighted reward and the length of each completion of this process."""
+    """Keep the weighted reward and the length of each completion from this process."""
     if not getattr(_batch, "sessions", None):
         return
-    # TRL returns the rewards of all processes, those of each process together.
+    # TRL returns the rewards of all processes, grouped by process.
     first = trainer.accelerator.process_index * len(completion_ids)
     weighted = (rewards * trainer.reward_weights.to(rewards.device).unsqueeze(0)).nansum(dim=1).tolist()
     own = weighted[first : first + len(completion_ids)]
     _batch.outcomes = [(reward, len(ids)) for reward, ids in zip(own, completion_ids, strict=True)]
 
 
-@quiet("the texts of TRL")
 def _note_texts(prompts: Sequence[Any], completions: Sequence[Any]) -> None:
-    """Keep what was asked and answered: texts, or messages where the data set has conversations."""
+    """Keep prompts and completions: texts, or messages if the dataset has conversations."""
     if not captures_text():
         return
     for session, prompt, completion in zip(getattr(_batch, "sessions", ()), prompts, completions, strict=False):
@@ -154,7 +130,7 @@ def _note_texts(prompts: Sequence[Any], completions: Sequence[Any]) -> None:
 
 
 def task_of(sample: Mapping[str, Any]) -> str:
-    """Return the dataset item of a sample: an id column if there is one, else a hash of the prompt.
+    """Return the dataset item of a sample: its id column, else a hash of the prompt.
 
     >>> task_of({"id": 17, "prompt": "2 + 2"})
     '17'

@@ -18,22 +18,30 @@ SpanMaker = Callable[[tuple[Any, ...], dict[str, Any]], "Span | NoSpan"]
 
 
 def surrounded(
-    function: Callable[..., Any], make: Callable[[tuple[Any, ...], dict[str, Any]], AbstractContextManager[Any]]
+    function: Callable[..., Any],
+    make: Callable[[tuple[Any, ...], dict[str, Any]], AbstractContextManager[Any]],
+    ended: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function whose calls run inside a block made from their arguments; a coroutine while it is awaited."""
+    """Return a function whose calls run inside a block made from their arguments; a coroutine while it is awaited.
+
+    `ended`, if given, is called inside the block with what the block yielded and the function's result; the caller
+    gets what it returns.
+    """
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            with make(args, kwargs):
-                return await function(*args, **kwargs)
+            with make(args, kwargs) as block:
+                result = await function(*args, **kwargs)
+                return result if ended is None else ended(block, result)
 
         return call_async
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with make(args, kwargs):
-            return function(*args, **kwargs)
+        with make(args, kwargs) as block:
+            result = function(*args, **kwargs)
+            return result if ended is None else ended(block, result)
 
     return call
 

@@ -1,8 +1,8 @@
 # ruff: noqa: INP001  # a folder of the module path, not a package
 """Activates RL-Insight's integrations when an interpreter imports one of their libraries.
 
-Also runs the `sitecustomize` that this one hides. Nothing here may raise: it runs in every Python process of the user's
-command. Interpreters that need none of the libraries pay for this file alone, not for the import of RL-Insight.
+Also runs the `sitecustomize` that this one shadows. Nothing here may raise: it runs in every Python process of the
+user's command. Interpreters that import none of the libraries load only this file, not RL-Insight.
 """
 
 import os
@@ -15,7 +15,7 @@ LIBRARIES = frozenset({
 
 
 class _Activation:
-    """Looks at the imports of this interpreter until one of the libraries comes; finds nothing itself."""
+    """Watches the imports of this interpreter for the first of the libraries; never finds a module itself."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         """Activate the integrations right before a library is imported."""
@@ -29,15 +29,15 @@ def _activate() -> None:
         from rl_insight.activation import activate
 
         activate()
-    except Exception as error:  # noqa: BLE001  # another interpreter, without us or with an older version of us
-        sys.stderr.write(f"RL-Insight: its integrations are not active in this process: {error}\n")
+    except Exception as error:  # noqa: BLE001  # an interpreter without RL-Insight, or with an older version
+        sys.stderr.write(f"RL-Insight: cannot activate the integrations in this process: {error}\n")
 
 
 def _run_hidden() -> None:
-    """Run the `sitecustomize` that would have been found without ours."""
+    """Run the `sitecustomize` that Python would have found without ours."""
     from importlib.machinery import PathFinder
 
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib would cost each start 5 ms
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib would add 5 ms to every start
     others = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]  # noqa: PTH100
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:

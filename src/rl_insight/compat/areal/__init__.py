@@ -1,4 +1,4 @@
-"""AReaL's `perf_tracer` over RL-Insight: change the import, keep the calls.
+"""AReaL's `perf_tracer` on top of RL-Insight: change the import, keep the calls.
 
 >>> from rl_insight.compat import areal as perf_tracer
 >>> perf_tracer.is_configured()
@@ -58,31 +58,23 @@ Category = PerfTraceCategory
 Payload = Mapping[str, Any] | None
 
 GLOBAL_TRACER: PerfTracer | None = None
-"""The tracer that `configure` made; None before it and after `reset`."""
+"""The tracer from `configure`; None before it and after `reset`."""
 _task_id: ContextVar[Any] = ContextVar("rl_insight_areal_task", default=None)
 _session_id: ContextVar[Any] = ContextVar("rl_insight_areal_session", default=None)
 
 
-# -- life
+# -- lifecycle
 
 
 def configure(config: Any, *, rank: int, role: str | None = None) -> PerfTracer:
-    """Start the tracer of this process; once, until `reset`.
-
-    Args:
-        config: A mapping, a dataclass or an OmegaConf node with `enabled`, `experiment_name`, `trial_name`,
-            `fileroot`, `save_interval`, `profile_steps` and `session_tracer.{enabled, flush_threshold}`.
-        rank: The number of this process.
-        role: What it does; a directory in the files' paths.
+    """Start the tracer of this process; once, until `reset`. See `PerfTracer` for the arguments.
 
     Raises:
-        RuntimeError: the tracer is configured already.
-        TypeError: the rank is not an integer.
-        ValueError: the rank is negative.
+        RuntimeError: the tracer is already configured.
     """
-    global GLOBAL_TRACER  # noqa: PLW0603  # one tracer for each process, under this name
+    global GLOBAL_TRACER  # noqa: PLW0603  # one tracer per process, under this name
     if GLOBAL_TRACER is not None:
-        raise RuntimeError("the tracer is configured already. Call reset() first.")
+        raise RuntimeError("the tracer is already configured. Call reset() first.")
     GLOBAL_TRACER = PerfTracer(config, rank=rank, role=role)
     return GLOBAL_TRACER
 
@@ -93,7 +85,7 @@ def is_configured() -> bool:
 
 
 def reset() -> None:
-    """Write everything and forget the tracer; does nothing without one."""
+    """Write everything and drop the tracer; does nothing without one."""
     global GLOBAL_TRACER  # see configure
     tracer, GLOBAL_TRACER = GLOBAL_TRACER, None
     if tracer is not None:
@@ -112,12 +104,12 @@ def get_tracer() -> PerfTracer:
 
 
 def get_session_tracer() -> SessionTracer | None:
-    """Return the session tracer; None where the configuration turns it off, or there is none."""
+    """Return the session tracer; None if it is off or not configured."""
     return None if GLOBAL_TRACER is None else GLOBAL_TRACER.session_tracer
 
 
 def save(*, step: int | None = None, force: bool = False) -> None:
-    """Write the files: in the background at each `save_interval`-th step; at once, sessions too, when forced."""
+    """Write the files: in the background at every `save_interval`-th step; at once, with sessions, if forced."""
     if GLOBAL_TRACER is not None:
         GLOBAL_TRACER.save(step=step, force=force)
 
@@ -159,7 +151,7 @@ def trace_perf(name: str, *, category: Any = None) -> Callable[[Any], Any]:
 
 
 def _around_calls(make: Callable[[], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that makes a context manager for each call."""
+    """Return a decorator that runs each call in a new context manager."""
     return lambda function: surrounded(function, lambda _args, _kwargs: make())
 
 
@@ -167,13 +159,13 @@ def _around_calls(make: Callable[[], Any]) -> Callable[[Any], Any]:
 
 
 def register_task(task_id: Any = None) -> Any:
-    """Take note of a task; without an id, as AReaL had it up to v0.5.1, returns that of a new one."""
+    """Register a task; without an id, as in AReaL up to v0.5.1, returns a new one."""
     sessions = get_session_tracer()
     return None if sessions is None else sessions.register_task(task_id)
 
 
 def register_session(task_id: Any) -> int | None:
-    """Start a session of a task and return its id; None while sessions are not traced."""
+    """Start a session of a task and return its id; None if sessions are not traced."""
     sessions = get_session_tracer()
     return None if sessions is None else sessions.register_session(task_id)
 
@@ -189,7 +181,7 @@ def get_task_id() -> Any:
 
 
 def set_session_id(session_id: Any) -> None:
-    """Make a session current: what is recorded from now on in this context belongs to it; None clears it."""
+    """Make a session current, so that later records in this context belong to it; None clears it."""
     _session_id.set(session_id)
     context.current_session_id.set(None if session_id is None else str(session_id))
     sessions = get_session_tracer()
@@ -205,7 +197,7 @@ def get_session_id() -> Any:
 
 
 class _SessionScope:
-    """A new session of the current task for one call; what `get_session_id` returns stays set after it."""
+    """A new session of the current task for one call; `get_session_id` keeps returning it afterward."""
 
     def __enter__(self) -> None:
         sessions, task_id = get_session_tracer(), get_task_id()
@@ -217,7 +209,7 @@ class _SessionScope:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is not None and self._session is not None:
-            self._session.fail(kind)  # the executor finalizes the session; this keeps why
+            self._session.fail(kind)  # the executor finalizes the session; this keeps the reason
         self._scope.__exit__(kind, error, traceback)
 
 
@@ -237,10 +229,10 @@ def trace_session_phase(
     """Record a phase of the current session; `with` and `async with`.
 
     Args:
-        phase_or_session: The phase's name; AReaL v0.4.1 has the session's id before it.
+        phase_or_session: The phase's name; in AReaL v0.4.1 the session's id comes first.
         phase: The phase's name, as a keyword.
         start_payload: Kept with the phase.
-        end_payload: Added when it ends; a mapping, or a function that returns one.
+        end_payload: Added at the end; a mapping, or a function that returns one.
     """
     if phase is None and len(phase_or_session) == 1:  # as all releases but one call it
         tracer = GLOBAL_TRACER
@@ -248,37 +240,27 @@ def trace_session_phase(
         return SessionPhase(sessions, _session_id.get(), str(phase_or_session[0]), start_payload, end_payload)
     given = [*phase_or_session] if phase is None else [*phase_or_session, phase]
     session_id = given.pop(0) if len(given) > 1 and not isinstance(given[0], str) else get_session_id()
-    names = ("phase", "start_payload", "end_payload")
-    if not given or len(given) > len(names):
+    if not 1 <= len(given) <= 3:
         raise TypeError("trace_session_phase() takes a phase, start_payload and end_payload.")
-    payloads = {
-        "start_payload": start_payload,
-        "end_payload": end_payload,
-        **dict(zip(names[1:], given[1:], strict=False)),
-    }
-    return SessionPhase(get_session_tracer(), session_id, str(given[0]), **payloads)
+    payloads = [*given[1:], *(start_payload, end_payload)[len(given) - 1 :]]
+    return SessionPhase(get_session_tracer(), session_id, str(given[0]), *payloads)
 
 
 atrace_session_phase = trace_session_phase
 
 
 def trace_session_event(method: Any, session_id: Any = None, task_id: Any = None, **payload: Any) -> None:
-    """Record what happened to one session, or to all sessions of a task.
+    """Record an event of one session, or of all sessions of a task.
 
     `mark_finalized(status, reason)`, `mark_<phase>_start`, `mark_<phase>_end`, `increment_counter(name, value=1)`; any
-    other name is kept as an instant. The session's id may come first, as AReaL had it before tasks.
+    other name is recorded as an instant. The session's id may come first, as in AReaL before tasks.
     """
     if not isinstance(method, str) and isinstance(session_id, str):
         method, session_id = session_id, method
     sessions = get_session_tracer()
-    if sessions is None:
+    if sessions is None or (session_id is None and task_id is None):
         return
-    if session_id is not None:
-        found = [session_id]
-    elif task_id is not None:
-        found = sessions.get_session_ids(task_id)
-    else:
-        return
+    found = [session_id] if session_id is not None else sessions.get_session_ids(task_id)
     for number in found:
         if method == "increment_counter":
             sessions.increment_counter(number, **payload)

@@ -1,4 +1,4 @@
-"""AReaL's configuration of its tracer, read from whatever carries it."""
+"""AReaL's tracer configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANKS_VARIABLE = "AREAL_PERF_TRACER_RANKS"
 
 @dataclass(frozen=True, slots=True)
 class AReaLConfig:
-    """What `configure` needs to know."""
+    """The settings of `configure`."""
 
     enabled: bool = False
     experiment_name: str = ""
@@ -29,7 +29,7 @@ class AReaLConfig:
     flush_threshold: int = 256
 
     def directory(self, kind: str, role: str | None) -> Path:
-        """Return where files of one kind go."""
+        """Return the folder of one kind of file."""
         base = Path(self.fileroot).expanduser() / "logs" / _user() / self.experiment_name / self.trial_name / kind
         return base / role if role else base
 
@@ -42,15 +42,15 @@ def read_config(config: Any) -> AReaLConfig:
         experiment_name=str(_value(config, "experiment_name", "")),
         trial_name=str(_value(config, "trial_name", "")),
         fileroot=str(_value(config, "fileroot", "") or "."),
-        save_interval=_at_least_one(_value(config, "save_interval", 1)),
+        save_interval=max(1, int(_value(config, "save_interval", 1))),
         profile_steps=frozenset(int(step) for step in _value(config, "profile_steps", ())),
         sessions_enabled=bool(_value(session_tracer, "enabled", False)),
-        flush_threshold=_at_least_one(_value(session_tracer, "flush_threshold", 256)),
+        flush_threshold=max(1, int(_value(session_tracer, "flush_threshold", 256))),
     )
 
 
 def is_rank_chosen(rank: int, choice: str | None) -> bool:
-    """Return whether a rank is among those of `AREAL_PERF_TRACER_RANKS`; without a choice, all are.
+    """Return whether `AREAL_PERF_TRACER_RANKS` selects a rank; unset, it selects all.
 
     >>> is_rank_chosen(2, "0-3"), is_rank_chosen(1, "0,2"), is_rank_chosen(1, "")
     (True, False, True)
@@ -64,7 +64,7 @@ def is_rank_chosen(rank: int, choice: str | None) -> bool:
             if int(first) <= rank <= int(last or first):
                 return True
     except ValueError:
-        logger.warning("%s is %r: it must be all, 0, 0,2 or 0-3. Every rank is traced.", RANKS_VARIABLE, choice)
+        logger.warning("%s is %r: use all, 0, 0,2 or 0-3. Tracing every rank.", RANKS_VARIABLE, choice)
         return True
     return False
 
@@ -72,10 +72,6 @@ def is_rank_chosen(rank: int, choice: str | None) -> bool:
 def _value(config: Any, name: str, default: Any) -> Any:
     value = config.get(name, default) if isinstance(config, Mapping) else getattr(config, name, default)
     return default if value is None else value
-
-
-def _at_least_one(value: Any) -> int:
-    return max(1, int(value))
 
 
 def _user() -> str:

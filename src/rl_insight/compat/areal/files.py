@@ -1,11 +1,9 @@
-"""AReaL's two files: a trace of this process, and the records of its sessions."""
+"""AReaL's two files: the trace of this process, and the records of its sessions."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,40 +17,32 @@ from rl_insight.sessions.model import PENDING
 from rl_insight.sessions.records import SessionBook, SessionRecord, record_line
 
 if TYPE_CHECKING:
+    from rl_insight.compat.areal.config import AReaLConfig
+    from rl_insight.compat.areal.sessions import SessionTracer
     from rl_insight.recorder.flusher import Flusher
 
 _NOT_TRACED = (SESSION_SEGMENT, TASK_SEGMENT, PHASE_SEGMENT)
-"""Segments that the session file has."""
+"""Segments that go to the session file."""
 _PROFILER_LANE = "torch/"
 _LANE_TIDS = 1 << 30
-"""Thread numbers of lanes that are not threads start here, above those that Linux gives."""
+"""First thread id of lanes that are not threads, above those of Linux."""
 
 
 class ArealFiles(BatchFiles):
-    """Appends Chrome trace events to one file and session records to another, as batches come.
+    """Appends Chrome trace events to one file and session records to another, batch by batch.
 
-    A session is ready when it was finalized; ready ones are written when there are `threshold` of them, and all when
-    the caller forces it or the process ends.
+    A session is ready when it is finalized. Ready sessions are written when there are `flush_threshold` of them; all
+    sessions, when the caller forces it or the process exits.
     """
 
     def __init__(
-        self,
-        flusher: Flusher,
-        *,
-        traces: Path | None,
-        sessions: Path | None,
-        rank: int,
-        role: str | None,
-        threshold: int,
-        on_written: Callable[[Iterable[str]], None],
-        is_own: Callable[[str], bool],
+        self, flusher: Flusher, config: AReaLConfig, *, rank: int, role: str | None, sessions: SessionTracer | None
     ) -> None:
-        self._traces = traces
-        self._sessions = sessions
+        self._traces = config.directory("perf_tracer", role) / f"traces-r{rank}.jsonl"
+        self._sessions = config.directory("session_tracer", role) / f"sessions-r{rank}.jsonl"
+        self._tracer = sessions
         self._identity: dict[str, Any] = {"rank": rank} if role is None else {"rank": rank, "role": role}
-        self._threshold = threshold
-        self._on_written = on_written
-        self._is_own = is_own
+        self._threshold = config.flush_threshold
         self._book = SessionBook()
         self._errors: dict[str, str] = {}
         self._ready: dict[str, None] = {}
@@ -64,14 +54,15 @@ class ArealFiles(BatchFiles):
         super().__init__(flusher)
 
     def take(self, batch: Batch) -> bool:
-        """Turn a batch into trace events, and take note of its sessions."""
+        """Turn a batch into trace events, and track its sessions."""
         for record in records(batch):
             if isinstance(record, (SpanRecord, EventRecord)):
                 self._take_record(record)
-        if self._sessions is None:
+        tracer = self._tracer
+        if tracer is None:
             return False
         for session_id in self._book.add(batch):
-            if not self._is_own(session_id):
+            if not tracer.is_own(session_id):
                 self._book.pop(session_id, None)
                 continue
             entry = self._book.get(session_id)
@@ -83,12 +74,12 @@ class ArealFiles(BatchFiles):
         return True
 
     def gather(self, *, everything: bool) -> None:
-        """Add the lines of all sessions of this tracer, if everything is to be written."""
+        """Add the lines of all sessions of this tracer if `everything`."""
         if not everything:
             return
         self._take_ready()
         unknown = {session_id for session_id in self._book if not self._has_snapshot(session_id)}
-        # A session's snapshot may come one batch after a phase; without one by then, the session was written before.
+        # A session's snapshot may arrive one batch after a phase; if it has not, the session was written before.
         for session_id in unknown & self._unknown:
             self._book.pop(session_id, None)
         self._unknown = unknown
@@ -102,7 +93,7 @@ class ArealFiles(BatchFiles):
     # -- sessions
 
     def _take_ready(self) -> None:
-        if self._sessions is None:
+        if self._tracer is None:
             return
         lines = self.lines.setdefault(self._sessions, [])
         finished = []
@@ -122,7 +113,7 @@ class ArealFiles(BatchFiles):
             else:
                 self._written_unfinished.add(session_id)
         self._ready = {}
-        self._on_written(finished)
+        self._tracer.release(finished)
 
     def _session_line(self, record: SessionRecord, error: str | None) -> bytes:
         record.pop("role", None)
@@ -141,16 +132,15 @@ class ArealFiles(BatchFiles):
 
     def _take_record(self, record: SpanRecord | EventRecord) -> None:
         if isinstance(record, EventRecord):
-            if self._traces is not None:
-                self._add_event(record, {"ph": "i", "s": "t", "ts": record.time_ns // 1000}, None)
+            self._add_event(record, {"ph": "i", "s": "t", "ts": record.time_ns // 1000}, None)
             return
-        session_id = record.session_id or ""
-        if record.segment == SESSION_SEGMENT and record.error is not None and self._is_own(session_id):
-            self._errors[session_id] = record.error
-        if self._traces is None or record.duration_ns is None or record.segment in _NOT_TRACED:
-            return
-        timing = {"ph": "X", "ts": record.start_ns // 1000, "dur": max(1, record.duration_ns // 1000)}
-        self._add_event(record, timing, record.error)
+        tracer, session_id, error = self._tracer, record.session_id or "", record.error
+        is_session = tracer is not None and record.segment == SESSION_SEGMENT and tracer.is_own(session_id)
+        if is_session and error is not None:
+            self._errors[session_id] = error
+        if record.duration_ns is not None and record.segment not in _NOT_TRACED:
+            timing = {"ph": "X", "ts": record.start_ns // 1000, "dur": max(1, record.duration_ns // 1000)}
+            self._add_event(record, timing, error)
 
     def _add_event(self, record: SpanRecord | EventRecord, timing: dict[str, Any], error: str | None) -> None:
         arguments = {**self._identity, **record.attributes}
@@ -179,7 +169,7 @@ class ArealFiles(BatchFiles):
         if tid is None:
             tid, name = self._new_thread(thread)
             self._threads[thread] = tid
-            # With rank and role, AReaL's converter keeps the name; those of processes it makes itself.
+            # With rank and role, AReaL's converter keeps the name; it generates those of processes.
             self._add_metadata("thread_name", {"name": name, **self._identity}, tid=tid)
         return tid
 
@@ -195,8 +185,7 @@ class ArealFiles(BatchFiles):
         self._add_line({"name": kind, "ph": "M", "pid": self._pid, **place, "args": arguments})
 
     def _add_line(self, event: dict[str, Any]) -> None:
-        if self._traces is not None:
-            self.lines.setdefault(self._traces, []).append(msgspec.json.encode(event))
+        self.lines.setdefault(self._traces, []).append(msgspec.json.encode(event))
 
 
 def _profiler_name(lane: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class PerfTraceCategory(str, Enum):
-    """What kind of work a scope is."""
+    """The kind of work in a scope."""
 
     COMPUTE = "compute"
     COMM = "comm"
@@ -19,7 +19,7 @@ class PerfTraceCategory(str, Enum):
 
 
 class SessionTraceEvent(str, Enum):
-    """What can happen to a session."""
+    """Events of a session."""
 
     FINALIZED = "finalized"
     GENERATE_START = "generate_start"
@@ -40,7 +40,7 @@ _CATEGORIES = frozenset(category.value for category in PerfTraceCategory)
 
 
 def category_name(category: Any) -> str:
-    """Return a category as it is written to files: known ones in their short spelling, others unchanged.
+    """Return a category as it is written to files: known ones in short form, others unchanged.
 
     >>> category_name(" Communication"), category_name("my kernels"), category_name(None)
     ('comm', 'my kernels', 'misc')

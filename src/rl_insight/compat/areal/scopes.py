@@ -1,8 +1,7 @@
-"""AReaL's scopes and phases, as spans of the core."""
+"""AReaL's scopes and phases as spans of the core."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rl_insight.integrations.torch_profiler import end_profile
+from rl_insight.integrations.torch_profiler import begin_profile, end_profile
 from rl_insight.monitor import default_monitor
 from rl_insight.recorder.context import (
     AlsoAsync,
@@ -28,17 +27,15 @@ from rl_insight.schema.names import PHASE_SEGMENT
 if TYPE_CHECKING:
     from rl_insight.compat.areal.sessions import SessionTracer
 
-logger = logging.getLogger("rl_insight")
-
 THREAD = "thread.id"
-"""The attribute with the native id of the thread; the `tid` of the trace file."""
+"""The attribute with the native thread id, the `tid` of the trace file."""
 thread_names: dict[int, str] = {}
-"""The names of the threads that recorded something, by native id; a thread may end before its trace is written."""
+"""Names of recording threads by native id: a thread may end before its trace is written."""
 _is_profiling: ContextVar[bool] = ContextVar("rl_insight_areal_profiling", default=False)
 
 
 class StepSpan(Span, gc=False, eq=False):
-    """A scope whose arguments name the training step: it is the step of everything inside."""
+    """A scope whose arguments set the training step of everything inside."""
 
     scope_step: int | None = None
     _step_token: Token[Any] | None = None
@@ -56,21 +53,22 @@ class StepSpan(Span, gc=False, eq=False):
 
 
 class ProfiledSpan(StepSpan, gc=False, eq=False):
-    """A scope under PyTorch's profiler; what the profiler saw is recorded as spans on lanes for it."""
+    """A scope under PyTorch's profiler; the profile is recorded as spans on separate lanes."""
 
     profiler_args: dict[str, Any] = msgspec.field(default_factory=dict)
     _profile: Any = None
     _profiling_token: Token[Any] | None = None
 
     def __enter__(self) -> Span:
-        try:
-            self._profile = _new_profile(self.profiler_args)
-            self._profile.__enter__()
+        self._profile = begin_profile(self.name, self._new_profile)
+        if self._profile is not None:
             self._profiling_token = _is_profiling.set(True)
-        except Exception as problem:  # noqa: BLE001  # no torch, no CUPTI, another profiler is active
-            self._profile = None
-            logger.warning("%s is not profiled: %s: %s.", self.name, type(problem).__name__, problem)
         return super().__enter__()
+
+    def _new_profile(self, profiler: Any) -> Any:
+        activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
+        options = {"activities": activities, "record_shapes": False, "with_stack": False}
+        return profiler.profile(**{**options, **self.profiler_args})
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         super().__exit__(kind, error, traceback)
@@ -82,52 +80,37 @@ class ProfiledSpan(StepSpan, gc=False, eq=False):
         end_profile(profile, self.name, step=self.step, starts_ns=self._recorder.clock.wall_ns(self.start))
 
 
-def _new_profile(arguments: Mapping[str, Any]) -> Any:
-    from torch import profiler  # type: ignore[import-not-found]
+def new_scope(
+    name: str,
+    category: str,
+    args: Any,
+    profile_steps: frozenset[int] = frozenset(),
+    profiler_args: Mapping[str, Any] | None = None,
+) -> Span | NoSpan:
+    """Return the span of a scope; `global_step` in its arguments is the step of everything inside.
 
-    options = {
-        "activities": [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA],
-        "record_shapes": False,
-        "with_stack": False,
-        **arguments,
-    }
-    return profiler.profile(**options)
-
-
-def new_scope(name: str, category: str, args: Any) -> Span | NoSpan:
-    """Return a span for a scope; `global_step` in its arguments is the step of everything inside."""
+    The scope is profiled if its step, or that of an enclosing scope, is one of `profile_steps`.
+    """
     recorder = default_monitor._recorder
     if recorder is None:
         return NO_SPAN
     attributes, step = scope_attributes(category, args)
+    if profile_steps and not _is_profiling.get() and (current_step.get() if step is None else step) in profile_steps:
+        return ProfiledSpan(recorder, name, attributes, scope_step=step, profiler_args=dict(profiler_args or {}))
     if step is None:
         return Span(recorder, name, attributes)
     return StepSpan(recorder, name, attributes, scope_step=step)
 
 
-def new_profiled_scope(
-    name: str, category: str, args: Any, steps: frozenset[int], profiler_args: Mapping[str, Any] | None
-) -> Span | NoSpan:
-    """Return a scope that is profiled if its step, or that of an enclosing one, is among the chosen ones."""
-    recorder = default_monitor._recorder
-    if recorder is None:
-        return NO_SPAN
-    attributes, step = scope_attributes(category, args)
-    current = current_step.get() if step is None else step
-    if current not in steps or _is_profiling.get():
-        return StepSpan(recorder, name, attributes, scope_step=step)
-    return ProfiledSpan(recorder, name, attributes, scope_step=step, profiler_args=dict(profiler_args or {}))
-
-
 def scope_attributes(category: str, args: Any) -> tuple[dict[str, Any], int | None]:
-    """Return the attributes of a scope in this thread, and the step that its arguments name."""
+    """Return the attributes of a scope in this thread, and the step in its arguments."""
     attributes = instant_attributes(category, args)
     return attributes, step_of(attributes["global_step"]) if "global_step" in attributes else None
 
 
 def instant_attributes(category: str, args: Any) -> dict[str, Any]:
     """Return the attributes of an instant in this thread."""
-    # The first two tests are for speed: most calls end there.
+    # The first two tests are for speed: they decide most calls.
     attributes = {} if args is None else dict(args) if args.__class__ is dict or isinstance(args, Mapping) else {}
     attributes["category"] = category
     attributes[THREAD] = thread = threading.get_native_id()
@@ -137,7 +120,7 @@ def instant_attributes(category: str, args: Any) -> dict[str, Any]:
 
 
 class SessionPhase(AlsoAsync):
-    """A phase of a session; `with` and `async with`. Without a session or a tracer it does nothing."""
+    """A phase of a session; `with` and `async with`. It does nothing without a session or a tracer."""
 
     __slots__ = ("_end_payload", "_name", "_phase", "_session_id", "_sessions", "_start_payload", "_tokens")
 
@@ -163,7 +146,7 @@ class SessionPhase(AlsoAsync):
         payload = {**self._start_payload} if self._start_payload else None
         self._phase = phase = Phase(recorder, self._name, payload, PHASE_SEGMENT)
         name = str(self._session_id)
-        # Inside the session's own block a phase is a child of what is current; elsewhere, of the session itself.
+        # Inside the session's own block, a phase is a child of the current span; elsewhere, of the session.
         parent: SpanLike | None = current_span.get()
         if current_session_id.get() != name:
             parent = self._sessions.session(self._session_id)

@@ -1,4 +1,4 @@
-"""AReaL's session tracer: tasks and sessions by number, passed on to the core."""
+"""AReaL's session tracer: numbered tasks and sessions, recorded by the core."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rl_insight.compat.areal.files import ArealFiles
 
 _SERIES_BITS = 22
-"""Each tracer counts from a random multiple of this power of two, so that ids are unique in a run."""
+"""Each tracer counts from a random multiple of 2 to this power, so that ids are unique in a run."""
 _MARKS = ("enqueued", "consumed", "execution_start", "execution_end")
-"""Events that AReaL had before tasks, and the core keeps as marks."""
+"""Events of AReaL before it had tasks; the core keeps them as marks."""
 
 
 class SessionTracer:
-    """Registers tasks and sessions, and passes what happens to them on to the core.
+    """Registers tasks and sessions, and records their events in the core.
 
-    Session ids are integers that no other process of the run makes. A session is released once it is written to the
-    session file; what happens to it afterwards is ignored.
+    Session ids are integers that no other process of the run uses. A session is released once it is written to the
+    session file; later events are ignored.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class SessionTracer:
         self._files: ArealFiles | None = None
 
     def write_to(self, files: ArealFiles) -> None:
-        """Have sessions written to these files."""
+        """Set the files for sessions."""
         self._files = files
 
     def register_task(self, task_id: Any = None) -> Any:
-        """Take note of a task; returns the id of a new one when it is asked for one."""
+        """Register a task; returns a new id if none is given."""
         return self._next_id() if task_id is None else None
 
     def register_session(self, task_id: Any) -> int:
@@ -58,20 +58,20 @@ class SessionTracer:
         return session_id
 
     def get_session_ids(self, task_id: Any) -> list[int]:
-        """Return the ids of a task's sessions that are not written yet."""
+        """Return the ids of a task's unwritten sessions."""
         with self._lock:
             return list(self._of_task.get(task_id, ()))
 
     def session(self, session_id: Any) -> Session | None:
-        """Return a session that is not written yet."""
+        """Return an unwritten session."""
         return self._sessions.get(session_id)
 
     def is_own(self, session_id: str) -> bool:
-        """Return whether a session was registered here; a run may also have those of other processes and libraries."""
+        """Return whether a session was registered here, not by another process or library of the run."""
         return session_id.isdecimal() and int(session_id) >> _SERIES_BITS == self._series
 
     def release(self, session_ids: Iterable[str]) -> None:
-        """Forget sessions that are written."""
+        """Drop written sessions."""
         with self._lock:
             for number in map(int, session_ids):
                 session = self._sessions.pop(number, None)
@@ -84,7 +84,7 @@ class SessionTracer:
                     self._of_task.pop(session.task_id, None)
 
     def record_event(self, session_id: Any, event: Any, **payload: Any) -> None:
-        """Record what happened to a session; an unknown or written one is ignored."""
+        """Record an event of a session; unknown and written sessions are ignored."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -109,7 +109,7 @@ class SessionTracer:
             session.count(name, value)
 
     def flush(self, force: bool = False) -> None:
-        """Write the sessions that are ready; when forced, all of them, as far as they got."""
+        """Write the ready sessions; if forced, all of them, finished or not."""
         if self._files is None:
             return
         if force:
@@ -117,7 +117,7 @@ class SessionTracer:
         self._files.save(everything=force)
 
     def _finalize_escaped(self) -> None:
-        """Let an exception that left a workflow decide where no executor did."""
+        """Finalize sessions whose workflow raised, if no executor did."""
         with self._lock:
             sessions = [session for session in self._sessions.values() if session.status != OK]
         for session in sessions:
@@ -125,7 +125,7 @@ class SessionTracer:
                 session.finalize("cancelled" if session.status == CANCELLED else "failed", session.error)
 
     def reset(self) -> None:
-        """Write all sessions and forget them."""
+        """Write and drop all sessions."""
         self.flush(force=True)
         with self._lock:
             self._sessions.clear()
@@ -139,7 +139,7 @@ def _finalize(session: Session, status: Any, payload: dict[str, Any]) -> None:
     reason = payload.get("reason", payload.get("rejection_reason"))
     if session.final_status is None:
         session.finalize(str(status), reason, reward=payload.get("reward"))
-    else:  # the executor's last word counts
+    else:  # the executor's last status wins
         session.finalize_again(str(status), reason)
 
 
@@ -148,7 +148,7 @@ def _apply_phase(session: Session, name: str, payload: dict[str, Any]) -> None:
     if moment == "start":
         session.open_phase(phase, payload)
         return
-    if not session.has_open_phase(phase):  # an end without a start: a phase that took no time
+    if not session.has_open_phase(phase):  # an end without a start: a phase of zero length
         opened = session.open_phase(phase, payload)
         opened.end = opened.start
     session.close_phase(phase, payload)

@@ -1,7 +1,6 @@
-"""XTuner's trace over RL-Insight, in both spellings: change the import, keep the calls.
+"""XTuner's two tracing APIs on top of RL-Insight: change the import, keep the calls.
 
-The producer trace is about samples, the OpenTelemetry trace about spans; each call tells by its arguments which of the
-two it is.
+The producer trace records samples, the OpenTelemetry trace spans; the arguments of each call determine which one it is.
 
 >>> import asyncio
 >>> runtime = configure_trace(TraceConfig(enabled=False))
@@ -17,15 +16,13 @@ two it is.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Generator, Mapping, MutableMapping
 from typing import Any
 
 from rl_insight.compat.xtuner import spans
-from rl_insight.compat.xtuner.calls import TargetFinder, TracedCalls
-from rl_insight.compat.xtuner.config import SCOPE_ALL, SCOPE_LATEST_PRODUCE_BATCH, TraceConfig
-from rl_insight.compat.xtuner.producer import TRACE_JSONL_BASENAME, SampleSpan, enter_session
+from rl_insight.compat.xtuner.calls import CallBlock, TargetFinder, ask
+from rl_insight.compat.xtuner.config import TRACE_VIEWER_SCOPE_ALL, TRACE_VIEWER_SCOPE_LATEST_PRODUCE_BATCH, TraceConfig
+from rl_insight.compat.xtuner.producer import TRACE_JSONL_BASENAME, SampleSpan, session_of
 from rl_insight.compat.xtuner.runtime import (
     TraceRuntime,
     active_runtime,
@@ -47,7 +44,7 @@ from rl_insight.compat.xtuner.samples import (
     build_trace_id,
 )
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder import context
+from rl_insight.recorder.decorators import surrounded
 from rl_insight.recorder.spans import NO_SPAN
 
 __all__ = [
@@ -79,15 +76,13 @@ __all__ = [
     "trace_span",
 ]
 
-TRACE_VIEWER_SCOPE_LATEST_PRODUCE_BATCH = SCOPE_LATEST_PRODUCE_BATCH
-TRACE_VIEWER_SCOPE_ALL = SCOPE_ALL
 configure_trace_runtime = configure_trace
 get_tracer = active_runtime
 _OTEL_ARGUMENTS = frozenset({"attributes", "parent_carrier"})
 
 
 def _is_otel_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether `trace_span` or `trace_event` was called with a name and attributes, not with a sample."""
+    """Return whether `trace_span` or `trace_event` was called with a name and attributes instead of a sample."""
     if _OTEL_ARGUMENTS & kwargs.keys():
         return True
     if "target" in kwargs or (args and not isinstance(args[0], str)):
@@ -100,10 +95,10 @@ def trace_span(*args: Any, **kwargs: Any) -> Any:
     """Trace a block: a stage of samples, or a span; `with` and `async with`.
 
     ``trace_span(target, name, **fields)`` writes `.start` and `.end` or `.error` events of each sample in the target.
-    ``trace_span(name, attributes=None, *, parent_carrier=None)`` makes a current span.
+    ``trace_span(name, attributes=None, *, parent_carrier=None)`` creates a current span.
 
     Raises:
-        TypeError: a name or attributes of a wrong type, also while nothing is traced.
+        TypeError: a name or attributes of a wrong type, even if tracing is off.
         ValueError: an empty name or key.
     """
     if _is_otel_call(args, kwargs):
@@ -126,7 +121,7 @@ def _sample_span(target: Any, name: str, **fields: Any) -> Any:
 def trace_event(*args: Any, **kwargs: Any) -> Any:
     """Trace an instant: of samples, or of the current span.
 
-    ``await trace_event(target, name, **fields)`` gives the event, a list of them for several samples, or None.
+    ``await trace_event(target, name, **fields)`` returns the event, a list for several samples, or None.
     ``trace_event(name, attributes=None)`` needs no `await`.
     """
     if not _is_otel_call(args, kwargs):
@@ -151,18 +146,16 @@ def _sample_event(target: Any, name: str, **fields: Any) -> Any:
         event = found.record(target, name, **fields)
         events = [] if event is None else [event]
     for event in events:
-        tokens = enter_session(event)
         known = {key: value for key, value in event.to_dict().items() if value is not None and key != "stage"}
-        default_monitor.trace_event(name, **known)
-        while tokens:
-            context.reset(*tokens.pop())
+        with session_of(event):
+            default_monitor.trace_event(name, **known)
     if len(events) > 1:
         return events
     return events[0] if events else None
 
 
 class _Recorded:
-    """What was recorded; may be awaited, or left alone."""
+    """A recorded event that may be awaited or ignored."""
 
     __slots__ = ("_result",)
 
@@ -185,55 +178,48 @@ def trace_function(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Trace each call of a function or a coroutine function.
 
-    With a target or fields, or where a sample is among the call's arguments or results, its samples get the events of a
+    With a target or fields, or with a sample among the call's arguments or results, its samples get the events of a
     stage; with attributes or without a name, each call is a span.
 
     >>> @trace_function("generate", target="sample")
     ... async def generate(self, sample): ...
 
     Args:
-        name: Text, or a function of the call's arguments that returns it; the function's module and name when left out.
+        name: Text, or a function of the call's arguments that returns it; the function's module and name by default.
         attributes: Of the span.
-        target: The name of the parameter that has the samples, a function of the call's arguments, or the samples.
-        target_getter: Called with the function's arguments, returns the samples.
-        trace_kwargs_getter: Called with the function's arguments, returns more fields, or None.
+        target: The name of the parameter with the samples, a function of the call's arguments, or the samples.
+        target_getter: Called with the function's arguments; returns the samples.
+        trace_kwargs_getter: Called with the function's arguments; returns more fields, or None.
         fields: Of the events.
 
     Raises:
         TypeError: attributes or a name of a wrong type.
         ValueError: an empty name or key.
     """
-    is_about_samples = callable(name) or bool(fields) or target is not None
-    is_about_samples = is_about_samples or target_getter is not None or trace_kwargs_getter is not None
+    getters = (target, target_getter, trace_kwargs_getter)
+    is_about_samples = callable(name) or bool(fields) or any(getter is not None for getter in getters)
+    has_events = is_about_samples or (name is not None and attributes is None)
     checked = spans.checked_attributes(attributes)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        default_name = f"{function.__module__}.{function.__qualname__}"
-        calls = TracedCalls(
-            runtime=active_runtime,
-            name=name if callable(name) else spans.checked_name(name or default_name),
-            finder=TargetFinder(function, target, target_getter),
-            fields=fields,
-            fields_getter=trace_kwargs_getter,
-            attributes=checked,
-            has_span=not is_about_samples,
-            has_events=is_about_samples or (name is not None and attributes is None),
-        )
-        if inspect.iscoroutinefunction(function):
+        fixed = None if callable(name) else spans.checked_name(name or f"{function.__module__}.{function.__qualname__}")
+        finder = TargetFinder(function, target, target_getter)
 
-            @functools.wraps(function)
-            async def call_async(*args: Any, **kwargs: Any) -> Any:
-                with calls.begin(args, kwargs) as samples:
-                    return samples.end(await function(*args, **kwargs))
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallBlock:
+            runtime = active_runtime()
+            call = CallBlock()
+            if not runtime.enabled:
+                return call
+            stage = str(ask(name, args, kwargs)) if fixed is None else fixed
+            if not is_about_samples and (runtime.config.has_otel_trace or not has_events):
+                call.enter_context(spans.OtelSpan(stage, checked, parent_carrier=None, enabled=True))
+            if has_events:
+                more = None if trace_kwargs_getter is None else ask(trace_kwargs_getter, args, kwargs)
+                samples = ask(finder.find, (args, kwargs), {})
+                call.samples = call.enter_context(SampleSpan(runtime, samples, stage, {**fields, **(more or {})}))
+            return call
 
-            return call_async
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with calls.begin(args, kwargs) as samples:
-                return samples.end(function(*args, **kwargs))
-
-        return call
+        return surrounded(function, begin, CallBlock.end)
 
     return decorate
 
@@ -246,6 +232,6 @@ def set_trace_attributes(attributes: Mapping[str, Any] | None) -> None:
 
 
 def inject_trace_context(carrier: MutableMapping[str, str] | None = None) -> MutableMapping[str, str]:
-    """Write the current context into a carrier (HTTP headers, say), a new one unless one is given; returns it."""
+    """Write the current context into a carrier, such as HTTP headers, or into a new one; returns it."""
     target: MutableMapping[str, str] = {} if carrier is None else carrier
     return spans.inject(target) if active_runtime().enabled else target

@@ -1,4 +1,4 @@
-"""XTuner's configuration of its trace, in both spellings."""
+"""XTuner's trace configuration, for both of its APIs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCOPE_LATEST_PRODUCE_BATCH = "latest-produce-batch"
-SCOPE_ALL = "all"
+TRACE_VIEWER_SCOPE_LATEST_PRODUCE_BATCH = "latest-produce-batch"
+TRACE_VIEWER_SCOPE_ALL = "all"
 
-_PRODUCER_KEYS = frozenset(
-    {
-        "max_events",
-        "max_events_per_trace",
-        "viewer_enabled",
-        "viewer_host",
-        "viewer_port",
-        "viewer_refresh_interval_s",
-        "viewer_scope",
-    }
-)
+_COMMON_KEYS = frozenset({"enabled", "output_dir"})
 _OTEL_KEYS = frozenset(
     {
         "service_name",
@@ -35,15 +25,15 @@ _OTEL_KEYS = frozenset(
 
 
 class TraceConfig(BaseModel):
-    """What is traced, where to, and whether a page shows it.
+    """What to trace, where to write it, and whether to open a viewer.
 
-    The keys are those of the producer trace and of the OpenTelemetry trace together.
+    The keys are those of the producer trace and of the OpenTelemetry trace combined.
 
     >>> TraceConfig(enabled=True, output_dir="traces").viewer_scope
     'latest-produce-batch'
 
     Raises:
-        ValueError: a key is unknown, or a value is out of its range.
+        ValueError: a key is unknown, or a value is out of range.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -66,17 +56,21 @@ class TraceConfig(BaseModel):
 
     @property
     def has_producer_trace(self) -> bool:
-        """Whether the producer's events are written; not where only keys of the OpenTelemetry trace are set."""
-        return bool(self.model_fields_set & _PRODUCER_KEYS) or not self.model_fields_set & _OTEL_KEYS
+        """Whether producer events are written; not if the only keys set are those of the OpenTelemetry trace."""
+        return bool(self._own_keys - _OTEL_KEYS) or not self._own_keys
 
     @property
     def has_otel_trace(self) -> bool:
-        """Whether spans are written; not where only keys of the producer trace are set."""
-        return bool(self.model_fields_set & _OTEL_KEYS) or not self.model_fields_set & _PRODUCER_KEYS
+        """Whether spans are written; not if the only keys set are those of the producer trace."""
+        return bool(self._own_keys & _OTEL_KEYS) or not self._own_keys
+
+    @property
+    def _own_keys(self) -> set[str]:
+        return self.model_fields_set - _COMMON_KEYS
 
     @property
     def viewer(self) -> tuple[str, int] | None:
-        """The page's host and port; None where no page is wanted."""
+        """The viewer's host and port; None without a viewer."""
         if self.xtuner_viewer_enabled:
             return self.xtuner_viewer_host, self.xtuner_viewer_port
         if self.viewer_enabled and self.has_producer_trace:
@@ -88,8 +82,8 @@ def read_config(config: Any) -> TraceConfig:
     """Return a configuration from a `TraceConfig`, another model with its keys, a mapping, or None.
 
     Raises:
-        TypeError: it is none of these.
-        ValueError: a key is unknown, or a value is out of its range.
+        TypeError: any other type.
+        ValueError: a key is unknown, or a value is out of range.
     """
     if isinstance(config, TraceConfig):
         return config
@@ -98,5 +92,5 @@ def read_config(config: Any) -> TraceConfig:
     if isinstance(config, BaseModel):
         return TraceConfig(**config.model_dump(exclude_unset=True))
     if not isinstance(config, Mapping):
-        raise TypeError(f"the trace configuration is a {type(config).__name__}. Give a TraceConfig or a mapping.")
+        raise TypeError(f"the trace configuration is a {type(config).__name__}: use a TraceConfig or a mapping.")
     return TraceConfig(**config)

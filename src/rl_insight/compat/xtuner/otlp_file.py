@@ -1,4 +1,4 @@
-"""XTuner's OpenTelemetry file: the spans of each batch as one line of OTLP in JSON."""
+"""XTuner's OpenTelemetry file: the spans of each batch as one line of OTLP JSON."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _MAX_WAITING = 10_000
 
 
 class OtlpFile(BatchFiles):
-    """Appends to `traces.jsonl`; at 64 MB the file gets a number and a new one begins."""
+    """Appends to `traces.jsonl`; at 64 MB the file is renamed with a number, and a new one starts."""
 
     def __init__(self, flusher: Flusher, path: Path, *, service_name: str, run_id: str) -> None:
         self.path = path
         self._resource = attributes({"service.name": service_name, "run.id": run_id})
         self._rotated = 0
         self._events: dict[str, list[EventRecord]] = {}
-        """Of spans that have not ended."""
+        """Events of open spans."""
         super().__init__(flusher)
 
     def take(self, batch: Batch) -> bool:
-        """Turn the spans of a batch that have ended into a line."""
+        """Turn the finished spans of a batch into a line."""
         spans = []
         for record in records(batch):
             if isinstance(record, SpanRecord) and record.duration_ns is not None:
@@ -73,7 +73,7 @@ def _item(span: SpanRecord, events: list[EventRecord]) -> SpanItem:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values as XTuner has them: objects, and what is missing, as JSON text."""
+    """Return values as XTuner writes them: objects and nulls as JSON text."""
     return {key: value if _is_plain(value) else msgspec.json.encode(value).decode() for key, value in values.items()}
 
 

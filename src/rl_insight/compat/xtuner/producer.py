@@ -1,10 +1,10 @@
-"""XTuner's producer trace: events of samples, as lines of a file and as phases of the core."""
+"""XTuner's producer trace: events of samples, written to a file and recorded as phases."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextvars import ContextVar, Token
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +28,17 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class ProducerTraceFile(BatchFiles):
-    """Appends each event as one line; shards of 256 MiB. Lines are written when the flusher sends a batch.
+    """Appends one line per event, in shards of 256 MiB. Lines are written when the flusher sends a batch.
 
     Args:
         flusher: Of the default monitor.
-        folder: Where the shards go.
-        writer: The part of their names that tells writers of one folder apart.
+        folder: Of the shards.
+        writer: The part of their names that distinguishes the writers of a folder.
     """
 
     MAX_WAITING = 100_000
-    """Lines that may wait in memory between two batches; further ones are dropped and counted. `max_events` is no such
-    limit: XTuner's files are complete, whatever its viewer keeps."""
+    """The most lines to buffer between two batches; more are dropped and counted. `max_events` does not limit them:
+    XTuner's files are complete, whatever its viewer keeps."""
 
     def __init__(self, flusher: Flusher, folder: Path, writer: str) -> None:
         self._folder = folder
@@ -49,24 +49,21 @@ class ProducerTraceFile(BatchFiles):
         super().__init__(flusher)
 
     def add(self, event: TraceEvent) -> None:
-        """Take an event; safe from any thread."""
+        """Add an event; thread-safe."""
         if len(self._waiting) >= self.MAX_WAITING:
             self._flusher.recorder.losses.count("trace_events", "buffer_full")
             return
         self._waiting.append(_encode(event))
 
     def take(self, batch: Batch) -> bool:
-        """Write the lines that wait; the batch only says when."""
+        """Write the buffered lines; the batch is only the trigger."""
         del batch
-        self._take_waiting()
+        self.gather(everything=True)
         return True
 
     def gather(self, *, everything: bool) -> None:
-        """Take the lines that wait."""
+        """Take the buffered lines."""
         del everything
-        self._take_waiting()
-
-    def _take_waiting(self) -> None:
         count = len(self._waiting)
         lines = self._waiting[:count]
         del self._waiting[:count]
@@ -79,7 +76,7 @@ class ProducerTraceFile(BatchFiles):
 
 
 class SampleRecorder:
-    """Records events of samples."""
+    """Records the events of samples."""
 
     file: ProducerTraceFile | None
 
@@ -114,11 +111,11 @@ class SampleSpan(context.AlsoAsync):
         self._fields = dict(fields)
         self._result: Any = None
         self._phases: list[Any] = []
-        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+        self._scope = ExitStack()
         self._start = 0.0
 
     def end(self, result: Any) -> Any:
-        """Have the samples that a function returned end the span, where it returned any; returns the result."""
+        """Set a function's result, whose samples, if any, end the span; returns it."""
         self._result = result
         return result
 
@@ -140,8 +137,7 @@ class SampleSpan(context.AlsoAsync):
                 self._begin_phase(event, fields["elapsed_s"])
         for phase in self._phases:
             phase.finish(kind)
-        while self._tokens:
-            context.reset(*self._tokens.pop())
+        self._scope.close()
 
     def _record(self, target: Any, moment: str, **more: Any) -> list[TraceEvent]:
         stage = f"{self._name}.{moment}"
@@ -153,23 +149,21 @@ class SampleSpan(context.AlsoAsync):
         phase = default_monitor.phase(self._name, **event.known())
         if not isinstance(phase, Phase):  # nothing is recorded
             return
-        tokens = enter_session(event)
-        phase.begin(context.current_span.get())
-        phase.start -= round(elapsed_s * 1e9)
-        if self._phases:  # of several samples, the first is what inner spans belong to
-            while tokens:
-                context.reset(*tokens.pop())
-        else:
-            self._tokens = [*tokens, (context.current_span, context.current_span.set(phase))]
+        with ExitStack() as stack:
+            stack.enter_context(session_of(event))
+            phase.begin(context.current_span.get())
+            phase.start -= round(elapsed_s * 1e9)
+            if not self._phases:  # inner spans belong to the first sample
+                stack.callback(context.reset, context.current_span, context.current_span.set(phase))
+                self._scope = stack.pop_all()
         self._phases.append(phase)
 
 
-def enter_session(event: TraceEvent) -> list[tuple[ContextVar[Any], Token[Any]]]:
-    """Make a sample's trace the current session, and its step the current step; returns what undoes it."""
-    tokens: list[tuple[ContextVar[Any], Token[Any]]] = [
-        (context.current_session_id, context.current_session_id.set(event.trace_id))
-    ]
+@contextmanager
+def session_of(event: TraceEvent) -> Iterator[None]:
+    """Make a sample's trace the current session, and its step the current step."""
+    token = context.current_session_id.set(event.trace_id)
     step = context.step_of(event.train_step)
-    if step is not None:
-        tokens.append((context.current_step, context.current_step.set(step)))
-    return tokens
+    with nullcontext() if step is None else context.StepScope(step):
+        yield
+    context.reset(context.current_session_id, token)

@@ -1,20 +1,21 @@
 """XTuner's rollout endpoints as spans, and their context across Ray calls.
 
-Nothing is traced unless the trace is configured and `XTUNER_TRACE_ENABLE_ROLLOUT` is 1.
+Tracing requires a configured trace and `XTUNER_TRACE_ENABLE_ROLLOUT=1`.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 from rl_insight.compat.xtuner import inject_trace_context, set_trace_attributes, trace_span
 from rl_insight.compat.xtuner.runtime import ROLLOUT_VARIABLE, active_runtime
 from rl_insight.compat.xtuner.samples import field_of
+from rl_insight.recorder.decorators import surrounded
 
 __all__ = [
     "TRACE_CARRIER_EXTRA_FIELD",
@@ -51,7 +52,7 @@ def trace_rollout_endpoint(
     Args:
         span_name: Of the span.
         target_arg: The parameter that is the sample.
-        initial_attributes: Called with the owner and the sample; `rollout_state_initial_attributes` when left out.
+        initial_attributes: Called with the owner and the sample; `rollout_state_initial_attributes` by default.
 
     Raises:
         TypeError: the function is not a coroutine function.
@@ -62,33 +63,38 @@ def trace_rollout_endpoint(
             raise TypeError("trace_rollout_endpoint() decorates coroutine functions only.")
         signature = inspect.signature(function)
 
-        @functools.wraps(function)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            if not is_rollout_trace_enabled():
-                return await function(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            state = bound.arguments.get(target_arg)
-            if not _is_sample(state):
-                kind = type(state).__name__
-                logger.warning("%s is not traced: its argument %s is a %s.", span_name, target_arg, kind)
-                return await function(*args, **kwargs)
-            owner = bound.arguments.get("self", args[0] if args else None)
+        @contextmanager
+        def endpoint(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+            state, owner = None, None
+            if is_rollout_trace_enabled():
+                bound = signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                state = bound.arguments.get(target_arg)
+                owner = bound.arguments.get("self", args[0] if args else None)
+                if not _is_sample(state):
+                    kind = type(state).__name__
+                    logger.warning("%s is not traced: its argument %s is a %s.", span_name, target_arg, kind)
+                    state = None
+            if state is None:
+                yield None
+                return
             make = initial_attributes or (lambda _owner, sample: rollout_state_initial_attributes(sample))
             attributes = {"xtuner.stage": span_name, **make(owner, state)}
-            carrier = extract_rollout_trace_parent_carrier(state)
-            with trace_span(span_name, attributes, parent_carrier=carrier):
-                result = await function(*args, **kwargs)
-                set_trace_attributes(rollout_state_final_attributes(result if _is_sample(result) else state))
-                return result
+            with trace_span(span_name, attributes, parent_carrier=extract_rollout_trace_parent_carrier(state)):
+                yield state
 
-        return call
+        def ended(state: Any, result: Any) -> Any:
+            if state is not None:
+                set_trace_attributes(rollout_state_final_attributes(result if _is_sample(result) else state))
+            return result
+
+        return surrounded(function, endpoint, ended)
 
     return decorate
 
 
 def trace_rollout_remote(remote_method: Any, *args: Any, target: Any = None, **kwargs: Any) -> Any:
-    """Call a Ray method with the current context in the sample's extra fields; they are as before afterwards.
+    """Call a Ray method with the current context in the sample's extra fields, which are restored afterward.
 
     Raises:
         TypeError: an argument is a collection of samples.
@@ -101,19 +107,17 @@ def trace_rollout_remote(remote_method: Any, *args: Any, target: Any = None, **k
     carrier = inject_trace_context({})
     if not isinstance(extra, MutableMapping) or not carrier:
         return remote_method.remote(*args, **kwargs)
-    before = dict(extra)
+    before = {key: extra[key] for key in (TRACE_CARRIER_EXTRA_FIELD,) if key in extra}
     extra[TRACE_CARRIER_EXTRA_FIELD] = dict(carrier)
     try:
         return remote_method.remote(*args, **kwargs)
     finally:
-        if TRACE_CARRIER_EXTRA_FIELD in before:
-            extra[TRACE_CARRIER_EXTRA_FIELD] = before[TRACE_CARRIER_EXTRA_FIELD]
-        else:
-            extra.pop(TRACE_CARRIER_EXTRA_FIELD, None)
+        extra.pop(TRACE_CARRIER_EXTRA_FIELD, None)
+        extra.update(before)
 
 
 def extract_rollout_trace_parent_carrier(state: Any) -> dict[str, str] | None:
-    """Take the carrier out of a sample's extra fields; None where there is none."""
+    """Remove the carrier from a sample's extra fields and return it; None without one."""
     extra = field_of(state, "extra_fields")
     carrier = extra.pop(TRACE_CARRIER_EXTRA_FIELD, None) if isinstance(extra, MutableMapping) else None
     if not isinstance(carrier, Mapping):
@@ -122,7 +126,7 @@ def extract_rollout_trace_parent_carrier(state: Any) -> dict[str, str] | None:
 
 
 def rollout_state_initial_attributes(state: Any) -> dict[str, Any]:
-    """Return what is known about a sample before its endpoint ran."""
+    """Return the attributes of a sample before its endpoint runs."""
     extra = field_of(state, "extra_fields")
     extra = extra if isinstance(extra, Mapping) else {}
     metadata = extra.get(TRACE_METADATA_EXTRA_FIELD, extra)
@@ -143,7 +147,7 @@ def rollout_state_initial_attributes(state: Any) -> dict[str, Any]:
 
 
 def rollout_state_final_attributes(state: Any) -> dict[str, Any]:
-    """Return what is known about a sample after its endpoint ran."""
+    """Return the attributes of a sample after its endpoint has run."""
     reward = field_of(state, "reward")
     reward = reward if isinstance(reward, Mapping) else {}
     return _known(

@@ -1,4 +1,4 @@
-"""What this process traces with: from `configure_trace`, or from the variables that a trainer set, to `close_trace`."""
+"""The trace of this process, from `configure_trace` or a trainer's environment variables to `close_trace`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_insight.compat._recording import is_recording, start_recording
+from rl_insight.compat._recording import BatchFiles, is_recording, start_recording
 from rl_insight.compat.xtuner.config import TraceConfig, read_config
 from rl_insight.compat.xtuner.otlp_file import OtlpFile
 from rl_insight.compat.xtuner.producer import ProducerTraceFile, SampleRecorder
@@ -24,23 +24,6 @@ logger = logging.getLogger("rl_insight")
 
 ROLLOUT_VARIABLE = "XTUNER_TRACE_ENABLE_ROLLOUT"
 _FROM_PARENT = ("RL_INSIGHT_INHERIT", "RL_INSIGHT_SERVER_URL", "RL_INSIGHT_TOKEN", "RL_INSIGHT_RUN_ID")
-_VARIABLES = (
-    "XTUNER_TRACE_ENABLED",
-    "XTUNER_TRACE_OUTPUT_DIR",
-    "XTUNER_TRACE_MAX_EVENTS",
-    "XTUNER_TRACE_MAX_EVENTS_PER_TRACE",
-    "XTUNER_OTEL_ENABLED",
-    "XTUNER_OTEL_OUTPUT_DIR",
-    "XTUNER_OTEL_RUN_ID",
-    "XTUNER_OTEL_RUN_DIR",
-    "XTUNER_OTEL_JSONL_PATH",
-    ROLLOUT_VARIABLE,
-    "OTEL_TRACES_EXPORTER",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_PROTOCOL",
-    "OTEL_SERVICE_NAME",
-)
 _FLUSH_TIMEOUT_S = 0.2
 _CLOSE_TIMEOUT_S = 2.0
 _next_writer: Callable[[], int] = itertools.count(1).__next__
@@ -48,7 +31,7 @@ _next_writer: Callable[[], int] = itertools.count(1).__next__
 
 @dataclass(frozen=True)
 class TraceRuntime(SampleRecorder):
-    """What is traced, and where to; also records events of samples, as the producer trace's recorder does."""
+    """What is traced and where it is written; also the recorder of the producer trace."""
 
     enabled: bool = False
     mode: str = "disabled"
@@ -66,22 +49,27 @@ class TraceRuntime(SampleRecorder):
     owns_monitor: bool = field(default=False, repr=False)
     variables: dict[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def files(self) -> list[BatchFiles]:
+        """The files that are written."""
+        return [file for file in (self.file, self.otlp_file) if file is not None]
+
 
 OFF = TraceRuntime()
 _runtime: TraceRuntime | None = None
-"""None until something asked: then the environment has been looked at."""
+"""None until the environment has been read."""
 _exit_registered = False
 
 
 def configure_trace(config: Any = None, *, output_dir: str | Path | None = None) -> TraceRuntime:
-    """Trace from now on as the configuration says; a second call replaces the first, None turns tracing off.
+    """Start tracing with this configuration; a second call replaces the first, None turns tracing off.
 
-    With a viewer the line ``Producer Trace Viewer: <url>`` is printed; the page is that of a known server, or of one
-    that is started beside this process and ends with it.
+    With a viewer it prints ``Producer Trace Viewer: <url>``: the page of a known server, or of a new server that runs
+    alongside this process and stops with it.
 
     Raises:
-        TypeError: the configuration is of a type that cannot be used.
-        ValueError: a key is unknown, or a value is out of its range.
+        TypeError: the configuration has an unsupported type.
+        ValueError: a key is unknown, or a value is out of range.
     """
     settings = read_config(config)
     if output_dir is not None:
@@ -93,7 +81,7 @@ def configure_trace(config: Any = None, *, output_dir: str | Path | None = None)
 
 
 def _begin(settings: TraceConfig, mode: str, run_id: str | None = None) -> None:
-    global _runtime, _exit_registered  # noqa: PLW0603  # one trace for each process
+    global _runtime, _exit_registered  # noqa: PLW0603  # one trace per process
     viewer, receiver = None, None
     if mode == "driver" and settings.viewer is not None:
         viewer = open_viewer(settings)
@@ -141,7 +129,7 @@ def _begin(settings: TraceConfig, mode: str, run_id: str | None = None) -> None:
 
 
 def _environment(settings: TraceConfig, run_id: str, folder: Path | None, otlp_file: OtlpFile | None) -> dict[str, str]:
-    """Return the variables that make a worker trace like this process, in both spellings."""
+    """Return the variables that make a worker trace like this process, for both APIs."""
     found: dict[str, str] = {}
     if settings.has_producer_trace:
         found["XTUNER_TRACE_ENABLED"] = "1"
@@ -170,7 +158,7 @@ def _environment(settings: TraceConfig, run_id: str, folder: Path | None, otlp_f
 
 
 def active_runtime() -> TraceRuntime:
-    """Return what this process traces with; a worker configures itself from the variables of its trainer."""
+    """Return the trace of this process; a worker configures itself from its trainer's variables."""
     global _runtime  # noqa: PLW0603  # see _begin
     if _runtime is None:
         _runtime = OFF
@@ -179,13 +167,13 @@ def active_runtime() -> TraceRuntime:
             if settings is not None:
                 _begin(settings, "inherited", os.environ.get("XTUNER_OTEL_RUN_ID"))
         except Exception:  # variables of another version must not stop a worker
-            logger.exception("this worker is not traced: the variables of its trainer cannot be used.")
+            logger.exception("this worker is not traced: cannot use the environment variables of its trainer.")
     found: TraceRuntime = _runtime
     return found
 
 
 def _settings_of_trainer() -> TraceConfig | None:
-    """Return what the variables say. `XTUNER_TRACE_ENABLED` alone is a switch of launch scripts, and means nothing."""
+    """Read the trainer's variables. `XTUNER_TRACE_ENABLED` alone is a switch of launch scripts and means nothing."""
     given: dict[str, Any] = {}
     read = os.environ.get
     if read("XTUNER_TRACE_ENABLED") == "1" and (maximum := read("XTUNER_TRACE_MAX_EVENTS")):
@@ -198,34 +186,32 @@ def _settings_of_trainer() -> TraceConfig | None:
 
 
 def current_trace_runtime() -> TraceRuntime | None:
-    """Return what this process traces with; None while nothing is configured."""
+    """Return the trace of this process; None if tracing is off."""
     found = active_runtime()
     return found if found.enabled else None
 
 
 def flush_trace() -> bool:
-    """Write what was traced so far; returns whether that happened within 0.2 s."""
+    """Write what has been traced so far; returns False if that takes longer than 0.2 s."""
     found = active_runtime()
-    files = [file for file in (found.file, found.otlp_file) if file is not None]
-    if not files:
+    if not found.files:
         return default_monitor.flush(_FLUSH_TIMEOUT_S) if found.enabled else True
-    written = [file.save(timeout_s=_FLUSH_TIMEOUT_S) for file in files]
+    written = [file.save(timeout_s=_FLUSH_TIMEOUT_S) for file in found.files]
     return all(written)
 
 
 def close_trace() -> None:
-    """Write everything, stop a viewer that was started here, clear the variables, and trace nothing more."""
+    """Write everything, stop a viewer that was started here, clear the variables, and stop tracing."""
     global _runtime  # see _begin
     found, _runtime = _runtime, OFF
     if found is None or not found.enabled:
         return
-    for file in (found.file, found.otlp_file):
-        if file is not None:
-            file.close(_CLOSE_TIMEOUT_S)
+    for file in found.files:
+        file.close(_CLOSE_TIMEOUT_S)
     if found.mode == "driver":
-        for name in _VARIABLES:
-            if os.environ.get(name) == found.variables.get(name):
-                os.environ.pop(name, None)
+        for name, value in found.variables.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
     if found.owns_monitor:
         default_monitor.finish()
     if found.viewer is not None:
@@ -233,7 +219,7 @@ def close_trace() -> None:
 
 
 def get_trace_env_vars() -> dict[str, str]:
-    """Return the environment that makes a worker trace like this process; empty when nothing is traced."""
+    """Return the variables that make a worker trace like this process; empty if tracing is off."""
     found = active_runtime()
     if not found.enabled:
         return {}
@@ -243,7 +229,7 @@ def get_trace_env_vars() -> dict[str, str]:
 def merge_trace_runtime_env(actor_options: dict[str, Any]) -> dict[str, Any]:
     """Add the variables of `get_trace_env_vars` to an actor's `runtime_env.env_vars`, in place.
 
-    Returns the same options. Variables that are there already stay as they are.
+    Returns the same options. Existing variables are kept.
     """
     variables = get_trace_env_vars()
     if variables:

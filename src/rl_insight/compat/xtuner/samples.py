@@ -1,4 +1,4 @@
-"""Samples of a producer, and the events about them: read from the caller's objects, which are never changed."""
+"""Samples of a producer and their events, read from the caller's objects, which are never modified."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PLACES = {
     "producer_future_step": TRACE_EXTRA_PRODUCER_FUTURE_STEP,
     "produce_batch_id": TRACE_EXTRA_PRODUCE_BATCH_ID,
 }
-"""Fields of an event, and where the extra fields of a sample have them."""
+"""Fields of an event, and their keys in the extra fields of a sample."""
 _MAX_ERROR = 500
 _NOT_SAMPLES = (type(None), str, bytes, int, float)
 _mappings: dict[type, bool] = {}
-"""Whether the samples of a type are mappings; asked ten times per event, and slow to find out."""
+"""Whether the samples of a type are mappings: a slow check that is made ten times per event."""
 
 
 class TraceEvent(msgspec.Struct):
-    """One line of a producer's trace; None for what is unknown. Other programs may write any status, task or error."""
+    """One line of a producer trace; None if unknown. Other programs may write any status, task or error."""
 
     trace_id: str
     stage: str
@@ -49,7 +49,7 @@ class TraceEvent(msgspec.Struct):
         return msgspec.structs.asdict(self)
 
     def known(self) -> dict[str, Any]:
-        """Return what is known about the sample."""
+        """Return the known fields of the sample."""
         everything = msgspec.structs.asdict(self)
         for name in ("stage", "timestamp_s", "elapsed_s"):
             del everything[name]
@@ -57,7 +57,7 @@ class TraceEvent(msgspec.Struct):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TraceEvent:
-        """Return the event that `to_dict` gave; keys of other versions are left out."""
+        """Return the event of a `to_dict` result; keys of other versions are ignored."""
         known: dict[str, Any] = {name: values.get(name) for name in cls.__struct_fields__}
         return cls(**known)
 
@@ -72,7 +72,7 @@ def build_trace_id(task_name: Any, uid: Any) -> str:
 
 
 def build_produce_batch_id(train_step: Any, model_step: Any, producer_future_step: Any) -> str | None:
-    """Return the id of a produced batch; None when nothing is known about it.
+    """Return the id of a produced batch; None if all steps are unknown.
 
     >>> build_produce_batch_id(5, None, 6)
     'train_step=5/model_step=none/producer_future_step=6'
@@ -84,7 +84,7 @@ def build_produce_batch_id(train_step: Any, model_step: Any, producer_future_ste
 
 
 def build_trace_event(target: Any, stage: str, **given: Any) -> TraceEvent | None:
-    """Return an event about a sample, or about the one that `task_name` and `uid` name; None without a uid."""
+    """Return an event of a sample, or of the one named by `task_name` and `uid`; None without a uid."""
 
     def known(name: str) -> Any:
         value = given.get(name)
@@ -103,7 +103,7 @@ def build_trace_event(target: Any, stage: str, **given: Any) -> TraceEvent | Non
     task_name, status, error = known("task_name"), known("status"), given.get("error_msg")
     task_name = None if task_name is None else _text(task_name)
     return TraceEvent(
-        f"{'unknown' if task_name is None else task_name}:{uid}",
+        build_trace_id(task_name, uid),
         stage,
         time.time(),
         None if status is None else _text(status),
@@ -132,7 +132,7 @@ def samples_of(value: Any) -> list[Any]:
 
 
 def field_of(sample: Any, name: str) -> Any:
-    """Return a sample's field; None where it has none."""
+    """Return a field of a sample; None without one."""
     kind = type(sample)
     is_mapping = _mappings.get(kind)
     if is_mapping is None:

@@ -1,20 +1,21 @@
-"""XTuner's OpenTelemetry spans, over the core: names, attributes, context and errors as XTuner has them."""
+"""XTuner's OpenTelemetry spans on top of the core, with XTuner's names, attributes, context and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from contextvars import ContextVar, Token
+from contextlib import ExitStack
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from rl_insight.monitor import default_monitor
-from rl_insight.recorder.context import AlsoAsync, current_span, current_step, reset
+from rl_insight.recorder.context import AlsoAsync, StepScope, current_span, reset
 from rl_insight.recorder.spans import Span
 
 SPAN_NAME_PATH = "xtuner.span_name_path"
-"""The names from the outermost span on; an attribute of every span, and a member of the baggage."""
+"""The span names from the outermost one; an attribute of every span, and a member of the baggage."""
 _STEPS = ("xtuner.producer_future_step", "xtuner.train_step")
 _path: ContextVar[tuple[str, ...]] = ContextVar("rl_insight_xtuner_path", default=())
 
@@ -23,33 +24,33 @@ def checked_name(name: Any) -> str:
     """Return a span's or event's name.
 
     Raises:
-        TypeError: it is not text.
+        TypeError: it is not a string.
         ValueError: it is empty.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a trace name is text, not {type(name).__name__}.")
+        raise TypeError(f"a trace name must be a string, not {type(name).__name__}.")
     if not name.strip():
         raise ValueError("a trace name is empty.")
     return name.strip()
 
 
 def checked_attributes(attributes: Any) -> dict[str, Any]:
-    """Return attributes with values that a span can carry.
+    """Return attributes with values that a span supports.
 
     Raises:
-        TypeError: they are not a mapping, or a key is not text.
+        TypeError: they are not a mapping, or a key is not a string.
         ValueError: a key is empty.
     """
     if attributes is None:
         return {}
     if not isinstance(attributes, Mapping):
-        raise TypeError(f"attributes are a mapping, not {type(attributes).__name__}.")
+        raise TypeError(f"attributes must be a mapping, not {type(attributes).__name__}.")
     found = {}
     for key, value in attributes.items():
         if not isinstance(key, str):
-            raise TypeError(f"the key of an attribute is text, not {type(key).__name__}.")
+            raise TypeError(f"an attribute key must be a string, not {type(key).__name__}.")
         if not key.strip():
-            raise ValueError("the key of an attribute is empty.")
+            raise ValueError("an attribute key is empty.")
         found[key.strip()] = _attribute_value(value)
     return found
 
@@ -71,7 +72,7 @@ def _scalar(value: Any) -> Any:
 class OtelSpan(AlsoAsync):
     """A span that is current inside its block; `with` and `async with`."""
 
-    __slots__ = ("_attached", "_attributes", "_enabled", "_name", "_parent_carrier", "_path", "_span", "_step")
+    __slots__ = ("_attributes", "_enabled", "_name", "_parent_carrier", "_scope", "_span")
 
     def __init__(
         self, name: str, attributes: dict[str, Any], *, parent_carrier: Mapping[str, str] | None, enabled: bool
@@ -80,26 +81,23 @@ class OtelSpan(AlsoAsync):
         self._attributes = attributes
         self._parent_carrier = parent_carrier
         self._enabled = enabled
-        self._attached: Any = None
-        self._path: Token[Any] | None = None
-        self._step: Token[Any] | None = None
+        self._scope = ExitStack()
         self._span: Any = None
 
     def __enter__(self) -> None:
         if not self._enabled:
             return
-        outer = _path.get()
+        scope, outer = self._scope, _path.get()
         if self._parent_carrier is not None:
-            self._attached = default_monitor.attach(self._parent_carrier)
-            self._attached.__enter__()
+            scope.enter_context(default_monitor.attach(self._parent_carrier))
             outer = _read_path(self._parent_carrier) or outer
         path = (*outer, self._name)
-        self._path = _path.set(path)
+        scope.callback(reset, _path, _path.set(path))
         step = next((self._attributes[name] for name in _STEPS if name in self._attributes), None)
         if isinstance(step, int):
-            self._step = current_step.set(step)
-        self._span = default_monitor.trace_span(self._name, {SPAN_NAME_PATH: list(path), **self._attributes})
-        self._span.__enter__()
+            scope.enter_context(StepScope(step))
+        span = default_monitor.trace_span(self._name, {SPAN_NAME_PATH: list(path), **self._attributes})
+        self._span = scope.enter_context(span)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         span, self._span = self._span, None
@@ -110,13 +108,7 @@ class OtelSpan(AlsoAsync):
                 span.set_attribute(key, value)
             described = {"exception.type": kind.__name__, "exception.message": str(error)}
             default_monitor.trace_event("exception", **described)
-        span.__exit__(kind, error, traceback)
-        if self._step is not None:
-            reset(current_step, self._step)
-        if self._path is not None:
-            reset(_path, self._path)
-        if self._attached is not None:
-            self._attached.__exit__(kind, error, traceback)
+        self._scope.__exit__(kind, error, traceback)  # type: ignore[arg-type]  # as `with` passes them
 
 
 def set_attributes(attributes: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The page for XTuner's trainer: a server that runs already, or one that is started beside the trainer."""
+"""The viewer of XTuner's trainer: a running server, or one that is started alongside the trainer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-import msgspec
-
 from rl_insight.compat._recording import is_recording
 from rl_insight.compat.xtuner.config import TraceConfig
 from rl_insight.config import load_config
-from rl_insight.config.paths import STATE_FILE, ServerState, data_dir, find_local_server
+from rl_insight.config.paths import ServerState, data_dir, find_local_server
 from rl_insight.monitor import default_monitor
 
 logger = logging.getLogger("rl_insight")
@@ -24,7 +22,7 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class Viewer:
-    """A server whose page shows the run; one that was started here ends with `close`."""
+    """A server whose page shows the run; `close` stops it if it was started here."""
 
     def __init__(self, url: str, token: str | None = None, child: subprocess.Popen[bytes] | None = None) -> None:
         self.url = url
@@ -44,7 +42,7 @@ class Viewer:
         return urlsplit(self.url).port
 
     def close(self) -> None:
-        """Stop the server, if it was started here; what it has accepted is stored."""
+        """Stop the server if it was started here; accepted data is stored."""
         child, self._child = self._child, None
         if child is None or child.poll() is not None:
             return
@@ -57,7 +55,7 @@ class Viewer:
 
 
 def open_viewer(config: TraceConfig) -> Viewer | None:
-    """Return the server that this process sends to, or that is known, or a new one; None when none can start."""
+    """Return the server that this process sends to, a known one, or a new one; None if it cannot start."""
     if is_recording():
         pipeline = default_monitor._pipeline
         server = None if pipeline is None else pipeline.config.server
@@ -86,23 +84,20 @@ def _start(config: TraceConfig) -> Viewer | None:
                 stderr=output,
             )
     except OSError as error:
-        logger.warning("the trace viewer did not start: %s.", error)
+        logger.warning("cannot start the trace viewer: %s.", error)
         return None
-    state = _wait_for_state(child, directory / STATE_FILE)
+    state = _wait_for_state(child, directory)
     if state is None:
-        logger.warning("the trace viewer did not start: see %s.", directory / "viewer.out")
+        logger.warning("cannot start the trace viewer: see %s.", directory / "viewer.out")
         Viewer("", child=child).close()
         return None
     return Viewer(state.url, state.token, child)
 
 
-def _wait_for_state(child: subprocess.Popen[bytes], path: Path) -> ServerState | None:
+def _wait_for_state(child: subprocess.Popen[bytes], directory: Path) -> ServerState | None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline and child.poll() is None:
-        try:
-            state = msgspec.json.decode(path.read_bytes(), type=ServerState)
-        except (OSError, msgspec.DecodeError):
-            state = None
+        state = find_local_server(directory)
         if state is not None and state.pid == child.pid:
             return state
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What a tracker is to us, and how several of them are fed without making anyone wait."""
+"""The contract of trackers, and threads that feed them so that training never waits."""
 
 from __future__ import annotations
 
@@ -18,81 +18,94 @@ class Tracker(ABC):
 
     - `log` is called by one thread at a time, never by the training thread. It MAY block and MAY raise; the values are
       then counted as failed.
-    - Steps may repeat and may go back: a tracker MUST keep such values in the best way that its library has.
-    - The library MUST NOT be imported before the tracker is made.
-    - `close` MUST be idempotent, and end only what the tracker itself began: a run that the user made stays open.
+    - Steps may repeat and may go backward: a tracker MUST keep such values as well as its library can.
+    - The library MUST NOT be imported before the tracker is created.
+    - `close` MUST be idempotent, and end only what the tracker itself started: the user's own run stays open.
     """
 
     name: str
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int | None) -> None:
-        """Write values of one step."""
+        """Write the values of a step."""
 
     def close(self) -> None:
-        """Write what is still kept back, and end what was begun here."""
+        """Write buffered values, and end what was started here."""
 
 
 class RunTracker(Tracker):
-    """Writes to a run that exists, or to a new one, which it ends."""
+    """Writes to an existing run, or to a new one, which it ends."""
 
     def __init__(self, run: Any, begin: Callable[[], Any]) -> None:
         self._is_ours = not run
         self._run = run or begin()
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
-        """Write values of one step."""
+        """Write the values of a step."""
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """End the run if it was begun here."""
+        """End the run if it was started here."""
         run, self._run = self._run, None
         if run is not None and self._is_ours:
             run.finish()
 
 
-class TrackerFeed:
-    """Hands values to trackers from a thread for each, so that training never waits for one of them.
+class SinkFeed:
+    """Feeds sinks from bounded queues, with one thread per sink."""
 
-    >>> feed = TrackerFeed([TensorBoardTracker("runs/grpo")])  # doctest: +SKIP
-    >>> feed.log(hardware.flush(), step=7)  # doctest: +SKIP
+    def __init__(self, sinks: Iterable[Sink], **limits: int) -> None:
+        self._runners = [SinkRunner(sink, **limits) for sink in sinks]
 
-    Args:
-        trackers: Each gets all values.
-        max_queued: The most steps that wait for one tracker; beyond it the oldest is dropped and counted.
-    """
-
-    def __init__(self, trackers: Iterable[Tracker], *, max_queued: int = 1_000) -> None:
-        self._runners = [SinkRunner(_LoggingSink(tracker), max_batches=max_queued) for tracker in trackers]
-
-    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Queue values for every tracker; returns at once and never raises."""
-        if not values:
-            return
-        kept = dict(values)
+    def put(self, item: Any) -> None:
+        """Queue an item for every sink; never blocks."""
         for runner in self._runners:
-            runner.put((kept, step))
+            runner.put(item)
+
+    def start_closing(self) -> None:
+        """Accept no more items, and let each thread end once its queue is empty; does not wait."""
+        for runner in self._runners:
+            runner.start_closing()
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Wait until everything queued so far is written; True if that happened in time."""
+        """Wait until everything queued so far is written; False on timeout."""
         deadline = time.monotonic() + timeout_s
         return all(runner.wait_idle(max(0.0, deadline - time.monotonic())) for runner in self._runners)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is queued, within a bounded time, and stop; idempotent."""
         deadline = time.monotonic() + timeout_s
-        for runner in self._runners:
-            runner.start_closing()
+        self.start_closing()
         for runner in self._runners:
             runner.close(max(0.0, deadline - time.monotonic()))
 
     def get_status(self) -> dict[str, dict[str, Any]]:
-        """Return for each tracker what was written, dropped and failed, and what waits."""
+        """Return for each sink how many items were written, dropped and failed, and how many are queued."""
         return {runner.sink.name: msgspec.to_builtins(runner.get_status()) for runner in self._runners}
 
 
+class TrackerFeed(SinkFeed):
+    """Passes values to trackers, each from its own thread, so that training never waits for one of them.
+
+    >>> feed = TrackerFeed([TensorBoardTracker("runs/grpo")])  # doctest: +SKIP
+    >>> feed.log(hardware.flush(), step=7)  # doctest: +SKIP
+
+    Args:
+        trackers: Each gets all values.
+        max_queued: The most steps to queue per tracker; beyond it the oldest is dropped and counted.
+    """
+
+    def __init__(self, trackers: Iterable[Tracker], *, max_queued: int = 1_000) -> None:
+        super().__init__(map(_LoggingSink, trackers), max_batches=max_queued)
+
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Queue values for every tracker; returns at once and never raises."""
+        if values:
+            self.put((dict(values), step))
+
+
 class _LoggingSink(Sink):
-    """One tracker as what a `SinkRunner` feeds: its items are values and their step."""
+    """Adapts a tracker to `SinkRunner`; items are values with their step."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.name = tracker.name

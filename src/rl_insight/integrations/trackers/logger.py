@@ -1,8 +1,9 @@
-"""RL-Insight as one more logger of a trainer."""
+"""RL-Insight as an additional logger of a trainer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from rl_insight.monitor import default_monitor
@@ -11,18 +12,18 @@ from rl_insight.schema.names import metric_name
 
 
 class InsightLogger:
-    """Has the shape of a tracker: what is logged becomes gauges of the run.
+    """Has the interface of a tracker: logged values become gauges of the run.
 
     >>> logger = InsightLogger()
     >>> logger.log({"reward/mean": 0.73, "actor": {"lr": 1e-6}}, step=7)
 
-    `reward/mean` is recorded as `reward_mean`, nested dictionaries are joined with `_`. Values without a number (texts,
-    images, tables) are left out and counted in `skipped`. It never raises and never waits.
+    `reward/mean` is recorded as `reward_mean`; the keys of nested dictionaries are joined with `_`. Values that are not
+    numbers (texts, images, tables) are skipped and counted in `skipped`. It never raises and never blocks.
 
     Args:
-        monitor: Records; the default one when left out.
-        prefix: In front of every name.
-        labels: Stand on every value.
+        monitor: The monitor; the default one if None.
+        prefix: For every name.
+        labels: Attached to every value.
     """
 
     def __init__(self, monitor: Producer | None = None, *, prefix: str = "", **labels: Any) -> None:
@@ -32,15 +33,12 @@ class InsightLogger:
         self.skipped = 0
 
     def log(self, data: Mapping[str, Any], step: int | None = None, **_ignored: Any) -> None:
-        """Record values of one step; options that other trackers know, such as `commit`, do nothing here."""
-        if step is None:
-            self._record(data)
-            return
-        with self._monitor.step(step):
+        """Record the values of a step; options of other trackers, such as `commit`, are ignored."""
+        with nullcontext() if step is None else self._monitor.step(step):
             self._record(data)
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Do the same under the name that Lightning and MLflow use."""
+        """Do the same, under the name that Lightning and MLflow use."""
         self.log(metrics, step)
 
     def finish(self) -> None:
@@ -65,7 +63,7 @@ def _flat(prefix: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return what has exactly one number: Python's, NumPy's and PyTorch's scalars."""
+    """Return a scalar of Python, NumPy or PyTorch as a float; None for anything else."""
     if isinstance(value, (str, bytes)):
         return None
     try:

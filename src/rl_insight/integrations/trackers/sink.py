@@ -1,17 +1,15 @@
-"""Recorded metrics to trackers: from this process, or behind a collector from all of them."""
+"""Send recorded metrics to trackers: from this process, or from all processes behind a collector."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
-import msgspec
-
 from rl_insight.collector.base import Sink
-from rl_insight.collector.fanout import SinkRunner
-from rl_insight.integrations.trackers.base import Tracker
+from rl_insight.integrations.trackers.base import SinkFeed, Tracker
+from rl_insight.integrations.trackers.libraries import tracker_class
 from rl_insight.monitor import Monitor, default_monitor
 from rl_insight.schema import Batch
 from rl_insight.schema.records import HistogramRecord, SampleRecord, metric_records
@@ -19,17 +17,17 @@ from rl_insight.schema.records import HistogramRecord, SampleRecord, metric_reco
 StepValues = dict[int | None, dict[str, float]]
 
 _LEAST_CLOSE_S = 0.5
-"""What trackers get to finish, even if the server took all the time there was."""
+"""The time for trackers to finish, even if the server used up the entire timeout."""
 
 
 class TrackerSink(Sink):
     """Writes recorded metrics whose names match a pattern to one tracker, on the training step.
 
-    A gauge gives its latest value of the step, a counter its total, a distribution its count and mean. Labels follow
-    the name: `gpu_power_watts/gpu=0/host=a`.
+    A gauge is written with its latest value in the step, a counter with its total, a distribution with its count and
+    mean. Labels follow the name: `gpu_power_watts/gpu=0/host=a`.
 
     Args:
-        tracker: Where to.
+        tracker: The tracker.
         metrics: Shell-style patterns (`reward_*`); a metric that matches one of them is written.
     """
 
@@ -40,7 +38,7 @@ class TrackerSink(Sink):
         self._chosen: dict[str, bool] = {}
 
     def write(self, batch: Batch) -> None:
-        """Write what a batch holds, step by step."""
+        """Write the metrics of a batch, step by step."""
         steps: StepValues = {}
         for record in metric_records(batch):
             if not self._is_chosen(record.metric):
@@ -69,7 +67,7 @@ class TrackerSink(Sink):
 def send_to_trackers(
     trackers: Sequence[Tracker], metrics: Iterable[str] = ("*",), monitor: Monitor | None = None
 ) -> bool:
-    """Have what this process records written to trackers too; call it after `init`. False when nothing is recorded.
+    """Also write what this process records to trackers; call it after `init`. Returns False if recording is off.
 
     >>> insight.init("math", "grpo-7b")  # doctest: +SKIP
     >>> send_to_trackers([WandbTracker()], metrics=["reward_*", "gpu_*"])  # doctest: +SKIP
@@ -78,7 +76,7 @@ def send_to_trackers(
     Args:
         trackers: Each is fed by its own thread, through a bounded queue.
         metrics: Shell-style patterns of the metrics to write.
-        monitor: The default one when left out.
+        monitor: The monitor; the default one if None.
     """
     pipeline = (monitor or default_monitor)._pipeline
     if pipeline is None:
@@ -90,43 +88,29 @@ def send_to_trackers(
     return True
 
 
-class _TrackerListener:
-    """Hands each batch of this process to the trackers, which write it in dedicated threads."""
-
-    def __init__(self, sinks: Iterable[TrackerSink]) -> None:
-        self._runners = [SinkRunner(sink) for sink in sinks]
-
+class _TrackerListener(SinkFeed):
     def take(self, batch: Batch) -> None:
-        for runner in self._runners:
-            runner.put(batch)
-            if batch.final:  # they finish while the last batch is on its way to the server
-                runner.start_closing()
+        self.put(batch)
+        if batch.final:  # they finish while the last batch is on its way to the server
+            self.start_closing()
 
-    def close(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + max(timeout_s, _LEAST_CLOSE_S)
-        for runner in self._runners:
-            runner.close(max(0.0, deadline - time.monotonic()))
-
-    def get_status(self) -> dict[str, Any]:
-        return {runner.sink.name: msgspec.to_builtins(runner.get_status()) for runner in self._runners}
+    def close(self, timeout_s: float = 5.0) -> None:
+        super().close(max(timeout_s, _LEAST_CLOSE_S))
 
 
 def create_tracker_sink(tracker: str, metrics: Sequence[str] = ("*",), **options: Any) -> TrackerSink:
-    """Make the sink of the section `sinks.tracker`.
+    """Create the sink of the section `sinks.tracker`.
 
     Args:
         tracker: One of `create_tracker`'s names.
         metrics: Shell-style patterns of the metrics to write.
-        options: For the tracker, which is made when there is something to write.
+        options: For the tracker, which is created with the first write.
     """
-    from rl_insight.integrations.trackers import check_tracker, create_tracker
-
-    check_tracker(tracker)
-    return TrackerSink(_LateTracker(tracker, lambda: create_tracker(tracker, **options)), metrics)
+    return TrackerSink(_LateTracker(tracker, partial(tracker_class(tracker), **options)), metrics)
 
 
 class _LateTracker(Tracker):
-    """Makes a tracker, and with it perhaps a run in another system, once there is something to write."""
+    """Creates a tracker, which may start a run in another system, with the first write."""
 
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         self.name = name
