@@ -89,11 +89,11 @@ def test_overview_says_where_the_time_goes_and_who_waits(page, training):
     idle.wait_for(timeout=40_000)
     assert "%" in idle.inner_text()
     page.locator(".tile", has_text="Running step").wait_for()
-    page.get_by_role("button", name="Earlier step").click()
+    page.get_by_role("button", name="Previous step").click()
     page.wait_for_url("**window=**")
-    page.get_by_text("compared with a usual step").wait_for()
-    page.get_by_role("button", name="Show the whole run").click()
-    page.get_by_text("compared with a usual step").wait_for(state="detached")
+    page.get_by_text("compared with a typical step").wait_for()
+    page.get_by_role("button", name="Show the entire run").click()
+    page.get_by_text("compared with a typical step").wait_for(state="detached")
 
 
 def test_lanes_move_while_the_run_goes_on(page, training):
@@ -151,7 +151,7 @@ def test_search_finds_spans_and_opens_them(page, training):
     assert "trainer" in panel.inner_text()
     assert "search=sync_weights" in page.url
     first = panel.locator(".facts code").inner_text()
-    page.get_by_role("button", name="Previous hit").click()
+    page.get_by_role("button", name="Previous match").click()
     wait_for(page, "first => document.querySelector('.side-panel .facts code')?.textContent !== first", first)
 
 

@@ -90,8 +90,8 @@ def test_search_finds_lanes_hosts_errors_sessions_and_conditions(open_view):
         ("status:error", "20 spans"),
         ("s037-17", "1 span"),
         ("tool=search step:37", f"{ROLLOUTS} spans"),
-        ("foo:bar", "is not a condition"),
-        ("nothing-like-this", "no hits: search names"),
+        ("foo:bar", "unknown condition"),
+        ("nothing-like-this", "no matches: search names"),
     ):
         page.get_by_role("searchbox", name="Search spans").fill(search)
         page.get_by_text(said).first.wait_for()
@@ -141,7 +141,7 @@ def test_events_and_checkpoints_are_marks_on_the_axes(open_view):
 
 def test_step_is_two_clicks_away_beside_a_usual_one(open_view):
     page = open_view("overview")
-    chart = page.get_by_label("Time of all steps").locator(".u-over")
+    chart = page.get_by_label("Step times").locator(".u-over")
     chart.wait_for()
     box = chart.bounding_box()
     # The last step has not ended: the axis is of steps 0 to 58.
@@ -157,14 +157,14 @@ def test_window_goes_along_to_every_view_and_can_be_taken_back(open_view):
     page.get_by_role("row").filter(has_text="save_checkpoint").wait_for()
     expect(page.get_by_label("Scope")).to_have_value("window")
     page.keyboard.press("7")
-    page.get_by_text("No log line fits").wait_for()
+    page.get_by_text("No matching log lines").wait_for()
     page.keyboard.press("3")
     page.get_by_text(re.compile("^0 sessions|session")).first.wait_for()
     page.keyboard.press("2")
     page.wait_for_function("() => window.rlInsightTimeline?.frames.length > 3")
     shown = page.evaluate("(rlInsightTimeline.window.end - rlInsightTimeline.window.start) / 1e9")
     assert 41 <= shown <= 60
-    page.get_by_role("button", name="Show the whole run").click()
+    page.get_by_role("button", name="Show the entire run").click()
     page.get_by_label("Selected range").wait_for(state="detached")
     assert "window=" not in page.url
 
@@ -189,7 +189,7 @@ def test_selected_range_is_in_the_address_and_leads_to_other_views(open_view):
 
 def test_annotation_is_kept_and_shown_as_a_mark(open_view):
     page = open_view("timeline", f"&window={SLOW_STEP}-{SLOW_STEP}")
-    page.get_by_label("Annotate the beginning of this range").fill("the disk was full")
+    page.get_by_label("Annotate the start of this range").fill("the disk was full")
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_text("on every time axis").wait_for()
     page.reload()

@@ -150,7 +150,7 @@ def test_a_run_that_stands_still_is_red(page, runs):
     page.goto("/?run=stalled")
     tile = page.locator(".tile", has_text="Running step")
     tile.wait_for()
-    assert "× the usual" in tile.inner_text()
+    assert "× the typical time" in tile.inner_text()
     assert "bad" in tile.get_attribute("class")
 
 

@@ -314,5 +314,5 @@ def test_damaged_data_is_said(browser, report, tmp_path):
     (tmp_path / "damaged.html").write_text(text)
     page = browser.new_page()
     page.goto(f"file://{tmp_path / 'damaged.html'}")
-    page.get_by_text("This report cannot be read").wait_for()
+    page.get_by_text("Cannot read this report").wait_for()
     page.close()

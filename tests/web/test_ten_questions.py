@@ -50,7 +50,7 @@ class Hand:
 
 
 def where_did_the_time_of_a_step_go(hand):
-    hand.click_step("Time of all steps", SLOW_STEP, 0, STEPS - 2)
+    hand.click_step("Step times", SLOW_STEP, 0, STEPS - 2)
     hand.page.get_by_text(f"Step {SLOW_STEP} took 41.0 s, 31.0 s longer than usual: save_checkpoint").wait_for()
 
 
@@ -94,7 +94,7 @@ def how_does_it_compare_with_yesterday(hand):
     hand.go("Runs")
     for run in (RUN, EARLIER_RUN):
         hand.click(hand.page.get_by_label(f"Compare {run}", exact=True))
-    hand.page.get_by_text("What is different in the second run").wait_for()
+    hand.page.get_by_text("Changes in the second run").wait_for()
 
 
 def what_changed_at_a_step(hand):
@@ -141,7 +141,7 @@ def recorded(server):
 def test_question_is_answered_within_three_clicks(page, recorded, ask):
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"/?run={RUN}")
-    page.get_by_text("What the steps waited for").wait_for()
+    page.get_by_text("Critical path").wait_for()
     hand = Hand(page)
     ask(hand)
     assert hand.clicks <= MOST_CLICKS

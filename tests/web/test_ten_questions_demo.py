@@ -58,7 +58,7 @@ def runs(server, wait_until):
 
 
 def where_did_the_time_of_a_step_go(hand, _runs):
-    hand.click_step("Time of all steps", 0.5, 0, 1)
+    hand.click_step("Step times", 0.5, 0, 1)
     hand.page.get_by_text(re.compile(r"Step \d+ took .* usual")).wait_for()
 
 
@@ -83,7 +83,7 @@ def how_stale(hand, _runs):
 
 def are_the_gpus_idle_during_rollout(hand, _runs):
     hand.go("Hardware")
-    hand.page.get_by_text("This run records no hardware").wait_for()
+    hand.page.get_by_text("No hardware metrics in this run").wait_for()
 
 
 def which_tool_is_slow(hand, _runs):
@@ -94,7 +94,7 @@ def how_does_it_compare_with_yesterday(hand, runs):
     hand.go("Runs")
     for run in runs:
         hand.click(hand.page.get_by_label(f"Compare {run}", exact=True))
-    hand.page.get_by_text("What is different in the second run").wait_for()
+    hand.page.get_by_text("Changes in the second run").wait_for()
     hand.page.get_by_text(re.compile("step time|Step time", re.IGNORECASE)).first.wait_for()
 
 
@@ -135,7 +135,7 @@ QUESTIONS = (
 def test_question_is_answered_on_the_demo(page, runs, ask):
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"/?run={runs[0]}")
-    page.get_by_text("What the steps waited for").wait_for()
+    page.get_by_text("Critical path").wait_for()
     hand = Hand(page)
     ask(hand, runs)
     assert hand.clicks <= MOST_CLICKS

@@ -67,7 +67,7 @@ def test_a_wrong_search_says_what_would_be_right(page, runs):
     page.goto("/?view=sessions&run=first&search=step%3Anever")
     page.get_by_text("write step:7, step:3-9 or step:>5").wait_for()
     page.goto("/?view=sessions&run=first&search=foo%3Abar")
-    page.get_by_text("“foo:” is not a condition").wait_for()
+    page.get_by_text("unknown condition “foo:”").wait_for()
 
 
 def test_one_session_shows_waterfall_events_logs_and_counters(page, runs):
@@ -177,7 +177,7 @@ def test_logs_are_searched_by_level_and_text_and_lead_to_their_session(page, run
     turns.first.wait_for(state="detached")
     assert set(rows_of(page, "Logs").locator(".cell:nth-child(2)").all_inner_texts()) == {"ERROR"}
     page.get_by_label("Search logs").fill("no such text")
-    page.get_by_text("No log line fits").wait_for()
+    page.get_by_text("No matching log lines").wait_for()
     page.get_by_label("Search logs").fill("refused")
     rows_of(page, "Logs").first.get_by_role("link", name="session").click()
     page.locator(".side-panel .badge", has_text="failed").wait_for()
@@ -228,5 +228,5 @@ def test_a_run_is_deleted_only_after_a_question(page, runs):
     page.get_by_role("button", name="Keep it").click()
     rows_of(page, "Runs").filter(has_text="second").wait_for()
     page.get_by_role("button", name="Delete second").click()
-    page.get_by_role("button", name="Delete for ever").click()
+    page.get_by_role("button", name="Delete permanently").click()
     rows_of(page, "Runs").filter(has_text="second").wait_for(state="detached")

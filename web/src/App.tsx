@@ -84,15 +84,15 @@ function Shell({ chosenRun, keptRun, onKeep }: ShellProps) {
 }
 
 function NoRuns({ error, isLoading }: { error: string | undefined; isLoading: boolean }) {
-  if (error !== undefined) return <EmptyState title="No answer from the server" text={error} />;
+  if (error !== undefined) return <EmptyState title="No response from the server" text={error} />;
   if (isLoading) return <Loading />;
   return (
     <EmptyState
       title="No runs yet"
-      text="Point a training at this server; it shows up here by itself."
+      text="Point a training job at this server; its run appears here automatically."
       code={firstLines(window.location.origin)}
     >
-      <p>Or watch the demo, a small simulated training:</p>
+      <p>Or run the demo, a small simulated training job:</p>
       <Snippet code={`rl-insight demo --server ${window.location.origin}`} />
     </EmptyState>
   );

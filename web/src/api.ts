@@ -18,6 +18,11 @@ export class ApiError extends Error {
   }
 }
 
+/** The message of anything that was thrown. */
+export function errorText(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** Returns a query string; missing values are left out, lists repeat their key, large numbers are written in full. */
 export function queryString(parameters: Parameters): string {
   const query = new URLSearchParams();
@@ -41,7 +46,7 @@ async function answered(path: string, init: RequestInit): Promise<Response> {
     response = await fetch(path, { headers: { Accept: "application/json" }, ...init });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError("The server cannot be reached.", 0);
+    throw new ApiError("Cannot reach the server.", 0);
   }
   if (!response.ok) throw new ApiError(await sentence(response), response.status);
   return response;
@@ -64,10 +69,10 @@ async function sentence(response: Response): Promise<string> {
   } catch {
     // Not JSON: a proxy in between, perhaps.
   }
-  return `The server answered ${response.status} ${response.statusText}.`;
+  return `The server responded with ${response.status} ${response.statusText}.`;
 }
 
-/** Where answers come from: the server, or the data that stands inside a report. */
+/** The source of data: the server, or the data embedded in a report. */
 export interface DataSource {
   get<T>(route: string, parameters: Parameters, signal: AbortSignal | undefined): Promise<T>;
 }
@@ -109,7 +114,7 @@ type Widened<Key, V> = V extends null
       ? readonly Item[]
       : V;
 type Missing<T, Key extends keyof T> = T extends Record<Key, T[Key]> ? never : undefined;
-/** The parameters of a route, as the OpenAPI document says them. */
+/** The parameters of a route, from the OpenAPI document. */
 export type QueryOf<R extends Route> = {
   [Key in keyof ParametersOf<OperationOf<R>>]:
     Widened<Key, ParametersOf<OperationOf<R>>[Key]> | Missing<ParametersOf<OperationOf<R>>, Key>;
@@ -119,7 +124,7 @@ export type LogQuery = QueryOf<"logs">;
 export type RangeQuery = QueryOf<"metrics/range">;
 export type QuantileQuery = QueryOf<"metrics/quantiles">;
 export type HeatMapQuery = QueryOf<"metrics/heatmap">;
-/** What all questions about a metric have in common. */
+/** The parameters that all metric queries share. */
 export type MetricQuery = Omit<QuantileQuery, "share">;
 export type SessionQuery = QueryOf<"sessions">;
 export type SessionConditions = Omit<SessionQuery, "run" | "limit" | "offset" | "order" | "descending" | "detail">;
@@ -127,7 +132,7 @@ export type SpanQuery = QueryOf<"spans">;
 export type StepsQuery = QueryOf<"steps/metrics">;
 export type TimelineQuery = QueryOf<"timeline">;
 export type TraceQuery = QueryOf<"trace">;
-/** What a route answers. */
+/** The response type of a route. */
 export type AnswerOf<R extends Route> =
   OperationOf<R> extends { responses: { 200: { content: { "application/json": infer Answer } } } } ? Answer : never;
 

@@ -112,7 +112,7 @@ function luminance(colour: string): number {
   return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue!;
 }
 
-/** How well two colours can be told apart, from 1 to 21. */
+/** The contrast of two colors, from 1 to 21. */
 export function contrast(one: string, other: string): number {
   const [dark, light] = [luminance(one), luminance(other)].sort((first, second) => first - second);
   return (light! + 0.05) / (dark! + 0.05);

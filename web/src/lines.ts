@@ -30,12 +30,12 @@ export function align(lines: readonly Line[], name = ""): AlignedLines {
   };
 }
 
-/** The labels that tell the lines apart: those that all lines share say nothing. */
+/** The labels that distinguish the lines; labels that all lines share are dropped. */
 function distinguishing(lines: readonly Line[]): readonly string[] {
   const names = [...new Set(lines.flatMap((line) => Object.keys(line.labels)))].sort();
   let shown = names.filter((name) => new Set(lines.map((line) => line.labels[name])).size > 1);
   const needed = new Set(lines.map((line) => labelText(line.labels, shown))).size;
-  // Labels that say the same as others are dropped: first the process id, which says least, then the longest.
+  // Redundant labels are dropped: first the process id, then the longest.
   const length = (name: string) =>
     name === "process_id" ? Infinity : Math.max(...lines.map((line) => line.labels[name]?.length ?? 0));
   for (const name of [...shown].sort((one, other) => length(other) - length(one))) {
@@ -57,7 +57,7 @@ export function quantileName(share: string): string {
   return `p${Number((Number(share) * 100).toFixed(4))}`;
 }
 
-/** Lines as CSV: one row for each x. */
+/** Lines as CSV: one row per x. */
 export function toCsv(
   x: readonly (number | string)[],
   xName: string,

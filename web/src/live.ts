@@ -1,4 +1,4 @@
-// The live stream: tells the page that something changed, never what it looks like now.
+// The live stream: notifies the page of changes, without the data.
 // The connection is a plain class, so that its reconnecting can be tested without a browser; `useLive` shows it to React.
 import { createContext, useContext } from "react";
 
@@ -32,7 +32,7 @@ export const REFRESH_MS = 1000;
 const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 8000;
 const HEARTBEAT_MS = 5000;
-/** A heartbeat this late means that the machine slept: the connection is likely dead without anybody having said so. */
+/** A heartbeat this late means that the machine slept: the connection is probably dead without an error. */
 const ASLEEP_MS = 20_000;
 
 interface Change {

@@ -1,4 +1,4 @@
-/** What the page knows about a kind of metric; `rl_insight/metrics/kinds.py` declares the kinds. */
+/** How the page treats each kind of metric; `rl_insight/metrics/kinds.py` declares the kinds. */
 interface MetricKind {
   /** In the list of metrics. */
   short: string;

@@ -1,5 +1,5 @@
 // Traces of a run for Perfetto: saved as a file, or handed to the viewer in another tab.
-import { ApiError, type TraceQuery, loadTrace } from "./api";
+import { type TraceQuery, loadTrace } from "./api";
 import { fileName, saveBlob } from "./download";
 
 const VIEWER = "https://ui.perfetto.dev";
@@ -7,7 +7,7 @@ const PING_MS = 100;
 /** A viewer that has not answered by then is not coming: most likely there is no internet. */
 const PATIENCE_MS = 15_000;
 
-/** Saves a trace as a file; null says that there is nothing to tell. */
+/** Saves a trace as a file; returns null if there is no message to show. */
 export async function saveTrace(query: TraceQuery, title: string): Promise<null> {
   saveBlob(`${title}.trace.json`, await loadTrace(query));
   return null;
@@ -22,14 +22,14 @@ export async function openInPerfetto(query: TraceQuery, title: string): Promise<
   const tab = window.open(VIEWER);
   if (tab === null) {
     await saveTrace(query, title);
-    return "The browser opened no tab: the trace was saved as a file instead.";
+    return "The browser blocked the new tab: the trace was saved as a file instead.";
   }
   try {
     const [trace, isThere] = await Promise.all([loadTrace(query), answers(tab)]);
     if (!isThere) {
       tab.close();
       saveBlob(`${title}.trace.json`, trace);
-      return "ui.perfetto.dev cannot be reached from here: the trace was saved as a file instead.";
+      return "Cannot reach ui.perfetto.dev: the trace was saved as a file instead.";
     }
     const buffer = await trace.arrayBuffer();
     tab.postMessage({ perfetto: { buffer, title, fileName: fileName(`${title}.trace.json`) } }, VIEWER, [buffer]);
@@ -58,9 +58,4 @@ function answers(tab: Window): Promise<boolean> {
       tab.postMessage("PING", VIEWER);
     }, PING_MS);
   });
-}
-
-/** What went wrong, in a sentence. */
-export function traceProblem(error: unknown): string {
-  return error instanceof ApiError || error instanceof Error ? error.message : String(error);
 }

@@ -1,4 +1,4 @@
-// What the views must know when they are in a report instead of the live page.
+// Facts for views that are shown in a report instead of the live page.
 
 /** Session durations of one step, in seconds. */
 export interface StepDuration {
@@ -13,7 +13,7 @@ export interface StepDuration {
 export interface ReportFacts {
   /** What hotspots, spans and sessions are of, in words. */
   scope: string;
-  /** The step of the scope; null for the whole run. */
+  /** The step of the scope; null for the entire run. */
   step: number | null;
   /** The time that spans are of, in nanoseconds. */
   startNs: number;
@@ -30,7 +30,7 @@ export function setReportFacts(known: ReportFacts): void {
   facts = known;
 }
 
-/** What is known of the report; null on the live page. */
+/** The facts of the report; null on the live page. */
 export function reportFacts(): ReportFacts | null {
   return facts;
 }

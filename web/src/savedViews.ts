@@ -1,6 +1,6 @@
-// What is kept on the server for everyone who uses it: views by name, and pinned metrics.
+// Saved views and pinned metrics, shared by all users of the server.
 import { useCallback, useState } from "react";
-import { type SavedViews, api } from "./api";
+import { type SavedViews, api, errorText } from "./api";
 import { reportFacts } from "./reportFacts";
 import { useAnswer } from "./useQuery";
 
@@ -17,7 +17,7 @@ export function useSavedViews() {
         setChanged(saved);
         setProblem(null);
       },
-      (failure: unknown) => setProblem(failure instanceof Error ? failure.message : String(failure)),
+      (failure: unknown) => setProblem(errorText(failure)),
     );
   }, []);
   const saved = changed ?? data ?? NOTHING;

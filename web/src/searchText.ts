@@ -12,7 +12,7 @@ export function unquoted(token: string): string {
 interface Parsed {
   /** What is looked for as text. */
   words: string[];
-  /** What was not understood, as a sentence. */
+  /** An error message for invalid input. */
   problem: string | null;
 }
 
@@ -38,7 +38,7 @@ export function parseConditions(
     }
     const [key, value] = [found[1]!.toLowerCase(), unquoted(found[2]!)];
     if (!known.includes(key))
-      problem = `“${key}:” is not a condition: use ${known.join(", ")}. Quotes make it text: "${token}".`;
+      problem = `unknown condition “${key}:”: use ${known.join(", ")}. To search for it as text, quote it: "${token}".`;
     // While typing, a prefix without a value is not a condition yet.
     else if (value !== "") problem = take(key, value, words) ?? problem;
   }
@@ -56,5 +56,5 @@ export function parseSeconds(text: string): number | null {
 
 /** Says how a duration is written. */
 export function noDuration(value: string): string {
-  return `“${value}” is not a duration: write longer:2s, longer:500ms or longer:3min.`;
+  return `cannot parse “${value}” as a duration: use longer:2s, longer:500ms or longer:3min.`;
 }

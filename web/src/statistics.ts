@@ -10,6 +10,21 @@ export function quantile(sorted: readonly number[], share: number): number | nul
   return low + (high - low) * (place - below);
 }
 
+export function sumOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+/** The mean of the known values; null without any. */
+export function meanOf(values: readonly (number | null)[]): number | null {
+  const known = values.filter((value) => value !== null);
+  return known.length === 0 ? null : sumOf(known) / known.length;
+}
+
+/** NaN without values. */
+export function median(values: readonly number[]): number {
+  return spreadOf(values).p50 ?? Number.NaN;
+}
+
 export interface Spread {
   count: number;
   p50: number | null;

@@ -1,4 +1,4 @@
-// Dark or light: the system's choice until the user chooses here.
+// Switch between dark and light: the system's choice until the user chooses here.
 import { useSyncExternalStore } from "react";
 
 export type Theme = "dark" | "light";

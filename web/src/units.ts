@@ -1,4 +1,4 @@
-// Numbers as people read them: ms and s, GiB, tokens, clock times.
+// Human-readable numbers: ms and s, GiB, tokens, clock times.
 import { nowMs } from "./reportFacts";
 
 const NS = { us: 1e3, ms: 1e6, s: 1e9, min: 60e9, h: 3600e9, d: 86_400e9 } as const;
@@ -51,9 +51,14 @@ export function formatBytes(bytes: number | null | undefined): string {
   return `${unit === 0 ? Math.round(value) : threeFigures(value)} ${units[unit]}`;
 }
 
-/** A whole number in full: `12,345`. */
+/** An integer in full: `12,345`. */
 export function formatCount(count: number | null | undefined): string {
   return count === null || count === undefined ? UNKNOWN : count.toLocaleString("en-US", { maximumFractionDigits: 0 });
+}
+
+/** How many of something: `1 process`, `12 lanes`. */
+export function counted(count: number | undefined, one: string, many = `${one}s`): string {
+  return `${formatCount(count)} ${count === 1 ? one : many}`;
 }
 
 /** Any number, short: `0.123`, `12.3`, `1.23 k`, `4.5 M`, `1.2e-7`. */
@@ -122,7 +127,7 @@ export function formatMoment(ns: number | null | undefined, todayNs: number = no
     : `${dayOf(ns)} ${formatClock(ns)}`;
 }
 
-/** Clock times along an axis; where a day begins, and at the first of another day than today, the day is said. */
+/** Clock times along an axis; the first tick of a day shows the date, unless it is today. */
 export function tickTexts(moments: readonly number[], todayNs: number = nowMs() * NS.ms): string[] {
   let day = formatDate(todayNs).slice(0, 10);
   return moments.map((ns) => {
@@ -170,7 +175,7 @@ export function formatLevel(level: number): string {
   return "DEBUG";
 }
 
-/** Shortens text for a narrow place; the whole text belongs into a title or a panel. */
+/** Truncates text; put the full text into a title or a panel. */
 export function shorten(text: string, length: number): string {
   return text.length <= length ? text : `${text.slice(0, Math.max(1, length - 1))}…`;
 }

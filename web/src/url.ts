@@ -52,7 +52,7 @@ export function encode(query: URLSearchParams, key: string, value: UrlValue, fal
   changed.delete(key);
   if (sameValue(value, fallback)) return changed;
   if (typeof value === "object") {
-    // An empty list that is not the fallback must still be told from a missing one.
+    // An empty list that is not the fallback must be distinguishable from a missing one.
     for (const text of value.length === 0 ? [""] : value) changed.append(key, text);
   } else {
     changed.set(key, typeof value === "boolean" ? (value ? "1" : "0") : String(value));
@@ -94,7 +94,7 @@ export function useUrlState(key: string, fallback: boolean): [boolean, Setter<bo
 export function useUrlState(key: string, fallback: readonly string[]): [readonly string[], Setter<readonly string[]>];
 export function useUrlState(key: string, fallback: UrlValue, allowed?: readonly string[]): [never, Setter<UrlValue>] {
   const search = useSyncExternalStore(subscribe, currentSearch);
-  // Lists are new objects on each render; their text stands for them.
+  // Lists are new objects on each render, so compare their text.
   const fallbackText = JSON.stringify(fallback);
   const value = useMemo(
     () => decode(new URLSearchParams(search), key, JSON.parse(fallbackText) as UrlValue),

@@ -1,31 +1,31 @@
-// Asks the server and keeps asking while there is news; the old answer stays until the new one is here.
+// Queries the server, again when there is new data; the old response is kept until the new one arrives.
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
-import { type AnswerOf, type QueryOf, type Route, get } from "./api";
+import { type AnswerOf, type QueryOf, type Route, get, errorText } from "./api";
 import { useLive } from "./live";
 
 export interface Query<T> {
-  /** The latest answer; undefined before the first. With another key, the old key's answer until the new one comes. */
+  /** The latest response; undefined before the first. After a key change, the old key's response until the new one arrives. */
   data: T | undefined;
-  /** A sentence; undefined while all is well. */
+  /** An error message; undefined without an error. */
   error: string | undefined;
-  /** True while an answer for this key is awaited for the first time. */
+  /** True until the first response for this key. */
   isLoading: boolean;
 }
 
 export interface QueryOptions {
-  /** Ask again when the run has something new (default true). */
+  /** Query again when the run has new data (default true). */
   live?: boolean;
-  /** False: do not ask at all. */
+  /** False: do not query at all. */
   enabled?: boolean;
-  /** At least this long between two questions (default 1000 ms); slow answers stretch it further. */
+  /** The least time between two requests (default 1000 ms); longer after slow responses. */
   everyMs?: number;
-  /** Ask again after this long also without news of the run on show: for what other runs change. */
+  /** Also query at this interval, without new data in the shown run: for data of other runs. */
   pollMs?: number;
-  /** False: another key shows nothing until its answer is here (default true: the old answer stays). */
+  /** False: after a key change, show nothing until the response arrives (default true: keep the old one). */
   keep?: boolean;
 }
 
-/** A share of the time at most is spent waiting for one query, so that a large run is not asked without pause. */
+/** Wait this many times the duration of a request before the next one, so that a large run is not queried nonstop. */
 const PATIENCE = 3;
 
 function subscribeToVisibility(listener: () => void): () => void {
@@ -44,16 +44,20 @@ interface Answer<T> {
   error: string | undefined;
 }
 
-/** Asks a route: `const { data } = useAnswer("lanes", { run })`. All that is asked for makes the key of the question. */
+/** Asks a route: `const { data } = useAnswer("lanes", { run })`. The route and the query form the key. */
 export function useAnswer<R extends Route>(route: R, query: QueryOf<R>, options?: QueryOptions): Query<AnswerOf<R>> {
+  return useQuery(`${route} ${keyOf(query)}`, (signal) => get(route, query, signal), options);
+}
+
+/** Part of the key of a query, from anything it depends on. */
+export function keyOf(query: unknown): string {
   // JSON has no BigInt.
-  const key = JSON.stringify(query, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value));
-  return useQuery(`${route} ${key}`, (signal) => get(route, query, signal), options);
+  return JSON.stringify(query, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value));
 }
 
 /** Asks for data: `const { data } = useQuery(`lanes ${run}`, (signal) => api.lanes({ run }, signal))`.
  *
- * The key says what is asked for: everything that `ask` depends on must be in it.
+ * The key must contain everything that `ask` depends on.
  */
 export function useQuery<T>(
   key: string,
@@ -106,7 +110,7 @@ export function useQuery<T>(
       };
       latestAsk.current(controller.signal).then(
         (data) => settle({ data }),
-        (error: unknown) => settle({ error: error instanceof Error ? error.message : String(error) }),
+        (error: unknown) => settle({ error: errorText(error) }),
       );
     }, wait);
     return () => window.clearTimeout(timer);

@@ -35,20 +35,20 @@ interface Props {
   range?: readonly [number, number];
   /** Charts with the same key share their cursor. */
   syncKey?: string;
-  /** Told a range of x that was dragged. */
+  /** Called with the dragged range of x. */
   onSelect?: ((from: number, to: number) => void) | undefined;
-  /** Told the x that was clicked. */
+  /** Called with the clicked x. */
   onPick?: ((x: number) => void) | undefined;
   label: string;
   /** Values are bytes: ticks are at powers of two. */
   isBinary?: boolean;
   /** Labels of series that are not drawn. */
   hidden?: ReadonlySet<string> | undefined;
-  /** Makes the legend a row of switches: told the label that was clicked. */
+  /** Makes the legend entries toggle buttons; called with the clicked label. */
   onToggle?: ((label: string) => void) | undefined;
   /** The part of x to set apart: the window that all views share. */
   band?: readonly [number, number] | null | undefined;
-  /** False: the values stand elsewhere, and here only under the pointer (default true). */
+  /** False: show values only on hover (default true). */
   hasLegend?: boolean;
 }
 

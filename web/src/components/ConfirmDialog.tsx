@@ -2,14 +2,14 @@ import { type ReactNode, useEffect, useRef } from "react";
 
 interface Props {
   title: string;
-  /** What the button that goes ahead says. */
+  /** The label of the button that confirms. */
   action: string;
   onConfirm: () => void;
   onCancel: () => void;
   children: ReactNode;
 }
 
-/** Asks before something that cannot be undone; Escape and the first button leave everything as it is. */
+/** Confirms an action that cannot be undone; Escape and the first button cancel it. */
 export function ConfirmDialog({ title, action, onConfirm, onCancel, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);

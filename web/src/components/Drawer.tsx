@@ -7,7 +7,7 @@ interface Props {
   children: ReactNode;
 }
 
-/** Details beside the view: Escape closes it, and what is behind stays usable. */
+/** Details next to the view: Escape closes it, and the view stays usable. */
 export function Drawer({ title, onClose, children }: Props) {
   const close = useRef(onClose);
   close.current = onClose;

@@ -9,7 +9,7 @@ interface Props {
   children?: ReactNode;
 }
 
-/** Says why there is nothing to see, and what to do about it. */
+/** Explains why there is no data, and what to do about it. */
 export function EmptyState({ title, text, code, children }: Props) {
   return (
     <div className="empty" role="status">

@@ -19,7 +19,7 @@ export class ErrorBoundary extends Component<{ children: ReactNode }, State> {
     if (error === null) return this.props.children;
     if (error instanceof PageChangedError) {
       return (
-        <EmptyState title="The page has changed" text={error.message}>
+        <EmptyState title="This page is out of date" text={error.message}>
           <button type="button" onClick={() => window.location.reload()}>
             Reload the page
           </button>

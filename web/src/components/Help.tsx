@@ -6,7 +6,7 @@ const KEYS: readonly (readonly [string, readonly (readonly [string, string])[]])
     [
       ["1 – 9", "go to a view"],
       ["/", "search"],
-      ["Esc", "leave the search, close a panel"],
+      ["Esc", "clear the search, close a panel"],
       ["?", "this help"],
     ],
   ],
@@ -17,9 +17,9 @@ const KEYS: readonly (readonly [string, readonly (readonly [string, string])[]])
       ["A  D", "move earlier, later"],
       ["←  →", "move earlier, later"],
       ["↑  ↓", "scroll the lanes"],
-      ["F", "fit the whole run, or the selected span"],
+      ["F", "fit the entire run, or the selected span"],
       ["L", "follow the newest data"],
-      ["N  P", "next, previous search hit"],
+      ["N  P", "next, previous match"],
       ["wheel", "zoom at the pointer"],
       ["drag", "move; with Shift, select a range"],
     ],
@@ -27,7 +27,7 @@ const KEYS: readonly (readonly [string, readonly (readonly [string, string])[]])
   [
     "Tables",
     [
-      ["↑  ↓", "move from row to row"],
+      ["↑  ↓", "move between rows"],
       ["Enter", "open the row"],
     ],
   ],

@@ -1,4 +1,4 @@
-/** An answer is on the way: nothing here yet does not mean that there is nothing. */
+/** Shown until the first response: no data yet does not mean that there is none. */
 export function Loading({ text = "Loading…" }: { text?: string }) {
   return (
     <div className="loading" role="status">

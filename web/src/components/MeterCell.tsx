@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 
-/** A figure with a small bar behind it: how large it is beside the largest of its column. */
+/** A number with a small bar behind it, relative to the largest in its column. */
 export function MeterCell({
   share,
   colour = "var(--accent)",

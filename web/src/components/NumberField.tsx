@@ -5,7 +5,7 @@ interface Props {
   onChange: (value: number) => void;
 }
 
-/** A whole number. */
+/** An integer field. */
 export function NumberField({ label, value, least = 0, onChange }: Props) {
   return (
     <input

@@ -31,7 +31,7 @@ export function OpenWorkTable({ run, height }: { run: string; height?: number })
       rowKey={(work) => `${work.name} ${work.oldest_span_id}`}
       sort={{ key: "age", descending: true }}
       {...(height === undefined ? {} : { height })}
-      empty={data === undefined ? null : <p className="muted">Nothing is open.</p>}
+      empty={data === undefined ? null : <p className="muted">No open work.</p>}
     />
   );
 }
@@ -70,7 +70,7 @@ function columnsOf(tasks: ReadonlyMap<string, string | null>): Column<OpenWork>[
       ),
     }),
     figure("usual", "Usually", "78px", (work) => work.usual_s, muted, {
-      hint: "The median of those that have finished",
+      hint: "The median of finished ones",
     }),
     {
       key: "where",

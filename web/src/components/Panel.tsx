@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 
 interface Props {
   title: ReactNode;
-  /** A figure beside the title. */
+  /** A number next to the title. */
   value?: ReactNode;
   /** Controls at the right. */
   actions?: ReactNode;

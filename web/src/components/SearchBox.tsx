@@ -14,7 +14,7 @@ interface Props {
 
 const REST_MS = 200;
 
-/** A search field: `/` jumps into it, Escape empties and leaves it; changes are told after a short rest. */
+/** A search field: `/` focuses it, Escape clears and leaves it; changes are debounced. */
 export function SearchBox({
   value,
   onChange,

@@ -1,9 +1,9 @@
 import { useState } from "react";
 
-/** Code to copy: wrapped where it is too long, so that all of it can be read. */
+/** Code to copy; long lines are wrapped. */
 export function Snippet({ code }: { code: string }) {
   const [isCopied, setIsCopied] = useState(false);
-  // Browsers offer the clipboard only to pages of this machine and to those with TLS.
+  // Browsers allow the clipboard only on localhost and over TLS.
   const clipboard = navigator.clipboard as Clipboard | undefined;
   const copy = async () => {
     await clipboard?.writeText(code);

@@ -10,7 +10,7 @@ const KINDS: Readonly<Record<string, string>> = {
   accepted: "is-good",
   ok: "is-good",
 };
-/** Shapes beside the colours, for those who see colours differently. */
+/** Symbols in addition to colors, for color-blind users. */
 const MARKS: Readonly<Record<string, string>> = {
   failed: "✕",
   lost: "✕",

@@ -3,9 +3,9 @@ import { type KeyboardEvent, type ReactNode, useEffect, useLayoutEffect, useMemo
 export interface Column<Row> {
   key: string;
   title: ReactNode;
-  /** What the cell shows. */
+  /** The content of a cell. */
   render: (row: Row) => ReactNode;
-  /** What the column is sorted by; a column without it cannot be sorted in `Table`. */
+  /** The sort key; `Table` cannot sort a column without it. */
   value?: (row: Row) => number | string | null | undefined;
   /** A CSS grid width such as `120px` or `minmax(160px, 2fr)`. */
   width?: string;
@@ -32,7 +32,7 @@ export function sortText(sort: Sort): string {
 
 interface VirtualProps<Row> {
   columns: readonly Column<Row>[];
-  /** How many rows there are, also those not loaded. */
+  /** The number of rows, including those not loaded. */
   count: number;
   /** The row at a place; undefined while it is not loaded. */
   rowAt: (index: number) => Row | undefined;
@@ -41,12 +41,12 @@ interface VirtualProps<Row> {
   onSort?: ((sort: Sort) => void) | undefined;
   onOpen?: ((row: Row) => void) | undefined;
   selected?: string | null | undefined;
-  /** Told which rows are in view, so that they can be loaded. */
+  /** Called with the range of visible rows, to load them. */
   onVisible?: ((first: number, last: number) => void) | undefined;
   rowClass?: ((row: Row) => string | undefined) | undefined;
   label: string;
   empty?: ReactNode;
-  /** True for a list that grows at its top: what has been scrolled to stays where it is. */
+  /** True for a list that grows at the top: keeps the scroll position. */
   keepsPlace?: boolean;
   /** The table's height; by default it fills its parent. */
   height?: number | string;
@@ -55,7 +55,7 @@ interface VirtualProps<Row> {
 const ROW_HEIGHT = 28;
 const SPARE_ROWS = 8;
 
-/** A table of any length: only the rows in view are in the document. */
+/** A table of any length: only visible rows are in the document. */
 export function VirtualTable<Row>(props: VirtualProps<Row>) {
   const { columns, count, rowAt, rowKey, onOpen, selected, onVisible, rowClass, label, empty, height = "100%" } = props;
   const { keepsPlace = false } = props;
@@ -214,7 +214,7 @@ function TableHead<Row>({
 
 type TableProps<Row> = Omit<VirtualProps<Row>, "count" | "rowAt" | "onVisible"> & { rows: readonly Row[] };
 
-/** A table over rows that are all here; sorts them itself. */
+/** A table of loaded rows, which it sorts. */
 export function Table<Row>({ rows, ...rest }: TableProps<Row>) {
   const { columns, sort } = rest;
   const value = columns.find((column) => column.key === sort?.key)?.value;
@@ -228,7 +228,7 @@ export function Table<Row>({ rows, ...rest }: TableProps<Row>) {
 
 type Sortable = number | string | null | undefined;
 
-/** Orders numbers by size and text by the alphabet; what is missing stands last either way. */
+/** Orders numbers by value and text alphabetically; missing values come last in either direction. */
 export function compare(one: Sortable, other: Sortable, descending: boolean): number {
   const isOneMissing = one === null || one === undefined || Number.isNaN(one);
   const isOtherMissing = other === null || other === undefined || Number.isNaN(other);

@@ -10,7 +10,7 @@ interface Props {
 
 const WIDTH = 380;
 
-/** A box beside the pointer that never leaves the window and never catches the pointer. */
+/** A box next to the pointer that stays inside the window and ignores pointer events. */
 export function Tooltip({ x, y, children }: Props) {
   const isRight = x > window.innerWidth - WIDTH;
   const isLow = y > window.innerHeight - 220;

@@ -2,7 +2,7 @@ import { useEffect, useState } from "react";
 import type { RunInfo } from "../api";
 import { useLive } from "../live";
 import { useTheme } from "../theme";
-import { formatAgo, formatCount, formatDuration, shorten } from "../units";
+import { formatAgo, formatCount, formatDuration, shorten, counted } from "../units";
 import { useUrlState } from "../url";
 import { SavedViewsMenu } from "./SavedViewsMenu";
 import { useAnswer } from "../useQuery";
@@ -51,7 +51,7 @@ export function ThemeAndHelp({ onHelp }: { onHelp: () => void }) {
         className="icon-button"
         onClick={toggleTheme}
         aria-label={`Use the ${theme === "dark" ? "light" : "dark"} theme`}
-        title="Dark or light"
+        title="Switch between dark and light"
       >
         {theme === "dark" ? "☀" : "☾"}
       </button>
@@ -103,8 +103,8 @@ export function RunLine({ run }: { run: string }) {
   const facts = [
     latest === undefined ? null : `step ${formatCount(latest.step)}`,
     data.start_ns !== null && data.end_ns !== null ? formatDuration(data.end_ns - data.start_ns) : null,
-    `${formatCount(data.processes)} ${data.processes === 1 ? "process" : "processes"}`,
-    `${formatCount(data.lanes)} ${data.lanes === 1 ? "lane" : "lanes"}`,
+    counted(data.processes, "process", "processes"),
+    counted(data.lanes, "lane"),
   ];
   return (
     <div className="run-line">
@@ -116,7 +116,7 @@ export function RunLine({ run }: { run: string }) {
   );
 }
 
-/** What all views look at, while that is not the whole run. */
+/** The window of all views, if it is not the entire run. */
 export function WindowChip({ run }: { run: string }) {
   const { window, setWindow } = useWindow(run);
   if (window === null) return null;
@@ -125,8 +125,8 @@ export function WindowChip({ run }: { run: string }) {
       type="button"
       className="chip window-chip"
       onClick={() => setWindow(null)}
-      title="All views show this part of the run. Click to show the whole run again."
-      aria-label={`Window: ${windowTitle(window)}. Show the whole run`}
+      title="All views show this part of the run. Click to show the entire run."
+      aria-label={`Window: ${windowTitle(window)}. Show the entire run`}
     >
       {windowTitle(window)} ×
     </button>
@@ -134,9 +134,9 @@ export function WindowChip({ run }: { run: string }) {
 }
 
 const TITLES = {
-  live: "Connected: new data shows up by itself. Click to pause.",
-  paused: "Paused: the page shows what it had. Click to resume.",
-  disconnected: "The server is away; the page keeps what it had and tries again by itself.",
+  live: "Connected: new data appears automatically. Click to pause.",
+  paused: "Paused: the page is not updating. Click to resume.",
+  disconnected: "Disconnected: the page keeps its data and reconnects automatically.",
 } as const;
 
 function LiveBadge() {

@@ -1,11 +1,11 @@
 import { useState } from "react";
-import type { TraceQuery } from "../api";
-import { openInPerfetto, saveTrace, traceProblem } from "../perfetto";
+import { type TraceQuery, errorText } from "../api";
+import { openInPerfetto, saveTrace } from "../perfetto";
 
 interface Props {
   /** Which part of the run; asked for when a button is pressed. */
   query: () => TraceQuery;
-  /** What the trace is of, in words: `what is in view`. */
+  /** What the trace contains, in words: `the visible part`. */
   what: string;
   title: string;
   /** Hears what there is to say about it; null when all is well. */
@@ -21,7 +21,7 @@ export function TraceButtons({ query, what, title, onMessage }: Props) {
     work
       .then(
         (message) => onMessage(message),
-        (error: unknown) => onMessage(traceProblem(error)),
+        (error: unknown) => onMessage(errorText(error)),
       )
       .finally(() => setIsBusy(false));
   };
@@ -31,7 +31,7 @@ export function TraceButtons({ query, what, title, onMessage }: Props) {
         type="button"
         disabled={isBusy}
         onClick={() => begin(openInPerfetto(query(), title))}
-        title={`Open ${what} in ui.perfetto.dev. The trace goes from this page into that tab and to no server. Without internet it is saved as a file.`}
+        title={`Open ${what} in ui.perfetto.dev. The trace is passed to that tab directly and not uploaded. Without internet access it is saved as a file.`}
       >
         {isBusy ? "Perfetto …" : "Perfetto ↗"}
       </button>

@@ -1,4 +1,4 @@
-// Draws what a chart shows beside its lines: marks at moments, the window that all views share, and values that are not
+// Draws the overlay of a chart: marks, the window that all views share, and values that are not
 // numbers.
 import type uPlot from "uplot";
 import type { Mark } from "../api";

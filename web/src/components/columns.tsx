@@ -15,7 +15,7 @@ export function figure<Row>(
   return { key, title, width, align: "right", value, render: (row) => format(value(row)), ...more };
 }
 
-/** A column of text: sorted by it, and whole in its tooltip where it has no room. */
+/** A sortable text column; the tooltip has the full text. */
 export function text<Row>(
   key: string,
   title: string,

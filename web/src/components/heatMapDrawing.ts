@@ -1,4 +1,4 @@
-// Draws a heat map on a canvas and finds the cell under the pointer; knows nothing of React.
+// Draws a heat map on a canvas and finds the cell under the pointer; independent of React.
 import type { Theme } from "../theme";
 
 export interface HeatMapData {
@@ -8,7 +8,7 @@ export interface HeatMapData {
   width: number;
   /** From top to bottom. */
   rows: readonly string[];
-  /** A list for each row with a value for each column; null is unknown, which is not 0. */
+  /** One list per row with one value per column; null means unknown, not 0. */
   values: readonly (readonly (number | null)[])[];
 }
 
@@ -24,7 +24,7 @@ export interface Layout {
   bottom: number;
 }
 
-/** Light to dark on a light page, dark to light on a dark one; lightness alone tells the values apart. */
+/** Light to dark on a light page, dark to light on a dark one; only lightness encodes the value. */
 const SCALES: Record<Theme, readonly (readonly [number, number, number])[]> = {
   light: [
     [222, 232, 244],
@@ -57,7 +57,7 @@ export function extent({ x, width }: HeatMapData): [number, number] {
   return [x[0] ?? 0, (x.at(-1) ?? 0) + width];
 }
 
-/** The cell at a point of the canvas, or null beside the map. */
+/** The cell at a point of the canvas; null outside the map. */
 export function cellAt(data: HeatMapData, layout: Layout, pointX: number, pointY: number): Cell | null {
   const [from, to] = extent(data);
   const plotWidth = layout.width - layout.left;
@@ -89,7 +89,7 @@ export interface Style {
   mutedText: string;
   font: string;
   range: readonly [number, number];
-  /** Small counts would vanish beside large ones: draws by the logarithm. */
+  /** Use a logarithmic scale, so that small counts remain visible next to large ones. */
   isLogarithmic: boolean;
   formatX: (x: number) => string;
   marked: Cell | null;

@@ -17,7 +17,7 @@ interface Props {
 
 const MOST_ROWS = 8;
 
-/** One step beside a usual one. */
+/** One step compared with a typical one. */
 export function ComparisonPanel({ run, step, onSteps }: Props) {
   const [role] = useUrlState("role", "");
   const { data, error } = useAnswer(
@@ -30,7 +30,7 @@ export function ComparisonPanel({ run, step, onSteps }: Props) {
   return (
     <Panel
       className="span-12 comparison"
-      title={`Step ${step} compared with a usual step`}
+      title={`Step ${step} compared with a typical step`}
       actions={
         <>
           {data !== undefined && (
@@ -47,7 +47,7 @@ export function ComparisonPanel({ run, step, onSteps }: Props) {
             type="button"
             className="icon-button"
             onClick={() => onSteps(step - 1, step - 1)}
-            aria-label="Step before"
+            aria-label="Step back"
             disabled={step === 0}
           >
             ‹
@@ -56,7 +56,7 @@ export function ComparisonPanel({ run, step, onSteps }: Props) {
             type="button"
             className="icon-button"
             onClick={() => onSteps(step + 1, step + 1)}
-            aria-label="Step after"
+            aria-label="Step forward"
           >
             ›
           </button>
@@ -68,14 +68,14 @@ export function ComparisonPanel({ run, step, onSteps }: Props) {
         <>
           <p>
             <strong>{comparisonText(data)}</strong>{" "}
-            <span className="muted">{`Usual is the median of ${data.neighbors} steps around it, on an average lane of ${data.role || "the run"}.`}</span>
+            <span className="muted">{`Typical is the median of ${data.neighbors} steps around it, on an average lane of ${data.role || "the run"}.`}</span>
           </p>
           {data.phases.slice(0, MOST_ROWS).map((row) => (
             <Row key={row.name} row={row} longest={longest} />
           ))}
           {data.inside.some((row) => row.wall_ns > row.usual_ns * 1.2) && (
             <>
-              <h3 className="sub-title">Inside these</h3>
+              <h3 className="sub-title">Inside these phases</h3>
               {data.inside.slice(0, 4).map((row) => (
                 <Row key={row.name} row={row} longest={longest} />
               ))}
@@ -101,7 +101,7 @@ function Row({ row, longest }: { row: StepComparison["phases"][number]; longest:
     <div className="bar-line">
       <i className="bar" style={{ width: `${(row.wall_ns / longest) * 100}%`, background: colourOfName(row.name) }} />
       <span>
-        <ViewLink view="hotspots" state={{ shape: "latency", name: row.name }} title="Show it over all steps">
+        <ViewLink view="hotspots" state={{ shape: "latency", name: row.name }} title="Show it across all steps">
           {shorten(row.name, 60)}
         </ViewLink>
       </span>

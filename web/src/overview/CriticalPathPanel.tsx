@@ -6,7 +6,7 @@ import { useAnswer } from "../useQuery";
 
 const STEPS = 10;
 
-/** Who the steps waited for, and what they would take if that process were as fast as the others. */
+/** The process that delays the steps, and how long they would take if it were as fast as the others. */
 export function CriticalPathPanel({ run, last }: { run: string; last: number | undefined }) {
   const { data } = useAnswer(
     "steps/critical_path",
@@ -18,11 +18,11 @@ export function CriticalPathPanel({ run, last }: { run: string; last: number | u
   return (
     <Panel
       className="span-4"
-      title="What the steps waited for"
+      title="Critical path"
       value={data.excess_seconds > 0 ? `${formatSeconds(data.excess_seconds)} lost` : undefined}
       actions={<span>{`${data.steps.length} steps`}</span>}
     >
-      {suspects.length === 0 && <p className="muted">No process held the others up.</p>}
+      {suspects.length === 0 && <p className="muted">No process delayed the others.</p>}
       {suspects.map((suspect) => (
         <p key={suspect.lane_id} className="suspect">
           <ViewLink view="timeline" state={{ lane: suspect.lane_id, search: suspect.name }}>

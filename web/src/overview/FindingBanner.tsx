@@ -5,14 +5,14 @@ import { formatAgo, formatCount } from "../units";
 import { useAnswer } from "../useQuery";
 import { timelineFinding } from "../views/links";
 
-/** The open findings that need a hand, the gravest first; those explained by another are left to the list. */
+/** The open findings that need action, most severe first, without those that another one explains. */
 export function openFindings(findings: readonly Finding[]): Finding[] {
   const open = findings.filter((finding) => finding.status === "open" && finding.severity !== "info");
   const explained = new Set(open.flatMap((finding) => finding.explains ?? []));
   return open.filter((finding) => !explained.has(finding.finding_id)).sort(byGravity);
 }
 
-/** What is wrong with the run now, above everything else. */
+/** The most severe open finding, above everything else. */
 export function FindingBanner({ run }: { run: string }) {
   const { data } = useAnswer("findings", { run }, { everyMs: 3000 });
   const open = openFindings(data ?? []);

@@ -1,9 +1,10 @@
 import { useMemo } from "react";
-import { type Line, api, lineValue } from "../api";
+import { type Line, api } from "../api";
 import { Chart } from "../components/Chart";
 import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { colourOfIndex } from "../colours";
+import { align } from "../lines";
 import { formatNumber, formatShare } from "../units";
 import { useAnswer, useQuery } from "../useQuery";
 import { chooseMetric } from "./chosenMetrics";
@@ -11,7 +12,7 @@ import { chooseMetric } from "./chosenMetrics";
 const MINUTES = 10;
 const POINTS = 120;
 
-/** How busy the GPUs are; not shown where they are not measured. */
+/** GPU utilization; hidden if it is not recorded. */
 export function GpuPanel({ run }: { run: string }) {
   const metrics = useAnswer("metrics", { run }, { everyMs: 10_000 });
   const summary = useAnswer("summary", { run }, { everyMs: 2000 });
@@ -59,17 +60,14 @@ async function ask(run: string, metric: string, end: number, signal: AbortSignal
 }
 
 function joined(lines: readonly Line[]) {
-  const moments = [...new Set(lines.flatMap((line) => line.x))].sort((one, other) => one - other);
+  const { x, lines: rows } = align(lines);
   return {
-    x: moments.map((moment) => moment / 1e9),
-    series: lines.map((line, place) => {
-      const values = new Map(line.x.map((moment, index) => [moment, lineValue(line.y[index])]));
-      return {
-        label: line.labels["what"] ?? "",
-        colour: colourOfIndex(place),
-        isFaint: place > 0,
-        values: moments.map((moment) => values.get(moment) ?? null),
-      };
-    }),
+    x: x.map((moment) => moment / 1e9),
+    series: rows.map(({ labels, values }, place) => ({
+      label: labels["what"] ?? "",
+      colour: colourOfIndex(place),
+      isFaint: place > 0,
+      values,
+    })),
   };
 }

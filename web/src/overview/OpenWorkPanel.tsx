@@ -6,12 +6,13 @@ import { formatCount, formatSeconds, shorten } from "../units";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { useAnswer } from "../useQuery";
 import { Loading } from "../components/Loading";
+import { sumOf } from "../statistics";
 
-/** What is running now, and for how long the oldest of each kind. */
+/** Work in flight, and the age of the oldest of each kind. */
 export function OpenWorkPanel({ run }: { run: string }) {
   const { data } = useAnswer("open/work", { run });
   const rows = data ?? [];
-  const total = rows.reduce((sum, row) => sum + row.count, 0);
+  const total = sumOf(rows.map((row) => row.count));
   const oldest = Math.max(1, ...rows.map((row) => row.oldest_age_s));
   return (
     <Panel
@@ -21,7 +22,7 @@ export function OpenWorkPanel({ run }: { run: string }) {
       actions={<span>oldest</span>}
     >
       {data === undefined && <Loading />}
-      {data?.length === 0 && <p className="muted">Nothing has been open for longer than a moment.</p>}
+      {data?.length === 0 && <p className="muted">No long-running work.</p>}
       {rows.slice(0, 8).map((row) => (
         <div key={row.name} className="bar-line">
           <i
@@ -48,10 +49,10 @@ export function OpenWorkPanel({ run }: { run: string }) {
   );
 }
 
-/** How long such work usually takes. */
+/** The typical duration of such work. */
 export function usualText(row: Pick<OpenWork, "usual_s" | "long_s">): string {
-  if (row.usual_s === null) return "None of these has finished yet.";
-  return `Usually ${formatSeconds(row.usual_s)}; 99 % take at most ${formatSeconds(row.long_s)}.`;
+  if (row.usual_s === null) return "None of them has finished yet.";
+  return `Usually ${formatSeconds(row.usual_s)}; 99% take at most ${formatSeconds(row.long_s)}.`;
 }
 
 function where(row: OpenWork): string {

@@ -10,16 +10,18 @@ import { colourOfName } from "../colours";
 import { formatSeconds, formatShare, shorten } from "../units";
 import { useUrlState } from "../url";
 import { useQuery } from "../useQuery";
-import { type Inside, barsOf, insideOf, stepSeconds, wholeSteps } from "./stepTimes";
+import { useStepTimes } from "./StepStrip";
+import { type Inside, barsOf, insideOf, wholeSteps } from "./stepTimes";
+import { sumOf } from "../statistics";
 
 interface Props {
   run: string;
   steps: readonly Step[];
-  /** The steps are on the way. */
+  /** The steps are loading. */
   isAwaited: boolean;
   /** The window that all views share, on the axis of steps; null for none. */
   band: readonly [number, number] | null;
-  /** Told the steps that were chosen. */
+  /** Called with the selected steps. */
   onSteps: (first: number, last: number) => void;
 }
 
@@ -38,13 +40,13 @@ export function StepPanel({ run, steps, isAwaited, band, onSteps }: Props) {
     return {
       x: bars.steps,
       series: bars.phases.map(({ name, seconds }) => ({ label: name, values: seconds, colour: colourOfName(name) })),
-      sums: bars.phases.map(({ seconds }) => seconds.reduce((sum, value) => sum + value, 0)),
+      sums: bars.phases.map(({ seconds }) => sumOf(seconds)),
     };
   }, [data]);
-  const whole = sums.reduce((sum, value) => sum + value, 0);
+  const whole = sumOf(sums);
   const largest = series[0];
   const inside = useMemo(() => (data === undefined ? [] : insideOf(data)), [data]);
-  const seconds = stepSeconds(steps);
+  const times = useStepTimes(steps);
   const roles = data?.roles ?? [];
   return (
     <Panel
@@ -88,14 +90,14 @@ export function StepPanel({ run, steps, isAwaited, band, onSteps }: Props) {
             <InsideLine key={one.name} inside={one} />
           ))}
         </>
-      ) : seconds.length > 0 && !isLoading ? (
-        <StepTimes seconds={seconds} onPick={(step) => onSteps(step, step)} />
+      ) : times.x.length > 0 && !isLoading ? (
+        <StepTimes {...times} onPick={(step) => onSteps(step, step)} />
       ) : isAwaited || (isLoading && first !== undefined) ? (
         <Loading />
       ) : (
         <EmptyState
           title="No finished step yet"
-          text="Name the step and the states, and each step's time is split here."
+          text="Record steps and states to see where each step's time goes."
           code={'with insight.step(7):\n    with insight.trace_state("rollout"):\n        ...'}
         />
       )}
@@ -103,13 +105,8 @@ export function StepPanel({ run, steps, isAwaited, band, onSteps }: Props) {
   );
 }
 
-/** Steps without states still took their time. */
-function StepTimes({ seconds, onPick }: { seconds: ReturnType<typeof stepSeconds>; onPick: (step: number) => void }) {
-  const x = useMemo(() => seconds.map((one) => one.step), [seconds]);
-  const series = useMemo(
-    () => [{ label: "step time", values: seconds.map((one) => one.seconds), colour: colourOfName("step") }],
-    [seconds],
-  );
+/** Step times, for steps without states. */
+function StepTimes({ x, series, onPick }: ReturnType<typeof useStepTimes> & { onPick: (step: number) => void }) {
   return (
     <>
       <Chart
@@ -123,13 +120,13 @@ function StepTimes({ seconds, onPick }: { seconds: ReturnType<typeof stepSeconds
         onPick={onPick}
       />
       <p className="muted">
-        No states were recorded in these steps: with insight.trace_state their time is split here.
+        These steps have no states. Record them with insight.trace_state to see where the time goes.
       </p>
     </>
   );
 }
 
-/** What ran inside a phase; parts may run at once, so they are not stacked. */
+/** The spans inside a phase; they may be concurrent, so they are not stacked. */
 function InsideLine({ inside }: { inside: Inside }) {
   return (
     <p className="inside-line">
@@ -145,7 +142,7 @@ function InsideLine({ inside }: { inside: Inside }) {
   );
 }
 
-/** Goes to one step, the one before or after it, or to a step that is typed. */
+/** Selects the previous, next, or an entered step. */
 function StepRange({ steps, band, onSteps }: Pick<Props, "steps" | "band" | "onSteps">) {
   const last = steps.at(-1)?.step;
   if (last === undefined) return null;
@@ -153,11 +150,11 @@ function StepRange({ steps, band, onSteps }: Pick<Props, "steps" | "band" | "onS
   const go = (step: number) => onSteps(Math.max(0, step), Math.max(0, step));
   return (
     <span className="toolbar">
-      <button type="button" className="icon-button" onClick={() => go(shown - 1)} aria-label="Earlier step">
+      <button type="button" className="icon-button" onClick={() => go(shown - 1)} aria-label="Previous step">
         ‹
       </button>
-      <NumberField label="Step to look at" value={shown} onChange={go} />
-      <button type="button" className="icon-button" onClick={() => go(shown + 1)} aria-label="Later step">
+      <NumberField label="Step to show" value={shown} onChange={go} />
+      <button type="button" className="icon-button" onClick={() => go(shown + 1)} aria-label="Next step">
         ›
       </button>
     </span>

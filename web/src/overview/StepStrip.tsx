@@ -1,11 +1,20 @@
 import { useMemo } from "react";
 import type { Step } from "../api";
-import { Chart } from "../components/Chart";
+import { Chart, type ChartSeries } from "../components/Chart";
 import { colourOfName } from "../colours";
 import { formatSeconds } from "../units";
 import { stepSeconds, wholeSteps } from "./stepTimes";
 
 const FEWEST_STEPS = 3;
+
+/** The time of each finished step, for a chart. */
+export function useStepTimes(steps: readonly Step[]): { x: number[]; series: ChartSeries[] } {
+  return useMemo(() => {
+    const times = stepSeconds(steps);
+    const values = times.map((one) => one.seconds);
+    return { x: times.map((one) => one.step), series: [{ label: "step time", values, colour: colourOfName("step") }] };
+  }, [steps]);
+}
 
 interface Props {
   steps: readonly Step[];
@@ -15,20 +24,15 @@ interface Props {
 
 /** The time of all steps, small: a click chooses a step, a drag chooses several, for all views. */
 export function StepStrip({ steps, band, onSteps }: Props) {
-  const seconds = useMemo(() => stepSeconds(steps), [steps]);
-  const x = useMemo(() => seconds.map((one) => one.step), [seconds]);
-  const series = useMemo(
-    () => [{ label: "step time", values: seconds.map((one) => one.seconds), colour: colourOfName("step") }],
-    [seconds],
-  );
-  if (seconds.length < FEWEST_STEPS) return null;
+  const { x, series } = useStepTimes(steps);
+  if (x.length < FEWEST_STEPS) return null;
   return (
     <section
       className="panel step-strip"
-      title="Click a step, or drag over several: all views show that part of the run"
+      title="Click a step, or drag across several, to show that part of the run in all views"
     >
       <Chart
-        label="Time of all steps"
+        label="Step times"
         xKind="step"
         x={x}
         series={series}

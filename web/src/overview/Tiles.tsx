@@ -5,11 +5,12 @@ import { ViewLink } from "../components/ViewLink";
 import { nowMs, reportFacts } from "../reportFacts";
 import { type Tone, toneOfAge } from "../tones";
 import { useAnswer } from "../useQuery";
-import { median, slowdown, stepSeconds } from "./stepTimes";
+import { slowdown, stepSeconds } from "./stepTimes";
+import { median, sumOf } from "../statistics";
 
 interface Props {
   run: string;
-  /** Undefined while they are on the way. */
+  /** Undefined while loading. */
   steps: readonly Step[] | undefined;
   values: ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>;
   /** The step whose values to show; undefined for the latest. */
@@ -19,14 +20,14 @@ interface Props {
 
 const NO_STEPS: readonly Step[] = [];
 
-/** The run in one row of figures. */
+/** The key figures of the run in one row. */
 export function Tiles({ run, steps: known, values, chosen, at }: Props) {
   const steps = known ?? NO_STEPS;
   const processes = useAnswer("processes", { run }, { everyMs: 2000 });
   const seconds = stepSeconds(steps).map((one) => one.seconds);
   const change = slowdown(seconds);
-  const errors = steps.slice(-10).reduce((sum, step) => sum + step.errors, 0);
-  const spans = steps.slice(-10).reduce((sum, step) => sum + step.spans, 0);
+  const errors = sumOf(steps.slice(-10).map((step) => step.errors));
+  const spans = sumOf(steps.slice(-10).map((step) => step.spans));
   const errorShare = spans === 0 ? 0 : errors / spans;
   return (
     <div className="tiles">
@@ -81,12 +82,12 @@ function RunningTile({ steps, seconds }: { steps: readonly Step[]; seconds: read
   if (running === undefined || running.end_ns !== null) return null;
   const age = Math.max(0, nowMs() / 1000 - running.start_ns / 1e9);
   const usual = median(seconds);
-  const times = usual > 0 && age > usual ? `${formatCount(Math.round(age / usual))} × the usual` : "usually";
+  const times = usual > 0 && age > usual ? `${formatCount(Math.round(age / usual))} × the typical time` : "usually";
   return (
     <Tile
       title="Running step"
       value={formatSeconds(age)}
-      detail={seconds.length === 0 ? "none has finished yet" : `${times} ${formatSeconds(usual)}`}
+      detail={seconds.length === 0 ? "none finished yet" : `${times} ${formatSeconds(usual)}`}
       tone={toneOfAge(age, usual)}
     />
   );
@@ -124,8 +125,8 @@ function ProcessTile({ processes }: { processes: readonly ProcessHealth[] }) {
 
 function TelemetryTile({ processes }: { processes: readonly ProcessHealth[] }) {
   const { latestNs } = useLive();
-  const lost = processes.reduce((sum, process) => sum + process.lost, 0);
-  const missing = processes.reduce((sum, process) => sum + process.missing_batches, 0);
+  const lost = sumOf(processes.map((process) => process.lost));
+  const missing = sumOf(processes.map((process) => process.missing_batches));
   const live = processes.filter((process) => process.state === "live");
   const lag = live.length === 0 ? null : Math.max(...live.map((process) => process.silent_s));
   const problems = [
@@ -136,7 +137,7 @@ function TelemetryTile({ processes }: { processes: readonly ProcessHealth[] }) {
     <Tile
       title="Telemetry"
       value={problems.length === 0 ? "complete" : problems.join(", ")}
-      detail={lag === null ? (latestNs === 0 ? "no process reports" : "") : `lag ${formatSeconds(lag)}`}
+      detail={lag === null ? (latestNs === 0 ? "no process is reporting" : "") : `lag ${formatSeconds(lag)}`}
       tone={problems.length === 0 ? "good" : "warning"}
       view="processes"
     />
@@ -161,7 +162,7 @@ function Tile({ title, value, detail, tone = "plain", view }: TileProps) {
     </>
   );
   const shared = { className: `tile tone-${tone}`, title: `${title}: ${value}. ${detail}` };
-  // A report has no such view: what it shows is over.
+  // A report has no such view: its run has ended.
   if (view === undefined || reportFacts() !== null) return <div {...shared}>{content}</div>;
   return (
     <ViewLink view={view} {...shared}>

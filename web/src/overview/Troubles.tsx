@@ -24,7 +24,7 @@ export function Troubles({ run }: { run: string }) {
         actions={<ViewLink view="findings">all</ViewLink>}
       >
         {findings.data === undefined && <Loading />}
-        {findings.data?.length === 0 && <p className="muted">No findings were recorded for this run.</p>}
+        {findings.data?.length === 0 && <p className="muted">No findings in this run.</p>}
         {[...(findings.data ?? [])]
           .sort(byGravity)
           .slice(0, 6)
@@ -42,7 +42,7 @@ export function Troubles({ run }: { run: string }) {
         }
       >
         {logs.data === undefined && <Loading />}
-        {logs.data?.length === 0 && <p className="muted">None were logged.</p>}
+        {logs.data?.length === 0 && <p className="muted">None logged.</p>}
         {groupLines(logs.data ?? [])
           .slice(0, 7)
           .map(({ line, count, places }) => (

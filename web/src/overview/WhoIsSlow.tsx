@@ -1,3 +1,4 @@
+import { median } from "../statistics";
 import { useMemo } from "react";
 import type { Lane, Step } from "../api";
 import { Loading } from "../components/Loading";
@@ -5,14 +6,13 @@ import { Panel } from "../components/Panel";
 import { ViewLink } from "../components/ViewLink";
 import { formatDuration, formatNumber, formatShare, shorten } from "../units";
 import { useAnswer } from "../useQuery";
-import { median } from "./stepTimes";
 
 const RECENT_STEPS = 15;
 
 interface Props {
   run: string;
   lanes: readonly Lane[];
-  /** Undefined while they are on the way. */
+  /** Undefined while loading. */
   steps: readonly Step[] | undefined;
 }
 
@@ -41,7 +41,7 @@ export function WhoIsSlow({ run, lanes, steps }: Props) {
             <ViewLink
               view="overview"
               state={{ window: `${one.step}-${one.step}` }}
-              title="Compare it with a usual step"
+              title="Compare it with a typical step"
             >
               step {one.step}
             </ViewLink>

@@ -1,4 +1,4 @@
-// Which metrics an overview shows: those that most frameworks have, under the names that they give them.
+// Chooses the metrics of the overview: the common ones, under the names that frameworks use.
 import { naturally } from "../natural";
 import { isHardware } from "../views/metrics/interest";
 
@@ -35,7 +35,7 @@ export function chooseMetric(names: readonly string[], wish: Wish): string | und
   return undefined;
 }
 
-/** Metrics to show where there is none of the usual ones: what people look at next. */
+/** Metrics to show if none of the common ones exist. */
 export function otherMetrics(names: readonly string[], taken: readonly (string | undefined)[], most: number): string[] {
   const ranked = [/^(.*[/_.])?loss/i, /kl/i, /entropy/i, /grad_?norm/i, /length/i, /./];
   const rank = (name: string) => ranked.findIndex((pattern) => pattern.test(name));

@@ -2,7 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Breakdown, Step } from "../api";
 import { toneOfAge } from "../tones";
 import { chooseMetric, otherMetrics } from "./chosenMetrics";
-import { barsOf, insideOf, median, slowdown, stepSeconds } from "./stepTimes";
+import { barsOf, insideOf, slowdown, stepSeconds } from "./stepTimes";
+import { median } from "../statistics";
 
 const phase = (name: string, seconds: number, inside: Record<string, number> = {}) => ({
   name,

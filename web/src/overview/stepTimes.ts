@@ -1,13 +1,7 @@
 // Small sums over the steps that the server sent.
 import type { Breakdown, Step, StepComparison } from "../api";
+import { median, sumOf } from "../statistics";
 import { formatDuration } from "../units";
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((one, other) => one - other);
-  const middle = sorted.length >> 1;
-  if (sorted.length === 0) return Number.NaN;
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-}
 
 /** How long each finished step took, in seconds. */
 export function stepSeconds(steps: readonly Step[]): { step: number; seconds: number }[] {
@@ -28,24 +22,22 @@ export interface Bars {
   phases: { name: string; seconds: number[] }[];
 }
 
-const total = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0);
-
-/** The bars of a breakdown: its phases, those past the largest few as one, and the time without any on top. */
+/** The bars of a breakdown: its phases, the smaller ones combined, and the idle time at the top. */
 export function barsOf({ steps }: Breakdown, most = 8): Bars {
   const names = [...new Set(steps.flatMap((step) => step.phases.map((phase) => phase.name)))];
   const all = names.map((name) => ({
     name,
     seconds: steps.map((step) => (step.phases.find((phase) => phase.name === name)?.wall_ns ?? 0) / 1e9),
   }));
-  all.sort((one, other) => total(other.seconds) - total(one.seconds));
+  all.sort((one, other) => sumOf(other.seconds) - sumOf(one.seconds));
   const phases = all.length <= most ? all : all.slice(0, most - 1);
   const rest = all.slice(phases.length);
   if (rest.length > 0) {
-    const seconds = steps.map((_, place) => total(rest.map((one) => one.seconds[place]!)));
+    const seconds = steps.map((_, place) => sumOf(rest.map((one) => one.seconds[place]!)));
     phases.push({ name: `${rest.length} others`, seconds });
   }
   const idle = steps.map((step) => step.idle_ns / 1e9);
-  if (total(idle) > 0) phases.push({ name: "idle", seconds: idle });
+  if (sumOf(idle) > 0) phases.push({ name: "idle", seconds: idle });
   return { steps: steps.map((step) => step.step), phases };
 }
 
@@ -55,7 +47,7 @@ export interface Inside {
   parts: { name: string; seconds: number }[];
 }
 
-/** What ran inside the phases of a usual step of a breakdown, in seconds; phases with nothing inside are left out. */
+/** The spans inside the phases of a typical step, in seconds; phases without any are omitted. */
 export function insideOf({ steps }: Breakdown): Inside[] {
   const found = new Map<string, { wall: number; parts: Map<string, number> }>();
   for (const phase of steps.flatMap((step) => step.phases)) {
@@ -85,16 +77,16 @@ export function lastShown(window: { first: number; last: number }): number {
   return window.first === window.last ? window.last + AROUND : window.last;
 }
 
-/** The whole steps that a stretch of an axis touches. */
+/** The steps that a range of an axis touches. */
 export function wholeSteps(from: number, to: number): [first: number, last: number] {
   const first = Math.max(0, Math.ceil(from - 0.5));
   return [first, Math.max(first, Math.floor(to + 0.5))];
 }
 
-/** What was different in a step, as a sentence. */
+/** A sentence that compares a step with a typical one. */
 export function comparisonText({ step, start_ns, end_ns, usual_ns, neighbors, phases }: StepComparison): string {
   const took = `Step ${step} took ${formatDuration(end_ns - start_ns)}`;
-  if (neighbors === 0) return `${took}; there is no other step to compare it with.`;
+  if (neighbors === 0) return `${took}; no other step to compare it with.`;
   const more = end_ns - start_ns - usual_ns;
   if (Math.abs(more) < usual_ns * 0.05) return `${took}, as usual.`;
   const sign = Math.sign(more);

@@ -72,23 +72,23 @@ export function ReportApp({ report }: { report: ReportDocument }) {
   );
 }
 
-/** What the report is of, when it was made, and what it leaves out. */
+/** The scope of the report, when it was created, and what it omits. */
 function ReportNote({ report }: { report: ReportDocument }) {
   const { spans, sessions } = report;
   const missing = [
     spans.total > spans.span_id.length
-      ? `The longest ${formatCount(spans.span_id.length)} of ${formatCount(spans.total)} spans can be searched and opened; the timeline and the figures are of all.`
+      ? `The longest ${formatCount(spans.span_id.length)} of ${formatCount(spans.total)} spans can be searched and opened; the timeline and the statistics include all of them.`
       : "",
     spans.texts_left_out > 0
-      ? `The attributes of ${formatCount(spans.texts_left_out)} spans are left out: they are too large.`
+      ? `The attributes of ${formatCount(spans.texts_left_out)} spans are omitted because they are too large.`
       : "",
     sessions.total > sessions.sessions.length
-      ? `${formatCount(sessions.sessions.length)} of ${formatCount(sessions.total)} sessions are here: an even sample, and the slowest.`
+      ? `${formatCount(sessions.sessions.length)} of ${formatCount(sessions.total)} sessions are included: an even sample, plus the slowest.`
       : "",
   ].filter(Boolean);
   const title = [
     `Written ${formatDate(report.generated_s * 1e9)} by ${report.generator}.`,
-    "Timeline, hotspots and sessions are of the scope; steps, metrics and hardware of the whole run.",
+    "Timeline, hotspots and sessions cover the scope; steps, metrics and hardware cover the entire run.",
     ...missing,
   ].join(" ");
   return (

@@ -1,7 +1,7 @@
 // The report: the page's views in one file, with the data of a run inside instead of a server behind.
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { answerFrom } from "../api";
+import { answerFrom, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { setReportFacts } from "../reportFacts";
 import "../styles.css";
@@ -18,7 +18,7 @@ async function start(): Promise<void> {
   const root = createRoot(document.getElementById("root")!);
   try {
     const report = await readDocument(document.getElementById("report-data")?.textContent ?? "");
-    if (report.version !== VERSION) throw new Error(`its data is of version ${report.version}, not ${VERSION}`);
+    if (report.version !== VERSION) throw new Error(`its data has version ${report.version}, not ${VERSION}`);
     prepare(report);
     root.render(
       <StrictMode>
@@ -26,10 +26,10 @@ async function start(): Promise<void> {
       </StrictMode>,
     );
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorText(error);
     root.render(
       <EmptyState
-        title="This report cannot be read"
+        title="Cannot read this report"
         text={`The file is damaged, or the browser is too old: ${why}. Write the report again, or try a newer browser.`}
       />,
     );

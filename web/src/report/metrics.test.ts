@@ -85,5 +85,5 @@ test("quantiles and spreads are cut to the window, and refuse parts", () => {
     upper: [2],
     counts: [[4]],
   });
-  expect(() => metrics.quantiles({ ...whole("dist"), group_by: ["role"] })).toThrow("over all series together");
+  expect(() => metrics.quantiles({ ...whole("dist"), group_by: ["role"] })).toThrow("of all series combined");
 });

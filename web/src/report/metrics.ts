@@ -13,7 +13,7 @@ import { kindOf } from "../metricKinds";
 import type { MetricLines } from "./document";
 
 const ONE_LINE =
-  "A report holds distributions over all series together: take out filters and grouping, or open the run in the live page.";
+  "A report has distributions of all series combined: remove filters and grouping, or open the run in the live page.";
 
 export class Metrics {
   private readonly lines: ReadonlyMap<string, MetricLines>;
@@ -120,7 +120,7 @@ function matches(labels: Readonly<Record<string, string>>, condition: string): b
   }
 }
 
-/** Without a grouping a line has its own labels and its process, as the server says it. */
+/** Without grouping, a line has its own labels and its process, as on the server. */
 function shownLabels(
   labels: Readonly<Record<string, string>>,
   groups: readonly string[] | undefined,

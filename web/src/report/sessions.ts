@@ -18,7 +18,7 @@ export class Sessions {
     const key = JSON.stringify([order, descending, conditions]);
     let found = this.sorted.get(key);
     if (found === undefined) {
-      // Scrolling asks for one order again and again; searches come and go.
+      // Scrolling repeats one order; searches change.
       if (this.sorted.size > 8) this.sorted.clear();
       found = this.sessions
         .filter((session) => fits(session, conditions))

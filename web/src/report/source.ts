@@ -34,7 +34,7 @@ export function sourceOf(document: ReportDocument): DataSource {
     get: <T>(route: string, parameters: Parameters): Promise<T> => {
       const answer = answers[route];
       if (answer === undefined)
-        return Promise.reject(new ApiError("A report has no answer to this: open the run in the live page.", 404));
+        return Promise.reject(new ApiError("Not available in a report: open the run in the live page.", 404));
       return new Promise((resolve) => resolve(answer(parameters) as T));
     },
   };
@@ -124,7 +124,7 @@ function answersOf(document: ReportDocument): Readonly<Record<string, Answer>> {
   };
 }
 
-/** The routes' queries are plain objects; each route knows its own. */
+/** The queries of routes are plain objects; each route has its own type. */
 // eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters
 function as<T>(parameters: Parameters): T {
   return parameters as unknown as T;

@@ -44,7 +44,7 @@ export class Spans {
     const row = this.rows.get(spanId.padStart(16, "0").toLowerCase());
     if (row === undefined)
       throw new ApiError(
-        `There is no span ${spanId} in this report: it is outside of its scope, or one of many short ones.`,
+        `There is no span ${spanId} in this report: it is outside the scope, or one of many short spans.`,
         404,
       );
     const parents: Span[] = [];

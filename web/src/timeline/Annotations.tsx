@@ -1,5 +1,5 @@
 import { type SubmitEvent, useState } from "react";
-import { api } from "../api";
+import { api, errorText } from "../api";
 import { markText, useMarks } from "../marks";
 import { formatClock } from "../units";
 import type { Window } from "./geometry";
@@ -10,7 +10,7 @@ interface Props {
   origin: number;
 }
 
-/** What is marked in a range, and a field to leave a text at its beginning. */
+/** The marks in a range, and a field to annotate its start. */
 export function Annotations({ run, range, origin }: Props) {
   const [text, setText] = useState("");
   const [message, setMessage] = useState("");
@@ -18,7 +18,7 @@ export function Annotations({ run, range, origin }: Props) {
   const send = (moment: bigint, what: string, said: string) => {
     api.annotate(run, moment, what).then(
       () => setMessage(said),
-      (error: unknown) => setMessage(error instanceof Error ? error.message : String(error)),
+      (error: unknown) => setMessage(errorText(error)),
     );
   };
   const onSubmit = (event: SubmitEvent) => {
@@ -26,7 +26,7 @@ export function Annotations({ run, range, origin }: Props) {
     if (text.trim() === "") return;
     const moment = BigInt(origin) + BigInt(Math.round(range.start));
     // Nanoseconds since 1970 are past 2^53: multiples of 1024 survive the way through numbers.
-    send(moment + 1024n - (moment % 1024n), text, "Saved: it is on every time axis in a moment.");
+    send(moment + 1024n - (moment % 1024n), text, "Saved. It will appear on every time axis.");
     setText("");
   };
   return (
@@ -50,8 +50,8 @@ export function Annotations({ run, range, origin }: Props) {
       <form className="toolbar" onSubmit={onSubmit}>
         <input
           className="search"
-          aria-label="Annotate the beginning of this range"
-          placeholder="Annotate this moment"
+          aria-label="Annotate the start of this range"
+          placeholder="Add an annotation"
           maxLength={1000}
           value={text}
           onChange={(event) => setText(event.target.value)}

@@ -2,7 +2,7 @@ import { Tooltip } from "../components/Tooltip";
 import { formatClock, formatCount, formatDuration, shorten } from "../units";
 import type { Hover, MarkHover } from "./inputs";
 
-/** What a mark on the axis stands for. */
+/** The description of a mark on the axis. */
 export function MarkDetail({ hover, origin }: { hover: MarkHover; origin: number }) {
   return (
     <Tooltip x={hover.clientX} y={hover.clientY}>
@@ -12,7 +12,7 @@ export function MarkDetail({ hover, origin }: { hover: MarkHover; origin: number
   );
 }
 
-/** What is under the pointer, in a few words. */
+/** A short description of the item under the pointer. */
 export function HoverDetail({ hover, origin }: { hover: Hover; origin: number }) {
   const { block, row } = hover;
   const isOne = block.count === 1;

@@ -10,6 +10,7 @@ import { arrange } from "./blocks";
 import { laneTitle } from "./layout";
 import { rangeStatistics } from "./statistics";
 import { Annotations } from "./Annotations";
+import { ErrorLine } from "../components/ErrorLine";
 
 const PIXELS = 4000;
 const RANGE_VIEWS: readonly (readonly [string, string])[] = [
@@ -79,7 +80,7 @@ export function RangePanel({ run, range, origin, lanes, onZoom, onClose }: Props
           ))}
         </p>
         {reportFacts() === null && <Annotations run={run} range={range} origin={origin} />}
-        {error !== undefined && <div className="error-line">{error}</div>}
+        <ErrorLine text={error} />
         <section>
           <h3>Wall time by name</h3>
           {(statistics?.names ?? []).slice(0, 60).map((row) => (

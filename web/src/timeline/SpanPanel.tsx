@@ -6,6 +6,7 @@ import { nowMs } from "../reportFacts";
 import { AGE_CLASSES, toneOfWork } from "../tones";
 import { formatClock, formatDate, formatDuration, formatLevel, formatMoment, formatSeconds, shorten } from "../units";
 import { useAnswer } from "../useQuery";
+import { ErrorLine } from "../components/ErrorLine";
 
 interface Props {
   run: string;
@@ -13,7 +14,7 @@ interface Props {
   onPick: (span: Span) => void;
   onShow: (span: Span) => void;
   onClose: () => void;
-  /** Told what is around the span once that is known. */
+  /** Called with the relatives of the span once they are loaded. */
   onDetail: (detail: SpanDetail) => void;
 }
 
@@ -35,7 +36,7 @@ export function SpanPanel({ run, spanId, onPick, onShow, onClose, onDetail }: Pr
           ×
         </button>
       </header>
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       {data === undefined && isLoading && <p className="muted">Loading…</p>}
       {data !== undefined && <Details run={run} detail={data} onPick={onPick} onShow={onShow} />}
     </aside>

@@ -59,7 +59,7 @@ export function Toolbar({
         type="button"
         aria-pressed={density === "compact"}
         onClick={() => address.setDensity(density === "compact" ? "normal" : "compact")}
-        title="Low rows: more lanes in view"
+        title="Compact rows: show more lanes"
       >
         Compact
       </button>
@@ -85,7 +85,7 @@ export function Toolbar({
       >
         −
       </button>
-      <button type="button" onClick={onFit} title="Show the whole run (F)">
+      <button type="button" onClick={onFit} title="Show the entire run (F)">
         Fit
       </button>
       {!isReport && (
@@ -109,7 +109,7 @@ const GROUP_LABELS: readonly { value: Grouping; label: string }[] = labelled({
   none: "ungrouped",
 });
 const ORDER_LABELS: readonly { value: LaneOrder; label: string }[] = labelled({
-  usual: "usual order",
+  usual: "default order",
   rank: "by rank",
   node: "by node",
   name: "by name",
@@ -139,7 +139,7 @@ function LaneControls({ lanes, shown, total }: { lanes: LanesAddress; shown: num
         type="button"
         aria-pressed={lanes.isAllFolded}
         onClick={() => lanes.foldAll(!lanes.isAllFolded)}
-        title="Fold every group to a thin line; a click on a group opens it. A click on the name of a lane pins it."
+        title="Collapse every group to a thin line; click a group to expand it. Click the name of a lane to pin it."
       >
         Fold
       </button>
@@ -156,8 +156,8 @@ function HitButtons({ hits, onHit }: { hits: Hits; onHit: (distance: number) => 
         className="icon-button"
         onClick={() => onHit(-1)}
         disabled={hits.count === 0}
-        title="Previous hit (P)"
-        aria-label="Previous hit"
+        title="Previous match (P)"
+        aria-label="Previous match"
       >
         ‹
       </button>
@@ -166,8 +166,8 @@ function HitButtons({ hits, onHit }: { hits: Hits; onHit: (distance: number) => 
         className="icon-button"
         onClick={() => onHit(1)}
         disabled={hits.count === 0}
-        title="Next hit (N)"
-        aria-label="Next hit"
+        title="Next match (N)"
+        aria-label="Next match"
       >
         ›
       </button>

@@ -1,4 +1,4 @@
-// What the server sent for a window, arranged for drawing and for finding what is under the pointer.
+// The server's response for a window, arranged for drawing and hit testing.
 import type { Timeline } from "../api";
 import type { Window } from "./geometry";
 import { packLines } from "./pack";
@@ -58,7 +58,7 @@ export interface Block {
   spanId: string;
 }
 
-/** Arranges an answer whose times count from the run's origin. */
+/** Arranges a response with times relative to the run's origin. */
 export function arrange(answer: Timeline, fetchedAt: number, onlyLanes: ReadonlySet<number> | null = null): Blocks {
   return packed({
     window: { start: answer.start_ns, end: answer.end_ns },
@@ -141,7 +141,7 @@ export function laneRanges(laneIds: ArrayLike<number>, lines: ArrayLike<number>)
   return found;
 }
 
-/** The first block from `first` on that starts after a moment. */
+/** The first block at or after index `first` that starts after a time. */
 export function firstAfter(starts: Float64Array, first: number, end: number, moment: number): number {
   let low = first;
   let high = end;

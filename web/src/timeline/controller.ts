@@ -17,11 +17,11 @@ import { AXIS_HEIGHT, GUTTER, type Highlight, type Scene, lanesTop } from "./sce
 /** Following shows a little of what is to come, so that the newest data does not stick to the edge. */
 const AHEAD = 0.03;
 const FOLLOW_FRAME_MS = 33;
-/** What is under the pointer changes while the picture moves; this often is enough for the eye. */
+/** How often to update the item under the pointer while the view moves. */
 const LOOK_MS = 150;
-/** Of a run with more lanes, only those around the view are loaded: an answer about all would be too coarse. */
+/** With more lanes than this, only those near the viewport are loaded: a response with all would be too coarse. */
 const MANY_LANES = 400;
-/** The small map is not higher than this many lanes can be told apart on. */
+/** The most lanes in the minimap. */
 const MAP_LANES = 200;
 
 export class TimelineController implements Movable {
@@ -146,12 +146,12 @@ export class TimelineController implements Movable {
     return this.window;
   }
 
-  /** How many spans the picture stands for; for measurements. */
+  /** The number of spans in the view; for measurements. */
   spansInView(): number {
     return spansShown(this.scene(performance.now()));
   }
 
-  /** What a finding marks; for measurements. */
+  /** The area that a finding marks; for measurements. */
   highlight(): Highlight | null {
     return this.inputs.highlight;
   }
@@ -248,7 +248,7 @@ export class TimelineController implements Movable {
     return this.inputs.laneTotal > MANY_LANES;
   }
 
-  /** The lanes on the screen, and those that a hand reaches next. */
+  /** The lanes on and near the screen. */
   private lanesInView(): LaneChoice | null {
     if (!this.hasManyLanes()) return null;
     const room = this.canvas.clientHeight - lanesTop(this.inputs.strips.length);

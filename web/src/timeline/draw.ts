@@ -119,7 +119,7 @@ function namePaint(blocks: Blocks): string[] {
   return paint;
 }
 
-/** The step that was running at a moment. */
+/** The step that was running at a time. */
 export function stepAt(steps: readonly StepMark[], moment: number): number | null {
   let low = 0;
   let high = steps.length;
@@ -338,7 +338,7 @@ function drawScrollBar(context: Context, scene: Scene, top: number): void {
   context.globalAlpha = 1;
 }
 
-/** Draws the whole run, small, with the window on show. */
+/** Draws a minimap of the entire run, with the visible window. */
 export function drawMap(context: Context, scene: Scene, whole: Window, height: number): void {
   const { colours, coarse, layout } = scene;
   const pixels = scene.width;
@@ -385,7 +385,7 @@ function drawMapLane(
 ): void {
   const lane = blocks.lanes.get(row.lane.lane_id);
   if (lane === undefined) return;
-  // What runs innermost says most about a lane; deeper lines are drawn over the outer ones.
+  // The innermost span is the most specific; deeper lines are drawn over outer ones.
   for (const line of lane.rows) {
     for (let index = line.first; index < line.end; index += 1) {
       const from = timeToX(blocks.start[index]!, whole, scene.width);

@@ -54,7 +54,7 @@ export function drawAxis(context: Context, scene: Scene): void {
   context.fillText(formatDate(origin + window.start).slice(0, 10), 8, 28.5);
   clip(context, GUTTER, 0, lanes, AXIS_HEIGHT, () => {
     const { distance, moments } = ticks(window, lanes);
-    // The day at the left is that of the first moment: only those that begin another one say it.
+    // The date at the left is that of the first tick: only ticks that start another day show it.
     const clocks = tickTexts(
       moments.map((moment) => origin + moment),
       origin + window.start,
@@ -143,7 +143,7 @@ export function drawStrips(context: Context, scene: Scene): void {
 /** Which lines a strip names under the pointer: as many as there is room for. */
 const MOST_VALUES = 4;
 
-/** The value of a line at a moment: the latest before it; null before the first. */
+/** The value of a line at a time: the latest before it; null before the first. */
 export function valueAt(line: Strip["lines"][number], moment: number): number | null {
   const next = firstAfter(line.x, 0, line.x.length, moment);
   return next === 0 ? null : line.y[next - 1]!;

@@ -24,15 +24,15 @@ export function FindingLine({ finding, onForget }: { finding: Finding; onForget:
     <div className="finding-line" role="status">
       <SeverityBadge severity={finding.severity} /> <strong>{shorten(finding.title, 200)}</strong>{" "}
       <ViewLink view="findings" state={{ rule: finding.rule }}>
-        All findings of this rule
+        All findings from this rule
       </ViewLink>
       <span className="spacer" />
       <button
         type="button"
         className="icon-button"
         onClick={onForget}
-        aria-label="Forget the finding"
-        title="Take the mark away (Esc)"
+        aria-label="Clear the finding"
+        title="Clear the highlight (Esc)"
       >
         ×
       </button>

@@ -61,7 +61,7 @@ export function covers(outer: Window, inner: Window): boolean {
   return outer.start <= inner.start && inner.end <= outer.end;
 }
 
-/** A window with what lies beside it, so that moving a little needs no new answer. */
+/** A window with margins, so that a small move needs no new request. */
 export function withMargins(window: Window, share: number): Window {
   const margin = width(window) * share;
   return { start: Math.floor(window.start - margin), end: Math.ceil(window.end + margin) };

@@ -1,14 +1,14 @@
-// What the page tells the controller of the timeline, and hears from it.
+// The interface between the page and the timeline's controller.
 import type { Lane } from "../api";
 import type { Block } from "./blocks";
 import type { Window } from "./geometry";
 import type { Arrangement, Density, Folding, LaneRow } from "./layout";
 import type { SceneMark, Shown } from "./scene";
 
-/** What React knows and the pictures depend on. */
+/** React state that the drawing depends on. */
 export interface Inputs extends Shown {
   lanes: readonly Lane[];
-  /** How many lanes the run has, those that the filter hides included. */
+  /** The number of lanes in the run, including hidden ones. */
   laneTotal: number;
   whole: Window;
   density: Density;

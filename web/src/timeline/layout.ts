@@ -66,7 +66,7 @@ const MAX_LINES = 2000;
 /** A lane with more lines than this has low ones. */
 const MANY_LINES = 24;
 
-/** What a lane is called beside its group: without the parts that the group's title says already. */
+/** The label of a lane in its group, without the parts in the group's title. */
 export function laneTitle(lane: Lane): string {
   if (lane.lane === null || lane.lane === "") return "process";
   const rank = lane.rank === null ? "" : String(lane.rank);

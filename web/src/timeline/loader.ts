@@ -1,5 +1,5 @@
 // Decides when to ask for blocks: few requests, the old picture until the new one is here, and never two at once.
-import type { Timeline } from "../api";
+import { type Timeline, errorText } from "../api";
 import { type Blocks, arrange } from "./blocks";
 import { type Window, covers, overlaps, width, withMargins } from "./geometry";
 import { mergeBlocks } from "./mergeBlocks";
@@ -8,7 +8,7 @@ export interface LoaderOptions {
   ask: (window: Window, pixels: number, lanes: ReadonlySet<number> | null, signal: AbortSignal) => Promise<Timeline>;
   onBlocks: (blocks: Blocks) => void;
   onError: (message: string | null) => void;
-  /** How much is asked for beside the window on each side, as a share of it. */
+  /** The margin to load on each side of the window, as a share of it. */
   margin: number;
   /** At least this long between two requests. */
   everyMs: number;
@@ -18,7 +18,7 @@ export interface LoaderOptions {
 export interface LaneChoice {
   /** Those that must be here. */
   inView: readonly number[];
-  /** Those and the ones around them: what is asked for. */
+  /** The lanes to request: the visible ones and their neighbors. */
   near: () => readonly number[];
 }
 
@@ -41,7 +41,7 @@ export class Loader {
 
   constructor(private readonly options: LoaderOptions) {}
 
-  /** Called on each frame: says what is on show; asks if that is not here. `isGrowing`: news may change this window. */
+  /** Called on each frame with the visible window; loads missing data. `isGrowing`: new data may change this window. */
   want(
     window: Window,
     pixels: number,
@@ -148,7 +148,7 @@ export class Loader {
         this.asking = null;
         this.askedVersion = version;
         const arrived = performance.now();
-        // A slow answer is asked for less often.
+        // Slow responses are requested less often.
         this.notBefore = Math.max(this.notBefore, arrived + (arrived - now));
         this.blocks = made(arrange(answer, arrived, lanes));
         this.options.onError(null);
@@ -158,7 +158,7 @@ export class Loader {
         if (this.asking?.controller !== controller) return;
         this.asking = null;
         this.notBefore = performance.now() + RETRY_MS;
-        this.options.onError(error instanceof Error ? error.message : String(error));
+        this.options.onError(errorText(error));
       },
     );
   }

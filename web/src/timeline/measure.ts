@@ -1,4 +1,4 @@
-// What a picture shows, in numbers: benchmarks must know that there was something to draw.
+// Statistics of a drawn frame: benchmarks must know that there was something to draw.
 import { covers } from "./geometry";
 import { type LaneRow } from "./layout";
 import { type Scene, lanesTop } from "./scene";

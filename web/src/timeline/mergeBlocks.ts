@@ -1,4 +1,4 @@
-// Joins an answer about the newest time with what is already here, so that following a run does not load it again
+// Merges a response for the newest time range into the loaded blocks, so that following a run does not load it again
 // and again.
 import { type Blocks, packed } from "./blocks";
 import type { Window } from "./geometry";
@@ -65,7 +65,7 @@ function laneBlocks(old: Blocks, news: Blocks, lane: number, window: Window): Pl
   const found: Place[] = [];
   const before = old.lanes.get(lane);
   for (let index = before?.first ?? 0; index < (before?.end ?? 0); index += 1) {
-    // What was open, or reaches into the new window, is in the new answer.
+    // Open blocks and those that reach into the new window are in the new response.
     const isSettled = old.isOpen[index] === 0 && old.end[index]! < news.window.start;
     if (isSettled && old.end[index]! >= window.start) found.push([old, index]);
   }

@@ -13,7 +13,7 @@ export interface Packable {
   pixelNs: number;
 }
 
-/** What is shorter than this many pixels may be several spans in one block. */
+/** Spans shorter than this many pixels may share a block. */
 const SHORT_PIXELS = 4;
 /** Merged blocks reach into the next pixel without running at the same time as what is there. */
 const SHORT_TOLERANCE = 2;

@@ -11,12 +11,12 @@ export interface StepMark {
   start: number;
 }
 
-/** What a finding is about: some time, on some lanes; none for all of them. */
+/** The time range and the lanes of a finding; no lanes means all. */
 export interface Highlight extends Window {
   lanes: ReadonlySet<number>;
 }
 
-/** Something to know about a moment. */
+/** A mark at a point in time. */
 export interface SceneMark {
   time: number;
   text: string;
@@ -53,7 +53,7 @@ export interface Colours {
   font: string;
 }
 
-/** What the page decides about the picture. */
+/** Display settings that the page controls. */
 export interface Shown {
   colourBy: ColourBy;
   steps: readonly StepMark[];
@@ -77,7 +77,7 @@ export interface Scene extends Shown {
   window: Window;
   scrollTop: number;
   layout: Layout;
-  /** The whole run in a few blocks: drawn where the exact ones are not here yet, and in the small map. */
+  /** The entire run in a few blocks: drawn until the exact ones are loaded, and in the minimap. */
   coarse: Blocks | null;
   fine: Blocks | null;
   /** How far open blocks have grown since each answer, in nanoseconds. */

@@ -15,12 +15,12 @@ type Found = Pick<
 >;
 
 export interface TimelineSearch {
-  /** What is looked for in names, attributes, errors and sessions, and in what lanes are called. */
+  /** Words to match in names, attributes, errors, sessions and lane names. */
   words: string;
   query: Found;
   /** Conditions on lanes; all must hold. */
   places: readonly (readonly [LaneKey, string])[];
-  /** What was not understood, as a sentence. */
+  /** An error message for invalid input. */
   problem: string | null;
 }
 
@@ -54,14 +54,14 @@ function spanCondition(query: Found, key: string, value: string): string | null 
     query[field] = value;
   } else if (key === "status") {
     const status = STATUSES.find((one) => one === value.toLowerCase());
-    if (status === undefined) return `“${value}” is not a status: choose ${STATUSES.join(", ")}.`;
+    if (status === undefined) return `unknown status “${value}”: use ${STATUSES.join(", ")}.`;
     query.status = status;
   } else if (key === "longer") {
     const seconds = parseSeconds(value);
     if (seconds === null) return noDuration(value);
     query.longer_than_ns = Math.round(seconds * 1e9);
   } else {
-    if (!/^-?\d+$/.test(value)) return `“${value}” is not a step: write step:37.`;
+    if (!/^-?\d+$/.test(value)) return `cannot parse “${value}” as a step: use step:37.`;
     query.step = Number(value);
   }
   return null;

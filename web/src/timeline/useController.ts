@@ -4,7 +4,7 @@ import { TimelineController } from "./controller";
 import type { Callbacks, Inputs } from "./inputs";
 import type { Window } from "./geometry";
 
-/** A run whose last sign of life is older is shown whole; a younger one is followed. */
+/** A run with an older last record is shown entirely; a newer one is followed. */
 export const RECENT_NS = 30e9;
 const FIRST_STEPS = 6;
 
@@ -25,7 +25,7 @@ export interface Canvases {
   controller: RefObject<TimelineController | null>;
 }
 
-/** Makes the controller, which outlives renderings, and tells it what React knows. */
+/** Creates the controller, which outlives renders, and passes it the React state. */
 export function useController({ run, origin, isReady, inputs, callbacks, wanted }: Options): Canvases {
   const canvas = useRef<HTMLCanvasElement>(null);
   const map = useRef<HTMLCanvasElement>(null);

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "react";
 import { type Lane, type Span, api } from "../api";
-import { formatCount } from "../units";
+import { formatCount, counted } from "../units";
 import { useQuery } from "../useQuery";
 import { fitsPlaces, fitsWords, parseTimelineSearch } from "./search";
 
@@ -73,15 +73,12 @@ export function useHits(run: string, search: string, lanes: readonly Lane[]): Hi
 
 function hitText(lanes: number, spans: number, place: number, isLoading: boolean): string {
   if (isLoading) return "…";
-  if (lanes + spans === 0) return "no hits: search names, attributes, errors, lanes, hosts, status:error, longer:20s";
+  if (lanes + spans === 0)
+    return "no matches: search names, attributes, errors, lanes, hosts, status:error, longer:20s";
   if (place >= 0) return `${place + 1} of ${formatCount(lanes + spans)}`;
   const parts = [
-    lanes > 0 ? `${formatCount(lanes)} ${lanes === 1 ? "lane" : "lanes"}` : "",
-    spans >= MAX_HITS
-      ? `the newest ${formatCount(MAX_HITS)} spans`
-      : spans > 0
-        ? `${formatCount(spans)} ${spans === 1 ? "span" : "spans"}`
-        : "",
+    lanes > 0 ? counted(lanes, "lane") : "",
+    spans >= MAX_HITS ? `the newest ${formatCount(MAX_HITS)} spans` : spans > 0 ? counted(spans, "span") : "",
   ];
   return parts.filter(Boolean).join(", ");
 }

@@ -13,12 +13,12 @@ import { COLOURINGS, type ColourBy } from "./scene";
 
 export type TimelineAddress = ReturnType<typeof useTimelineAddress>;
 
-/** What the address says about the timeline: a link shows the same thing to anyone. */
+/** The timeline's state in the address, so that a link shows the same to everyone. */
 export function useTimelineAddress(isReport: boolean) {
   const [from, setFrom] = useUrlState("from", 0);
   const [to, setTo] = useUrlState("to", 0);
   const [window] = useUrlState("window", "");
-  // What a link or the shared window names should not run away.
+  // The target of a link or the shared window must stay in place.
   const [isFollowing, setIsFollowing] = useUrlState("follow", from === 0 && window === "" && !isReport);
   const [colourBy, setColourBy] = useUrlState<ColourBy>("colour", "name", COLOURINGS);
   const [density, setDensity] = useUrlState<Density>("density", "normal", ["normal", "compact"]);

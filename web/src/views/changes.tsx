@@ -14,10 +14,11 @@ import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { changeText } from "./changes/words";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
 
 const WINDOWS = ["10", "20", "40", "100", "200"].map((value) => ({ value, label: `${value} steps on each side` }));
 
-/** What changed at a step: metrics, phases, errors, log lines and events, the largest change first. */
+/** The changes at a step in metrics, phases, errors, log lines and events, largest first. */
 export default function ChangesView({ run }: ViewProps) {
   const shared = useWindow(run);
   const [chosen, setChosen] = useUrlState("step", -1);
@@ -36,7 +37,7 @@ export default function ChangesView({ run }: ViewProps) {
     return (
       <EmptyState
         title="No finished steps yet"
-        text="Changes are found by comparing steps. Name the step of what you record:"
+        text="Changes are found by comparing steps. Record the step:"
         code={'with insight.step(number):\n    insight.metric_gauge("reward_mean", reward)'}
       />
     );
@@ -59,7 +60,7 @@ export default function ChangesView({ run }: ViewProps) {
           </ViewLink>
         )}
       </div>
-      {changes.error !== undefined && <div className="error-line">{changes.error}</div>}
+      <ErrorLine text={changes.error} />
       <section className="panel grows">
         <Table
           label="Changes"
@@ -77,7 +78,7 @@ export default function ChangesView({ run }: ViewProps) {
             ) : (
               <EmptyState
                 title={`Nothing stands out at step ${found.step}`}
-                text="No metric, phase, error or log line has another level from this step on, or a value that stands out."
+                text="No metric, phase, error count or log rate shifts at this step or has an outlier."
               />
             )
           }
@@ -104,7 +105,7 @@ function columnsOf(): Column<Change>[] {
     },
     figure("step", "Since step", "110px", (change) => change.step, formatCount),
     figure("score", "Size", "90px", (change) => change.score, formatNumber, {
-      hint: "Compared with the noise of the series; events have a fixed size",
+      hint: "Relative to the noise of the series; events have a fixed size",
     }),
   ];
 }
@@ -114,7 +115,7 @@ function formatterOf(change: Change): (value: number | null | undefined) => stri
   return change.kind === "metric" ? metricFormatter(change.name) : formatNumber;
 }
 
-/** Leads to where the change can be looked at. */
+/** Links to the view that shows the change. */
 function Name({ change }: { change: Change }) {
   const { name } = change;
   if (change.kind === "metric")

@@ -1,5 +1,5 @@
 import { useState } from "react";
-import { type Finding, api } from "../api";
+import { type Finding, api, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Facts, factsOf } from "../components/Facts";
 import { Loading } from "../components/Loading";
@@ -7,7 +7,7 @@ import { Select } from "../components/Select";
 import { SeverityBadge, byGravity } from "../components/SeverityBadge";
 import { ViewLink } from "../components/ViewLink";
 import { reportFacts } from "../reportFacts";
-import { formatAgo, formatCount, formatDuration, formatMoment } from "../units";
+import { formatAgo, formatCount, formatDuration, formatMoment, counted } from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
@@ -15,7 +15,7 @@ import type { ViewProps } from ".";
 import { timelineFinding } from "./links";
 import "./views.css";
 
-/** What the analysis found: the gravest first, each with its evidence and a way into the timeline. */
+/** The findings, most severe first, each with its evidence and a link to the timeline. */
 export default function Findings({ run }: ViewProps) {
   const [rule, setRule] = useUrlState("rule", "");
   const { bounds } = useWindow(run);
@@ -29,7 +29,7 @@ export default function Findings({ run }: ViewProps) {
     return (
       <EmptyState
         title="No findings"
-        text="The server looks for stalls, stragglers, stuck sessions, slow tools, lost telemetry and more while the run is live, and lists here what it finds, with its evidence."
+        text="While the run is live, the server looks for stalls, stragglers, stuck sessions, slow tools, lost telemetry and more, and lists its findings here with evidence."
       >
         <p>
           <ViewLink view="hotspots">Where does the time go?</ViewLink> ·{" "}
@@ -55,17 +55,16 @@ export default function Findings({ run }: ViewProps) {
           ]}
           onChange={setRule}
         />
-        <span
-          className="muted"
-          role="status"
-        >{`${formatCount(shown.length)} ${shown.length === 1 ? "finding" : "findings"}`}</span>
+        <span className="muted" role="status">
+          {counted(shown.length, "finding")}
+        </span>
         {reportFacts() === null && (
           <button
             type="button"
             className="chip"
             aria-pressed={hasMuted}
             onClick={() => setHasMuted(!hasMuted)}
-            title="Show findings of muted rules, too"
+            title="Also show findings of muted rules"
           >
             muted too
           </button>
@@ -91,13 +90,13 @@ interface FindingProps {
   isMuted: boolean;
 }
 
-/** Hides a rule's findings for everyone who looks at this run, or shows them again. */
+/** Hides a rule's findings in this run for all users, or shows them again. */
 function MuteButton({ run, rule, isMuted }: { run: string; rule: string; isMuted: boolean }) {
   const [message, setMessage] = useState("");
   const toggle = () =>
     void api.muteRule(run, rule, !isMuted).then(
       () => setMessage(isMuted ? "unmuted" : "muted"),
-      (error: unknown) => setMessage(error instanceof Error ? error.message : String(error)),
+      (error: unknown) => setMessage(errorText(error)),
     );
   return (
     <>
@@ -107,8 +106,8 @@ function MuteButton({ run, rule, isMuted }: { run: string; rule: string; isMuted
         onClick={toggle}
         title={
           isMuted
-            ? "Show the findings of this rule again, for this run"
-            : "Hide all findings of this rule, for this run and everyone"
+            ? "Show the findings of this rule in this run again"
+            : "Hide all findings of this rule in this run, for everyone"
         }
       >
         {isMuted ? "Unmute rule" : "Mute rule"}

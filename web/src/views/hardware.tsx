@@ -16,10 +16,12 @@ import { useAnswer } from "../useQuery";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { timelineWindow } from "./links";
-import { deviceName, gridOf, latestOf, meanOf } from "./hardware/grid";
+import { deviceName, gridOf, latestOf } from "./hardware/grid";
+import { meanOf } from "../statistics";
 import { UsageTable } from "./hardware/UsageTable";
 import { RECENT, RECENT_OPTIONS, type Range, type Recent, rangeOf } from "./metrics/range";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
 
 interface Quantity {
   value: string;
@@ -56,7 +58,7 @@ const HOST_CHARTS: readonly (readonly [metric: string, title: string])[] = [
 ];
 const COLUMNS = 160;
 
-/** What accelerators and hosts do. */
+/** The load of accelerators and hosts. */
 export default function Hardware({ run }: ViewProps) {
   const [recent, setRecent] = useUrlState<Recent>("range", "", RECENT);
   const [chosen, setChosen] = useUrlState("quantity", "busy");
@@ -77,8 +79,8 @@ export default function Hardware({ run }: ViewProps) {
   if (quantity === undefined && charts.length === 0) {
     return (
       <EmptyState
-        title="This run records no hardware"
-        text="Switch it on once, after init: GPU use, memory, power and temperature, and what the hosts do. With Ray, in the driver; without, in every process."
+        title="No hardware metrics in this run"
+        text="Turn them on after init to record GPU utilization, memory, power, temperature, and host load: in the driver with Ray, in every process without."
         code={'insight.init("my-project", "my-experiment")\ninsight.monitor_hardware()'}
       />
     );
@@ -94,15 +96,15 @@ export default function Hardware({ run }: ViewProps) {
           type="button"
           aria-pressed={isByNode}
           onClick={() => setIsByNode(!isByNode)}
-          title="One row and one line for each node: the mean of its accelerators"
+          title="One row and one line per node: the mean of its accelerators"
         >
           By node
         </button>
       </div>
       {quantity === undefined ? (
         <EmptyState
-          title="No accelerators are watched"
-          text="The hosts are. Needs nvidia-ml-py on the nodes (pip install 'rl-insight[nvml]'), or Ray's own metrics."
+          title="No accelerators are monitored"
+          text="Only hosts are. Accelerators need nvidia-ml-py on the nodes (pip install 'rl-insight[nvml]') or Ray's own metrics."
         />
       ) : (
         <Accelerators
@@ -178,7 +180,7 @@ function Accelerators({
     .sort((one, other) => one.value - other.value);
   const lowest = known[0];
   const highest = known.at(-1);
-  if (error !== undefined) return <div className="error-line">{error}</div>;
+  if (error !== undefined) return <ErrorLine text={error} />;
   return (
     <Panel
       title={`${quantity.label} by node and accelerator`}
@@ -191,7 +193,7 @@ function Accelerators({
       }
     >
       {lines !== undefined && data.rows.length === 0 ? (
-        <EmptyState title="Nothing in this stretch of time" />
+        <EmptyState title="No data in this time range" />
       ) : (
         <div className="scroll">
           <HeatMap
@@ -217,7 +219,7 @@ function Accelerators({
   );
 }
 
-/** More lines than these cannot be told apart: then there is one for each node. */
+/** The most lines that can be distinguished; beyond it there is one per node. */
 const MOST_DEVICES = 16;
 
 interface DeviceProps {
@@ -256,7 +258,7 @@ function DeviceChart({ run, metric, title, range, isByNode, onWindow }: DevicePr
         </ViewLink>
       }
     >
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       <Chart
         label={title}
         x={x}

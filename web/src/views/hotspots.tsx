@@ -15,6 +15,7 @@ import { SpanLatency } from "./hotspots/SpanLatency";
 import { HotspotTable, placeText } from "./hotspots/HotspotTable";
 import { SCOPES, type Scope, type ScopeKind, hotspotConditions, scopeWindow, seriesConditions } from "./hotspots/scope";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
 
 type Grouping = NonNullable<HotspotQuery["group_by"]>;
 const GROUPINGS: readonly { value: Grouping; label: string }[] = labelled({
@@ -103,7 +104,7 @@ export default function Hotspots({ run }: ViewProps) {
           </>
         )}
       </div>
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       <section className="panel grows">
         {shape === "table" ? (
           <HotspotTable
@@ -138,7 +139,7 @@ const SCOPE_LABELS: Readonly<Record<ScopeKind, string>> = {
   latest: "latest step",
   last: "last steps",
   step: "one step",
-  all: "the whole run",
+  all: "entire run",
   window: "a time window",
 };
 

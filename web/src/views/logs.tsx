@@ -10,7 +10,7 @@ import { Select } from "../components/Select";
 import { type Column, Table } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
 import { useLive } from "../live";
-import { formatClock, formatCount, formatDate, formatLevel, formatMoment, shorten } from "../units";
+import { formatClock, formatCount, formatDate, formatLevel, formatMoment, shorten, counted } from "../units";
 import { useUrlState } from "../url";
 import { useWindow } from "../window";
 import type { ViewProps } from ".";
@@ -19,6 +19,7 @@ import { type LineGroup, foldLines } from "../overview/groupLines";
 import { LogHistogram } from "./logs/LogHistogram";
 import { lineKey, useLogTail } from "./logs/tail";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
 
 const LEVELS = [
   { value: "0", label: "all levels" },
@@ -29,7 +30,7 @@ const LEVELS = [
 const FIRST_LINES = 500;
 const MOST_LINES = 10_000;
 
-/** Log lines as they come, the newest on top. */
+/** A live tail of the log, newest first. */
 export default function Logs({ run }: ViewProps) {
   const { state } = useLive();
   const [search, setSearch] = useUrlState("search", "");
@@ -110,7 +111,7 @@ export default function Logs({ run }: ViewProps) {
           type="button"
           aria-pressed={isFolded}
           onClick={() => setFolded(!isFolded)}
-          title="Show lines that follow each other and differ in numbers alone as one, with how many there are"
+          title="Collapse consecutive lines that differ only in numbers into one line with a count"
         >
           Fold repeats
         </button>
@@ -118,14 +119,14 @@ export default function Logs({ run }: ViewProps) {
         <span
           className="muted"
           role="status"
-        >{`${formatCount(tail.lines.length)} ${tail.lines.length === 1 ? "line" : "lines"}, newest first${state === "live" ? "" : ` (${state})`}`}</span>
+        >{`${counted(tail.lines.length, "line")}, newest first${state === "live" ? "" : ` (${state})`}`}</span>
         {tail.hasMore && limit < MOST_LINES && (
           <button type="button" onClick={() => setLimit(Math.min(MOST_LINES, limit * 4))}>
             Older lines
           </button>
         )}
       </div>
-      {tail.error !== undefined && <div className="error-line">{tail.error}</div>}
+      <ErrorLine text={tail.error} />
       <LogHistogram
         query={query}
         onSelect={(start, end) => {
@@ -171,11 +172,11 @@ function keyInAddress(line: LogLine): string {
 }
 
 function Nothing({ hasFilter }: { hasFilter: boolean }) {
-  if (hasFilter) return <EmptyState title="No log line fits" text="Take out a filter, or lower the level." />;
+  if (hasFilter) return <EmptyState title="No matching log lines" text="Remove a filter, or lower the level." />;
   return (
     <EmptyState
       title="No logs in this run"
-      text="Send them with the run's telemetry, with the span, session and step they belong to:"
+      text="Send them with the run's telemetry; they are linked to their span, session and step:"
       code={
         'insight.log("warning", "the tool server is slow", tool="search")\n\nimport logging\nlogging.getLogger().addHandler(insight.InsightHandler())'
       }

@@ -58,7 +58,7 @@ export default function Metrics({ run }: ViewProps) {
     return (
       <EmptyState
         title="No metrics yet"
-        text="Gauges, counters and distributions show up here as soon as the run records them."
+        text="Gauges, counters and distributions appear here as soon as the run records them."
         code={
           'insight.metric_gauge("reward_mean", reward)\ninsight.metric_count("trained_tokens", tokens)\ninsight.metric_histogram("response_tokens", length)'
         }
@@ -156,7 +156,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
     setFrom(0);
     setTo(0);
   };
-  // What is dragged over is the window of all views.
+  // The dragged range becomes the window of all views.
   const select = (start: number, end: number) => {
     forget();
     if (axis === "step")
@@ -170,7 +170,7 @@ function useSettings(run: string, metrics: readonly Metric[], isOverlaid: boolea
         <button
           type="button"
           onClick={forget}
-          title="Show the whole run again"
+          title="Show the entire run again"
         >{`${formatClock(from * 1e9)} – ${formatClock(to * 1e9)} ×`}</button>
       ) : bounds !== null ? null : (
         <Select label="Range" isLabelHidden value={recent} options={RECENT_OPTIONS} onChange={setRecent} />

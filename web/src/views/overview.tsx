@@ -54,7 +54,8 @@ export default function Overview({ run }: ViewProps) {
   const pinned = useSavedViews().pins.filter((name) => byStep.has(name) && !shown.includes(name));
   const wanted = [...shown, ...pinned];
   const charts = [...wanted, ...otherMetrics(names, wanted, Math.max(0, 3 - wanted.length))];
-  if (lanes.error !== undefined && lanes.data === undefined) return <EmptyState title="No answer" text={lanes.error} />;
+  if (lanes.error !== undefined && lanes.data === undefined)
+    return <EmptyState title="No response" text={lanes.error} />;
 
   return (
     <div className="overview">

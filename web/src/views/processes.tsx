@@ -1,16 +1,17 @@
 import { useMemo, useState } from "react";
-import { type LossCount, type ProcessHealth, api } from "../api";
+import { type LossCount, type ProcessHealth, api, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { Panel } from "../components/Panel";
 import { figure, text } from "../components/columns";
 import { type Column, Table, parseSort, sortText } from "../components/Table";
 import { ViewLink } from "../components/ViewLink";
-import { formatCount, formatDate, formatDuration, formatSeconds, shorten } from "../units";
+import { formatCount, formatDate, formatDuration, formatSeconds, shorten, counted } from "../units";
 import { useUrlState } from "../url";
 import { useAnswer } from "../useQuery";
 import type { ViewProps } from ".";
 import "./views.css";
+import { sumOf } from "../statistics";
 
 /** Who records: where each process runs, whether it reports, and what telemetry was lost and why. */
 export default function Processes({ run }: ViewProps) {
@@ -27,12 +28,12 @@ export default function Processes({ run }: ViewProps) {
   if (processes.error !== undefined && processes.data === undefined)
     return <EmptyState title="No processes" text={processes.error} />;
   const found = processes.data ?? [];
-  const lost = found.reduce((sum, process) => sum + process.lost, 0);
+  const lost = sumOf(found.map((process) => process.lost));
   return (
     <div className="view">
       <div className="toolbar">
         <span className="muted" role="status">
-          {`${formatCount(found.length)} ${found.length === 1 ? "process" : "processes"}, ${formatCount(lost)} records lost`}
+          {`${counted(found.length, "process", "processes")}, ${formatCount(lost)} records lost`}
         </span>
         <span className="spacer" />
         <StacksButton run={run} />
@@ -54,14 +55,16 @@ export default function Processes({ run }: ViewProps) {
   );
 }
 
-/** Asks every live process where its threads are. */
+/** Requests the thread stacks of every live process. */
 function StacksButton({ run }: { run: string }) {
   const [message, setMessage] = useState("");
   const ask = () =>
     void api.askForStacks(run).then(
       (answer) =>
-        setMessage(`Asked ${formatCount((answer as { asked: number }).asked)} processes; they answer in seconds.`),
-      (error: unknown) => setMessage(error instanceof Error ? error.message : String(error)),
+        setMessage(
+          `Asked ${formatCount((answer as { asked: number }).asked)} processes; their stacks arrive within seconds.`,
+        ),
+      (error: unknown) => setMessage(errorText(error)),
     );
   return (
     <>
@@ -70,7 +73,11 @@ function StacksButton({ run }: { run: string }) {
           {message}
         </span>
       )}
-      <button type="button" onClick={ask} title="Ask every live process where its threads are, at most once a minute">
+      <button
+        type="button"
+        onClick={ask}
+        title="Collect the stacks of all threads of every live process, at most once per minute"
+      >
         Stacks
       </button>
     </>
@@ -84,7 +91,7 @@ function StackGroups({ run }: { run: string }) {
   const { data } = useAnswer("stacks", { run }, { everyMs: 3000, pollMs: 5000 });
   if (data === undefined || data.length === 0) return null;
   return (
-    <Panel title="Stacks" value={`${formatCount(data.length)} ${data.length === 1 ? "place" : "places"}`}>
+    <Panel title="Stacks" value={counted(data.length, "place")}>
       <div className="stack-groups">
         {data.map((group, place) => (
           <section key={place}>
@@ -138,7 +145,7 @@ function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<str
     }),
     figure(
       "silent",
-      "Last heard",
+      "Last report",
       "100px",
       (process) => process.silent_s,
       (seconds) => `${formatSeconds(seconds)} ago`,
@@ -151,17 +158,17 @@ function columnsOf(laneOf: ReadonlyMap<string, number>, reasons: ReadonlyMap<str
       render: (process) => (process.started_ns === 0 ? "–" : formatDate(process.started_ns)),
     },
     figure("clock", "Clock offset", "104px", (process) => Math.abs(process.clock_offset_ns), formatDuration, {
-      hint: "Added to its times, so that they agree with the server's clock",
+      hint: "Added to its timestamps to match the server's clock",
       render: (process) =>
         `${process.clock_offset_ns < 0 ? "−" : ""}${formatDuration(Math.abs(process.clock_offset_ns))}`,
     }),
     figure("open", "Open spans", "92px", (process) => process.open_spans, formatCount),
     figure("missing", "Missing", "78px", (process) => process.missing_batches, formatCount, {
-      hint: "Batches that were sent and have not arrived",
+      hint: "Batches that were sent but have not arrived",
     }),
     figure("lost", "Lost", "80px", (process) => process.lost, formatCount, {
       render: (process) => <span className={process.lost > 0 ? "warning" : ""}>{formatCount(process.lost)}</span>,
     }),
-    text("reasons", "What was lost, and why", "minmax(140px, 2fr)", (process) => reasons.get(process.process_id)),
+    text("reasons", "Records lost, by reason", "minmax(140px, 2fr)", (process) => reasons.get(process.process_id)),
   ];
 }

@@ -14,6 +14,8 @@ import { useWindow } from "../window";
 import type { ViewProps } from ".";
 import { isHardware } from "./metrics/interest";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
+import { meanOf } from "../statistics";
 
 const MOST_STEPS = 1000;
 const ROW_HEIGHTS = { few: 20, many: 11, most: 4 };
@@ -49,7 +51,7 @@ export default function Ranks({ run }: ViewProps) {
   const rows = useMemo(() => (data === undefined ? [] : sorted(data.rows, role, order)), [data, role, order]);
   const roles = [...new Set((data?.rows ?? []).map((row) => row.role))].sort();
   if (steps?.length === 0)
-    return <EmptyState title="No steps yet" text="Ranks are compared by step: name the steps with insight.step." />;
+    return <EmptyState title="No steps yet" text="Ranks are compared by step: record steps with insight.step." />;
   return (
     <div className="view">
       <div className="toolbar">
@@ -86,7 +88,7 @@ export default function Ranks({ run }: ViewProps) {
           role="status"
         >{`${formatCount(rows.length)} rows, ${formatCount(data?.steps.length)} steps`}</span>
       </div>
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       {data === undefined && error === undefined && <Loading />}
       {data !== undefined && <Grid grid={data} rows={rows} chosenStep={isOne ? shared.steps!.first : null} />}
     </div>
@@ -96,8 +98,7 @@ export default function Ranks({ run }: ViewProps) {
 type Row = RankGrid["rows"][number];
 
 function mean({ values }: Row): number {
-  const known = values.filter((value) => value !== null);
-  return known.length === 0 ? -Infinity : known.reduce((sum, value) => sum + value, 0) / known.length;
+  return meanOf(values) ?? -Infinity;
 }
 
 /** The rows of a role in an order; ranks by number. */
@@ -116,7 +117,7 @@ function Grid({ grid, rows, chosenStep }: { grid: RankGrid; rows: readonly Row[]
     [grid, rows],
   );
   const height = rows.length > 300 ? ROW_HEIGHTS.most : rows.length > 40 ? ROW_HEIGHTS.many : ROW_HEIGHTS.few;
-  if (rows.length === 0) return <EmptyState title="Nothing was recorded under this name in these steps" />;
+  if (rows.length === 0) return <EmptyState title="No data with this name in these steps" />;
   return (
     <Panel
       title={`${grid.name} by rank and step`}

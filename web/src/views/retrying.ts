@@ -19,7 +19,7 @@ const browser: Patience = {
 /** The server has another build of the page than the one on show. */
 export class PageChangedError extends Error {
   constructor() {
-    super("The server has a newer build of this page, and this part of the old one is gone: reload the page.");
+    super("The server has a newer version of this page. Reload it to continue.");
   }
 }
 
@@ -29,7 +29,7 @@ export class PageChangedError extends Error {
  */
 export function retrying<T>(load: () => Promise<T>, { isReachable, wait }: Patience = browser): () => Promise<T> {
   return async () => {
-    // A failure says nothing before the server has been seen to answer.
+    // Failures are meaningless until the server has responded once.
     for (let isAnswering = false; ; isAnswering = await isReachable()) {
       try {
         return await load();

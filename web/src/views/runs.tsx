@@ -1,5 +1,5 @@
 import { useMemo, useState } from "react";
-import { type RunInfo, api } from "../api";
+import { type RunInfo, api, errorText } from "../api";
 import { ConfirmDialog } from "../components/ConfirmDialog";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
@@ -16,6 +16,8 @@ import { Comparison } from "./runs/Comparison";
 import { WhatDiffers } from "./runs/Difference";
 import { RunPanel } from "./runs/RunPanel";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
+import { sumOf } from "../statistics";
 
 /** All runs; two of them side by side. */
 export default function Runs({ run }: ViewProps) {
@@ -55,7 +57,7 @@ export default function Runs({ run }: ViewProps) {
       setDeleted((before) => [...before, info.run_id]);
       setProblem(null);
     } catch (failure) {
-      setProblem(failure instanceof Error ? failure.message : String(failure));
+      setProblem(errorText(failure));
     }
   };
   const columns = columnsOf({
@@ -76,7 +78,7 @@ export default function Runs({ run }: ViewProps) {
         <span
           className="muted"
           role="status"
-        >{`${formatCount(shown.length)} runs, ${formatBytes(shown.reduce((sum, info) => sum + info.size_bytes, 0))}`}</span>
+        >{`${formatCount(shown.length)} runs, ${formatBytes(sumOf(shown.map((info) => info.size_bytes)))}`}</span>
         <span className="spacer" />
         <Select label="Compare" value={one} options={options} onChange={(value) => setOne(value, "push")} />
         <Select label="with" value={other} options={options} onChange={(value) => setOther(value, "push")} />
@@ -84,7 +86,7 @@ export default function Runs({ run }: ViewProps) {
           <ViewLink
             view="metrics"
             state={{ run: one, axis: "step", also: [other, ...more] }}
-            title="Draw the metrics of all ticked runs in the same charts"
+            title="Draw the metrics of all selected runs in the same charts"
           >
             {`Overlay ${2 + more.length} runs in Metrics`}
           </ViewLink>
@@ -102,7 +104,7 @@ export default function Runs({ run }: ViewProps) {
           </button>
         )}
       </div>
-      {(problem ?? error) !== undefined && <div className="error-line">{problem ?? error}</div>}
+      <ErrorLine text={problem ?? error} />
       <div className={one !== "" && other !== "" ? "beside is-short" : "beside"}>
         <section className="panel table-panel">
           <Table
@@ -114,7 +116,7 @@ export default function Runs({ run }: ViewProps) {
             onSort={(sort) => setOrder(sortText(sort))}
             selected={run}
             height={one !== "" && other !== "" ? Math.min(200, 38 + shown.length * 28) : "100%"}
-            empty={data === undefined ? <Loading /> : <EmptyState title="No run fits" />}
+            empty={data === undefined ? <Loading /> : <EmptyState title="No matching runs" />}
           />
         </section>
         {about !== undefined && (
@@ -126,7 +128,7 @@ export default function Runs({ run }: ViewProps) {
       {deleting !== null && (
         <ConfirmDialog
           title="Delete this run?"
-          action="Delete for ever"
+          action="Delete permanently"
           onConfirm={() => void remove(deleting)}
           onCancel={() => setDeleting(null)}
         >
@@ -251,8 +253,8 @@ function durationOf(info: RunInfo): number | null {
 
 const STATE_BADGES = { running: "is-good", stalled: "is-bad", silent: "is-warning", ended: "" } as const;
 const STATE_TITLES = {
-  running: "Its processes report",
-  stalled: "Its processes report, but nothing finishes: see its findings",
-  silent: "Its processes stopped reporting without an end: they were killed, or the network is away",
-  ended: "All its processes ended in order",
+  running: "Its processes are reporting",
+  stalled: "Its processes are reporting, but nothing finishes: see its findings",
+  silent: "Its processes stopped reporting without finishing: they were killed, or the network is down",
+  ended: "All its processes finished normally",
 } as const;

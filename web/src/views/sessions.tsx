@@ -7,7 +7,7 @@ import { SearchBox } from "../components/SearchBox";
 import { Choice, Select, labelled } from "../components/Select";
 import { parseSort, sortText } from "../components/Table";
 import { reportFacts } from "../reportFacts";
-import { formatCount } from "../units";
+import { formatCount, counted } from "../units";
 import { useUrlState } from "../url";
 import { type StepsWindow, useWindow } from "../window";
 import type { ViewProps } from ".";
@@ -19,6 +19,7 @@ import { GANTT_AXES, SORTABLE, SessionTable } from "./sessions/SessionTable";
 import { useSessionSample, useSessionWindow } from "./sessions/data";
 import { parseSearch, withCondition } from "./sessions/search";
 import "./views.css";
+import { ErrorLine } from "../components/ErrorLine";
 
 const STATUSES = [
   { value: "", label: "any status" },
@@ -53,7 +54,7 @@ export default function Sessions({ run }: ViewProps) {
 
 /** Which sessions are stuck, which are slow, where their time goes. */
 function Samples({ run, choice }: ViewProps & { choice: ReactNode }) {
-  // A running training is looked at from its newest end; of one that is over, the slow ones matter.
+  // For a running job, show the newest sessions first; for a finished one, the slowest.
   const isReport = reportFacts() !== null;
   const [search, setSearch] = useUrlState("search", "");
   const [order, setOrder] = useUrlState("sort", isReport ? "-total_s" : "-submit_ts");
@@ -88,10 +89,9 @@ function Samples({ run, choice }: ViewProps & { choice: ReactNode }) {
           options={STATUSES}
           onChange={(value) => setSearch(withCondition(search, "status", value === "" ? null : value))}
         />
-        <span
-          className="muted"
-          role="status"
-        >{`${formatCount(sessions.total)} ${sessions.total === 1 ? "session" : "sessions"}`}</span>
+        <span className="muted" role="status">
+          {counted(sessions.total, "session")}
+        </span>
         {problem !== null && <span className="warning">{problem}</span>}
         <span className="spacer" />
         <Choice label="Axis of the phases" value={axis} options={GANTT_AXES} onChange={setAxis} />
@@ -99,7 +99,7 @@ function Samples({ run, choice }: ViewProps & { choice: ReactNode }) {
           Charts
         </button>
       </div>
-      {sessions.error !== undefined && <div className="error-line">{sessions.error}</div>}
+      <ErrorLine text={sessions.error} />
       {areChartsShown && (
         <Charts
           run={run}
@@ -146,7 +146,7 @@ interface ChartsProps {
   onStep: (step: number) => void;
 }
 
-/** Kept apart from the table, which is drawn anew for every bit of scrolling. */
+/** Separate from the table, which re-renders while scrolling. */
 const Charts = memo(function Charts({ run, search, isLogarithmic, setIsLogarithmic, onPick, onStep }: ChartsProps) {
   const [by, setBy] = useUrlState("by", "submission", ["submission", "step"]);
   const { steps } = useWindow(run);

@@ -1,5 +1,5 @@
 import { useState } from "react";
-import { ApiError, type SqlResult, api } from "../api";
+import { ApiError, type SqlResult, api, errorText } from "../api";
 import { EmptyState } from "../components/EmptyState";
 import { csvCell } from "../lines";
 import { saveText } from "../download";
@@ -39,7 +39,7 @@ export default function SqlConsole({ run }: ViewProps) {
       setIsOff(false);
     } catch (failure) {
       setIsOff(failure instanceof ApiError && failure.status === 403);
-      setProblem(failure instanceof Error ? failure.message : String(failure));
+      setProblem(errorText(failure));
     } finally {
       setIsRunning(false);
     }
@@ -72,7 +72,7 @@ export default function SqlConsole({ run }: ViewProps) {
           {result !== null && (
             <>
               <span className="muted" role="status">
-                {`${formatCount(result.rows.length)} rows${result.truncated ? ", the first of more" : ""}`}
+                {`${formatCount(result.rows.length)} rows${result.truncated ? ", more omitted" : ""}`}
               </span>
               <button type="button" className="chip" onClick={() => saveText("rows.csv", csvOf(result), "text/csv")}>
                 CSV
@@ -84,7 +84,7 @@ export default function SqlConsole({ run }: ViewProps) {
       {isOff ? (
         <EmptyState
           title="SQL is off on this server"
-          text="It reads everything in a run, so it has to be allowed when the server is started:"
+          text="SQL can read everything in a run, so it must be enabled when the server starts:"
           code="rl-insight server start sql.enabled=true"
         />
       ) : (

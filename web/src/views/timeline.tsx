@@ -28,7 +28,7 @@ import { useAnswer } from "../useQuery";
 import { useSteps } from "../useSteps";
 import type { ViewProps } from ".";
 
-/** What the timeline needs before it can begin: the run's time and lanes. */
+/** Loads the run's time range and lanes, which the timeline needs first. */
 export default function TimelineView({ run }: ViewProps) {
   const summary = useAnswer("summary", { run }, { everyMs: 2000 });
   const start = summary.data?.start_ns;
@@ -39,7 +39,7 @@ export default function TimelineView({ run }: ViewProps) {
     return (
       <EmptyState
         title="Nothing on the timeline yet"
-        text="Spans and states show up here as soon as the run records them."
+        text="Spans and states appear here as soon as the run records them."
         code={'with insight.trace_state("rollout"):\n    ...'}
       />
     );
@@ -158,7 +158,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
           : around(shared.bounds.start_ns - origin, shared.bounds.end_ns - origin),
   });
 
-  // What a link is about may be on any lane: bring that lane into view.
+  // The target of a link may be on any lane: scroll to it.
   const firstLane = finding?.lanes?.[0] ?? (laneId < 0 ? undefined : laneId);
   useEffect(() => {
     if (isReady && firstLane !== undefined) controller.current?.scrollToLane(firstLane);
@@ -237,7 +237,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
         {!isReport && (
           <TraceButtons
             query={traced}
-            what={range === null ? "what is in view" : "the selected range"}
+            what={range === null ? "the visible part" : "the selected range"}
             title={run}
             onMessage={setTraceMessage}
           />
@@ -258,7 +258,7 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
             className="timeline-canvas"
             tabIndex={0}
             role="img"
-            aria-label={`Timeline of ${lanes.data?.length ?? 0} lanes. Use the search to reach single spans.`}
+            aria-label={`Timeline of ${lanes.data?.length ?? 0} lanes. Use the search to find individual spans.`}
           />
           {lanes.data === undefined && (
             <div className="loading timeline-loading" role="status">
@@ -266,10 +266,10 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
             </div>
           )}
           {laneRows.length > 0 && shownLanes.length === 0 && (
-            <EmptyState title="No lane fits the filter" text="Filter by words, role:, rank:, node: or lane:." />
+            <EmptyState title="No matching lanes" text="Filter by words, role:, rank:, node: or lane:." />
           )}
           {lanes.data?.length === 0 && (
-            <EmptyState title="No lanes yet" text="Spans and states show up here as soon as the run records them." />
+            <EmptyState title="No lanes yet" text="Spans and states appear here as soon as the run records them." />
           )}
         </div>
         {range !== null ? (
@@ -300,12 +300,12 @@ function Timeline({ run, startNs, endNs }: TimelineProps) {
   );
 }
 
-/** The panel beside the canvas says that there is no such span. */
+/** The panel next to the canvas shows that there is no such span. */
 function noSpan(): void {
   return undefined;
 }
 
-/** What the controller tells the page. */
+/** The state that the controller reports to the page. */
 function callbacksOf(
   address: TimelineAddress,
   origin: number,

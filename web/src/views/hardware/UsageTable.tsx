@@ -8,6 +8,7 @@ import { colourOfName } from "../../colours";
 import { formatBytes, formatCount, formatNumber, formatSeconds, formatShare } from "../../units";
 import { useAnswer } from "../../useQuery";
 import type { Range } from "../metrics/range";
+import { ErrorLine } from "../../components/ErrorLine";
 
 /** How busy the accelerators were while a role was in a state: "busy 31 % during rollout". */
 export function UsageTable({ run, range }: { run: string; range: Range }) {
@@ -18,7 +19,7 @@ export function UsageTable({ run, range }: { run: string; range: Range }) {
   if (data !== undefined && data.states.length === 0) return null;
   return (
     <Panel className="span-6" title="GPU busy by state">
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       <Table
         label="GPU busy by state"
         columns={COLUMNS}

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Line } from "../../api";
-import { deviceName, gridOf, latestOf, meanOf } from "./grid";
+import { meanOf } from "../../statistics";
+import { deviceName, gridOf, latestOf } from "./grid";
 
 const line = (host: string, gpu: string, y: (number | null)[]): Line => ({
   labels: { host, gpu },

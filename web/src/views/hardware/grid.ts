@@ -1,8 +1,9 @@
-// Lines of hardware metrics as a heat map: a row for each accelerator, by node.
+// Lines of hardware metrics as a heat map: one row per accelerator, by node.
 import type { Line } from "../../api";
 import type { HeatMapData } from "../../components/heatMapDrawing";
 import { align } from "../../lines";
 import { naturally } from "../../natural";
+import { median } from "../../statistics";
 
 /** `node-1 · GPU 2`. */
 export function deviceName(labels: Readonly<Record<string, string>>): string {
@@ -30,13 +31,9 @@ export function gridOf(lines: readonly Line[], widthNs: number, totals: readonly
   };
 }
 
-/** How far apart readings usually are. */
+/** The typical distance between readings. */
 function spacing(x: readonly number[]): number {
-  const gaps = x
-    .slice(1)
-    .map((at, index) => at - x[index]!)
-    .sort((one, other) => one - other);
-  return gaps[Math.floor(gaps.length / 2)] ?? 0;
+  return x.length < 2 ? 0 : median(x.slice(1).map((at, index) => at - x[index]!));
 }
 
 function shareOf(value: number | null, total: number | null): number | null {
@@ -54,10 +51,4 @@ export function latestOf(data: HeatMapData): { name: string; value: number | nul
     name,
     value: [...(data.values[row] ?? [])].reverse().find((value) => value !== null) ?? null,
   }));
-}
-
-/** The mean of what is known; null when nothing is. */
-export function meanOf(values: readonly (number | null)[]): number | null {
-  const known = values.filter((value): value is number => value !== null);
-  return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0) / known.length;
 }

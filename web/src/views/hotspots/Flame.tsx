@@ -6,6 +6,8 @@ import { colourOfName, textOn } from "../../colours";
 import { formatCount, formatDuration, formatShare, shorten } from "../../units";
 import { useAnswer } from "../../useQuery";
 import { type FlameBox, findNode, layOut, placed } from "./flame";
+import { ErrorLine } from "../../components/ErrorLine";
+import { sumOf } from "../../statistics";
 
 interface Props {
   run: string;
@@ -25,10 +27,10 @@ export function Flame({ run, conditions, zoom, onZoom }: Props) {
   const shown = findNode(roots, zoom);
   const boxes = useMemo(() => layOut(shown === null ? roots : [shown]), [roots, shown?.path]);
   const [hovered, setHovered] = useState<{ box: FlameBox; x: number; y: number } | null>(null);
-  if (error !== undefined) return <div className="error-line">{error}</div>;
+  if (error !== undefined) return <ErrorLine text={error} />;
   if (data === undefined) return null;
   if (boxes.length === 0) return <EmptyState title="No spans in this scope" text="Choose a wider scope." />;
-  const whole = boxes.filter((box) => box.depth === 0).reduce((sum, box) => sum + box.node.total_ns, 0);
+  const whole = sumOf(boxes.filter((box) => box.depth === 0).map((box) => box.node.total_ns));
   return (
     <>
       <p className="muted">

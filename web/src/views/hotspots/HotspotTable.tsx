@@ -47,7 +47,7 @@ export function HotspotTable({ spots, lanes, sort, onSort, window, isLoading }: 
         isLoading ? (
           <Loading />
         ) : (
-          <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope, or empty the search." />
+          <EmptyState title="No data in this scope" text="Choose a wider scope, or clear the search." />
         )
       }
     />

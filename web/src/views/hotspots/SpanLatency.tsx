@@ -3,11 +3,12 @@ import type { SpanSeries } from "../../api";
 import { Chart, type ChartSeries } from "../../components/Chart";
 import { EmptyState } from "../../components/EmptyState";
 import { colourOfName, colourOfStatus } from "../../colours";
-import { formatCount, formatDuration, formatShare } from "../../units";
+import { formatCount, formatDuration, formatSeconds, formatShare } from "../../units";
 import { linkTo, navigate } from "../../url";
 import { useAnswer } from "../../useQuery";
 import { timelineSpan } from "../links";
 import type { SeriesQuery } from "./scope";
+import { ErrorLine } from "../../components/ErrorLine";
 
 interface Props {
   run: string;
@@ -19,8 +20,6 @@ interface Props {
 }
 
 const seconds = (ns: number) => ns / 1e9;
-const formatSeconds = (value: number | null | undefined) =>
-  formatDuration(value === null || value === undefined ? null : value * 1e9);
 
 /** The spans of one name over steps or time: p50, p95 and the longest of each interval, count, errors, and single spans. */
 export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Props) {
@@ -28,14 +27,14 @@ export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Prop
   const { data, error } = useAnswer("spans/series", query, { enabled: name !== "", everyMs: 5000, keep: false });
   const lines = useMemo(() => (data === undefined ? null : linesOf(data)), [data]);
   const points = useMemo(() => (data === undefined ? null : pointsOf(data)), [data]);
-  if (error !== undefined) return <div className="error-line">{error}</div>;
+  if (error !== undefined) return <ErrorLine text={error} />;
   if (data === undefined || lines === null || points === null)
-    return name === "" ? <EmptyState title="Nothing was recorded in this scope" text="Choose a wider scope." /> : null;
+    return name === "" ? <EmptyState title="No data in this scope" text="Choose a wider scope." /> : null;
   if (data.count === 0)
     return (
       <EmptyState
         title="No finished spans of this name in this scope"
-        text={axis === "step" ? "They may carry no step: choose the axis of time." : "Choose another name."}
+        text={axis === "step" ? "They may have no step: choose the time axis." : "Choose another name."}
       />
     );
   const open = (spanId: string, startNs?: number, endNs?: number) =>
@@ -43,7 +42,7 @@ export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Prop
   return (
     <>
       <p className="muted">
-        {`${formatCount(data.count)} finished spans, ${formatCount(data.errors)} with an error. p50 ${formatDuration(data.p50_ns)}, p95 ${formatDuration(data.p95_ns)}, p99 ${formatDuration(data.p99_ns)}, max ${formatDuration(data.max_ns)}. Every interval counts all of its spans. Click an interval to see its longest in the timeline.`}
+        {`${formatCount(data.count)} finished spans, ${formatCount(data.errors)} with an error. p50 ${formatDuration(data.p50_ns)}, p95 ${formatDuration(data.p95_ns)}, p99 ${formatDuration(data.p99_ns)}, max ${formatDuration(data.max_ns)}. Every interval includes all of its spans. Click an interval to see its longest span in the timeline.`}
       </p>
       <Chart
         label={`Durations of ${name} by ${axis}`}
@@ -72,7 +71,7 @@ export function SpanLatency({ run, conditions, axis, name, isLogarithmic }: Prop
         <>
           <p className="muted">
             {data.points.length < data.count
-              ? `An even sample of ${formatCount(data.points.length)} spans (${formatShare(data.points.length / data.count)}), the same share of every stretch of time.`
+              ? `An even sample of ${formatCount(data.points.length)} spans (${formatShare(data.points.length / data.count)}), spread evenly over time.`
               : `All ${formatCount(data.count)} spans.`}
           </p>
           <Chart

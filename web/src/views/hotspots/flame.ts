@@ -5,7 +5,7 @@ const SEPARATOR = "\u0000";
 
 export interface FlameBox {
   node: FlameNode;
-  /** The names from the root to here; tells nodes of one name apart. */
+  /** The names from the root to here; distinguishes nodes with the same name. */
   path: string;
   depth: number;
   /** From 0 to 1. */

@@ -50,7 +50,7 @@ export function scopeWindow(scope: Scope, steps: readonly Step[]): readonly [num
   ];
 }
 
-/** The conditions for the series of a name, which is of the whole run unless a step or a window is chosen. */
+/** The conditions for the series of a name, which cover the entire run unless a step or a window is chosen. */
 export function seriesConditions(scope: Scope): SeriesQuery {
   if (scope.kind === "step") return { first_step: Math.round(scope.step), last_step: Math.round(scope.step) };
   if (scope.kind !== "window" || scope.to <= scope.from) return {};

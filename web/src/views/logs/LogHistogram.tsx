@@ -8,11 +8,11 @@ import { useAnswer } from "../../useQuery";
 
 interface Props {
   query: QueryOf<"logs/histogram">;
-  /** Told the seconds that were dragged over. */
+  /** Called with the dragged range in seconds. */
   onSelect: (from: number, to: number) => void;
 }
 
-/** When the lines were logged, and how grave they are: a burst is seen before it is read. */
+/** A histogram of log lines by level, to spot bursts. */
 export function LogHistogram({ query, onSelect }: Props) {
   const { data } = useAnswer("logs/histogram", query, { everyMs: 3000, enabled: reportFacts() === null });
   const [theme] = useTheme();

@@ -1,4 +1,4 @@
-// The newest log lines; after the first answer only what is new is asked for.
+// The newest log lines; after the first response only new ones are requested.
 import { useRef } from "react";
 import { type LogLine, type LogQuery, api } from "../../api";
 import { useQuery } from "../../useQuery";

@@ -12,7 +12,7 @@ interface Props {
   onChange: (chosen: readonly string[]) => void;
 }
 
-/** All metrics; a click shows one alone, the box beside it adds it to the others. */
+/** All metrics; a click shows only that one, its checkbox adds it to the others. */
 export function MetricList({ metrics, chosen, search, onSearch, onChange }: Props) {
   const shown = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
@@ -53,7 +53,7 @@ export function MetricList({ metrics, chosen, search, onSearch, onChange }: Prop
             >{`${kindOf(metric.kind).short} ${metric.series}`}</span>
           </div>
         ))}
-        {shown.length === 0 && <p className="muted">No metric fits.</p>}
+        {shown.length === 0 && <p className="muted">No matching metrics.</p>}
       </div>
     </section>
   );

@@ -10,7 +10,8 @@ import { savePicture, saveText } from "../../download";
 import { type AlignedLines, align, toCsv } from "../../lines";
 import { kindOf } from "../../metricKinds";
 import { type Formatter, formatBytes, formatClock, formatCount, formatNumber, metricFormatter } from "../../units";
-import { useAnswer, useQuery } from "../../useQuery";
+import { useAnswer, keyOf, useQuery } from "../../useQuery";
+import { ErrorLine } from "../../components/ErrorLine";
 
 export type HistogramShape = "quantiles" | "heat" | "both";
 
@@ -65,9 +66,7 @@ function Lines({
   const asked = { ...query, metric: metric.name };
   const isStep = query.axis === "step";
   const { data, error } = useQuery(
-    `lines ${kind} ${JSON.stringify([asked, aggregation, shares, also, smoothing], (_, value: unknown) =>
-      typeof value === "bigint" ? String(value) : value,
-    )}`,
+    `lines ${kind} ${keyOf([asked, aggregation, shares, also, smoothing])}`,
     async (signal) => {
       const runs = also.length === 0 ? [asked] : [asked.run!, ...also].map((run) => ({ ...asked, ...ALWAYS, run }));
       const found = await Promise.all(
@@ -123,7 +122,7 @@ function Lines({
       value={<span className="muted">{metric.documentation}</span>}
       actions={actions}
     >
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       <div ref={box}>
         {x.length === 0 && data !== undefined ? (
           <Nothing isStep={isStep} />
@@ -145,7 +144,7 @@ function Lines({
         )}
       </div>
       {aligned.lines.length > MOST_LINES && (
-        <p className="muted">{`The first ${MOST_LINES} of ${aligned.lines.length} lines: filter or group to see others. The CSV has them all.`}</p>
+        <p className="muted">{`The first ${MOST_LINES} of ${aligned.lines.length} lines: filter or group to see others. The CSV file has all of them.`}</p>
       )}
     </Panel>
   );
@@ -157,8 +156,8 @@ function Nothing({ isStep }: { isStep: boolean }) {
       title="No values here"
       text={
         isStep
-          ? "This metric was recorded outside of steps: choose the axis of time."
-          : "Nothing in this stretch of time, or no series fits the filters."
+          ? "This metric was recorded outside of steps: choose the time axis."
+          : "No data in this time range, or no series matches the filters."
       }
     />
   );
@@ -184,7 +183,7 @@ function SaveButtons({ onPicture, onCsv, pin }: SaveProps): ReactNode {
           className="chip"
           aria-pressed={pin.isPinned}
           onClick={() => pin.onPin(!pin.isPinned)}
-          title="Pinned charts come first when Metrics is opened"
+          title="Pinned charts are shown first in Metrics"
         >
           {pin.isPinned ? "Pinned" : "Pin"}
         </button>
@@ -267,13 +266,13 @@ function Spread({ metric, query }: Props) {
         />
       }
     >
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       {map === null ? (
         data !== undefined && <Nothing isStep={isStep} />
       ) : (
         <HeatMap
           data={map}
-          label={`How the values of ${metric.name} were spread`}
+          label={`Distribution of ${metric.name}`}
           format={(count) => `${formatCount(count)} values`}
           formatX={(x) => (isStep ? `step ${formatCount(Math.floor(x))}` : formatClock(x * 1e9))}
           isLogarithmic

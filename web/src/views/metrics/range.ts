@@ -11,7 +11,7 @@ export interface Range {
 export const RECENT = ["", "60", "300", "900", "3600", "21600"] as const;
 export type Recent = (typeof RECENT)[number];
 const RECENT_LABELS: Readonly<Record<Recent, string>> = {
-  "": "the whole run",
+  "": "entire run",
   60: "last minute",
   300: "last 5 min",
   900: "last 15 min",
@@ -29,14 +29,14 @@ export function roundWidth(lengthNs: number, points: number): number {
 }
 
 interface Wanted {
-  /** Only the last so many seconds; empty for the whole run. */
+  /** Only the last so many seconds; empty for the entire run. */
   recent: Recent;
   /** Seconds since 1970; both 0 when no window was chosen. */
   from: number;
   to: number;
 }
 
-/** The range to ask for. Its ends are at whole intervals, so that a growing run is not asked anew for each instant. */
+/** The range to query, aligned to intervals, so that a growing run does not change the query all the time. */
 export function rangeOf(summary: RunSummary | undefined, { recent, from, to }: Wanted, points: number): Range | null {
   const first = summary?.start_ns;
   const last = summary?.end_ns;
@@ -50,7 +50,7 @@ function aligned(start: number, end: number, points: number): Range {
   return { start_ns: Math.floor(start / width) * width, end_ns: (Math.floor(end / width) + 1) * width, width };
 }
 
-/** How many steps a point stands for. */
+/** The number of steps per point. */
 export function stepWidth(summary: Pick<RunSummary, "first_step" | "last_step"> | undefined, points: number): number {
   const steps = (summary?.last_step ?? 0) - (summary?.first_step ?? 0) + 1;
   return Math.max(1, Math.ceil(steps / points));

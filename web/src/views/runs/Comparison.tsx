@@ -12,6 +12,7 @@ import { useUrlState } from "../../url";
 import { type Query, useQuery } from "../../useQuery";
 import { isHardware } from "../metrics/interest";
 import { type Difference, type RunData, STEP_TIME, byStep, commonQuantities, differences, overlay } from "./compare";
+import { ErrorLine } from "../../components/ErrorLine";
 
 const MOST_STEPS = 1000;
 const FIRST_SHOWN = 4;
@@ -35,13 +36,13 @@ function useRunData(run: string): Query<RunData> {
   );
 }
 
-/** Two runs: common quantities by step on top of each other, and where their time differs. */
+/** Two runs: common quantities by step, overlaid, and the differences in wall time. */
 export function Comparison({ one, other }: { one: string; other: string }) {
   const first = useRunData(one);
   const second = useRunData(other);
   const [chosen, setChosen] = useUrlState("show", []);
   const problem = first.error ?? second.error;
-  if (problem !== undefined) return <div className="error-line">{problem}</div>;
+  if (problem !== undefined) return <ErrorLine text={problem} />;
   if (first.data === undefined || second.data === undefined) return <Loading />;
   const [a, b] = [first.data, second.data];
   const offered = commonQuantities(a, b);
@@ -70,7 +71,7 @@ export function Comparison({ one, other }: { one: string; other: string }) {
           <Overlaid key={name} name={name} one={a} other={b} names={[one, other]} />
         ))}
       </div>
-      <Panel title="Where their time differs: wall time for each step">
+      <Panel title="Difference in wall time per step">
         <DifferenceTable one={a} other={b} names={[one, other]} />
       </Panel>
     </>
@@ -100,7 +101,7 @@ function Overlaid({ name, one, other, names }: PairProps & { name: string }) {
   return (
     <Panel className="span-6" title={name}>
       {found.steps.length === 0 ? (
-        <EmptyState title="No steps" text="Steps are recorded with insight.set_step or insight.step." />
+        <EmptyState title="No steps" text="Record steps with insight.set_step or insight.step." />
       ) : (
         <Chart
           label={name}

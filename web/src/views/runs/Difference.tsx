@@ -3,15 +3,16 @@ import { Panel } from "../../components/Panel";
 import { useAnswer } from "../../useQuery";
 import { valueText } from "./values";
 import { Loading } from "../../components/Loading";
+import { ErrorLine } from "../../components/ErrorLine";
 
-/** What is different in the other run: a sentence, and the configuration values that differ. */
+/** The differences of the other run: a sentence, and the configuration values that differ. */
 export function WhatDiffers({ one, other }: { one: string; other: string }) {
   const { data, error } = useAnswer("runs/compare", { run: one, other }, { everyMs: 10_000, keep: false });
-  if (error !== undefined) return <div className="error-line">{error}</div>;
+  if (error !== undefined) return <ErrorLine text={error} />;
   if (data === undefined) return <Loading text="Comparing…" />;
   return (
     <Panel
-      title="What is different in the second run"
+      title="Changes in the second run"
       value={
         data.steps > 0 ? (
           <span className="muted">{`over ${data.steps} finished steps that both have, ${data.first_step} to ${data.last_step}`}</span>

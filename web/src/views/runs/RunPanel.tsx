@@ -1,11 +1,12 @@
 import { useMemo, useState } from "react";
-import { type RunInfo, api } from "../../api";
+import { type RunInfo, api, errorText } from "../../api";
 import { Drawer } from "../../components/Drawer";
 import { EmptyState } from "../../components/EmptyState";
 import { SearchBox } from "../../components/SearchBox";
-import { formatCount } from "../../units";
+import { formatCount, counted } from "../../units";
 import { useAnswer } from "../../useQuery";
 import { valueText } from "./values";
+import { ErrorLine } from "../../components/ErrorLine";
 
 interface Props {
   info: RunInfo;
@@ -24,7 +25,7 @@ export function RunPanel({ info, onChanged, onClose }: Props) {
       }
       onClose={onClose}
     >
-      <p className="muted">{`${formatCount(info.processes)} ${info.processes === 1 ? "process" : "processes"}`}</p>
+      <p className="muted">{counted(info.processes, "process", "processes")}</p>
       <Notes key={info.run_id} info={info} onChanged={onChanged} />
       <Config run={info.run_id} />
     </Drawer>
@@ -42,7 +43,7 @@ function Notes({ info, onChanged }: Omit<Props, "onClose">) {
       setMessage("Saved.");
       onChanged();
     } catch (failure) {
-      setMessage(failure instanceof Error ? failure.message : String(failure));
+      setMessage(errorText(failure));
     }
   };
   return (
@@ -84,7 +85,7 @@ function Config({ run }: { run: string }) {
   return (
     <section>
       <h3>{`Configuration${rows.length > 0 ? ` (${formatCount(rows.length)})` : ""}`}</h3>
-      {error !== undefined && <div className="error-line">{error}</div>}
+      <ErrorLine text={error} />
       {data !== undefined && rows.length === 0 && (
         <EmptyState
           title="No configuration recorded"

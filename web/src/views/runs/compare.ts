@@ -44,12 +44,12 @@ export function overlay(one: ReadonlyMap<number, number>, other: ReadonlyMap<num
 
 export interface Difference {
   name: string;
-  /** Wall time for each step, in nanoseconds; null where a run has no such spans. */
+  /** Wall time per step, in nanoseconds; null if a run has no such spans. */
   oneNs: number | null;
   otherNs: number | null;
   oneP95Ns: number | null;
   otherP95Ns: number | null;
-  /** What the other run needs more for each step. */
+  /** The additional time of the other run per step. */
   moreNs: number;
   /** The other divided by the one; null where one of them is missing. */
   ratio: number | null;

@@ -11,10 +11,11 @@ import { colourOfIndex } from "../../colours";
 import { formatCount, formatNumber, formatSeconds, formatShare, formatTokens } from "../../units";
 import { useUrlState } from "../../url";
 import { useAnswer } from "../../useQuery";
+import { ErrorLine } from "../../components/ErrorLine";
 
 const MOST = 500;
 const ORDERS = ["step", "spread", "mean", "samples", "longest_s"] as const;
-const DEAD = labelled({ "": "all groups", dead: "dead groups", alive: "groups with a spread" });
+const DEAD = labelled({ "": "all groups", dead: "dead groups", alive: "groups with spread" });
 
 /** GRPO's groups: the samples of one task in one step, their rewards and spread, and how stale samples are. */
 export function Groups({ run }: { run: string }) {
@@ -41,7 +42,7 @@ export function Groups({ run }: { run: string }) {
           value={group}
           onChange={setGroup}
           label="Group"
-          placeholder="A group or task id: its curve over steps"
+          placeholder="A group or task id, to plot it over steps"
         />
         <Select label="Which groups" isLabelHidden value={dead} options={DEAD} onChange={setDead} />
         <span className="muted" role="status">
@@ -50,7 +51,7 @@ export function Groups({ run }: { run: string }) {
             : `${formatCount(found.total)} groups, ${formatCount(found.dead)} dead${found.total > MOST ? `; the first ${MOST} are listed` : ""}`}
         </span>
       </div>
-      {page.error !== undefined && <div className="error-line">{page.error}</div>}
+      <ErrorLine text={page.error} />
       <GroupCharts run={run} group={group} />
       <section className="panel grows">
         <Table
@@ -65,7 +66,7 @@ export function Groups({ run }: { run: string }) {
             found === undefined ? null : (
               <EmptyState
                 title="No groups of two or more samples"
-                text="Samples of one task in one step are a group; group_id names another one:"
+                text="Samples of one task in one step form a group, unless you set group_id:"
                 code={"insight.session(task_id=item.id, group_id=prompt.id, step=step)"}
               />
             )
@@ -85,7 +86,12 @@ function GroupCharts({ run, group }: { run: string; group: string }) {
   const reward = useMemo(
     () => [
       { label: "mean reward", values: rows.map((one) => one.mean), colour: colourOfIndex(0) },
-      { label: "spread in a group", values: rows.map((one) => one.spread), colour: colourOfIndex(1), isDashed: true },
+      {
+        label: "spread within groups",
+        values: rows.map((one) => one.spread),
+        colour: colourOfIndex(1),
+        isDashed: true,
+      },
     ],
     [steps.data],
   );
@@ -168,7 +174,7 @@ function columnsOf(onGroup: (group: string) => void): Column<SampleGroup>[] {
         <button
           type="button"
           className="link-button"
-          title={`${group.group_id}: its curve over steps`}
+          title={`${group.group_id}: plot it over steps`}
           onClick={() => onGroup(group.group_id)}
         >
           {group.group_id}
@@ -209,7 +215,7 @@ function columnsOf(onGroup: (group: string) => void): Column<SampleGroup>[] {
       width: "70px",
       render: (group) =>
         group.is_dead ? (
-          <span className="badge is-warning" title="All rewards are equal: the group teaches nothing">
+          <span className="badge is-warning" title="All rewards are equal: the group has no learning signal">
             dead
           </span>
         ) : null,

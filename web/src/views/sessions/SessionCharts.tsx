@@ -94,7 +94,7 @@ interface ScatterProps {
   onPick: (sessionId: string) => void;
 }
 
-/** Each finished session as a point: when it was submitted and how long it took. Outliers stand apart. */
+/** Each finished session as a point, by submission and duration. */
 export function LatencyScatter({ samples, slowest, isLogarithmic, onPick }: ScatterProps) {
   const sorted = useMemo(() => {
     const all = new Map([...samples, ...slowest].map((sample) => [sample.session_id, sample]));

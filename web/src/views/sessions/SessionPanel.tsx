@@ -13,6 +13,7 @@ import { timelineWindow } from "../links";
 import { TranscriptPanel } from "./TranscriptPanel";
 import { Waterfall } from "./Waterfall";
 import { extentOf } from "./gantt";
+import { ErrorLine } from "../../components/ErrorLine";
 
 interface Props {
   run: string;
@@ -28,7 +29,7 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
   const found = session.data?.sessions[0];
   const isOpen = found?.status === "pending";
   const options = { live: isOpen, everyMs: 2000, keep: false, enabled: found !== undefined };
-  // A session that has ended is asked for once more, so that its last spans are there.
+  // Load a finished session once more, to include its last spans.
   const key = `${run} ${sessionId} ${found?.status ?? ""}`;
   const spans = useQuery(
     `spans ${key}`,
@@ -57,8 +58,8 @@ export function SessionPanel({ run, sessionId, onClose }: Props) {
       }
       onClose={onClose}
     >
-      {session.error !== undefined && <div className="error-line">{session.error}</div>}
-      {session.data !== undefined && found === undefined && <p>This run has no session of that id.</p>}
+      <ErrorLine text={session.error} />
+      {session.data !== undefined && found === undefined && <p>This run has no session with that id.</p>}
       {found !== undefined && (
         <>
           <Summary run={run} session={found} now={now} />
@@ -129,11 +130,7 @@ function Summary({ run, session, now }: { run: string; session: Session; now: nu
     [
       "Group",
       session.group_id == null ? null : (
-        <ViewLink
-          view="sessions"
-          state={{ show: "groups", group: session.group_id }}
-          title="All samples that it is compared with"
-        >
+        <ViewLink view="sessions" state={{ show: "groups", group: session.group_id }} title="All samples in its group">
           {session.group_id}
         </ViewLink>
       ),

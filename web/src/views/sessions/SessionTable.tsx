@@ -54,12 +54,11 @@ export function SessionTable({ sessions, sort, onSort, selected, onOpen, axis, i
 }
 
 function Nothing({ hasSearch }: { hasSearch: boolean }) {
-  if (hasSearch)
-    return <EmptyState title="No session fits this search" text="Take out a condition, or look for something else." />;
+  if (hasSearch) return <EmptyState title="No matching sessions" text="Remove a condition, or change the search." />;
   return (
     <EmptyState
       title="No sessions in this run"
-      text="A session is one sample of a task, from its submission to its end. Wrap the rollout in one:"
+      text="A session is one sample of a task, from submission to end. Wrap the rollout in one:"
       code={
         'async with insight.session(task_id=item.id, step=step) as session:\n    async with insight.phase("generate"):\n        ...\n    session.finalize("accepted", reward=1.0)'
       }
@@ -108,12 +107,12 @@ const COLUMNS: readonly Column<Session>[] = [
   figure("step", "Step", "64px", (session) => session.step, formatCount),
   figure("reward", "Reward", "80px", (session) => session.reward, formatNumber),
   figure("total_s", "Total", "96px", (session) => session.total_s, formatSeconds, {
-    hint: "From the submission to the end; of an open session, until now",
+    hint: "From submission to the end; until now for an open session",
     render: (session) =>
       session.status === "pending" ? <OpenFor session={session} /> : formatSeconds(session.total_s),
   }),
   figure("queue_wait_s", "Queue", "72px", (session) => session.queue_wait_s, formatSeconds, {
-    hint: "From the submission until it was in the queue",
+    hint: "From submission until it was queued",
   }),
   figure("generate_s", "Generate", "72px", (session) => session.generate_s, formatSeconds, {
     hint: "At least one generation was running",
@@ -123,7 +122,7 @@ const COLUMNS: readonly Column<Session>[] = [
   }),
   figure("tokens", "Tokens", "70px", (session) => session.tokens, formatCount),
   figure("turns", "Turns", "62px", (session) => session.turns, formatCount, {
-    hint: "The counter of that name, else how many times it generated",
+    hint: "The counter of that name, or the number of generations",
   }),
   figure("rank", "Rank", "66px", (session) => session.rank, String, {
     render: (session) => <span title={session.role ?? ""}>{session.rank ?? "–"}</span>,

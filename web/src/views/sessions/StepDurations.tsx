@@ -11,7 +11,7 @@ interface Props {
   onStep: (step: number) => void;
 }
 
-/** How long the sessions of each step took; a report knows all steps, the page those it has loaded. */
+/** Session durations by step; a report has all steps, the page only the loaded ones. */
 export function StepDurations({ samples, isLogarithmic, onStep }: Props) {
   const rows: readonly StepDuration[] = useMemo(
     () => reportFacts()?.sessionSteps ?? durationsByStep(samples),
@@ -26,7 +26,7 @@ export function StepDurations({ samples, isLogarithmic, onStep }: Props) {
     ],
     [rows],
   );
-  if (rows.length === 0) return <p className="muted">No finished sessions of a step yet.</p>;
+  if (rows.length === 0) return <p className="muted">No finished sessions with a step yet.</p>;
   return (
     <Chart
       label="Total time of sessions by step"

@@ -5,6 +5,7 @@ import { StatusBadge } from "../../components/StatusBadge";
 import { formatCount, formatNumber, formatSeconds, formatTokens } from "../../units";
 import { useQuery } from "../../useQuery";
 import { asText, contains, cutBy, pieces, visible } from "./transcriptText";
+import { ErrorLine } from "../../components/ErrorLine";
 
 interface Props {
   run: string;
@@ -24,7 +25,7 @@ export function TranscriptPanel({ run, session }: Props) {
     { live: isOpen, everyMs: 2000, keep: false },
   );
   const transcript = found.data; // null in a report that has no transcripts
-  if (found.error !== undefined) return <div className="error-line">{found.error}</div>;
+  if (found.error !== undefined) return <ErrorLine text={found.error} />;
   if (transcript == null || transcript.messages.length === 0) return null;
   if (!transcript.is_captured)
     return (
@@ -89,7 +90,7 @@ function Conversation({ transcript }: { transcript: Transcript }) {
         {transcript.reason !== null && <span className="muted">{visible(transcript.reason)}</span>}
       </p>
       {transcript.is_cut && (
-        <p className="muted">{`The first part of ${formatCount(transcript.characters)} characters.`}</p>
+        <p className="muted">{`Truncated: the beginning of ${formatCount(transcript.characters)} characters.`}</p>
       )}
     </section>
   );
@@ -97,7 +98,7 @@ function Conversation({ transcript }: { transcript: Transcript }) {
 
 function CopyButton({ text }: { text: () => string }) {
   const [isCopied, setIsCopied] = useState(false);
-  // Browsers offer the clipboard only to pages of this machine and to those with TLS.
+  // Browsers allow the clipboard only on localhost and over TLS.
   const clipboard = navigator.clipboard as Clipboard | undefined;
   if (clipboard === undefined) return null;
   const copy = async () => {
@@ -138,7 +139,7 @@ function Message({ message, wanted, isHit }: MessageProps) {
     return (
       <li className={classes}>
         {(message.left_out ?? 0) > 0 && (
-          <p className="muted">{`${formatCount(message.left_out)} earlier messages were left out.`}</p>
+          <p className="muted">{`${formatCount(message.left_out)} earlier messages were omitted.`}</p>
         )}
         <header>{head}</header>
         <Body text={message.text} characters={message.characters} wanted={wanted} />
@@ -196,7 +197,7 @@ function Body({ text, characters = 0, wanted, isCode = false }: BodyProps) {
         </button>
       )}
       {missing > 0 && (
-        <p className="warning">{`Cut: ${formatCount(characters - missing)} of ${formatCount(characters)} characters were recorded.`}</p>
+        <p className="warning">{`Truncated: ${formatCount(characters - missing)} of ${formatCount(characters)} characters were recorded.`}</p>
       )}
     </>
   );

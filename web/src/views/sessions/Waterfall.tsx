@@ -20,7 +20,7 @@ const MARKS = [
   ["finalized_ts", "finalized"],
 ] as const;
 
-/** A session from its submission to its end: every span a line, marks and events on top. */
+/** A session from its submission to its end: one line per span, with marks and events at the top. */
 export function Waterfall({ session, spans, events, now }: Props) {
   const [from, to] = extentWith(session, spans, now);
   const share = (seconds: number) => `${((seconds - from) / (to - from || 1)) * 100}%`;

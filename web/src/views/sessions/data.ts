@@ -1,11 +1,11 @@
-// What the sessions view asks for: a window of the table, and a sample for its statistics.
+// The queries of the sessions view: a window of the table, and a sample for its statistics.
 import { useCallback, useState } from "react";
 import { type Session, type SessionConditions, api } from "../../api";
 import type { Sort } from "../../components/Table";
 import { reportFacts } from "../../reportFacts";
 import { useQuery } from "../../useQuery";
 
-/** What is loaded begins and ends at multiples of this, so that a little scrolling asks for nothing. */
+/** Rows are loaded in multiples of this, so that a little scrolling needs no request. */
 const ALIGNED = 25;
 
 export interface SessionWindow {
@@ -52,7 +52,7 @@ export function useSessionWindow(run: string, search: SessionConditions, sort: S
   };
 }
 
-/** What the statistics need of a session. */
+/** The fields that the statistics need. */
 export type Sample = Pick<
   Session,
   | "session_id"
@@ -67,12 +67,12 @@ export type Sample = Pick<
 >;
 
 const SAMPLE = 4000;
-/** A report has all of its sessions at hand. */
+/** A report contains all of its sessions. */
 const WHOLE = 1e9;
 const SLOWEST = 30;
 
 export interface SessionSample {
-  /** Finished sessions: all of them, or an even sample of the whole run. */
+  /** Finished sessions: all of them, or an even sample of the entire run. */
   samples: readonly Sample[];
   /** The slowest of all: what a sample must not miss. */
   slowest: readonly Sample[];
@@ -101,7 +101,7 @@ export function useSessionSample(run: string, search: SessionConditions): Sessio
 
 const NONE: readonly Sample[] = [];
 
-/** What the statistics need of those that have ended, in order of their submission. */
+/** The fields of finished sessions that the statistics need, by submission. */
 export function finished(sessions: readonly Session[]): Sample[] {
   return sessions
     .filter((session) => session.total_s !== null && session.total_s !== undefined)

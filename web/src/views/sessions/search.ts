@@ -14,9 +14,9 @@ const TEXTS = {
 } as const;
 /** Conditions that are numbers between bounds, and how they are written. */
 const NUMBERS = {
-  reward: "a reward: write reward:<0.1, reward:>=0.5 or reward:1",
-  tokens: "a number of tokens: write tokens:>1000 or tokens:<=64",
-  turns: "a number of turns: write turns:>3 or turns:1",
+  reward: "a reward: use reward:<0.1, reward:>=0.5 or reward:1",
+  tokens: "a number of tokens: use tokens:>1000 or tokens:<=64",
+  turns: "a number of turns: use turns:>3 or turns:1",
 } as const;
 type TextKey = keyof typeof TEXTS;
 type NumberKey = keyof typeof NUMBERS;
@@ -28,7 +28,7 @@ export const PREFIXES =
 
 export interface ParsedSearch {
   query: SessionConditions;
-  /** What was not understood, as a sentence. */
+  /** An error message for invalid input. */
   problem: string | null;
 }
 
@@ -63,7 +63,7 @@ function condition(query: SessionConditions, words: string[], prefix: Prefix, va
       if (value !== "*") words.push(value);
       return null;
     case "rank":
-      if (!Number.isInteger(Number(value))) return `“${value}” is not a rank: write rank:3.`;
+      if (!Number.isInteger(Number(value))) return `cannot parse “${value}” as a rank: use rank:3.`;
       query.rank = Number(value);
       return null;
     case "longer": {
@@ -89,7 +89,7 @@ function numberCondition(query: SessionConditions, key: NumberKey, value: string
     isReward ? bound + direction * (Math.abs(bound) || 1) * 2 ** -52 : bound + direction,
   );
   if (bounds === null || (!isReward && bounds.some((bound) => bound !== undefined && !Number.isInteger(bound))))
-    return `“${value}” is not ${NUMBERS[key]}.`;
+    return `cannot parse “${value}” as ${NUMBERS[key]}.`;
   [query[`least_${key}`], query[`most_${key}`]] = bounds;
   return null;
 }
@@ -122,7 +122,7 @@ function stepCondition(query: SessionConditions, value: string): string | null {
     else query.last_step = open[2] === "=" ? step : step - 1;
     return null;
   }
-  return `“${value}” is not a step: write step:7, step:3-9 or step:>5.`;
+  return `cannot parse “${value}” as a step: use step:7, step:3-9 or step:>5.`;
 }
 
 function statusCondition(query: SessionConditions, value: string): string | null {
@@ -131,7 +131,7 @@ function statusCondition(query: SessionConditions, value: string): string | null
     .split(",")
     .filter((one) => one !== "");
   const unknown = wanted.find((one) => !KNOWN.includes(one) && ALIASES[one] === undefined);
-  if (unknown !== undefined) return `“${unknown}” is not a status: choose ${KNOWN.join(", ")}.`;
+  if (unknown !== undefined) return `unknown status “${unknown}”: use ${KNOWN.join(", ")}.`;
   query.status = [...new Set(wanted.flatMap((one) => ALIASES[one] ?? [one]))];
   return null;
 }

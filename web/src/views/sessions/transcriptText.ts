@@ -45,7 +45,7 @@ export function contains(message: TranscriptMessage, wanted: string): boolean {
   );
 }
 
-/** The whole conversation as plain text, for the clipboard. */
+/** The conversation as plain text, for the clipboard. */
 export function asText(transcript: Transcript): string {
   const lines = transcript.messages.map((message) => {
     const call = message.tool == null ? "" : ` ${message.tool}(${message.arguments ?? ""})`;
