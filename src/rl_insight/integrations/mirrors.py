@@ -80,14 +80,11 @@ def _patch_wandb(module: ModuleType) -> None:
 
 
 def _patch_tensorboard(module: ModuleType) -> None:
-    def scalar(call: Arguments) -> None:
-        _record({call["tag"]: call["scalar_value"]}, call["global_step"])
-
-    def scalars(call: Arguments) -> None:
-        _record({call["main_tag"]: call["tag_scalar_dict"]}, call["global_step"])
-
-    before(module.SummaryWriter, "add_scalar", scalar)
-    before(module.SummaryWriter, "add_scalars", scalars)
+    writer = module.SummaryWriter
+    before(writer, "add_scalar", lambda call: _record({call["tag"]: call["scalar_value"]}, call["global_step"]))
+    before(
+        writer, "add_scalars", lambda call: _record({call["main_tag"]: call["tag_scalar_dict"]}, call["global_step"])
+    )
 
 
 def _patch_mlflow(module: ModuleType) -> None:

@@ -117,15 +117,9 @@ def _add_monitor(monitors: list[Any]) -> None:
     """Add one monitor in the process of rank 0; prime-rl has none in the others."""
     is_first = os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0"
     if is_first and not any(isinstance(one, InsightMonitor) for one in monitors):
-        for other in monitors:
-            _pause_mirrors(type(other))
+        for other in map(type, monitors):  # their copies of what ours records must not be mirrored
+            for name in {"log", "log_metrics"} & vars(other).keys():
+                around(other, name, paused)
         ours = InsightMonitor()
         ours.init()
         monitors.append(ours)
-
-
-def _pause_mirrors(other: type) -> None:
-    """Keep what our monitor records from being mirrored again from prime-rl's other monitors."""
-    for name in ("log", "log_metrics"):
-        if name in vars(other):
-            around(other, name, paused)
