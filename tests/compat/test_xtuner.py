@@ -467,6 +467,20 @@ class TestSpans:
             "number": 1.5,
         }
 
+    def test_events_of_a_span_that_never_ends_are_bounded(self, spans, insight_capture, monkeypatch):
+        monkeypatch.setattr("rl_insight.compat.xtuner.otlp_file._MAX_WAITING", 3)
+        with xtuner.trace_span("endless"):
+            for _ in range(5):
+                xtuner.trace_event("token")
+            xtuner.flush_trace()
+            assert insight_capture.losses == {"trace_events/buffer_full": 2}
+        xtuner.flush_trace()
+        with xtuner.trace_span("next"):
+            xtuner.trace_event("token")
+        xtuner.flush_trace()
+        assert xtuner.current_trace_runtime().trace_jsonl_path.read_text().count('"token"') == 4
+        assert insight_capture.losses == {"trace_events/buffer_full": 2}
+
     def test_a_full_file_is_followed_by_another(self, spans, monkeypatch):
         monkeypatch.setattr("rl_insight.compat.xtuner.otlp_file._MAX_BYTES", 10)
         path = xtuner.current_trace_runtime().trace_jsonl_path

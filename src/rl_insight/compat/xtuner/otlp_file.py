@@ -29,6 +29,7 @@ class OtlpFile(BatchFiles):
         self._rotated = 0
         self._events: dict[str, list[EventRecord]] = {}
         """Events of open spans."""
+        self._event_count = 0
         super().__init__(flusher)
 
     def take(self, batch: Batch) -> bool:
@@ -37,17 +38,25 @@ class OtlpFile(BatchFiles):
         for record in records(batch):
             if isinstance(record, SpanRecord) and record.duration_ns is not None:
                 spans.append(record)
-            elif isinstance(record, EventRecord) and record.span_id and len(self._events) < _MAX_WAITING:
-                self._events.setdefault(record.span_id, []).append(record)
+            elif isinstance(record, EventRecord) and record.span_id:
+                self._keep_event(record.span_id, record)
         if not spans:
             return False
         items = [_item(span, self._events.pop(span.span_id, [])) for span in spans]
+        self._event_count -= sum(len(item.events) for item in items)
         encoded = [{"status": {}, **span_object(item)} for item in items]
         scope = {"scope": {"name": "xtuner"}, "spans": encoded}
         line = {"resourceSpans": [{"resource": {"attributes": self._resource}, "scopeSpans": [scope]}]}
         self._rotate()
         self.lines.setdefault(self.path, []).append(msgspec.json.encode(line))
         return True
+
+    def _keep_event(self, span_id: str, event: EventRecord) -> None:
+        if self._event_count >= _MAX_WAITING:  # a span that never ends must not fill the memory
+            self._flusher.recorder.losses.count("trace_events", "buffer_full")
+            return
+        self._event_count += 1
+        self._events.setdefault(span_id, []).append(event)
 
     def _rotate(self) -> None:
         if self.path.exists() and self.path.stat().st_size > _MAX_BYTES:
