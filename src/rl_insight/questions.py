@@ -18,7 +18,7 @@ from rl_insight.sessions.records import SessionRecord
 from rl_insight.store import queries
 from rl_insight.store.errors import NotFoundError
 from rl_insight.store.queries import Cursor, Line, Session
-from rl_insight.store.queries.usage_by_state import usage_of_run
+from rl_insight.store.queries.hardware import usage_of_run
 
 _SPELLED = {"lane_ids": "lane", "matchers": "match", "shares": "share", "with_steps": "steps"}
 """Parameters of queries that questions spell otherwise."""
@@ -82,6 +82,11 @@ class Question:
             elif name not in _NOT_ASKED:
                 found[_SPELLED.get(name, name)] = Condition(parameter.annotation, parameter.default)
         return found
+
+    @property
+    def required(self) -> list[str]:
+        """The conditions that must be given."""
+        return [name for name, one in self.conditions.items() if one.default is inspect.Parameter.empty]
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:

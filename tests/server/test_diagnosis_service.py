@@ -188,7 +188,7 @@ def test_a_later_server_diagnoses_a_run_again_only_if_records_arrived_or_the_rul
 
         def is_done():
             with services.runs.open("r1") as store, store.reader() as cursor:
-                told = queries.read_diagnosed(cursor)
+                told = queries.DIAGNOSED.read(cursor)
                 is_told = told is not None and told.extent == queries.read_extent(cursor)
             known = services.diagnosis._watched.get("r1")
             return known is None or (is_told and known.diagnosed == told and bool(looked))
@@ -242,7 +242,7 @@ def test_coverage_is_kept_with_the_run_and_answered_without_reading_its_records(
 
     def kept():
         with services.runs.open("r1") as store, store.reader() as cursor:
-            return queries.read_coverage(cursor)
+            return queries.COVERAGE.read(cursor)
 
     known = wait_until(kept)
     monkeypatch.setattr(ReplayFeed, "__init__", None)  # reading the run would fail

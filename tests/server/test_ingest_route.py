@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_insight.schema import BatchBuilder, frame
 from rl_insight.schema.bundle import encode_bundle
-from rl_insight.store import columns
+from rl_insight.store import run_store
 from rl_insight.store.errors import StoreFullError
 from rl_insight.transport.ingest_client import CONTENT_TYPE
 
@@ -111,14 +111,14 @@ def test_good_batches_around_a_bad_one_are_kept_and_the_answer_says_so(client, s
 def test_a_batch_that_only_the_store_finds_bad_is_refused_for_good_and_alone(
     client, services, make_batch, frames, query, monkeypatch
 ):
-    convert = columns.texts_of
+    convert = run_store.texts_of
 
     def fail_on_poison(gathered):
         if "poison" in gathered.strings:
             raise RuntimeError("cannot be converted")
         return convert(gathered)
 
-    monkeypatch.setattr(columns, "texts_of", fail_on_poison)
+    monkeypatch.setattr(run_store, "texts_of", fail_on_poison)
     builder = BatchBuilder()
     builder.add_event(time_ns=1, name="poison")
     poison = builder.build(make_batch(1, process_id="p2").process, sequence=1, sent_ns=1)

@@ -45,7 +45,7 @@ def run(services):
     monitor.trace_span("hung").begin(None)
     clock.advance(10.0)
     for payload in _payloads(monitor):
-        services.writer.submit(decode(payload), len(payload)).result(10)
+        assert services.writer.submit_all([(decode(payload), len(payload))]).result(10) == [True]
     return monitor
 
 
@@ -257,7 +257,7 @@ def test_sql_is_off_unless_asked_for_and_the_error_says_how(client, run):
 
 def test_the_server_bounds_the_length_of_an_answer(make_services, client_of, make_batch):
     services = make_services("sql.enabled=true", "sql.max_answer_bytes=10000")
-    services.writer.submit(make_batch(1), 1000).result(30)
+    assert services.writer.submit_all([(make_batch(1), 1000)]).result(30) == [True]
     question = {"sql": "SELECT repeat('x', 999) FROM range(100)", "timeout_s": 30}
     answer = client_of(services).post("/api/v1/sql", json=question)
     assert (answer.status_code, len(answer.json()["rows"]), answer.json()["truncated"]) == (200, 9, True)

@@ -28,7 +28,7 @@ def run(services):
     monitor._flusher.drain()
     monitor._flusher.flush()
     for payload in sent:
-        services.writer.submit(decode(payload), len(payload)).result(10)
+        assert services.writer.submit_all([(decode(payload), len(payload))]).result(10) == [True]
     return monitor
 
 

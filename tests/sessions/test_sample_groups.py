@@ -88,7 +88,7 @@ def test_the_group_id_goes_before_the_task(ask):
     ]
     (only,) = ask(queries.session_groups, samples).groups
     assert (only.group_id, only.samples, only.spread) == ("g", 2, 0.5)
-    found, total = ask(queries.sessions, samples, group_id="g")
+    found, total = ask(queries.sessions, samples, chosen=queries.SessionConditions(group_id="g"))
     assert (total, {one.task_id for one in found}) == (2, {"t1", "t2"})
 
 
@@ -114,8 +114,8 @@ def test_turns_are_the_counter_and_sessions_can_be_chosen_by_them(ask):
     samples = [{"counters": {"turns": 3}}, {"counters": {"turns": 1}}, {"counters": {"calls": 9}}, {}]
     found, _ = ask(queries.sessions, samples, order="session_id", descending=False)
     assert [one.turns for one in found] == [3, 1, None, None]
-    assert ask(queries.sessions, samples, least_turns=2)[1] == 1
-    assert ask(queries.sessions, samples, most_turns=2)[1] == 1
+    assert ask(queries.sessions, samples, chosen=queries.SessionConditions(least_turns=2))[1] == 1
+    assert ask(queries.sessions, samples, chosen=queries.SessionConditions(most_turns=2))[1] == 1
 
 
 def test_turns_without_a_counter_are_the_generations(tmp_path):

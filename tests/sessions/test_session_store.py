@@ -91,7 +91,7 @@ def test_what_several_commits_say_becomes_one_record(store):
         "reward": 0.5,
     }
     with store.reader() as cursor:
-        (session,), total = queries.sessions(cursor, task_id="t", status=["accepted"])
+        (session,), total = queries.sessions(cursor, queries.SessionConditions(task_id="t", status=["accepted"]))
     assert total == 1
     assert session.phase_seconds == {"generate": 1.5, "think": 0.5}
     assert session.phases["generate"][0]["span_id"] == "0000000000000007"

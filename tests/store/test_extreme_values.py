@@ -89,7 +89,7 @@ def _views(cursor):
     yield "step metrics", lambda: queries.step_metrics(cursor, 0, 100)
     for order in ("newest", "oldest", "longest"):
         yield "spans", lambda order=order: queries.search_spans(cursor, order=order)
-    yield "attribute", lambda: queries.search_spans(cursor, attribute="a=1")
+    yield "attribute", lambda: queries.search_spans(cursor, queries.SpanConditions(attribute="a=1"))
     yield "span", lambda: queries.span_detail(cursor, f"{900:016x}")
     yield "open", lambda: queries.open_work(cursor, now)
     yield "open spans", lambda: queries.open_spans(cursor)

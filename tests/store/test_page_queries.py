@@ -75,7 +75,8 @@ def test_series_over_time_and_within_conditions(tools, begin_ns):
 @pytest.mark.parametrize("axis", ["step", "time"])
 def test_a_series_beyond_what_memory_holds_is_read_in_slices_as_at_once(tools, monkeypatch, axis):
     at_once = ask(tools, queries.span_series, "toolcall", axis=axis, points=100, intervals=20)
-    monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.span_series"), "MAX_ROWS", 100)
+    for module in ("span_series", "measures"):
+        monkeypatch.setattr(importlib.import_module(f"rl_insight.store.queries.{module}"), "MAX_ROWS", 100)
     assert ask(tools, queries.span_series, "toolcall", axis=axis, points=100, intervals=20) == at_once
     assert at_once.count > 1000
 
@@ -171,10 +172,10 @@ def test_spans_are_found_by_error_session_and_attribute(store, make):
     maker.span("toolcall", status="error", error="ToolTimeout: no answer", session_id="s037-001")
     maker.span("toolcall", attributes='{"tool": "search"}')
     store.commit([maker.build()])
-    assert len(ask(store, queries.search_spans, text="tooltimeout")) == 1
-    assert len(ask(store, queries.search_spans, text="s037")) == 1
-    assert len(ask(store, queries.search_spans, error="Timeout")) == 1
-    assert len(ask(store, queries.search_spans, attribute="tool=search")) == 1
+    assert len(ask(store, queries.search_spans, queries.SpanConditions(text="tooltimeout"))) == 1
+    assert len(ask(store, queries.search_spans, queries.SpanConditions(text="s037"))) == 1
+    assert len(ask(store, queries.search_spans, queries.SpanConditions(error="Timeout"))) == 1
+    assert len(ask(store, queries.search_spans, queries.SpanConditions(attribute="tool=search"))) == 1
 
 
 def test_marks_are_events_checkpoints_restarts_and_annotations(store, make, begin_ns):

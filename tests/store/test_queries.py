@@ -18,12 +18,16 @@ from rl_insight.schema import Loss
 from rl_insight.schema.histogram import bucket_code
 from rl_insight.store import QueryError, RunStore, queries
 from rl_insight.store.queries.intervals import order_by, quantiles, union_ns
-from rl_insight.store.queries.measures import SHARES, LargeGroup
+from rl_insight.store.queries.measures import SHARES, measure_large
 from rl_insight.store.rollup import rolled_up_rows
 from rl_insight.store.sessions import entry_of, read_entries, write_entries
 from rl_insight.store.tables import ROLLUPS
 
 SECOND = 1_000_000_000
+
+
+def search_spans(cursor, *, order="newest", limit=100, **conditions):
+    return queries.search_spans(cursor, queries.SpanConditions(**conditions), order=order, limit=limit)
 
 
 def _union(intervals):
@@ -286,7 +290,7 @@ def test_timelines_of_processes_with_wrong_clocks_are_aligned(store, make, begin
         store.commit([batch], received_ns=[begin_ns + 2 * SECOND])
     with store.reader() as cursor:
         view = queries.timeline(cursor, start_ns=begin_ns, end_ns=begin_ns + SECOND, pixels=10, now_ns=begin_ns)
-        spans = queries.search_spans(cursor, name="same moment", start_ns=begin_ns, end_ns=begin_ns + 1)
+        spans = search_spans(cursor, name="same moment", start_ns=begin_ns, end_ns=begin_ns + 1)
         summary = queries.summary(cursor)
         health = queries.processes(cursor, begin_ns + 3 * SECOND)
         spots = [
@@ -396,7 +400,8 @@ def test_spans_beyond_what_memory_holds_are_measured_in_parts_as_at_once(
         now_ns = begin_ns + 10 * SECOND
         at_once = [queries.hotspots(cursor, scope, group_by, now_ns=now_ns) for scope in scopes]
         assert all(at_once)
-        monkeypatch.setattr(importlib.import_module("rl_insight.store.queries.hotspots"), "MAX_ROWS", max_rows)
+        for module in ("hotspots", "measures"):
+            monkeypatch.setattr(importlib.import_module(f"rl_insight.store.queries.{module}"), "MAX_ROWS", max_rows)
         assert [queries.hotspots(cursor, scope, group_by, now_ns=now_ns) for scope in scopes] == at_once
 
 
@@ -405,14 +410,13 @@ def test_spans_beyond_what_memory_holds_are_measured_in_parts_as_at_once(
     st.integers(1, 20),
 )
 def test_a_large_group_is_measured_as_plain_statistics_do(pairs, at_once):
-    pairs.sort()
-    group = LargeGroup()
-    for take in (group.add, group.keep):
-        for first in range(0, len(pairs), at_once):
-            part = np.array(pairs[first : first + at_once], np.int64)
-            take({"start_ns": part[:, 0], "duration_ns": part[:, 1], "failed": part[:, 1] % 2 == 1})
     lengths = [length for _, length in pairs]
-    found = group.measured()
+    columns = "unnest($starts)::BIGINT AS start_ns, unnest($lengths)::BIGINT AS duration_ns"
+    rows = f"SELECT *, duration_ns % 2 = 1 AS failed FROM (SELECT {columns})"
+    given = {"starts": [start for start, _ in pairs], "lengths": lengths}
+    with duckdb.connect() as connection, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(importlib.import_module("rl_insight.store.queries.measures"), "MAX_ROWS", at_once)
+        found = measure_large(lambda sql, **more: connection.execute(sql, given | more), rows)
     assert found[:3] == (len(pairs), sum(lengths), _union([(start, start + length) for start, length in pairs]))
     assert found.shares == pytest.approx(np.quantile(lengths, SHARES).tolist())
     assert (found.longest, found.errors) == (max(lengths), sum(length % 2 for length in lengths))
@@ -551,7 +555,7 @@ def test_text_is_found_wherever_it_is_and_each_span_once(store, make, text):
         (first,) = queries.search_spans(cursor, order="oldest", limit=1)
 
         def starts(**asked):
-            return [one.start_ns - first.start_ns for one in queries.search_spans(cursor, text=text, **asked)]
+            return [one.start_ns - first.start_ns for one in search_spans(cursor, text=text, **asked)]
 
         assert starts() == found
         assert starts(limit=7) == found[:7]
@@ -582,7 +586,7 @@ def test_spans_are_found_by_each_condition(store, make, begin_ns):
 
     def names(**conditions):
         with store.reader() as cursor:
-            return [span.name for span in queries.search_spans(cursor, **conditions)]
+            return [span.name for span in search_spans(cursor, **conditions)]
 
     assert names() == ["100%_done!", "generate", "update_critic", "update_actor"]
     assert names(order="oldest", limit=1) == ["update_actor"]
@@ -937,20 +941,20 @@ def test_sessions_are_listed_and_sorted(store):
     )  # fmt: skip
     _write_sessions(store, [changed])
 
-    def ids(**conditions):
+    def ids(chosen=None, **asked):
         with store.reader() as cursor:
-            found, total = queries.sessions(cursor, **conditions)
+            found, total = queries.sessions(cursor, chosen and queries.SessionConditions(**chosen), **asked)
         return [one.session_id for one in found], total
 
     with store.reader() as cursor:
-        assert queries.sessions(cursor, session_id="s2") == ([changed], 1)
+        assert queries.sessions(cursor, queries.SessionConditions(session_id="s2")) == ([changed], 1)
     assert ids() == (["s3", "s2", "s1"], 3)
     assert ids(order="total_s") == (["s1", "s2", "s3"], 3)
     assert ids(limit=1, offset=1) == (["s2"], 3)
-    assert ids(status=["failed", "accepted"], descending=False) == (["s1", "s2"], 2)
-    assert ids(first_step=7, rank=1) == (["s3"], 1)
-    assert ids(longer_than_s=4) == (["s1"], 1)
-    assert ids(text="50%") == (["s2"], 1)
+    assert ids({"status": ["failed", "accepted"]}, descending=False) == (["s1", "s2"], 2)
+    assert ids({"first_step": 7, "rank": 1}) == (["s3"], 1)
+    assert ids({"longer_than_s": 4}) == (["s1"], 1)
+    assert ids({"text": "50%"}) == (["s2"], 1)
     with pytest.raises(QueryError, match="cannot sort"):
         ids(order="phases; --")
 
@@ -985,7 +989,7 @@ def test_sessions_are_found_by_reward_tokens_version_and_reason(store):
         ({"reason": "timeout"}, ["s2"]),
     ):
         with store.reader() as cursor:
-            found, total = queries.sessions(cursor, **conditions)
+            found, total = queries.sessions(cursor, queries.SessionConditions(**conditions))
         assert ([one.session_id for one in found], total) == (expected, len(expected)), conditions
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rl_insight.store import RunDirectory, RunStore
-from rl_insight.store.read_only import ReadOnlyRun
+from rl_insight.store.connections import RunFile
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_deleted_run_is_not_listed(written):
 
 def test_a_run_that_is_open_for_reading_is_listed(written):
     (written / "runs" / ".index.json").unlink()
-    file = ReadOnlyRun(written / "runs" / "a.duckdb")
+    file = RunFile(written / "runs" / "a.duckdb")
     try:
         assert listed(written)["a"].problem == ""
     finally:

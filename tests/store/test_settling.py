@@ -109,7 +109,7 @@ def test_the_writer_settles_a_busy_run_when_nothing_more_arrives(tmp_path, make,
     directory = RunDirectory(tmp_path, min_free_bytes=0)
     writer = StoreWriter(directory)
     batches = _batches(make, 40)
-    writer.submit(batches[0], 1).result(30)
+    assert writer.submit_all([(batches[0], 1)]).result(30) == [True]
     assert writer.submit_all([(batch, 1) for batch in batches[1:]]).result(30) == [True] * 39
     with directory.open(batches[0].process.run_id) as store:
         wait_until(lambda: fetch(store, "SELECT low_water FROM ledger") == [(40,)])

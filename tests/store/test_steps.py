@@ -8,7 +8,7 @@ import time
 import duckdb
 import pytest
 
-from rl_insight.store import RunStore, queries
+from rl_insight.store import RunDirectory, RunStore, queries
 from rl_insight.store.errors import QueryError
 from rl_insight.store.sessions import entry_of, write_entries
 
@@ -47,6 +47,23 @@ def seconds(step):
 def inside(step, name):
     (phase,) = (one for one in step.phases if one.name == name)
     return {one.name: round(one.wall_ns / SECOND, 6) for one in phase.inside}
+
+
+def test_the_last_step_of_a_run_is_that_of_the_leading_role(tmp_path, make):
+    trainer, rollout = make("t", role="trainer"), make("r", role="rollout")
+    for step in range(3):
+        state(trainer, "update", 10 * step, 8, step=step)
+        state(rollout, "generate", 10 * step, 6, step=step + 2)  # two steps ahead
+    directory = RunDirectory(tmp_path, min_free_bytes=0)
+    with directory.open("run", create=True) as store:
+        commit(store, trainer, rollout)
+        with store.reader() as cursor:
+            summary = queries.summary(cursor)
+            of_last = {spot.name: spot.count for spot in queries.hotspots(cursor, queries.Scope(last_steps=1))}
+    assert directory.get("run").last_step == 2
+    assert (summary.first_step, summary.last_step) == (0, 2)
+    assert of_last == {"update": 1, "generate": 3}
+    directory.close()
 
 
 def test_step_lasts_from_its_start_to_the_start_of_the_next_of_the_leading_role(store, make, begin_ns):
@@ -289,10 +306,10 @@ def test_first_counted_step_begins_with_the_span_that_ran_when_its_time_was_take
 def test_search_by_a_counted_step_finds_and_names_what_was_recorded_in_its_time(store, make):
     commit(store, *verl_run(make))
     with store.reader() as cursor:
-        found = queries.search_spans(cursor, step=2, order="oldest")
-        every = queries.search_spans(cursor, name="vllm_generate", order="oldest")
+        found = queries.search_spans(cursor, queries.SpanConditions(step=2), order="oldest")
+        every = queries.search_spans(cursor, queries.SpanConditions(name="vllm_generate"), order="oldest")
         detail = queries.span_detail(cursor, every[2].span_id)
-        nothing = queries.search_spans(cursor, step=9)
+        nothing = queries.search_spans(cursor, queries.SpanConditions(step=9))
     assert [(one.name, one.step) for one in found] == [("vllm_generate", 2), ("actor_update", 2), ("actor_update", 2)]
     assert [one.step for one in every] == [1, 2, 3]
     assert detail.span.step == 3
@@ -308,8 +325,8 @@ def test_sessions_without_a_step_belong_to_the_counted_step_of_their_submission(
     with store.writing() as connection:
         write_entries(connection, {one.session_id: entry_of(one, 0) for one in sessions}, {}, [])
     with store.reader() as cursor:
-        of_second, _ = queries.sessions(cursor, first_step=2, last_step=2)
-        of_later, _ = queries.sessions(cursor, first_step=2)
+        of_second, _ = queries.sessions(cursor, queries.SessionConditions(first_step=2, last_step=2))
+        of_later, _ = queries.sessions(cursor, queries.SessionConditions(first_step=2))
     assert sorted(one.session_id for one in of_second) == ["s0", "s2"]
     assert sorted(one.session_id for one in of_later) == ["s0", "s1", "s2"]
 

@@ -15,9 +15,29 @@ from rl_insight.store import (
     StoreFullError,
     StoreOverloadedError,
     StoreWriter,
-    columns,
+    run_store,
 )
 from rl_insight.store.tables import UPGRADES
+
+
+class Submitted:
+    """One batch that was submitted, and what becomes of it; a refusal is raised at once."""
+
+    def __init__(self, writer, batch, size):
+        self._future = writer.submit_all([(batch, size)])
+        self.cancel = self._future.cancel
+        if self._future.done() and (refusal := self.exception()) is not None:
+            raise refusal
+
+    def result(self, timeout=None):
+        (one,) = self._future.result(timeout)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    def exception(self, timeout=None):
+        (one,) = self._future.result(timeout)
+        return one if isinstance(one, Exception) else None
 
 
 @pytest.fixture
@@ -37,14 +57,14 @@ def writer(directory):
 @pytest.fixture
 def poison(monkeypatch):
     """The name of a span that cannot be stored."""
-    convert = columns.texts_of
+    convert = run_store.texts_of
 
     def fail_on_poison(gathered):
         if "poison" in gathered.strings:
             raise RuntimeError("cannot be converted")
         return convert(gathered)
 
-    monkeypatch.setattr(columns, "texts_of", fail_on_poison)
+    monkeypatch.setattr(run_store, "texts_of", fail_on_poison)
     return "poison"
 
 
@@ -72,9 +92,9 @@ def test_a_future_is_done_only_when_the_batch_is_in_the_file(directory, writer, 
     maker = make()
     maker.span()
     batch = maker.build()
-    assert writer.submit(batch, 100).result(20) is True
+    assert Submitted(writer, batch, 100).result(20) is True
     assert _count(directory, "run") == 1
-    assert writer.submit(batch, 100).result(20) is False
+    assert Submitted(writer, batch, 100).result(20) is False
     assert _count(directory, "run") == 1
 
 
@@ -88,7 +108,7 @@ def test_batches_of_many_runs_and_threads_all_arrive_once(directory, writer, mak
             maker.span()
             batch = maker.build()
             for _ in range(2):
-                future = writer.submit(batch, 50)
+                future = Submitted(writer, batch, 50)
                 with lock:
                     futures.append(future)
 
@@ -107,7 +127,7 @@ def test_batches_of_many_runs_and_threads_all_arrive_once(directory, writer, mak
 def test_waiting_batches_are_committed_together(directory, held, make):
     writer = StoreWriter(directory)
     maker = make()
-    futures = [writer.submit(maker.build(), 10) for _ in range(50)]
+    futures = [Submitted(writer, maker.build(), 10) for _ in range(50)]
     held.set()
     assert all(future.result(20) for future in futures)
     assert writer.get_status().commits <= 3
@@ -117,9 +137,9 @@ def test_waiting_batches_are_committed_together(directory, held, make):
 def test_past_the_bound_submit_refuses_and_says_when_to_come_back(directory, held, make, wait_until):
     writer = StoreWriter(directory, max_pending_bytes=1000)
     maker = make()
-    accepted = [writer.submit(maker.build(), 400) for _ in range(2)]
+    accepted = [Submitted(writer, maker.build(), 400) for _ in range(2)]
     with pytest.raises(StoreOverloadedError) as refused:
-        writer.submit(maker.build(), 400)
+        Submitted(writer, maker.build(), 400)
     assert refused.value.retry_after_s > 0
     status = writer.get_status()
     assert (status.pending_bytes, status.pending_batches) == (800, 2)
@@ -128,25 +148,25 @@ def test_past_the_bound_submit_refuses_and_says_when_to_come_back(directory, hel
     held.set()
     assert all(future.result(20) for future in accepted)
     wait_until(lambda: writer.get_status().pending_bytes == 0)
-    assert writer.submit(maker.build(), 400).result(20)
+    assert Submitted(writer, maker.build(), 400).result(20)
     writer.close()
 
 
 def test_a_single_batch_larger_than_the_bound_still_goes_through(directory, make):
     writer = StoreWriter(directory, max_pending_bytes=10)
-    assert writer.submit(make().build(), 5000).result(20) is True
+    assert Submitted(writer, make().build(), 5000).result(20) is True
     writer.close()
 
 
 def test_close_writes_what_waits_and_then_refuses(directory, make):
     writer = StoreWriter(directory, linger_s=5.0)
     maker = make()
-    futures = [writer.submit(maker.build(), 10) for _ in range(5)]
+    futures = [Submitted(writer, maker.build(), 10) for _ in range(5)]
     assert writer.close() is True
     assert writer.close() is True
     assert [future.result(0) for future in futures] == [True] * 5
     with pytest.raises(StoreError, match="closing"):
-        writer.submit(maker.build(), 10)
+        Submitted(writer, maker.build(), 10)
 
 
 def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, make, poison):
@@ -154,9 +174,9 @@ def test_one_bad_batch_does_not_take_its_neighbours_with_it(directory, held, mak
     good, bad = make("good"), make("bad")
     bad.span(poison)
     good.span()
-    futures = [writer.submit(good.build(), 10), writer.submit(bad.build(), 10)]
+    futures = [Submitted(writer, good.build(), 10), Submitted(writer, bad.build(), 10)]
     good.span()
-    futures.append(writer.submit(good.build(), 10))
+    futures.append(Submitted(writer, good.build(), 10))
     held.set()
     assert futures[0].result(20) is True
     assert futures[2].result(20) is True
@@ -172,7 +192,7 @@ def test_many_bad_batches_among_many_good_ones_are_all_found(directory, held, ma
     makers = [make(f"p{number}") for number in range(20)]
     for number, maker in enumerate(makers):
         maker.span(poison if number % 7 == 3 else "good")
-    futures = [writer.submit(maker.build(), 10) for maker in makers]
+    futures = [Submitted(writer, maker.build(), 10) for maker in makers]
     held.set()
     refused = [number for number, future in enumerate(futures) if future.exception(30) is not None]
     assert refused == [3, 10, 17]
@@ -193,9 +213,9 @@ def test_a_failure_that_is_not_the_batchs_own_is_not_held_against_it(directory, 
 
     monkeypatch.setattr(RunStore, "commit", fail)
     with pytest.raises(StoreError, match="unwell"):
-        writer.submit(batch, 10).result(20)
+        Submitted(writer, batch, 10).result(20)
     monkeypatch.setattr(RunStore, "commit", commit)
-    assert writer.submit(batch, 10).result(20) is True
+    assert Submitted(writer, batch, 10).result(20) is True
     writer.close()
 
 
@@ -212,7 +232,7 @@ def test_a_failure_that_passes_costs_nothing(directory, make, monkeypatch):
         return commit(self, batches, **kwargs)
 
     monkeypatch.setattr(RunStore, "commit", fail_once)
-    assert writer.submit(maker.build(), 10).result(20) is True
+    assert Submitted(writer, maker.build(), 10).result(20) is True
     writer.close()
 
 
@@ -223,11 +243,11 @@ def test_a_full_disk_fails_the_futures_and_the_same_batches_are_taken_later(tmp_
     maker.span()
     batch = maker.build()
     with pytest.raises(StoreFullError, match="Make room"):
-        writer.submit(batch, 10).result(20)
+        Submitted(writer, batch, 10).result(20)
     assert "free" in writer.get_status().last_error
     full._min_free_bytes = 0
     full.close_idle(0.0)
-    assert writer.submit(batch, 10).result(20) is True
+    assert Submitted(writer, batch, 10).result(20) is True
     assert _count(full, "run") == 1
     writer.close()
     full.close()
@@ -236,11 +256,11 @@ def test_a_full_disk_fails_the_futures_and_the_same_batches_are_taken_later(tmp_
 def test_a_damaged_file_is_replaced_without_losing_what_arrives(directory, writer, make):
     maker = make()
     maker.span()
-    writer.submit(maker.build(), 10).result(20)
+    Submitted(writer, maker.build(), 10).result(20)
     directory.close_idle(0.0)
     directory.file_of("run").write_bytes(b"rubbish" * 4000)
     maker.span()
-    assert writer.submit(maker.build(), 10).result(20) is True
+    assert Submitted(writer, maker.build(), 10).result(20) is True
     assert _count(directory, "run") == 1
     assert list(directory.path.glob("*.corrupt-*"))
 
@@ -249,9 +269,9 @@ def test_a_cancelled_submission_leaves_the_others_alone(directory, held, make):
     writer = StoreWriter(directory, linger_s=0.3)
     maker = make()
     maker.span()
-    first = writer.submit(maker.build(), 10)
+    first = Submitted(writer, maker.build(), 10)
     maker.span()
-    second = writer.submit(maker.build(), 10)
+    second = Submitted(writer, maker.build(), 10)
     assert second.cancel()
     held.set()
     assert first.result(20) is True
@@ -274,9 +294,9 @@ def test_the_hook_hears_of_each_commit_after_it_is_visible_and_cannot_stop_the_w
     maker = make()
     maker.span()
     batch = maker.build()
-    assert writer.submit(batch, 10).result(20) is True
-    assert writer.submit(batch, 20).result(20) is False
-    assert writer.submit(maker.build(), 30).result(20) is True
+    assert Submitted(writer, batch, 10).result(20) is True
+    assert Submitted(writer, batch, 20).result(20) is False
+    assert Submitted(writer, maker.build(), 30).result(20) is True
     assert writer.close()
     assert heard == [("run", 1, [(1, 10, True)]), ("run", 1, [(1, 20, False)]), ("run", 1, [(2, 30, True)])]
 

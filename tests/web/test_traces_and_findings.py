@@ -38,7 +38,9 @@ def recorded(server):
         with runs.open("traced") as store:
             with store.reader() as cursor:
                 lanes = queries.lanes(cursor)
-                (slowest,) = queries.search_spans(cursor, name="update", order="longest", limit=1)
+                (slowest,) = queries.search_spans(
+                    cursor, queries.SpanConditions(name="update"), order="longest", limit=1
+                )
             finding = queries.Finding(
                 finding_id="straggler/1",
                 rule="straggler",

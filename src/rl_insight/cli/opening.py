@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rl_insight.reader.places import Server
     from rl_insight.reader.sources import RunSource
     from rl_insight.store import RunDirectory, RunStore
+    from rl_insight.store.connections import RunFile
     from rl_insight.store.queries import Scope
-    from rl_insight.store.read_only import ReadOnlyRun
 
 DataDir = Annotated[str | None, typer.Option(help="Where the server keeps its data; default ~/.rl-insight.")]
 Run = Annotated[
@@ -91,7 +91,7 @@ def server_with(data_dir: str | None, run: str | None, paths: Sequence[Path] = (
 
 
 @contextmanager
-def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunStore | ReadOnlyRun]:
+def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()) -> Iterator[RunFile]:
     """Lend a run file: one of the data directory, on which no server runs, or any other, or one made from files.
 
     Raises:
@@ -99,7 +99,7 @@ def opened_run(data_dir: str | None, run: str | None, paths: Sequence[Path] = ()
         ConfigError: a run and files were given.
     """
     from rl_insight.reader.opening import is_run_file
-    from rl_insight.store.read_only import open_run_file
+    from rl_insight.store.run_store import open_run_file
 
     if paths and run is not None:
         raise ConfigError("give either --run or files, not both.")

@@ -14,7 +14,7 @@ from rl_insight.reader.names import NoSuchRunError, find_run
 from rl_insight.reader.places import Place, Server, describe, find_place
 from rl_insight.reader.rows import Row
 from rl_insight.reader.run import Run
-from rl_insight.reader.sources import FileSource, RunSource, ServerSource
+from rl_insight.reader.sources import RunSource, ServerSource, StoreSource
 from rl_insight.urls import split_http_url
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def open_source(place: Place, name: str | None) -> RunSource:
         RunNotFoundError: there is no such file.
     """
     if is_run_file(name):
-        return FileSource(Path(name or "").expanduser())
+        return _open_file(Path(name or "").expanduser())
     if isinstance(place, Server):
         client = ServerClient(place)
         try:
@@ -112,7 +112,13 @@ def open_source(place: Place, name: str | None) -> RunSource:
     with closing(_directory(place)) as directory:
         run_id = find_run(name, _rows(directory), describe(place))
         path = directory.file_of(run_id)
-    return FileSource(path, run_id)
+    return _open_file(path, run_id)
+
+
+def _open_file(path: Path, run_id: str | None = None) -> StoreSource:
+    from rl_insight.store.run_store import open_run_file
+
+    return StoreSource(open_run_file(path), run_id)
 
 
 def is_run_file(name: str | None) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_insight.errors import InsightError
+from rl_insight.errors import ConfigError, InsightError
 from rl_insight.reader.client import RefusedError, ServerClient
 from rl_insight.urls import without_credentials
 
 if TYPE_CHECKING:
-    from rl_insight.store import RunStore
-    from rl_insight.store.read_only import ReadOnlyRun
+    from rl_insight.store.connections import RunFile
+    from rl_insight.store.queries import Cursor, Finding
 
 _API = "/api/v1/"
 _MAX_ANSWER_BYTES = 512 * 1024**2
@@ -106,7 +105,7 @@ class ServerSource(RunSource):
 class StoreSource(RunSource):
     """A run file that this process has open."""
 
-    def __init__(self, file: ReadOnlyRun | RunStore, run_id: str | None = None) -> None:
+    def __init__(self, file: RunFile, run_id: str | None = None) -> None:
         self._file = file
         self._lock = threading.Lock()
         self._findings: dict[str, Any] = {}
@@ -118,25 +117,40 @@ class StoreSource(RunSource):
         return str(self._file.path)
 
     def ask(self, question: str, **conditions: Any) -> Any:
-        """Run the query."""
-        from rl_insight.reader.answers import answer
-        from rl_insight.store.read_only import ReadOnlyRun
+        """Run the query.
 
+        Raises:
+            ConfigError: there is no such question, or it has no such condition.
+            QueryError: it cannot be answered as asked.
+        """
+        import msgspec
+
+        from rl_insight.questions import QUESTIONS
+        from rl_insight.store import RunStore
+
+        if question not in QUESTIONS:
+            raise ConfigError(f"a run cannot be asked for {question!r}: choose one of {', '.join(sorted(QUESTIONS))}.")
+        asked = QUESTIONS[question]
+        given = {name: value for name, value in conditions.items() if value is not None}
+        if unknown := sorted(given.keys() - asked.conditions):
+            known = ", ".join(asked.conditions)
+            raise ConfigError(f"cannot ask for {question} with {unknown[0]!r}: the conditions are {known}.")
+        if missing := [name for name in asked.required if name not in given]:
+            raise ConfigError(f"cannot ask for {question} without {missing[0]!r}.")
         with self._lock, self._file.reader() as cursor:
-            if question != "findings" or not isinstance(self._file, ReadOnlyRun):
-                return answer(cursor, question, conditions)
-            # To diagnose a run of a thousand processes takes seconds, and nothing changes a file that is being read.
-            key = repr(sorted(conditions.items()))
-            if key not in self._findings:
-                self._findings[key] = answer(cursor, question, conditions)
+            if question != "findings":
+                return msgspec.to_builtins(asked.ask(cursor, given))
+            # Diagnosing a run of a thousand processes takes seconds, and a file open for reading only never changes.
+            key = repr(sorted(given.items()))
+            if key not in self._findings or isinstance(self._file, RunStore):
+                self._findings[key] = msgspec.to_builtins(asked.ask(cursor, given) or _diagnosed(cursor, **given))
             return copy.deepcopy(self._findings[key])
 
     def sql(self, text: str, *, timeout_s: float, max_rows: int) -> dict[str, Any]:
         """Run the SELECT on the file."""
         import msgspec
 
-        from rl_insight.store import RunStore
-        from rl_insight.store.queries import SqlLimits, run_sql, run_sql_on_file
+        from rl_insight.store.queries import SqlLimits, run_sql
 
         limits = SqlLimits(
             timeout_s=timeout_s,
@@ -146,11 +160,7 @@ class StoreSource(RunSource):
             max_run_bytes=2**63 - 1,
         )
         with self._lock:
-            if isinstance(self._file, RunStore):
-                answer = run_sql(self._file, text, limits)
-            else:
-                answer = run_sql_on_file(self._file.path, text, limits)
-        found: dict[str, Any] = msgspec.json.decode(answer)
+            found: dict[str, Any] = msgspec.json.decode(run_sql(self._file, text, limits))
         return found
 
     def compare(self, other: RunSource) -> dict[str, Any]:
@@ -170,13 +180,13 @@ class StoreSource(RunSource):
         self._file.close()
 
 
-class FileSource(StoreSource):
-    """A run file that no server has open; it is opened for reading only, and nothing in it changes.
+def _diagnosed(cursor: Cursor, *, explained: bool = False, muted: bool = False) -> list[Finding]:
+    """Diagnose a run that live diagnosis never saw; of one that it did see, nothing is left to show."""
+    from rl_insight.diagnosis.run import heard, replay
+    from rl_insight.store.queries import read_findings, top_findings
 
-    A file of an older version is brought up to date first, as a server does when it opens it.
-    """
-
-    def __init__(self, path: Path, run_id: str | None = None) -> None:
-        from rl_insight.store.read_only import open_run_file
-
-        super().__init__(open_run_file(Path(path)), run_id)
+    if read_findings(cursor):
+        return []
+    report = replay(cursor)
+    kept = (report if muted else heard(cursor, report)).findings
+    return kept if explained else top_findings(kept)

@@ -215,20 +215,20 @@ class DiagnosisService:
             self._keep(run_id, watched, store, found, is_last=watched.has_ended)
             if coverage is not None and coverage != watched.coverage:
                 watched.coverage = coverage
-                queries.write_coverage(store, coverage)
+                queries.COVERAGE.write(store, coverage)
             if is_over and seen is not None:
                 watched.diagnosed = seen
-                queries.write_diagnosed(store, seen)
+                queries.DIAGNOSED.write(store, seen)
             watched.is_caught_up = watched.is_caught_up or is_done
             if watched.is_caught_up and announce(self._alerts, run_id, watched.told, found, muted):
-                queries.write_told(store, watched.told)
+                queries.TOLD.write(store, sorted(watched.told))
         return is_done
 
     def _seen(self, cursor: queries.Cursor, watched: Watched, age_s: float) -> Diagnosed | None:
         """Return what an evaluation will have looked at; None while the run is written, when nothing is final."""
         is_first, watched.is_resumed = not watched.is_resumed, True
         if is_first:
-            watched.diagnosed, watched.told = queries.read_diagnosed(cursor), queries.read_told(cursor)
+            watched.diagnosed, watched.told = queries.DIAGNOSED.read(cursor), set(queries.TOLD.read(cursor) or ())
         if age_s <= _QUIET_S and not (is_first and watched.diagnosed):
             return None
         return Diagnosed(self._version, queries.read_extent(cursor))

@@ -7,16 +7,17 @@ written in the same transaction as the rows that refer to them. When a transacti
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 import msgspec
-import numpy as np
 
 from rl_insight.intake import ClockOffset, Intake, Ledger, Liveness, silence_ns
 from rl_insight.schema import Batch, Process
-from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows, insert
+from rl_insight.store.inserts import TableInserts, arriving, frame_of_rows
+from rl_insight.store.tables import TABLES
 
 _MAX_TAKEN_ROWS = 50_000
 """Those that the ledger has are of no use. They are deleted when there are so many: reading them takes 50 ms."""
@@ -32,8 +33,8 @@ class ProcessState:
     intake: Intake
     role: str
     rank: int | None
-    is_named: bool
-    """True when its row has a project or an experiment."""
+    project: str
+    experiment_name: str
     open_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Span id to its lane and depth."""
 
@@ -59,14 +60,8 @@ class Catalog:
         """True when more has changed than what `taken` tells."""
         self._is_settled = False
         """True when the transaction brings all rows up to date."""
-        self._new_titles: list[ProcessState] = []
-        """Those that now say their project or experiment: a scraped page has them with its first metric."""
-        self._new_lanes: list[tuple[int, int, str | None]] = []
-        self._new_names: list[tuple[int, str]] = []
-        self._new_series: list[tuple[int, int, str, str, str, str]] = []
-        self._new_losses: list[tuple[int, str, str, int]] = []
-        self._new_states: list[tuple[int, int, str]] = []
-        self._new_history: list[tuple[int, int, str, str, int]] = []
+        self._new_rows: dict[str, list[tuple[object, ...]]] = {}
+        """By table."""
         self._changed_losses: dict[tuple[int, str, str], int] = {}
 
     @classmethod
@@ -97,8 +92,8 @@ class Catalog:
         state = self.processes.get(batch.process.process_id)
         if state is None:
             process = batch.process
-            number, is_named = len(self.processes), _has_names(process)
-            state = ProcessState(number, Intake(process, now_ns), process.role, process.rank, is_named)
+            given = process.role, process.rank, process.project, process.experiment_name
+            state = ProcessState(len(self.processes), Intake(process, now_ns), *given)
             self.processes[batch.process.process_id] = state
             self._new_processes.append(state)
         return state
@@ -114,26 +109,31 @@ class Catalog:
         self._taken.append((state.number, batch.sequence, now_ns, batch.sent_ns))
         if batch.final or not live or (intake.process.heartbeat_s, intake.clock.offset_ns) != told:
             self._is_urgent = True
-        if not state.is_named and _has_names(batch.process):
-            state.is_named = True
-            self._new_titles.append(state)
+        told_names = batch.process.project, batch.process.experiment_name
+        if any(told_names) and not (state.project or state.experiment_name):
+            # A scraped page has them with its first metric.
+            state.project, state.experiment_name = told_names
+            self._is_urgent = True
         if live:
             self._note_liveness(state, was_seen_ns, before, now_ns)
         for loss in batch.losses:
             if self._note_loss((state.number, loss.kind, loss.reason), loss.count) and live:
-                self._new_history.append((state.number, now_ns, loss.kind, loss.reason, loss.count))
+                self._add("loss_history", (state.number, now_ns, loss.kind, loss.reason, loss.count))
         return True
+
+    def _add(self, table: str, row: tuple[object, ...]) -> None:
+        self._new_rows.setdefault(table, []).append(row)
 
     def _note_liveness(self, state: ProcessState, was_seen_ns: int, before: Liveness, now_ns: int) -> None:
         """Write down how a process changed; that it fell silent is known when it is heard of again."""
         intake = state.intake
         if not was_seen_ns:
-            self._new_states.append((state.number, now_ns, "live"))
+            self._add("process_states", (state.number, now_ns, "live"))
         elif before == "silent":
-            self._new_states.append((state.number, was_seen_ns + silence_ns(intake.process.heartbeat_s), "silent"))
-            self._new_states.append((state.number, now_ns, "live"))
+            self._add("process_states", (state.number, was_seen_ns + silence_ns(intake.process.heartbeat_s), "silent"))
+            self._add("process_states", (state.number, now_ns, "live"))
         if intake.final and before != "ended":
-            self._new_states.append((state.number, now_ns, "ended"))
+            self._add("process_states", (state.number, now_ns, "ended"))
 
     def _note_loss(self, key: tuple[int, str, str], count: int) -> bool:
         """Take note of a total; False if nothing was lost since the last one."""
@@ -142,7 +142,7 @@ class Catalog:
             return False
         self.losses[key] = count
         if known is None:
-            self._new_losses.append((*key, count))
+            self._add("losses", (*key, count))
         self._changed_losses[key] = count
         return True
 
@@ -151,7 +151,7 @@ class Catalog:
         found = self.lanes.get((state.number, lane))
         if found is None:
             found = self.lanes[state.number, lane] = len(self.lanes)
-            self._new_lanes.append((found, state.number, lane))
+            self._add("lanes", (found, state.number, lane))
             self._note_place(state, lane or "")
         return found
 
@@ -170,7 +170,7 @@ class Catalog:
         found = self.names.get(name)
         if found is None:
             found = self.names[name] = len(self.names)
-            self._new_names.append((found, name))
+            self._add("names", (found, name))
         return found
 
     def series_id(self, process: int, name: str, kind: str, documentation: str, labels: str) -> int:
@@ -183,7 +183,7 @@ class Catalog:
         found = self.series.get(key)
         if found is None:
             found = self.series[key] = len(self.series)
-            self._new_series.append((found, process, name, kind, documentation, labels))
+            self._add("series", (found, process, name, kind, documentation, labels))
         return found
 
     @property
@@ -197,18 +197,15 @@ class Catalog:
         Without `settle`, which batches were taken is added to `taken` only: updating rows costs as much as all the
         rest of a small commit.
         """
-        insert(connection, "processes", _PROCESS_TYPES, [_process_row(state) for state in self._new_processes])
-        insert(connection, "ledger", _LEDGER_TYPES, [_ledger_row(state) for state in self._new_processes])
-        insert(connection, "lanes", {"a": np.int32, "b": np.int32, "c": str}, self._new_lanes)
-        insert(connection, "names", {"a": np.int32, "b": str}, self._new_names)
-        insert(connection, "series", _SERIES_TYPES, self._new_series)
-        insert(connection, "losses", _LOSS_TYPES, self._new_losses)
-        insert(connection, "process_states", _STATE_TYPES, self._new_states)
-        insert(connection, "loss_history", _HISTORY_TYPES, self._new_history)
-        for state in self._new_titles:
-            told = state.intake.process
-            given = {"process": state.number, "project": told.project, "experiment": told.experiment_name}
-            connection.execute(_UPDATE_TITLES, given)
+        new: dict[str, list[tuple[object, ...]]] = self._new_rows
+        if self._new_processes:
+            new = {
+                "processes": [_process_row(state) for state in self._new_processes],
+                "ledger": [_ledger_row(state) for state in self._new_processes],
+                **new,
+            }
+        for table, rows in new.items():
+            self._insert(connection, table, rows)
         self._update_losses(connection)
         self._is_settled = settle or self._is_urgent
         if self._is_settled:
@@ -217,7 +214,7 @@ class Catalog:
                 connection, [state for number, state in self._changed_processes.items() if number not in fresh]
             )
         elif self._taken:
-            self.inserts.insert(connection, "taken", [frame_of_rows(_TAKEN_TYPES, self._taken)])
+            self._insert(connection, "taken", self._taken)
             self._taken_rows += len(self._taken)
 
     def saved(self) -> None:
@@ -225,19 +222,11 @@ class Catalog:
         if self._is_settled:
             self._changed_processes.clear()
         self._is_settled = self._is_urgent = False
-        for pending in (
-            self._new_processes,
-            self._taken,
-            self._new_titles,
-            self._new_lanes,
-            self._new_names,
-            self._new_series,
-            self._new_losses,
-            self._new_states,
-            self._new_history,
-        ):
+        for pending in (self._new_processes, self._taken, self._new_rows, self._changed_losses):
             pending.clear()
-        self._changed_losses.clear()
+
+    def _insert(self, connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+        self.inserts.insert(connection, table, [frame_of_rows(TABLES[table], rows)])
 
     def _update(self, connection: duckdb.DuckDBPyConnection, changed: list[ProcessState]) -> None:
         if changed:
@@ -252,7 +241,7 @@ class Catalog:
     def _update_losses(self, connection: duckdb.DuckDBPyConnection) -> None:
         losses = [(*key, count) for key, count in self._changed_losses.items()]
         if losses:
-            with arriving(connection, [frame_of_rows(_LOSS_TYPES, losses)]):
+            with arriving(connection, [frame_of_rows(TABLES["losses"], losses)]):
                 connection.execute(_UPDATE_LOSSES)
 
 
@@ -270,17 +259,13 @@ def _clean_labels(labels: str) -> str:
 def _read_process(row: tuple[Any, ...]) -> ProcessState:
     """Return a process from a row of `_LOAD_PROCESSES`."""
     number, process_id, run_id, host, pid, role, rank, heartbeat, first_seen, last_seen, last_sent, final, *rest = row
-    is_named, delay, hits, *ledger = rest
+    project, experiment_name, delay, hits, *ledger = rest
     process = Process(process_id=process_id, run_id=run_id, host=host, pid=pid, heartbeat_s=heartbeat)
     intake = Intake(process, first_seen)
     intake.ledger = Ledger(*ledger)
     intake.clock = ClockOffset(delay, hits, last_seen)
     intake.last_seen_ns, intake.last_sent_ns, intake.final = last_seen, last_sent, final
-    return ProcessState(number, intake, role, rank, is_named)
-
-
-def _has_names(process: Process) -> bool:
-    return bool(process.project or process.experiment_name)
+    return ProcessState(number, intake, role, rank, project, experiment_name)
 
 
 def _ledger_row(state: ProcessState) -> tuple[object, ...]:
@@ -288,8 +273,8 @@ def _ledger_row(state: ProcessState) -> tuple[object, ...]:
 
 
 def _change_row(state: ProcessState) -> tuple[object, ...]:
-    heartbeat_s = state.intake.process.heartbeat_s
-    return state.number, state.role, state.rank, heartbeat_s, *_intake_row(state.intake), *_ledger_row(state)[1:]
+    names = state.project, state.experiment_name, state.role, state.rank
+    return (*_ledger_row(state), *names, state.intake.process.heartbeat_s, *_intake_row(state.intake))
 
 
 def _intake_row(intake: Intake) -> tuple[object, ...]:
@@ -305,8 +290,8 @@ def _process_row(state: ProcessState) -> tuple[object, ...]:
         process.run_id,
         process.host,
         process.pid,
-        process.project,
-        process.experiment_name,
+        state.project,
+        state.experiment_name,
         state.role,
         state.rank,
         msgspec.json.encode(process.labels).decode(),
@@ -317,82 +302,26 @@ def _process_row(state: ProcessState) -> tuple[object, ...]:
     )
 
 
-_PROCESS_TYPES = {
-    "process": np.int32,
-    "process_id": str,
-    "run_id": str,
-    "host": str,
-    "pid": np.int64,
-    "project": str,
-    "experiment_name": str,
-    "role": str,
-    "rank": np.int64,
-    "labels": str,
-    "started_ns": np.int64,
-    "heartbeat_s": np.float64,
-    "first_seen_ns": np.int64,
-    "last_seen_ns": np.int64,
-    "last_sent_ns": np.int64,
-    "final": np.bool_,
-    "clock_offset_ns": np.int64,
-    "delay_ns": np.int64,
-    "delay_hits": np.int32,
-}
-_LEDGER_TYPES = {"process": np.int32, "low_water": np.int64, "above": str}
-_TAKEN_TYPES = {"process": np.int32, "sequence": np.int64, "received_ns": np.int64, "sent_ns": np.int64}
-_LOSS_TYPES = {"process": np.int32, "kind": str, "reason": str, "count": np.int64}
-_STATE_TYPES = {"process": np.int32, "time_ns": np.int64, "state": str}
-_HISTORY_TYPES = {
-    "process": np.int32,
-    "time_ns": np.int64,
-    "kind": str,
-    "reason": str,
-    "count": np.int64,
-}
-_SERIES_TYPES = {
-    "series_id": np.int32,
-    "process": np.int32,
-    "name": str,
-    "kind": str,
-    "documentation": str,
-    "labels": str,
-}
-_CHANGE_TYPES = {
-    name: _PROCESS_TYPES[name]
-    for name in (
-        "process",
-        "role",
-        "rank",
-        "heartbeat_s",
-        "last_seen_ns",
-        "last_sent_ns",
-        "final",
-        "clock_offset_ns",
-        "delay_ns",
-        "delay_hits",
-    )
-} | {"low_water": np.int64, "above": str}
+_CLOCK = ("clock_offset_ns", "delay_ns", "delay_hits")
+_SEEN = ("heartbeat_s", "last_seen_ns", "last_sent_ns", "final")
+_CHANGING = ("project", "experiment_name", "role", "rank", *_SEEN, *_CLOCK)
+_CHANGE_TYPES = TABLES["ledger"] | {name: TABLES["processes"][name] for name in _CHANGING}
+
+
+def _update(table: str, columns: Sequence[str], keys: Sequence[str] = ("process",)) -> str:
+    """Return the statement that takes columns over from `arriving`."""
+    values = ", ".join(f"{name} = arriving.{name}" for name in columns)
+    where = " AND ".join(f"{table}.{name} = arriving.{name}" for name in keys)
+    return f"UPDATE {table} SET {values} FROM arriving WHERE {where}"  # noqa: S608  (names from this module)
+
 
 _LOAD_PROCESSES = """
     SELECT process, process_id, run_id, host, pid, role, rank, heartbeat_s, first_seen_ns, last_seen_ns,
-        last_sent_ns, final, project <> '' OR experiment_name <> '', delay_ns, delay_hits, low_water, above
+        last_sent_ns, final, project, experiment_name, delay_ns, delay_hits, low_water, above
     FROM processes JOIN ledger USING (process)
 """
 _LOAD_TAKEN = "SELECT process, sequence, received_ns, sent_ns FROM taken ORDER BY rowid"
 _LOAD_OPEN = "SELECT process, span_id, lane_id, depth FROM open_span_data JOIN lanes USING (lane_id)"
-_UPDATE_PROCESSES = """
-    UPDATE processes SET
-        role = arriving.role, rank = arriving.rank, heartbeat_s = arriving.heartbeat_s,
-        last_seen_ns = arriving.last_seen_ns, last_sent_ns = arriving.last_sent_ns, final = arriving.final,
-        clock_offset_ns = arriving.clock_offset_ns, delay_ns = arriving.delay_ns, delay_hits = arriving.delay_hits
-    FROM arriving WHERE processes.process = arriving.process
-"""
-_UPDATE_TITLES = "UPDATE processes SET project = $project, experiment_name = $experiment WHERE process = $process"
-_UPDATE_LEDGER = """
-    UPDATE ledger SET low_water = arriving.low_water, above = arriving.above
-    FROM arriving WHERE ledger.process = arriving.process
-"""
-_UPDATE_LOSSES = """
-    UPDATE losses SET count = arriving.count FROM arriving
-    WHERE losses.process = arriving.process AND losses.kind = arriving.kind AND losses.reason = arriving.reason
-"""
+_UPDATE_PROCESSES = _update("processes", _CHANGING)
+_UPDATE_LEDGER = _update("ledger", ("low_water", "above"))
+_UPDATE_LOSSES = _update("losses", ("count",), ("process", "kind", "reason"))

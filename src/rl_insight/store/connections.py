@@ -1,20 +1,23 @@
-"""Connections to run files: the settings that keep SQL inside the file, and cursors that cannot write."""
+"""Connections to run files: settings that keep SQL inside the file, and cursors that cannot write."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from rl_insight.store.file_errors import translated
+from rl_insight.store.errors import StoreError, StoreVersionError
+from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
+from rl_insight.store.tables import is_current
 
 _NO_PROGRESS_BAR = "SET enable_progress_bar = false"
-"""DuckDB draws one on the standard output when a statement takes two seconds; each connection has its own setting."""
+"""DuckDB draws one on standard output when a statement takes two seconds; each connection has its own setting."""
 
 
-def safe_settings(*, memory_limit: str, threads: int) -> dict[str, str | bool | int | float | list[str]]:
+def safe_settings(*, memory_limit: str, threads: int) -> dict[str, Any]:
     """Return the settings of every connection to a run file: nothing outside the file can be reached."""
     return {
         "memory_limit": memory_limit,
@@ -28,26 +31,69 @@ def safe_settings(*, memory_limit: str, threads: int) -> dict[str, str | bool | 
     }
 
 
-def lock_settings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Keep SQL from reading Python variables, and from changing the settings.
+class RunFile:
+    """A run file, open for reading only: nothing in it changes, and several processes can read it at once.
 
-    A second connection of this process to the same file shares the settings of the first one, which has locked them.
+    Commits in the write-ahead log of a crashed writer are visible, too.
+
+    Raises:
+        RunNotFoundError: there is no such file; none is created.
+        StoreBusyError: another process has it open for writing.
+        StoreCorruptError: the file is damaged, truncated, or not a run file.
+        StoreVersionError: another version wrote it; `run_store.RunStore` upgrades an older file.
     """
-    connection.execute(_NO_PROGRESS_BAR)
-    ((is_locked,),) = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
-    if not is_locked:
-        connection.execute("SET python_enable_replacements = false")
-        connection.execute("SET lock_configuration = true")
 
+    def __init__(self, path: Path, *, memory_limit: str = "512MB", threads: int = 2) -> None:
+        self.path = Path(path)
+        self._closed = False
+        check_exists(self.path)
+        self._open(safe_settings(memory_limit=memory_limit, threads=threads), read_only=True)
 
-@contextmanager
-def cursor_of(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Lend a cursor whose transaction cannot write."""
-    with translated(path):
-        cursor = connection.cursor()
-        try:
-            cursor.execute(_NO_PROGRESS_BAR)
-            cursor.execute("BEGIN TRANSACTION READ ONLY")
-            yield cursor
-        finally:
-            cursor.close()
+    def _open(self, settings: dict[str, Any], *, read_only: bool) -> None:
+        check_descriptors(self.path)
+        with translated(self.path, opening=True):
+            self._connection = duckdb.connect(str(self.path), read_only=read_only, config=settings)
+            try:
+                self._lock_settings()
+                check_whole(self._connection, self.path)
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _lock_settings(self) -> None:
+        """Keep SQL from reading Python variables and from changing the settings.
+
+        A second connection of this process to the same file shares the settings of the first, which has locked them.
+        """
+        self._connection.execute(_NO_PROGRESS_BAR)
+        ((is_locked,),) = self._connection.execute("SELECT current_setting('lock_configuration')").fetchall()
+        if not is_locked:
+            self._connection.execute("SET python_enable_replacements = false")
+            self._connection.execute("SET lock_configuration = true")
+
+    def _prepare(self) -> None:
+        if not is_current(self._connection):
+            raise StoreVersionError(f"the run file {self.path} was written by an older version of rl-insight.")
+
+    @contextmanager
+    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Lend a cursor that sees one consistent state and cannot write; use it in one thread.
+
+        Fetch each result to its end before the next `execute`.
+        """
+        if self._closed:
+            raise StoreError(f"{self.path} is closed.")
+        with translated(self.path):
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute(_NO_PROGRESS_BAR)
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                yield cursor
+            finally:
+                cursor.close()
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._closed = True
+        self._connection.close()

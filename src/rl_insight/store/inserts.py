@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import duckdb
+import numpy as np
 
 from rl_insight.store.frame import Frame, FrameStream, column_of
 
+NUMPY_TYPES: Final[dict[str, type[Any]]] = {
+    "VARCHAR": str,
+    "BIGINT": np.int64,
+    "UBIGINT": np.uint64,
+    "INTEGER": np.int32,
+    "DOUBLE": np.float64,
+    "BOOLEAN": np.bool_,
+}
+"""The types of columns in SQL, and of their values in memory."""
 
-class arriving:  # noqa: N801  (used as a statement: `with arriving(...)`)
+
+@contextmanager
+def arriving(connection: duckdb.DuckDBPyConnection, frames: Sequence[Frame]) -> Iterator[None]:
     """Make frames with the same columns visible to SQL as the table `arriving` for one block."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, frames: Sequence[Frame]) -> None:
-        self._connection = connection
-        self._frames = frames
-
-    def __enter__(self) -> None:
-        self._connection.register("arriving", FrameStream(self._frames))
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.unregister("arriving")
+    connection.register("arriving", FrameStream(frames))
+    try:
+        yield
+    finally:
+        connection.unregister("arriving")
 
 
 class TableInserts:
-    """Inserts frames into tables of one connection, whose frames are of the same type most of the time.
+    """Inserts frames into the tables of one connection; the frames of a table mostly have the same type.
 
     A stream stays registered for each table, as `arriving_<table>`, and gets other frames to read: registering it for
-    each insert takes as long as the insert of a small commit. The statement is prepared, which takes a third off that.
-    What a transaction registered is gone with it when it fails: then this object has to be replaced.
+    each insert takes as long as the insert of a small commit. The statement is prepared, which saves a third of that.
+    When a transaction fails, its registrations are lost and this object has to be replaced.
     """
 
     def __init__(self) -> None:
         self._streams: dict[str, FrameStream] = {}
 
-    @contextmanager
-    def inserted(self, connection: duckdb.DuckDBPyConnection, table: str, frames: Sequence[Frame]) -> Iterator[None]:
-        """Insert frames, by the names of their columns; they can be read again in the block."""
+    def insert(
+        self, connection: duckdb.DuckDBPyConnection, table: str, frames: Sequence[Frame], then: str | None = None
+    ) -> None:
+        """Insert frames, by the names of their columns; the statement `then` can read them again."""
         stream = self._streams.get(table)
         if stream is None or stream.type != frames[0].type:
             stream = self._streams[table] = FrameStream(frames)
@@ -47,26 +55,14 @@ class TableInserts:
         stream.frames = frames
         try:
             connection.execute(f"EXECUTE insert_{table}")
-            yield
+            if then is not None:
+                connection.execute(then)
         finally:
             stream.frames = ()
 
-    def insert(self, connection: duckdb.DuckDBPyConnection, table: str, frames: Sequence[Frame]) -> None:
-        """Insert frames, by the names of their columns."""
-        with self.inserted(connection, table, frames):
-            pass
 
-
-def frame_of_rows(types: dict[str, type[Any]], rows: Sequence[tuple[object, ...]]) -> Frame:
-    """Return row tuples as a frame."""
+def frame_of_rows(types: Mapping[str, str], rows: Sequence[tuple[object, ...]]) -> Frame:
+    """Return row tuples as a frame; the columns have types of SQL."""
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else ((),) * len(types)
-    return Frame({name: column_of(column, kind) for (name, kind), column in zip(types.items(), columns, strict=True)})
-
-
-def insert(
-    connection: duckdb.DuckDBPyConnection, name: str, types: dict[str, type[Any]], rows: Sequence[tuple[object, ...]]
-) -> None:
-    """Insert row tuples into a table of this package by position; for few rows."""
-    if rows:
-        with arriving(connection, [frame_of_rows(types, rows)]):
-            connection.execute(f"INSERT INTO {name} SELECT * FROM arriving")  # noqa: S608  (a constant)
+    found = zip(types.items(), columns, strict=True)
+    return Frame({name: column_of(column, NUMPY_TYPES[kind]) for (name, kind), column in found})

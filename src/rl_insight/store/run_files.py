@@ -7,14 +7,15 @@ import logging
 import re
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from rl_insight.intake import silence_ns
 from rl_insight.schema.names import TARGET_PROCESS_PREFIX
+from rl_insight.store.connections import RunFile
 from rl_insight.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ SCRAPED_RUN = "targets"
 """Where earlier versions stored the metrics of targets that belong to no training; it is never the latest run."""
 
 RunState = Literal["running", "stalled", "silent", "ended"]
-
-
-class Readable(Protocol):
-    """A run file that is open, for reading alone or for writing too."""
-
-    def reader(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Lend a cursor."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +145,7 @@ class KnownRun(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self.info, state="stalled" if self.is_stalled else "running")
 
 
-def read_info(store: Readable, shown: RunInfo, run_id: str, earlier: KnownRun | None = None) -> KnownRun:
+def read_info(store: RunFile, shown: RunInfo, run_id: str, earlier: KnownRun | None = None) -> KnownRun:
     """Return `shown` with what the file says about its run; `run_id` is for a file that no process has written to.
 
     With what it said `earlier`, its records are not gone through again: times, steps and reward are as they were then.

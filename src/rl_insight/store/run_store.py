@@ -14,13 +14,12 @@ import duckdb
 
 from rl_insight.intake import Intake
 from rl_insight.schema import Batch
-from rl_insight.store import columns
 from rl_insight.store.catalog import Catalog
-from rl_insight.store.connections import cursor_of, lock_settings, safe_settings
-from rl_insight.store.errors import StoreError, StoreFullError
-from rl_insight.store.file_errors import check_descriptors, check_exists, check_whole, translated
+from rl_insight.store.connections import RunFile, safe_settings
+from rl_insight.store.errors import StoreError, StoreFullError, StoreVersionError
+from rl_insight.store.file_errors import check_exists, translated
 from rl_insight.store.frame import Frame
-from rl_insight.store.gathered import Part, gather
+from rl_insight.store.gathered import Part, gather, stored_frame, texts_of
 from rl_insight.store.rollup import roll_up, rolled_up_rows
 from rl_insight.store.run_files import measure, wal_of
 from rl_insight.store.sessions import SessionWriter
@@ -47,7 +46,7 @@ _COUNT_ROWS = """
 """
 
 
-class RunStore:
+class RunStore(RunFile):
     """A run file, open for writing and reading; only one process at a time can open it.
 
     >>> with RunStore(Path("run.duckdb"), create=True) as store:  # doctest: +SKIP
@@ -91,20 +90,10 @@ class RunStore:
         settings["checkpoint_threshold"] = f"{checkpoint_bytes}B"
         if not create:
             check_exists(self.path)
-        check_descriptors(self.path)
-        with translated(self.path, opening=True):
-            self._connection = duckdb.connect(str(self.path), config=settings)
-            try:
-                self._prepare()
-            except BaseException:
-                self._connection.close()
-                raise
+        self._open(settings, read_only=False)
 
     def _prepare(self) -> None:
-        connection = self._connection
-        lock_settings(connection)
-        check_whole(connection, self.path)
-        migrate(connection)
+        migrate(self._connection)
         self._load()
 
     def _load(self) -> None:
@@ -225,29 +214,18 @@ class RunStore:
         spans = SpanWriter()
         frames: dict[str, list[Frame]] = {}
         for gathered in gather(fresh):
-            texts = columns.texts_of(gathered)
+            texts = texts_of(gathered)
             if gathered.has("spans"):
                 spans.add(gathered, gathered.stored("spans", self._catalog), texts)
             for name, stored in _DATA_TABLES.items():
                 if gathered.has(name):
                     rows = gathered.stored(name, self._catalog)
-                    frames.setdefault(stored, []).append(columns.stored_frame(gathered, rows, texts))
+                    frames.setdefault(stored, []).append(stored_frame(gathered, rows, texts))
         self._span_rows += (ended := spans.write(connection, self._catalog.inserts))
         self._wide_rows += ended
         for stored, parts in frames.items():
             self._wide_rows += sum(map(len, parts)) if stored in _WIDE_TABLES else 0
             self._catalog.inserts.insert(connection, stored, parts)
-
-    @contextmanager
-    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Lend a cursor that sees one consistent state and cannot write; use it in one thread.
-
-        Fetch each result to its end before the next `execute`.
-        """
-        if self._closed:
-            raise StoreError(f"{self.path} is closed.")
-        with cursor_of(self._connection, self.path) as cursor:
-            yield cursor
 
     def memory_bytes(self) -> int:
         """Return how much memory DuckDB holds for this file, 0 once it is closed; takes about a millisecond."""
@@ -304,3 +282,16 @@ class RunStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_run_file(path: Path) -> RunFile:
+    """Open a run file for reading only; one of an older version is upgraded first.
+
+    Raises:
+        RunNotFoundError: there is no such file.
+        StoreError: it cannot be opened; the message says why.
+    """
+    try:
+        return RunFile(path)
+    except StoreVersionError:
+        return RunStore(path)  # refuses a file of a newer version

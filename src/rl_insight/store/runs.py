@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,6 @@ from rl_insight.store.errors import (
     StoreError,
     StoreVersionError,
 )
-from rl_insight.store.read_only import open_run_file
 from rl_insight.store.run_files import (
     SUFFIX,
     KnownRun,
@@ -35,10 +35,11 @@ from rl_insight.store.run_files import (
     wal_of,
 )
 from rl_insight.store.run_index import RunIndex
-from rl_insight.store.run_store import RunStore
+from rl_insight.store.run_store import RunStore, open_run_file
 
 logger = logging.getLogger(__name__)
 
+_NO_RUN = "there is no run {!r}. `rl-insight runs list` shows the runs."
 _FREE_POLL_S = 0.05
 _LARGE_BYTES = 32 * 1024 * 1024
 _CHEAP = 20.0
@@ -46,15 +47,13 @@ _CHEAP = 20.0
 _MAX_RECENT_S = 10.0
 
 
+@dataclass(slots=True, eq=False)
 class _Handle:
-    """An open file and who is using it."""
+    """An open file and how many are using it."""
 
-    __slots__ = ("leases", "store", "used_s")
-
-    def __init__(self, store: RunStore) -> None:
-        self.store = store
-        self.leases = 0
-        self.used_s = time.monotonic()
+    store: RunStore
+    leases: int = 0
+    used_s: float = field(default_factory=time.monotonic)
 
 
 class RunDirectory:
@@ -136,7 +135,7 @@ class RunDirectory:
     def _open_file(self, run_id: str, *, create: bool) -> _Handle:
         path = self.file_of(run_id)
         if not create and not path.exists():
-            raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+            raise RunNotFoundError(_NO_RUN.format(run_id))
         if create:
             make_directory(self.path)
         try:
@@ -234,7 +233,7 @@ class RunDirectory:
         """
         info = self._info(self.file_of(run_id))
         if info is None:
-            raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+            raise RunNotFoundError(_NO_RUN.format(run_id))
         return info
 
     def _info(self, path: Path) -> RunInfo | None:
@@ -291,7 +290,7 @@ class RunDirectory:
         with self._lock:
             path = self.file_of(run_id)
             if not path.exists():
-                raise RunNotFoundError(f"there is no run {run_id!r}. `rl-insight runs list` shows the runs.")
+                raise RunNotFoundError(_NO_RUN.format(run_id))
             handle = self._handles.get(run_id)
             if handle is not None and handle.leases:
                 return False

@@ -28,18 +28,17 @@ from rl_insight.sessions.model import (
 )
 from rl_insight.sessions.records import PhaseRecord, SessionEntry, lifecycle, phase_seconds
 from rl_insight.store.frame import Column, Frame, ListColumn, column_of
-from rl_insight.store.inserts import arriving, frame_of_rows
+from rl_insight.store.inserts import NUMPY_TYPES, arriving, frame_of_rows
 
-PHASE_TYPES: Final[dict[str, type[Any]]] = {
-    "start_ts": np.float64,
-    "end_ts": np.float64,
-    "span_id": np.uint64,
-    "name": str,
-    "outcome": str,
-    "payload": str,
+PHASE_TYPES: Final[dict[str, str]] = {
+    "start_ts": "DOUBLE",
+    "end_ts": "DOUBLE",
+    "span_id": "UBIGINT",
+    "name": "VARCHAR",
+    "outcome": "VARCHAR",
+    "payload": "VARCHAR",
 }
 """A session's phases; the payload is the text of a JSON object. Rows hold them in the order in which they began."""
-_KINDS: Final[dict[str, type[Any]]] = {"VARCHAR": str, "BIGINT": np.int64, "DOUBLE": np.float64}
 FEW_SESSIONS: Final = 200
 """Up to so many the durations are computed in Python."""
 _encode = msgspec.json.Encoder().encode
@@ -126,7 +125,7 @@ _INSERT = f"INSERT INTO sessions BY NAME SELECT * EXCLUDE ({_HELPERS}) FROM ({_R
 
 def kind_of(name: str) -> type[Any]:
     """Return the type of the values in a column of sessions."""
-    return _KINDS[COLUMNS[name]]
+    return NUMPY_TYPES[COLUMNS[name]]
 
 
 def insert_sessions(connection: duckdb.DuckDBPyConnection, rows: Sequence[Frame]) -> None:

@@ -8,15 +8,14 @@ import duckdb
 import numpy as np
 
 from rl_insight.store.catalog import ProcessState
-from rl_insight.store.columns import row_frame
 from rl_insight.store.frame import Frame, Texts, frame_of
-from rl_insight.store.gathered import Gathered, Numbers, StoredRows
+from rl_insight.store.gathered import Gathered, Numbers, StoredRows, row_frame
 from rl_insight.store.inserts import TableInserts, arriving
 from rl_insight.store.tables import LONG_SPAN_COLUMNS, LONG_SPAN_NS, SECOND
 
 _INSERT_LONG_SPANS = f"""
     INSERT INTO long_spans BY NAME
-    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving_span_data WHERE duration_ns >= $long
+    SELECT {", ".join(LONG_SPAN_COLUMNS)} FROM arriving_span_data WHERE duration_ns >= {LONG_SPAN_NS}
 """  # noqa: S608  (constants)
 _DELETE_OPEN_SPANS = """
     DELETE FROM open_span_data USING arriving
@@ -93,9 +92,7 @@ class SpanWriter:
                 frames.append(row_frame(ended, texts))
         if not frames:
             return 0
-        with inserts.inserted(connection, "span_data", frames):
-            if longest >= LONG_SPAN_NS:
-                connection.execute(_INSERT_LONG_SPANS, {"long": LONG_SPAN_NS})
+        inserts.insert(connection, "span_data", frames, _INSERT_LONG_SPANS if longest >= LONG_SPAN_NS else None)
         return sum(map(len, frames))
 
     def _newly_open(self, connection: duckdb.DuckDBPyConnection, done: dict[int, set[int]]) -> list[Frame]:

@@ -39,6 +39,20 @@ _NUMBERED: Final = {"lane": "lane_id", "name": "name_id", "index": "series_id"}
 """Kinds of columns that the store keeps as numbers, and the names that they have there."""
 PLACE: Final = "JOIN lanes USING (lane_id) JOIN processes USING (process)"
 """What a query adds to get the lane, the process and its clock offset."""
+_CLOCKS: Final = "JOIN (SELECT {id}, process, clock_offset_ns FROM {table} JOIN processes USING (process)) USING ({id})"
+LANE_CLOCK: Final = _CLOCKS.format(table="lanes", id="lane_id")
+"""What a query adds that needs the clock offset alone: a recorded time plus `clock_offset_ns` is an aligned time."""
+SERIES_CLOCK: Final = _CLOCKS.format(table="series", id="series_id")
+TIMES: Final[dict[str, tuple[str, str]]] = {
+    "span_data": ("start_ns", LANE_CLOCK),
+    "long_spans": ("start_ns", LANE_CLOCK),
+    "open_span_data": ("start_ns", LANE_CLOCK),
+    "event_data": ("time_ns", LANE_CLOCK),
+    "log_data": ("time_ns", LANE_CLOCK),
+    "sample_data": ("time_ns", SERIES_CLOCK),
+    "histogram_data": ("time_ns", SERIES_CLOCK),
+}
+"""Tables with times: the column, and what aligns it."""
 
 
 def stored_name(name: str, column: Column) -> str:
@@ -196,9 +210,9 @@ def _update(table: str, values: str, where: str) -> str:
     return f"UPDATE {table} SET {values} WHERE {where}"  # noqa: S608  (names from this module)
 
 
-def _bounded_times(table: str, key: str, via: str) -> str:
-    """Return the statement that sets impossible times to the moment when their process was first seen."""
-    time = "start_ns" if "start_ns" in TABLES[table] else "time_ns"
+def _bounded_times(table: str, time: str, clock: str) -> str:
+    """Return the statement that sets impossible times to the time when their process was first seen."""
+    key, via = ("lane_id", "lanes") if clock is LANE_CLOCK else ("series_id", "series")
     first_seen = f"first_seen_ns FROM {via} JOIN processes USING (process)"
     return _update(table, f"{time} = {first_seen}", f"{via}.{key} = {table}.{key} AND {table}.{time} {_OUT_OF_RANGE}")
 
@@ -210,11 +224,7 @@ _BOUNDED: Final[tuple[str, ...]] = (
     _update("processes", "started_ns = 0", f"started_ns {_OUT_OF_RANGE}"),
     _update("processes", "last_sent_ns = last_seen_ns", f"last_sent_ns {_OUT_OF_RANGE}"),
     _update("losses", f"count = {MAX_LOSS_COUNT}", f"count > {MAX_LOSS_COUNT}"),
-    *(
-        _bounded_times(table, "lane_id", "lanes")
-        for table in ("span_data", "open_span_data", "long_spans", "event_data", "log_data")
-    ),
-    *(_bounded_times(table, "series_id", "series") for table in ("sample_data", "histogram_data")),
+    *(_bounded_times(table, *times) for table, times in TIMES.items()),
     *(_update(table, "duration_ns = 0", f"duration_ns >= {5 << 56}") for table in ("span_data", "long_spans")),
     *(
         f"DELETE FROM {table} WHERE start_ns {_OUT_OF_RANGE} OR end_ns {_OUT_OF_RANGE}"  # noqa: S608  (as above)

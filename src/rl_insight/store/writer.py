@@ -117,12 +117,12 @@ class StoreWriter:
     """Writes the batches of all runs, each commit holding as many as have gathered.
 
     >>> writer = StoreWriter(directory)  # doctest: +SKIP
-    >>> writer.submit(batch, payload_bytes=len(payload)).result()  # doctest: +SKIP
-    True
+    >>> writer.submit_all([(batch, len(payload))]).result()  # doctest: +SKIP
+    [True]
 
     Args:
         directory: where the runs are.
-        max_pending_bytes: how much may wait to be written; past it `submit` refuses.
+        max_pending_bytes: how much may wait to be written; past it batches are refused.
         on_commit: publishes the batches of a commit, after their senders have been answered.
         linger_s: how long to wait for more batches before committing.
         max_linger_s: the same while many batches arrive: a commit has a fixed cost, and more of them share it then.
@@ -157,34 +157,6 @@ class StoreWriter:
         self._last_error = ""
         self._thread = threading.Thread(target=self._run, name="rl-insight-store-writer", daemon=True)
         self._thread.start()
-
-    def submit(self, batch: Batch, payload_bytes: int) -> Future[bool]:
-        """Queue a batch; the future's result, after the commit, is whether it was new.
-
-        The future fails with a `StoreError` when the batch could not be written now, and with a `SchemaError` when it
-        never can; nothing of it is kept then.
-
-        Raises:
-            StoreOverloadedError: too much is waiting; the sender must slow down.
-            StoreError: the writer is closed.
-        """
-        submitted = self.submit_all([(batch, payload_bytes)])
-        if submitted.done() and isinstance(refusal := submitted.result()[0], Exception):
-            raise refusal
-        future: Future[bool] = Future()
-
-        def answer(done: Future[list[Settled]]) -> None:
-            if done.cancelled() or not future.set_running_or_notify_cancel():
-                return
-            result = done.result()[0]
-            if isinstance(result, Exception):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        submitted.add_done_callback(answer)
-        future.add_done_callback(lambda done: submitted.cancel() if done.cancelled() else None)
-        return future
 
     def submit_all(
         self, batches: Sequence[tuple[Batch, int]], on_refused: Callable[[], None] = lambda: None

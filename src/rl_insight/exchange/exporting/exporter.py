@@ -12,8 +12,8 @@ from rl_insight.exchange.exporting.writers.batches import write_frames, write_ot
 from rl_insight.exchange.exporting.writers.chrome import write_chrome
 from rl_insight.exchange.exporting.writers.tables import write_csv, write_parquet
 from rl_insight.store import queries
+from rl_insight.store.connections import RunFile
 from rl_insight.store.queries import Cursor
-from rl_insight.store.run_files import Readable
 
 Writer = Callable[[Cursor, Path, Selection], int]
 
@@ -41,7 +41,7 @@ def check_selection(cursor: Cursor, selection: Selection) -> None:
         raise NothingSelectedError(f"nothing was written: no spans, events or logs of {run_id} match these conditions.")
 
 
-def export_run(store: Readable, file_format: str, path: Path, selection: Selection | None = None) -> int:
+def export_run(store: RunFile, file_format: str, path: Path, selection: Selection | None = None) -> int:
     """Write a run, or a part of it, to a file or directory; returns the number of records.
 
     >>> export_run(store, "chrome", Path("trace.json.gz"), Selection(step=7))  # doctest: +SKIP

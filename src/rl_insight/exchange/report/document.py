@@ -17,11 +17,11 @@ from rl_insight.schema.captured_text import without_texts
 from rl_insight.schema.names import TEXTS_EVENT
 from rl_insight.sessions.transcript import is_message_event
 from rl_insight.store import queries
+from rl_insight.store.connections import RunFile
 from rl_insight.store.queries import Breakdown, Cursor, Hotspot, RoleIdle, RunSummary, Scope, SpanSeries, Step
+from rl_insight.store.queries.hardware import usage_of_run
 from rl_insight.store.queries.hotspots import GroupBy
 from rl_insight.store.queries.span_series import SeriesAxis
-from rl_insight.store.queries.usage_by_state import usage_of_run
-from rl_insight.store.run_files import Readable
 
 RecordT = TypeVar("RecordT", queries.Event, queries.LogLine)
 
@@ -50,7 +50,7 @@ def check_scope(cursor: Cursor, scope: Scope) -> None:
         raise NothingSelectedError(f"nothing was written: there are no spans in step {scope.step} of {run_id}.")
 
 
-def build_document(store: Readable, scope: Scope | None = None, *, transcripts: bool = False) -> ReportDocument:
+def build_document(store: RunFile, scope: Scope | None = None, *, transcripts: bool = False) -> ReportDocument:
     """Return the data of a report; it includes the texts of sessions only with `transcripts`.
 
     >>> build_document(store, Scope(last_steps=1)).hotspots[0].name  # doctest: +SKIP

@@ -33,7 +33,7 @@ from rl_insight.store.queries import (
     Timeline,
     Transcript,
 )
-from rl_insight.store.queries.usage_by_state import UsageByState
+from rl_insight.store.queries.hardware import UsageByState
 
 VERSION = 3
 

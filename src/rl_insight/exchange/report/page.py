@@ -14,8 +14,8 @@ from rl_insight.exchange.errors import ExchangeError
 from rl_insight.exchange.exporting.writers.output import output_file
 from rl_insight.exchange.report.document import build_document
 from rl_insight.exchange.report.model import ReportDocument
+from rl_insight.store.connections import RunFile
 from rl_insight.store.queries import Scope
-from rl_insight.store.run_files import Readable
 
 # The policy allows this one script and this one style sheet and no requests, whatever a name in the data tries.
 # The data is compressed and in Base64, which has no character that could end the element around it.
@@ -49,7 +49,7 @@ class Bundle(msgspec.Struct, frozen=True):
     style: str
 
 
-def write_report(store: Readable, path: Path, scope: Scope | None = None, *, transcripts: bool = False) -> None:
+def write_report(store: RunFile, path: Path, scope: Scope | None = None, *, transcripts: bool = False) -> None:
     """Write the report of a run; it includes the texts of sessions only with `transcripts`.
 
     >>> write_report(store, Path("report.html"))  # doctest: +SKIP

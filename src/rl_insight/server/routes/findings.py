@@ -58,7 +58,7 @@ def replay_run(request: Request, how: Replay, run: RunParameter = None) -> Respo
 def coverage(request: Request, run: RunParameter = None) -> Response:
     """List the rules that cannot be evaluated, and what each of them would need."""
     with reading(request, run) as cursor:
-        known = queries.read_coverage(cursor)
+        known = queries.COVERAGE.read(cursor)
         return json_answer(sketch_coverage(cursor) if known is None else known)
 
 

@@ -4,207 +4,94 @@
 ...     queries.hotspots(cursor, queries.Scope(last_steps=1))
 """
 
-from rl_insight.sessions.model import Session
-from rl_insight.store.queries.base import Cursor
-from rl_insight.store.queries.breakdown import Breakdown, RoleIdle, breakdown, idle_by_role
-from rl_insight.store.queries.findings import (
-    Coverage,
-    Diagnosed,
-    Finding,
-    mute_rule,
-    muted_rules,
-    read_coverage,
-    read_diagnosed,
-    read_extent,
-    read_findings,
-    read_told,
-    top_findings,
-    visible_findings,
-    write_coverage,
-    write_diagnosed,
-    write_findings,
-    write_told,
-)
-from rl_insight.store.queries.flame import Flame, FlameNode, flame
-from rl_insight.store.queries.histograms import HeatMap, heat_map, quantiles
-from rl_insight.store.queries.hotspots import Hotspot, hotspots
-from rl_insight.store.queries.logs import (
-    Event,
-    EventConditions,
-    LogConditions,
-    LogHistogram,
-    LogInterval,
-    LogLine,
-    log_histogram,
-    search_events,
-    search_logs,
-)
-from rl_insight.store.queries.marks import Annotation, Mark, annotate, marks, read_annotations
-from rl_insight.store.queries.metrics import Line, Matcher, Metric, label_values, metrics, parse_matchers, range_query
-from rl_insight.store.queries.rank_steps import RankGrid, RankRow, rank_steps
-from rl_insight.store.queries.rewards import latest_reward, reward_metric
-from rl_insight.store.queries.run_notes import (
-    ConfigDifference,
-    RunNotes,
-    config_differences,
-    read_notes,
-    run_config,
-    write_notes,
-)
-from rl_insight.store.queries.scope import Scope, from_step
-from rl_insight.store.queries.session_groups import (
-    GroupPage,
-    GroupStep,
-    SampleGroup,
-    Staleness,
-    StaleStep,
-    group_steps,
-    session_groups,
-    staleness,
-)
-from rl_insight.store.queries.sessions import (
-    SessionInFlight,
-    close_lost_sessions,
-    session_record,
-    sessions,
-    sessions_in_flight,
-)
-from rl_insight.store.queries.span_series import SpanInterval, SpanPoint, SpanSeries, span_series
-from rl_insight.store.queries.spans import (
-    OpenWork,
-    Span,
-    SpanDetail,
-    open_spans,
-    open_work,
-    search_spans,
-    span,
-    span_detail,
-)
-from rl_insight.store.queries.sql import SqlLimits, SqlResult, run_sql, run_sql_on_file
-from rl_insight.store.queries.stacks import ProcessStacks, StackGroup, running_processes, stack_groups
-from rl_insight.store.queries.step_comparison import PhaseComparison, StepComparison, compare_step
-from rl_insight.store.queries.steps import Step, StepMetric, step_metrics, steps
-from rl_insight.store.queries.summary import LossCount, ProcessHealth, RunSummary, losses, processes, summary
-from rl_insight.store.queries.timeline import Lane, Timeline, lanes, timeline
-from rl_insight.store.queries.trace_sessions import trace_sessions
-from rl_insight.store.queries.transcripts import Transcript, session_transcript
-
-__all__ = [
-    "Annotation",
-    "Breakdown",
-    "ConfigDifference",
-    "Coverage",
-    "Cursor",
-    "Diagnosed",
-    "Event",
-    "EventConditions",
-    "Finding",
-    "Flame",
-    "FlameNode",
-    "GroupPage",
-    "GroupStep",
-    "HeatMap",
-    "Hotspot",
-    "Lane",
-    "Line",
-    "LogConditions",
-    "LogHistogram",
-    "LogInterval",
-    "LogLine",
-    "LossCount",
-    "Mark",
-    "Matcher",
-    "Metric",
-    "OpenWork",
-    "PhaseComparison",
-    "ProcessHealth",
-    "ProcessStacks",
-    "RankGrid",
-    "RankRow",
-    "RoleIdle",
-    "RunNotes",
-    "RunSummary",
-    "SampleGroup",
-    "Scope",
-    "Session",
-    "SessionInFlight",
-    "Span",
-    "SpanDetail",
-    "SpanInterval",
-    "SpanPoint",
-    "SpanSeries",
-    "SqlLimits",
-    "SqlResult",
-    "StackGroup",
-    "StaleStep",
-    "Staleness",
-    "Step",
-    "StepComparison",
-    "StepMetric",
-    "Timeline",
-    "Transcript",
-    "annotate",
-    "breakdown",
-    "close_lost_sessions",
-    "compare_step",
-    "config_differences",
-    "flame",
-    "from_step",
-    "group_steps",
-    "heat_map",
-    "hotspots",
-    "idle_by_role",
-    "label_values",
-    "lanes",
-    "latest_reward",
-    "log_histogram",
-    "losses",
-    "marks",
-    "metrics",
-    "mute_rule",
-    "muted_rules",
-    "open_spans",
-    "open_work",
-    "parse_matchers",
-    "processes",
-    "quantiles",
-    "range_query",
-    "rank_steps",
-    "read_annotations",
-    "read_coverage",
-    "read_diagnosed",
-    "read_extent",
-    "read_findings",
-    "read_notes",
-    "read_told",
-    "reward_metric",
-    "run_config",
-    "run_sql",
-    "run_sql_on_file",
-    "running_processes",
-    "search_events",
-    "search_logs",
-    "search_spans",
-    "session_groups",
-    "session_record",
-    "session_transcript",
-    "sessions",
-    "sessions_in_flight",
-    "span",
-    "span_detail",
-    "span_series",
-    "stack_groups",
-    "staleness",
-    "step_metrics",
-    "steps",
-    "summary",
-    "timeline",
-    "top_findings",
-    "trace_sessions",
-    "visible_findings",
-    "write_coverage",
-    "write_diagnosed",
-    "write_findings",
-    "write_notes",
-    "write_told",
-]
+from rl_insight.sessions.model import Session as Session
+from rl_insight.store.queries.base import Cursor as Cursor
+from rl_insight.store.queries.breakdown import Breakdown as Breakdown
+from rl_insight.store.queries.breakdown import RoleIdle as RoleIdle
+from rl_insight.store.queries.breakdown import breakdown as breakdown
+from rl_insight.store.queries.breakdown import idle_by_role as idle_by_role
+from rl_insight.store.queries.findings import COVERAGE as COVERAGE
+from rl_insight.store.queries.findings import DIAGNOSED as DIAGNOSED
+from rl_insight.store.queries.findings import TOLD as TOLD
+from rl_insight.store.queries.findings import Coverage as Coverage
+from rl_insight.store.queries.findings import Diagnosed as Diagnosed
+from rl_insight.store.queries.findings import Finding as Finding
+from rl_insight.store.queries.findings import mute_rule as mute_rule
+from rl_insight.store.queries.findings import muted_rules as muted_rules
+from rl_insight.store.queries.findings import read_extent as read_extent
+from rl_insight.store.queries.findings import read_findings as read_findings
+from rl_insight.store.queries.findings import top_findings as top_findings
+from rl_insight.store.queries.findings import visible_findings as visible_findings
+from rl_insight.store.queries.findings import write_findings as write_findings
+from rl_insight.store.queries.flame import Flame as Flame
+from rl_insight.store.queries.flame import flame as flame
+from rl_insight.store.queries.histograms import HeatMap as HeatMap
+from rl_insight.store.queries.histograms import heat_map as heat_map
+from rl_insight.store.queries.histograms import quantiles as quantiles
+from rl_insight.store.queries.hotspots import Hotspot as Hotspot
+from rl_insight.store.queries.hotspots import hotspots as hotspots
+from rl_insight.store.queries.logs import Event as Event
+from rl_insight.store.queries.logs import EventConditions as EventConditions
+from rl_insight.store.queries.logs import LogConditions as LogConditions
+from rl_insight.store.queries.logs import LogLine as LogLine
+from rl_insight.store.queries.logs import log_histogram as log_histogram
+from rl_insight.store.queries.logs import search_events as search_events
+from rl_insight.store.queries.logs import search_logs as search_logs
+from rl_insight.store.queries.marks import Annotation as Annotation
+from rl_insight.store.queries.marks import Mark as Mark
+from rl_insight.store.queries.marks import annotate as annotate
+from rl_insight.store.queries.marks import marks as marks
+from rl_insight.store.queries.metrics import Line as Line
+from rl_insight.store.queries.metrics import Metric as Metric
+from rl_insight.store.queries.metrics import label_values as label_values
+from rl_insight.store.queries.metrics import metrics as metrics
+from rl_insight.store.queries.metrics import range_query as range_query
+from rl_insight.store.queries.rank_steps import rank_steps as rank_steps
+from rl_insight.store.queries.run_notes import ConfigDifference as ConfigDifference
+from rl_insight.store.queries.run_notes import RunNotes as RunNotes
+from rl_insight.store.queries.run_notes import config_differences as config_differences
+from rl_insight.store.queries.run_notes import run_config as run_config
+from rl_insight.store.queries.run_notes import write_notes as write_notes
+from rl_insight.store.queries.scope import Scope as Scope
+from rl_insight.store.queries.session_groups import group_steps as group_steps
+from rl_insight.store.queries.session_groups import session_groups as session_groups
+from rl_insight.store.queries.session_groups import staleness as staleness
+from rl_insight.store.queries.sessions import SessionConditions as SessionConditions
+from rl_insight.store.queries.sessions import SessionInFlight as SessionInFlight
+from rl_insight.store.queries.sessions import close_lost_sessions as close_lost_sessions
+from rl_insight.store.queries.sessions import session_record as session_record
+from rl_insight.store.queries.sessions import sessions as sessions
+from rl_insight.store.queries.sessions import sessions_in_flight as sessions_in_flight
+from rl_insight.store.queries.span_series import SpanSeries as SpanSeries
+from rl_insight.store.queries.span_series import span_series as span_series
+from rl_insight.store.queries.spans import OpenWork as OpenWork
+from rl_insight.store.queries.spans import SpanConditions as SpanConditions
+from rl_insight.store.queries.spans import open_spans as open_spans
+from rl_insight.store.queries.spans import open_work as open_work
+from rl_insight.store.queries.spans import search_spans as search_spans
+from rl_insight.store.queries.spans import span as span
+from rl_insight.store.queries.spans import span_detail as span_detail
+from rl_insight.store.queries.sql import SqlLimits as SqlLimits
+from rl_insight.store.queries.sql import SqlResult as SqlResult
+from rl_insight.store.queries.sql import run_sql as run_sql
+from rl_insight.store.queries.stacks import StackGroup as StackGroup
+from rl_insight.store.queries.stacks import running_processes as running_processes
+from rl_insight.store.queries.stacks import stack_groups as stack_groups
+from rl_insight.store.queries.step_comparison import compare_step as compare_step
+from rl_insight.store.queries.steps import Step as Step
+from rl_insight.store.queries.steps import StepMetric as StepMetric
+from rl_insight.store.queries.steps import step_metrics as step_metrics
+from rl_insight.store.queries.steps import steps as steps
+from rl_insight.store.queries.summary import LossCount as LossCount
+from rl_insight.store.queries.summary import ProcessHealth as ProcessHealth
+from rl_insight.store.queries.summary import RunSummary as RunSummary
+from rl_insight.store.queries.summary import losses as losses
+from rl_insight.store.queries.summary import processes as processes
+from rl_insight.store.queries.summary import summary as summary
+from rl_insight.store.queries.timeline import Lane as Lane
+from rl_insight.store.queries.timeline import Timeline as Timeline
+from rl_insight.store.queries.timeline import lanes as lanes
+from rl_insight.store.queries.timeline import timeline as timeline
+from rl_insight.store.queries.trace_sessions import trace_sessions as trace_sessions
+from rl_insight.store.queries.transcripts import Transcript as Transcript
+from rl_insight.store.queries.transcripts import session_transcript as session_transcript

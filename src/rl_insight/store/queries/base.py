@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import duckdb
 import msgspec
 
 from rl_insight.store.errors import QueryError
+
+if TYPE_CHECKING:
+    from rl_insight.store.run_store import RunStore
 
 Cursor = duckdb.DuckDBPyConnection
 Parameters = dict[str, Any]
@@ -86,14 +89,26 @@ def like_pattern(text: str) -> str:
     return f"%{text}%"
 
 
-def read_meta(cursor: Cursor, key: str, kind: type[Value]) -> Value | None:
-    """Return what is kept about the run as a whole under a key; None where nothing is."""
-    rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": key}).fetchall()
-    return msgspec.json.decode(rows[0][0], type=kind) if rows else None
+class Kept(Generic[Value]):
+    """Something that a run file keeps about the run as a whole, as JSON."""
 
+    def __init__(self, key: str, kind: Any) -> None:
+        self._key = key
+        self._kind = kind
 
-def write_meta(connection: Cursor, key: str, value: object) -> None:
-    """Keep something about the run as a whole, as JSON."""
-    text = msgspec.json.encode(value).decode()
-    connection.execute("DELETE FROM meta WHERE key = $key", {"key": key})
-    connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": key, "value": text})
+    def read(self, cursor: Cursor) -> Value | None:
+        """Return it; None if nothing was ever written."""
+        rows = cursor.execute("SELECT value FROM meta WHERE key = $key", {"key": self._key}).fetchall()
+        found: Value | None = msgspec.json.decode(rows[0][0], type=self._kind) if rows else None
+        return found
+
+    def write(self, store: RunStore, value: Value) -> None:
+        """Replace it, in a transaction of its own."""
+        with store.writing() as connection:
+            self.put(connection, value)
+
+    def put(self, connection: Cursor, value: Value) -> None:
+        """Replace it, inside the caller's transaction."""
+        text = msgspec.json.encode(value).decode()
+        connection.execute("DELETE FROM meta WHERE key = $key", {"key": self._key})
+        connection.execute("INSERT INTO meta VALUES ($key, $value)", {"key": self._key, "value": text})

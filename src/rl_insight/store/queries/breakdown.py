@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import merged
 from rl_insight.store.queries.states import States
-from rl_insight.store.queries.steps import StepWindow, check_steps, leadership, step_windows
+from rl_insight.store.queries.steps import StepWindow, finished_steps, leadership
 
 _MAX_INSIDE = 8
 _WAITING = re.compile(r"(^|[._\-/ ])(wait|waiting|idle|bubble|blocked|sleep)", re.IGNORECASE)
@@ -90,7 +90,7 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
     own lane stands for the process, and what its other lanes do meanwhile runs inside its states; where that lane has
     no states, each of the other lanes counts.
     """
-    leader, chosen = _finished(cursor, first, last, now_ns)
+    leader, chosen = finished_steps(cursor, first, last, now_ns)
     if not chosen:
         return Breakdown(role or leader, [], [])
     states = States(cursor, chosen, now_ns)
@@ -102,7 +102,7 @@ def breakdown(cursor: Cursor, first: int, last: int, role: str | None = None, no
 
 def idle_by_role(cursor: Cursor, first: int, last: int, now_ns: int | None = None) -> list[RoleIdle]:
     """Return how idle the lanes of each role were during the finished steps from `first` to `last`, idlest first."""
-    _, chosen = _finished(cursor, first, last, now_ns)
+    _, chosen = finished_steps(cursor, first, last, now_ns)
     if not chosen:
         return []
     states = States(cursor, chosen, now_ns)
@@ -112,12 +112,6 @@ def idle_by_role(cursor: Cursor, first: int, last: int, now_ns: int | None = Non
         if axis is not None:
             found.append(axis.idle(role, chosen))
     return sorted(found, key=lambda one: (-one.share, one.role))
-
-
-def _finished(cursor: Cursor, first: int, last: int, now_ns: int | None) -> tuple[str, list[StepWindow]]:
-    check_steps(first, last)
-    role, found = step_windows(cursor, now_ns)
-    return role, [one for one in found if first <= one.step <= last and one.end_ns is not None]
 
 
 def _axis(states: States, role: str) -> _Axis | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_insight.store.frame import Frame, column_of
 from rl_insight.store.inserts import arriving
-from rl_insight.store.queries.base import Cursor, read_meta, write_meta
+from rl_insight.store.queries.base import Cursor, Kept
 from rl_insight.store.run_store import RunStore
 
 STALLED_RUN: Final = "stalled_run"
@@ -93,7 +93,8 @@ class Coverage(msgspec.Struct, frozen=True):
     missing: str
 
 
-_COVERAGE = "diagnosis_coverage"
+COVERAGE: Final = Kept[list[Coverage]]("diagnosis_coverage", list[Coverage])
+"""The rules that could not be evaluated when the run was last diagnosed."""
 
 
 def is_stalled(cursor: Cursor) -> bool:
@@ -101,17 +102,6 @@ def is_stalled(cursor: Cursor) -> bool:
     sql = "SELECT count(*) FROM findings WHERE rule = $rule AND status = 'open' AND severity <> 'info'"
     ((found,),) = cursor.execute(sql, {"rule": STALLED_RUN}).fetchall()
     return bool(found)
-
-
-def read_coverage(cursor: Cursor) -> list[Coverage] | None:
-    """Return the rules that could not be evaluated when the run was last diagnosed; None when it never was."""
-    return read_meta(cursor, _COVERAGE, list[Coverage])
-
-
-def write_coverage(store: RunStore, coverage: list[Coverage]) -> None:
-    """Keep the rules that could not be evaluated."""
-    with store.writing() as connection:
-        write_meta(connection, _COVERAGE, coverage)
 
 
 class Diagnosed(msgspec.Struct, frozen=True):
@@ -123,7 +113,12 @@ class Diagnosed(msgspec.Struct, frozen=True):
     """How many records of each kind there were, and what was known of the processes."""
 
 
-_DIAGNOSED = "diagnosed"
+DIAGNOSED: Final = Kept[Diagnosed]("diagnosed", Diagnosed)
+"""What the last diagnosis that reached the end of the run looked at."""
+TOLD: Final = Kept[list[str]]("told_findings", list[str])
+"""The ids of the findings that alerts have reported as open and not as resolved since: a later server must not repeat
+them."""
+_MUTED: Final = Kept[list[str]]("muted_rules", list[str])
 _READ_BY_RULES = ("span_data", "open_span_data", "sample_data", "event_data", "log_data", "sessions", "series")
 _EXTENT = f"""
     SELECT {", ".join(f"(SELECT count(*) FROM {table})" for table in _READ_BY_RULES)},
@@ -138,44 +133,16 @@ def read_extent(cursor: Cursor) -> list[int]:
     return list(found)
 
 
-def read_diagnosed(cursor: Cursor) -> Diagnosed | None:
-    """Return what the last diagnosis that reached the end of the run has looked at; None when there was none."""
-    return read_meta(cursor, _DIAGNOSED, Diagnosed)
-
-
-def write_diagnosed(store: RunStore, diagnosed: Diagnosed) -> None:
-    """Keep what a diagnosis that reached the end of the run has looked at."""
-    with store.writing() as connection:
-        write_meta(connection, _DIAGNOSED, diagnosed)
-
-
-_TOLD = "told_findings"
-
-
-def read_told(cursor: Cursor) -> set[str]:
-    """Return the ids of the findings that alerts have told to be open, and not to be resolved since."""
-    return set(read_meta(cursor, _TOLD, list[str]) or [])
-
-
-def write_told(store: RunStore, told: set[str]) -> None:
-    """Keep which findings alerts have told to be open: a later server must not tell them again."""
-    with store.writing() as connection:
-        write_meta(connection, _TOLD, sorted(told))
-
-
-_MUTED = "muted_rules"
-
-
 def muted_rules(cursor: Cursor) -> list[str]:
     """Return the rules that are muted for this run."""
-    return sorted(read_meta(cursor, _MUTED, list[str]) or [])
+    return sorted(_MUTED.read(cursor) or [])
 
 
 def mute_rule(store: RunStore, rule: str, *, muted: bool = True) -> list[str]:
     """Mute a rule for this run, or unmute it; returns the rules that are muted now."""
     with store.writing() as connection:
         kept = {*muted_rules(connection), rule} if muted else set(muted_rules(connection)) - {rule}
-        write_meta(connection, _MUTED, sorted(kept))
+        _MUTED.put(connection, sorted(kept))
     return sorted(kept)
 
 

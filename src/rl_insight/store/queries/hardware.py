@@ -6,7 +6,8 @@ and energy is the trapezoid of the power. Where two samples are too far apart no
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from collections import Counter
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
-from rl_insight.store.queries.intervals import by_group
+from rl_insight.store.queries.intervals import by_group, group_order
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, clock_offsets, recorded_spans
 from rl_insight.store.queries.steps import stepped_spans
 
-_POWER = "gpu_power_watts"
-GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", _POWER)
+GPU_METRICS = ("gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_power_watts")
 MAX_GAP_S = 30.0
 """Two samples of a GPU that are further apart tell nothing about the time between them."""
 _ROWS_AT_ONCE = 2_000_000
@@ -65,6 +65,29 @@ class GpuTotals(msgspec.Struct, frozen=True):
     """In order; those of which nothing is known are left out."""
 
 
+class StateUsage(msgspec.Struct, frozen=True):
+    """What the GPUs did while a role was in a state. None where no sample tells."""
+
+    role: str
+    name: str
+    seconds: float
+    """Wall time in the state on all hosts together; lanes of one host that overlap count once."""
+    gpus: int
+    """GPUs that a sample tells something about."""
+    utilization_ratio: float | None
+    memory_used_bytes: float | None
+    """Of one GPU, in the mean."""
+    energy_joules: float | None
+    """Of all GPUs together."""
+
+
+class UsageByState(msgspec.Struct, frozen=True):
+    """What the GPUs did in each state of each role, and the energy of each step."""
+
+    states: list[StateUsage]
+    steps: list[StepEnergy]
+
+
 _STEP_FRAGMENTS = {"first_step": "step >= $first_step", "last_step": "step <= $last_step"}
 
 _STATES = """
@@ -94,19 +117,17 @@ _STATES = """
             UNION ALL SELECT kind, host, start_ns, end_ns FROM clipped JOIN kinds USING (step)
         ) GROUP BY ALL
     ),
-    marked AS (
-        SELECT *, max(end_ns) OVER (earlier ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
-        FROM grouped WINDOW earlier AS (PARTITION BY kind, host ORDER BY start_ns)
+    reached AS (
+        SELECT *, max(end_ns) OVER (
+            PARTITION BY kind, host ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
+        FROM grouped
     ),
-    numbered AS (
-        SELECT *, sum((reached_ns IS NULL OR start_ns > reached_ns)::INTEGER)
-            OVER (PARTITION BY kind, host ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS number
-        FROM marked
-    ),
-    islands AS (
-        SELECT kind, host, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM numbered GROUP BY kind, host, number
-    )
-    SELECT kind, role, name, step, host, start_ns, end_ns FROM islands JOIN kinds USING (kind)
+    starts AS (SELECT * FROM reached WHERE reached_ns IS NULL OR start_ns > reached_ns),
+    ends AS (SELECT kind, host, max(end_ns) AS last_ns FROM grouped GROUP BY kind, host)
+    -- What had been reached when an interval began is the end of the one before.
+    SELECT kind, role, name, step, host, start_ns,
+        lead(reached_ns, 1, last_ns) OVER (PARTITION BY kind, host ORDER BY start_ns) AS end_ns
+    FROM starts JOIN ends USING (kind, host) JOIN kinds USING (kind)
 """
 """Intervals that do not overlap, for each host and kind of state. A kind is a role's state, or a step; states first."""
 
@@ -137,6 +158,28 @@ class GpuScope(msgspec.Struct, frozen=True, kw_only=True):
     """Samples of a GPU that are further apart tell nothing about the time between them."""
 
 
+def usage_of_run(cursor: Cursor, scope: GpuScope | None = None) -> UsageByState:
+    """Return how busy the GPUs were in each state, as "GPU busy 31 % during rollout", and the energy of each step."""
+    totals = gpu_totals(cursor, scope)
+    return UsageByState([_usage(state) for state in totals.states], totals.steps)
+
+
+def _usage(state: StateTotals) -> StateUsage:
+    return StateUsage(
+        role=state.role,
+        name=state.name,
+        seconds=state.seconds,
+        gpus=state.gpus,
+        utilization_ratio=_mean(state.busy_gpu_seconds, state.utilization_gpu_seconds),
+        memory_used_bytes=_mean(state.memory_byte_seconds, state.memory_gpu_seconds),
+        energy_joules=state.energy_joules if state.power_gpu_seconds > 0 else None,
+    )
+
+
+def _mean(total: float, seconds: float) -> float | None:
+    return total / seconds if seconds > 0 else None
+
+
 def gpu_totals(cursor: Cursor, scope: GpuScope | None = None) -> GpuTotals:
     """Join the GPUs of a run with its states.
 
@@ -149,7 +192,7 @@ def gpu_totals(cursor: Cursor, scope: GpuScope | None = None) -> GpuTotals:
     lines = _Lines(cursor)
     sums = _Sums(kinds, islands, lines, window.max_gap_ns)
     series = {"series": lines.series}
-    for first, last in pairwise(window.parts(cursor, series, sums.islands_of_lines)):
+    for first, last in pairwise(window.parts(cursor, series, sums.most_islands)):
         sums.add(first, last, cursor.execute(_READ_SAMPLES, series | window.recorded(first, last)).fetchnumpy())
     return sums.totals()
 
@@ -209,9 +252,6 @@ class _Islands(NamedTuple):
         return clipped.at(clipped.start_ns < clipped.end_ns)
 
 
-_NO_ISLANDS = _Islands(*np.zeros((3, 0), np.int64))
-
-
 def _states(
     cursor: Cursor, window: _Window, first_step: int | None, last_step: int | None
 ) -> tuple[list[_Kind], dict[str, _Islands]]:
@@ -257,7 +297,6 @@ class _Sums:
 
     def __init__(self, kinds: list[_Kind], islands: dict[str, _Islands], lines: _Lines, max_gap_ns: int) -> None:
         self._kinds = kinds
-        self._states = sum(kind.step is None for kind in kinds)
         self._islands = islands
         self._lines = lines
         self._max_gap_ns = max_gap_ns
@@ -266,99 +305,92 @@ class _Sums:
         self._gpu = np.array([numbers[line.host, line.gpu] for line in lines.all], np.int64)
         self._metric = np.array([GPU_METRICS.index(line.metric) for line in lines.all], np.int64)
         self._known_s, self._areas = np.zeros((2, len(GPU_METRICS), len(kinds)))
-        self._is_known = np.zeros((len(gpus), self._states), bool)
-        self.islands_of_lines = sum(len(islands[line.host].kind) for line in lines.all if line.host in islands)
+        self._is_known = np.zeros((len(gpus), len(kinds)), bool)
+        counts = Counter(line.host for line in lines.all)
+        self.most_islands = max(
+            (count * len(islands[host].kind) for host, count in counts.items() if host in islands), default=0
+        )
+        """The most islands of all lines of a host, which are looked at together."""
 
     def add(self, first_ns: int, last_ns: int, samples: dict[str, NDArray[Any]]) -> None:
-        """Add what lies in a part of the window, from the samples in it and around it."""
+        """Add one part of the window, from the samples in it and around it."""
         series_id = samples["series_id"]
-        groups = by_group(self._lines.number[series_id])
-        if not groups:
+        if not len(series_id):
             return
-        rows = np.concatenate([own for _, own in groups])
-        times = (samples["time_ns"] + self._lines.offset_ns[series_id])[rows]
-        history = _History(times, samples["value"][rows], [len(own) for _, own in groups], self._max_gap_ns)
-        numbers = np.array([number for number, _ in groups])
-        islands = self._of_lines(numbers.tolist(), first_ns, last_ns)
-        counts = [len(own.kind) for own in islands]
-        known_s, area = np.subtract(
-            history.until([own.end_ns for own in islands]), history.until([own.start_ns for own in islands])
-        )
-        kind = np.concatenate([own.kind for own in islands])
-        place = np.repeat(self._metric[numbers], counts) * len(self._kinds) + kind
-        shape = self._areas.shape
-        self._known_s += np.bincount(place, known_s, self._areas.size).reshape(shape)
-        self._areas += np.bincount(place, area, self._areas.size).reshape(shape)
-        is_known = (known_s > 0) & (kind < self._states)
-        self._is_known[np.repeat(self._gpu[numbers], counts)[is_known], kind[is_known]] = True
+        numbers, times = self._lines.number[series_id], samples["time_ns"] + self._lines.offset_ns[series_id]
+        order, bounds = group_order(numbers)
+        goes_back = np.diff(times[order]) < 0
+        goes_back[np.array(bounds[1:-1], np.int64) - 1] = False
+        if goes_back.any():
+            order = np.lexsort((times, numbers))
+        times, values = times[order], samples["value"][order]
+        together: dict[tuple[str, bytes], list[tuple[int, Floats]]] = {}
+        for number, (begin, end) in zip(numbers[order[bounds[:-1]]].tolist(), pairwise(bounds), strict=True):
+            # The GPUs of a host are read at the same times, all quantities at once: one look answers for all of them.
+            key = self._lines.all[number].host, times[begin:end].tobytes()
+            together.setdefault(key, []).append((number, values[begin:end]))
+        islands = {host: own.between(first_ns, last_ns) for host, own in self._islands.items()}
+        for (host, own_times), lines in together.items():
+            if host in islands and len(islands[host].kind):
+                history = _History(np.frombuffer(own_times, np.int64), [own for _, own in lines], self._max_gap_ns)
+                self._add_history([number for number, _ in lines], history, islands[host])
 
-    def _of_lines(self, numbers: list[int], first_ns: int, last_ns: int) -> list[_Islands]:
-        every = {host: own.between(first_ns, last_ns) for host, own in self._islands.items()}
-        states = {host: own.at(own.kind < self._states) for host, own in every.items()}
-        lines = (self._lines.all[number] for number in numbers)
-        # Steps are asked for their energy alone.
-        return [(every if line.metric == _POWER else states).get(line.host, _NO_ISLANDS) for line in lines]
+    def _add_history(self, numbers: list[int], history: _History, islands: _Islands) -> None:
+        known_s, areas = (
+            after - before
+            for before, after in zip(history.until(islands.start_ns), history.until(islands.end_ns), strict=True)
+        )
+        order, (*firsts, _) = group_order(islands.kind)
+        kinds = islands.kind[order[firsts]]
+        known_s = np.add.reduceat(known_s[order], firsts)
+        place = (self._metric[numbers][:, None], kinds)
+        np.add.at(self._known_s, place, known_s)
+        np.add.at(self._areas, place, np.add.reduceat(areas[:, order], firsts, axis=1))
+        self._is_known[self._gpu[numbers][:, None], kinds[known_s > 0]] = True
 
     def totals(self) -> GpuTotals:
-        """Return what was added up."""
+        """Return the sums."""
         gpus = self._is_known.sum(axis=0).tolist()
         # Area and known time of each metric in turn, as the struct has them; the energy is the last.
         columns = np.stack((self._areas, self._known_s), axis=1).reshape(2 * len(GPU_METRICS), -1).T.tolist()
-        rows = list(zip(self._kinds, columns, strict=True))
-        states = [
-            StateTotals(kind.role, kind.name, kind.seconds, known, *sums)
-            for (kind, sums), known in zip(rows[: self._states], gpus, strict=True)
-        ]
-        steps = [
-            StepEnergy(kind.step, energy, known_s)
-            for kind, (*_, energy, known_s) in rows
-            if kind.step is not None and known_s > 0
-        ]
+        states, steps = [], []
+        for kind, known, sums in zip(self._kinds, gpus, columns, strict=True):
+            *_, energy, known_s = sums
+            if kind.step is None:
+                states.append(StateTotals(kind.role, kind.name, kind.seconds, known, *sums))
+            elif known_s > 0:
+                steps.append(StepEnergy(kind.step, energy, known_s))
         return GpuTotals(sorted(states, key=lambda state: (-state.seconds, state.role, state.name)), steps)
 
 
 class _History:
-    """What quantities add up to, each from its first sample on.
+    """What quantities that were read at the same times add up to, each from its first sample on.
 
     Args:
-        times: of the samples, one line after the other.
-        values: of the samples.
-        counts: how many samples each line has.
+        times: of the samples.
+        values: of the samples, a row for each quantity.
         max_gap_ns: samples that are further apart tell nothing about the time between them.
     """
 
-    def __init__(self, times: Integers, values: Floats, counts: list[int], max_gap_ns: int) -> None:
-        self._bounds = [0, *accumulate(counts)]
-        lines = np.repeat(np.arange(len(counts)), counts)
-        if np.any((times[1:] < times[:-1]) & (lines[1:] == lines[:-1])):
-            order = np.lexsort((times, lines))
-            times, values = times[order], values[order]
-        self._times, self._values = times, values
-        widths = np.append(np.diff(times), 0)
-        # After the last sample of a line, as in a gap, nothing is known.
-        is_known = (np.append(lines[1:], -1) == lines) & (widths <= max_gap_ns)
-        self._widths_s = np.where(is_known, widths, 0) / 1e9
-        self._rises = np.append(np.diff(values), 0.0)
+    def __init__(self, times: Integers, values: list[Floats], max_gap_ns: int) -> None:
+        self._times, self._values = times, np.stack(values)
+        widths = np.diff(times, append=times[-1])  # after the last sample, as in a gap, nothing is known
+        self._widths_s = np.where(widths <= max_gap_ns, widths, 0) / 1e9
+        self._rises = np.diff(self._values, append=self._values[:, -1:])
         self._known_s = _before(self._widths_s)
-        self._areas = _before(self._widths_s * (values + self._rises / 2))
+        self._areas = _before(self._widths_s * (self._values + self._rises / 2))
 
-    def until(self, moments: list[Integers]) -> tuple[Floats, Floats]:
-        """Return for how long each line was known up to its moments, and the area under it; all lines in a row."""
-        lines = zip(pairwise(self._bounds), moments, strict=True)
-        places = np.concatenate(
-            [
-                np.maximum(np.searchsorted(self._times[begin:end], own, side="right") - 1, 0) + begin
-                for (begin, end), own in lines
-            ]
-        )
+    def until(self, moments: Integers) -> tuple[Floats, Floats]:
+        """Return for how long the quantities were known up to some moments, and the area under each of them."""
+        places = np.maximum(np.searchsorted(self._times, moments, side="right") - 1, 0)
         widths_s = self._widths_s[places]
         # What is before the first sample has come to nothing.
-        into_s = np.maximum(np.concatenate(moments) - self._times[places], 0) / 1e9 * (widths_s > 0)
+        into_s = np.maximum(moments - self._times[places], 0) / 1e9 * (widths_s > 0)
         share = into_s / np.where(widths_s > 0, widths_s, 1.0)
-        area = into_s * (self._values[places] + self._rises[places] * share / 2)
-        return self._known_s[places] + into_s, self._areas[places] + area
+        area = into_s * (self._values[:, places] + self._rises[:, places] * share / 2)
+        return self._known_s[places] + into_s, self._areas[:, places] + area
 
 
 def _before(amounts: Floats) -> Floats:
-    """Return what came before each amount."""
-    return np.concatenate(([0.0], np.cumsum(amounts)[:-1]))
+    """Return what came before each amount of a row."""
+    return np.cumsum(amounts, axis=-1) - amounts

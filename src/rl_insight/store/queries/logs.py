@@ -156,18 +156,6 @@ def search_events(
     return _found(cursor, Event, "event_data", chosen or EventConditions(), limit, newest_first=newest_first)
 
 
-def events_of_span(cursor: Cursor, span_id: int, process_id: str) -> list[Event]:
-    """Return the first thousand events of a span, in order."""
-    chosen = EventConditions(span_id=f"{span_id:016x}", process_id=process_id)
-    return search_events(cursor, chosen, newest_first=False, limit=1_000)
-
-
-def logs_of_span(cursor: Cursor, span_id: int, process_id: str) -> list[LogLine]:
-    """Return the first thousand log lines of a span, in order."""
-    chosen = LogConditions(span_id=f"{span_id:016x}", process_id=process_id)
-    return search_logs(cursor, chosen, newest_first=False, limit=1_000)
-
-
 def _where(chosen: EventConditions) -> tuple[str, Parameters]:
     given = msgspec.structs.asdict(chosen)
     if not given.get("level"):

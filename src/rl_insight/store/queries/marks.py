@@ -12,7 +12,7 @@ import msgspec
 from rl_insight.schema.names import CONFIG_EVENT
 from rl_insight.schema.stacks import STACKS_EVENT
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, conditions, read_meta, structs, write_meta
+from rl_insight.store.queries.base import Cursor, Kept, conditions, structs
 
 if TYPE_CHECKING:
     from rl_insight.store.run_store import RunStore
@@ -81,7 +81,7 @@ _RESTARTS = """
     ) WHERE {where} ORDER BY 1 LIMIT $most
 """
 _FRAGMENTS = {"start_ns": "at_ns >= $start_ns", "end_ns": "at_ns < $end_ns"}
-_ANNOTATIONS = "annotations"
+_ANNOTATIONS = Kept[list[Annotation]]("annotations", list[Annotation])
 
 
 def marks(cursor: Cursor, start_ns: int | None = None, end_ns: int | None = None) -> list[Mark]:
@@ -118,7 +118,7 @@ def _width(cursor: Cursor, start_ns: int | None, end_ns: int | None) -> int:
 
 def read_annotations(cursor: Cursor) -> list[Annotation]:
     """Return the annotations of a run, in order."""
-    return read_meta(cursor, _ANNOTATIONS, list[Annotation]) or []
+    return _ANNOTATIONS.read(cursor) or []
 
 
 def annotate(store: RunStore, time_ns: int, text: str) -> list[Annotation]:
@@ -136,5 +136,5 @@ def annotate(store: RunStore, time_ns: int, text: str) -> list[Annotation]:
         if len(kept) > MAX_ANNOTATIONS:
             raise QueryError(f"a run may have at most {MAX_ANNOTATIONS} annotations: remove some first.")
         kept.sort(key=lambda note: note.time_ns)
-        write_meta(connection, _ANNOTATIONS, kept)
+        _ANNOTATIONS.put(connection, kept)
     return kept

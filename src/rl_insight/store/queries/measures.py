@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -10,15 +10,37 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_insight.store.queries.intervals import group_order, quantiles, union_ns, unions_ns
+from rl_insight.store.queries.base import Cursor
+from rl_insight.store.queries.intervals import (
+    between_ranks,
+    group_order,
+    quantile_ranks,
+    quantiles,
+    union_ns,
+    unions_ns,
+)
 
 MAX_ROWS: Final = 2_000_000
 """Spans that are in memory at once: they take up to 100 bytes each while they are measured."""
 SHARES: Final = (0.5, 0.95, 0.99)
 _MANY: Final = 200
 """From so many groups on, they are measured together."""
-_PER_OCTAVE: Final = 16
-_BUCKETS: Final = 64 * _PER_OCTAVE
+_SLICES: Final = 1024
+_TOTALS = """
+    SELECT count(*), sum(duration_ns), max(duration_ns), count(*) FILTER (failed), min(start_ns), max(start_ns)
+    FROM ({rows})
+"""
+_COUNTS = "SELECT ({column} - $first) // $width AS number, count(*) FROM ({rows}) GROUP BY number ORDER BY number"
+_SLICE = "SELECT * FROM ({rows}) WHERE {column} >= $begin AND {column} < $end"
+_BUCKETED = "SELECT floor(log2(greatest(duration_ns, 1)) * 16) AS bucket, duration_ns FROM ({rows})"
+_BUCKETS = f"SELECT bucket, count(*) FROM ({_BUCKETED}) GROUP BY bucket ORDER BY bucket"  # noqa: S608  (constants)
+_LENGTHS = f"""
+    SELECT bucket, duration_ns, count(*) FROM ({_BUCKETED}) WHERE bucket IN (SELECT unnest($buckets))
+    GROUP BY ALL ORDER BY duration_ns
+"""  # noqa: S608  (constants)
+
+Execute = Callable[..., Cursor]
+"""Runs a statement, with its parameters by name."""
 
 
 class Measured(NamedTuple):
@@ -91,95 +113,70 @@ def _share(
     return found
 
 
-class Lengths:
-    """Exact quantiles of lengths that come in parts; what it keeps does not grow with them.
+def measure_large(execute: Execute, rows: str) -> Measured:
+    """Measure all spans of a statement as one group, without ever holding more than `MAX_ROWS` of them."""
+    ((count, total, longest, errors, first, last),) = execute(_TOTALS.replace("{rows}", rows)).fetchall()
+    wall, reached = 0, first
+    for found in in_slices(execute, rows, "start_ns", (first, last), (last - first) // _SLICES + 1):
+        ends = found["start_ns"] + found["duration_ns"]
+        # A span that reaches into this slice covers all of the time up to its end.
+        begun = np.maximum(found["start_ns"], reached)
+        wall += union_ns(begun, np.maximum(ends, begun))
+        reached = max(reached, int(ends.max()))
+    return Measured(count, int(total), wall, share_of_lengths(execute, rows, count), longest, errors)
 
-    All parts are given twice: at first they are counted in buckets, then those in the buckets of the quantiles are
-    kept.
+
+def in_slices(
+    execute: Execute, rows: str, column: str, extent: tuple[int, int], width: int
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the rows of a statement slice by slice of a column, `MAX_ROWS` at a time.
+
+    A slice holds whole intervals of a width, and more rows only where a single interval does.
     """
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(_BUCKETS, np.int64)
-        self._kept: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        """Lengths in the buckets of the quantiles, and how often each occurs."""
-
-    def __len__(self) -> int:
-        return int(self._counts.sum())
-
-    def add(self, durations: NDArray[np.int64]) -> None:
-        """Count a part."""
-        self._counts += np.bincount(_bucket(durations), minlength=_BUCKETS)
-
-    def keep(self, durations: NDArray[np.int64]) -> None:
-        """Take a part again, once all have been counted."""
-        is_wanted = np.zeros(_BUCKETS, bool)
-        is_wanted[[self._place(rank)[0] for rank in self._ranks()]] = True
-        self._kept.append(np.unique(durations[is_wanted[_bucket(durations)]], return_counts=True))
-
-    def quantiles(self) -> list[float]:
-        """Return the quantiles of `SHARES`, once all parts were kept, as `quantiles` does."""
-        values, counts = (np.concatenate(column) for column in zip(*self._kept, strict=True))
-        order = np.argsort(values, kind="stable")
-        values, upto = values[order], np.cumsum(counts[order])
-        buckets = _bucket(values)
-        at = {}
-        for rank in self._ranks():
-            bucket, within = self._place(rank)
-            first = int(np.searchsorted(buckets, bucket))
-            before = int(upto[first - 1]) if first else 0
-            at[rank] = int(values[np.searchsorted(upto, before + within, "right")])
-        found = []
-        for share in SHARES:
-            place = share * (len(self) - 1)
-            low, high = at[int(place)], at[min(int(place) + 1, len(self) - 1)]
-            found.append(low + (high - low) * (place - int(place)))
-        return found
-
-    def _ranks(self) -> set[int]:
-        lower = {int(share * (len(self) - 1)) for share in SHARES}
-        return lower | {min(rank + 1, len(self) - 1) for rank in lower}
-
-    def _place(self, rank: int) -> tuple[int, int]:
-        """Return the bucket of the length with this rank, and its rank in there."""
-        upto = np.cumsum(self._counts)
-        bucket = int(np.searchsorted(upto, rank, "right"))
-        return bucket, rank - int(upto[bucket] - self._counts[bucket])
+    first, last = extent
+    words = {"{rows}": rows, "{column}": column}
+    counts = execute(_filled(_COUNTS, words), first=first, width=width).fetchall()
+    edges = [first + number * width for number in slice_edges(counts, MAX_ROWS)]
+    for begin, end in pairwise([*edges, last + 1]):
+        yield execute(_filled(_SLICE, words), begin=begin, end=end).fetchnumpy()
 
 
-class LargeGroup:
-    """Measures a group that comes in parts, all of them twice, in the order of their starts."""
+def share_of_lengths(execute: Execute, rows: str, count: int) -> list[float]:
+    """Return the quantiles of `SHARES` of the lengths of so many spans, as `quantiles` does."""
+    found = lengths_at(execute, rows, quantile_ranks(count, SHARES))
+    return between_ranks({rank: one.length for rank, one in found.items()}, count, SHARES)
 
-    def __init__(self) -> None:
-        self._total = self._wall = self._longest = self._errors = 0
-        self._reached = -(2**63)
-        """The end of what has been added."""
-        self._lengths = Lengths()
 
-    def add(self, found: dict[str, Any]) -> None:
-        """Add a part: no span of it began before one of an earlier part."""
-        starts, durations = found["start_ns"], found["duration_ns"]
-        ends = starts + durations
-        # A span that reaches into this part covers all of the time up to its end.
-        begun = np.maximum(starts, self._reached)
-        self._wall += union_ns(begun, np.maximum(ends, begun))
-        self._reached = max(self._reached, int(ends.max()))
-        self._total += int(durations.sum())
-        self._longest = max(self._longest, int(durations.max()))
-        self._errors += int(np.count_nonzero(found["failed"]))
-        self._lengths.add(durations)
+class Length(NamedTuple):
+    """A length, how many spans are shorter, and how many are as long."""
 
-    def keep(self, found: dict[str, Any]) -> None:
-        """Take a part again, once all have been added."""
-        self._lengths.keep(found["duration_ns"])
+    length: int
+    shorter: int
+    alike: int
 
-    def measured(self) -> Measured:
-        """Return the measures."""
-        lengths = self._lengths
-        return Measured(len(lengths), self._total, self._wall, lengths.quantiles(), self._longest, self._errors)
+
+def lengths_at(execute: Execute, rows: str, ranks: Sequence[int]) -> dict[int, Length]:
+    """Return the lengths that spans of a statement have by their ranks; the shortest has rank 0.
+
+    Spans are counted in buckets first, then lengths in the buckets that matter. Reading twice is several times faster
+    than sorting, or a quantile of all lengths, and needs no memory for it.
+    """
+    before, below = 0, {}
+    for bucket, count in execute(_BUCKETS.replace("{rows}", rows)).fetchall():
+        if any(before <= rank < before + count for rank in ranks):
+            below[bucket] = before
+        before += count
+    found: dict[int, Length] = {}
+    lengths = execute(_LENGTHS.replace("{rows}", rows), buckets=list(below)).fetchall()
+    for bucket, length, count in lengths:
+        shorter = below[bucket]
+        found |= {rank: Length(length, shorter, count) for rank in ranks if shorter <= rank < shorter + count}
+        below[bucket] += count
+    return found
 
 
 def slice_edges(counts: Iterable[tuple[int, int]], at_most: int) -> list[int]:
-    """Return where slices of numbered rows begin that hold at most so many, if a single number does not hold more.
+    """Return where slices of numbered rows begin that hold at most so many, unless a single number holds more.
 
     >>> slice_edges([(0, 5), (1, 3), (7, 4), (8, 90), (9, 1)], 8)
     [0, 7, 8, 9]
@@ -194,7 +191,8 @@ def slice_edges(counts: Iterable[tuple[int, int]], at_most: int) -> list[int]:
     return edges
 
 
-def _bucket(durations: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return buckets of lengths, in their order."""
-    found: NDArray[np.int64] = (np.log2(np.maximum(durations, 1)) * _PER_OCTAVE).astype(np.int64)
-    return found
+def _filled(sql: str, words: Mapping[str, str]) -> str:
+    """Put words into a statement; not `str.format`, because rows may hold places that are filled later."""
+    for place, word in words.items():
+        sql = sql.replace(place, word)
+    return sql

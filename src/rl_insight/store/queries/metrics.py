@@ -13,7 +13,7 @@ from rl_insight.metrics import GAUGE, KINDS
 from rl_insight.schema.json_values import json_form
 from rl_insight.schema.records import read_object
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, Parameters, json_path
+from rl_insight.store.queries.base import Cursor, Parameters, json_path, used
 from rl_insight.store.queries.steps import stepped
 
 Aggregation = Literal["avg", "sum", "min", "max", "last", "count", "rate", "increase"]
@@ -101,33 +101,17 @@ _METRICS = """
 
 # The whole table is small: a row for each metric, label set and process.
 _SERIES = """
-    WITH known AS (
-        SELECT series_id, name, kind, labels, clock_offset_ns, process_id, role,
-            coalesce(rank::VARCHAR, '') AS rank, host
-        FROM (SELECT series_id, process, name, kind, labels FROM series) JOIN (SELECT * EXCLUDE (labels) FROM processes)
-            USING (process)
-        WHERE name = $name
-    )
-    SELECT series_id, kind, labels, clock_offset_ns, process_id, role, rank, host FROM known
+    SELECT series_id, kind, series.labels, clock_offset_ns, process_id, role, coalesce(rank::VARCHAR, ''), host
+    FROM series JOIN processes USING (process) WHERE name = $name
 """
 _MATCHES = """
     SELECT value FROM (SELECT DISTINCT unnest($values) AS value) WHERE regexp_full_match(value, $pattern)
 """
 
 _LABEL_VALUES = """
-    SELECT DISTINCT json_extract_string(labels, $path) AS value FROM series
-    WHERE ($name::VARCHAR IS NULL OR name = $name::VARCHAR) AND json_extract_string(labels, $path) IS NOT NULL
-    ORDER BY value LIMIT 1000
+    SELECT DISTINCT {value} AS value FROM series JOIN processes USING (process)
+    WHERE ($name::VARCHAR IS NULL OR name = $name::VARCHAR) AND {value} IS NOT NULL ORDER BY value LIMIT 1000
 """
-_PROCESS_VALUES = {
-    label: f"""
-    SELECT DISTINCT {label}::VARCHAR AS value
-    FROM processes JOIN (SELECT DISTINCT process, name FROM series) USING (process)
-    WHERE ($name::VARCHAR IS NULL OR name = $name::VARCHAR) AND {label} IS NOT NULL
-    ORDER BY value LIMIT 1000
-    """  # noqa: S608  (label is one of PROCESS_LABELS)
-    for label in PROCESS_LABELS
-}
 
 _CHOSEN = """
     WITH chosen AS (
@@ -188,10 +172,10 @@ def metrics(cursor: Cursor) -> list[Metric]:
 
 def label_values(cursor: Cursor, label: str, metric: str | None = None) -> list[str]:
     """Return the values that a label has, of one metric or of all; at most a thousand."""
-    if label in PROCESS_LABELS:
-        rows = cursor.execute(_PROCESS_VALUES[label], {"name": metric}).fetchall()
-    else:
-        rows = cursor.execute(_LABEL_VALUES, {"name": metric, "path": json_path(label)}).fetchall()
+    value = f"{label}::VARCHAR" if label in PROCESS_LABELS else "json_extract_string(series.labels, $path)"
+    given = {"name": metric, "path": json_path(label)}
+    sql = _LABEL_VALUES.format(value=value)
+    rows = cursor.execute(sql, used(sql, given)).fetchall()
     return [value for (value,) in rows]
 
 

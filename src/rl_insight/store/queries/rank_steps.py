@@ -14,8 +14,8 @@ from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.intervals import by_group, covered_until, merged
 from rl_insight.store.queries.recorded import clock_offsets
-from rl_insight.store.queries.steps import StepWindow, check_steps, step_windows
-from rl_insight.store.tables import LONG_SPAN_NS
+from rl_insight.store.queries.steps import StepWindow, finished_steps
+from rl_insight.store.tables import LANE_CLOCK, LONG_SPAN_NS
 
 _MAX_NAMES = 100
 
@@ -51,12 +51,11 @@ _PROCESSES = """
     SELECT process, process_id, role, rank, host, min(lane_id)
     FROM processes LEFT JOIN lanes USING (process) GROUP BY ALL ORDER BY role, rank NULLS LAST, process_id
 """
-_PLACES = "JOIN (SELECT lane_id, process, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
 _OF_NAME = "name_id IN (SELECT name_id FROM names WHERE name = $name)"
 # Short spans are found by the order of the file, which is that of time; long ones may have begun long before.
 _SPANS = f"""
     SELECT process, start_ns + clock_offset_ns AS start_ns, start_ns + clock_offset_ns + duration_ns AS end_ns
-    FROM span_data {_PLACES}
+    FROM span_data {LANE_CLOCK}
     WHERE {_OF_NAME} AND start_ns < $until_ns AND (start_ns >= $from_ns OR duration_ns >= $long)
 """  # noqa: S608  (constants)
 _NAMES = """
@@ -99,11 +98,9 @@ def rank_steps(
 
     A row of a metric that devices have, as `gpu_utilization_ratio`, is one device of a host.
     """
-    check_steps(first, last)
     if name is not None and metric is not None:
         raise QueryError("name and metric exclude each other: ask for one of them.")
-    found = step_windows(cursor, now_ns)[1]
-    windows = [one for one in found if first <= one.step <= last and one.end_ns is not None]
+    _, windows = finished_steps(cursor, first, last, now_ns)
     processes = {row[0]: row[1:] for row in cursor.execute(_PROCESSES).fetchall()}
     names = _names(cursor, windows) if windows else []
     wanted = name if name is not None else (names[0] if names else "")

@@ -10,7 +10,7 @@ import msgspec
 from rl_insight.schema.names import CONFIG_EVENT
 from rl_insight.schema.records import UNREADABLE, read_object
 from rl_insight.store.errors import QueryError
-from rl_insight.store.queries.base import Cursor, read_meta, write_meta
+from rl_insight.store.queries.base import Cursor, Kept
 
 if TYPE_CHECKING:
     from rl_insight.store.run_store import RunStore
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 MAX_TAGS: Final = 50
 MAX_TAG_LENGTH: Final = 60
 MAX_NOTES_LENGTH: Final = 20_000
-_NOTES: Final = "notes"
 
 _CONFIG = """
     SELECT attributes FROM event_data JOIN lanes USING (lane_id) JOIN processes USING (process)
@@ -31,6 +30,9 @@ class RunNotes(msgspec.Struct, frozen=True):
 
     tags: list[str] = []
     notes: str = ""
+
+
+_NOTES: Final = Kept[RunNotes]("notes", RunNotes)
 
 
 class ConfigDifference(msgspec.Struct, frozen=True):
@@ -65,7 +67,7 @@ def config_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> l
 
 def read_notes(cursor: Cursor) -> RunNotes:
     """Return the tags and notes of a run."""
-    return read_meta(cursor, _NOTES, RunNotes) or RunNotes()
+    return _NOTES.read(cursor) or RunNotes()
 
 
 def write_notes(store: RunStore, tags: Iterable[str] | None = None, notes: str | None = None) -> RunNotes:
@@ -88,5 +90,5 @@ def write_notes(store: RunStore, tags: Iterable[str] | None = None, notes: str |
             before.tags if clean is None else clean,
             before.notes if notes is None else notes.strip(),
         )
-        write_meta(connection, _NOTES, after)
+        _NOTES.put(connection, after)
     return after

@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions, used
 from rl_insight.store.queries.recorded import SPAN_FRAGMENTS, recorded_spans
-from rl_insight.store.queries.steps import stepped_spans
+from rl_insight.store.queries.steps import step_range, stepped_spans
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,6 @@ _PART = """
             AS duration_ns
     FROM {source} WHERE {where}
 """
-_LATEST_STEP = "SELECT max(step) FROM (SELECT max(step) AS step FROM {ended} UNION ALL SELECT max(step) FROM {opened})"
 
 
 class ScopedSpans:
@@ -69,7 +69,11 @@ class ScopedSpans:
         self._is_window = scope.is_window
         self._where, given = conditions(_FRAGMENTS, _values(cursor, scope))
         places = cursor.execute(_PLACES).fetchall()
-        self.roles: dict[int, str] = {lane_id: role for lane_id, _, role in places}
+        self.roles = sorted({role for *_, role in places})
+        self.role_of = np.zeros(max((lane_id for lane_id, *_ in places), default=0) + 1, np.int64)
+        """By lane, the position of its role in `roles`."""
+        for lane_id, _, role in places:
+            self.role_of[lane_id] = self.roles.index(role)
         tables = _tables(cursor, scope)
         recorded = recorded_spans(cursor, scope.start_ns, scope.end_ns) if tables["ended"] == "span_data" else {}
         if recorded:
@@ -114,8 +118,7 @@ def from_step(cursor: Cursor, scope: Scope) -> int | None:
         return None
     if scope.last_steps < 1:
         raise QueryError(f"last_steps {scope.last_steps} is out of range: it must be at least 1.")
-    latest: int | None
-    ((latest,),) = cursor.execute(_LATEST_STEP.format(**_tables(cursor, scope))).fetchall()
+    latest = step_range(cursor)[1]
     return None if latest is None else latest - scope.last_steps + 1
 
 

@@ -21,7 +21,7 @@ SessionDetail = Literal["full", "phases", "brief"]
 """How much of each session is wanted."""
 
 
-class SessionInFlight(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInFlight(msgspec.Struct, frozen=True):
     """A session that has not ended, and what it is doing."""
 
     session_id: str
@@ -52,7 +52,7 @@ _FRAGMENTS = {
     "rank": "rank = $rank",
     "first_step": "step >= $first_step",
     "last_step": "step <= $last_step",
-    "longer": "total_s >= $longer",
+    "longer_than_s": "total_s >= $longer_than_s",
     "least_reward": "reward >= $least_reward",
     "most_reward": "reward <= $most_reward",
     "least_tokens": "tokens >= $least_tokens",
@@ -97,28 +97,34 @@ SAMPLE: Final = "sample"
 """The order that makes the first sessions an even sample of all that fit."""
 
 
+class SessionConditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to look for; conditions add up."""
+
+    session_id: str | None = None
+    task_id: str | None = None
+    status: list[str] | None = None
+    role: str | None = None
+    rank: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    longer_than_s: float | None = None
+    least_reward: float | None = None
+    most_reward: float | None = None
+    least_tokens: int | None = None
+    most_tokens: int | None = None
+    least_turns: int | None = None
+    most_turns: int | None = None
+    group_id: str | None = None
+    model_version: str | None = None
+    reason: str | None = None
+    phase: str | None = None
+    text: str | None = None
+
+
 def sessions(
     cursor: Cursor,
+    chosen: SessionConditions | None = None,
     *,
-    session_id: str | None = None,
-    task_id: str | None = None,
-    status: list[str] | None = None,
-    role: str | None = None,
-    rank: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    longer_than_s: float | None = None,
-    least_reward: float | None = None,
-    most_reward: float | None = None,
-    least_tokens: int | None = None,
-    most_tokens: int | None = None,
-    least_turns: int | None = None,
-    most_turns: int | None = None,
-    group_id: str | None = None,
-    model_version: str | None = None,
-    reason: str | None = None,
-    phase: str | None = None,
-    text: str | None = None,
     order: str = "submit_ts",
     descending: bool = True,
     limit: int = 100,
@@ -134,32 +140,12 @@ def sessions(
         raise QueryError(f"cannot sort by {order!r}: choose one of {', '.join(SORTABLE)} or {SAMPLE}.")
     if not 0 <= offset < 2**31:
         raise QueryError(f"offset {offset} is out of range.")
-    is_by_step = first_step is not None or last_step is not None
-    counted = time_of_steps(cursor, first_step, last_step) if is_by_step else None
-    where, given = conditions(
-        _FRAGMENTS if counted is None else _FRAGMENTS | _COUNTED,
-        {
-            "session_id": session_id,
-            "task_id": task_id,
-            "status": status,
-            "role": role,
-            "rank": rank,
-            "first_step": first_step,
-            "last_step": last_step,
-            "longer": longer_than_s,
-            "least_reward": least_reward,
-            "most_reward": most_reward,
-            "least_tokens": least_tokens,
-            "most_tokens": most_tokens,
-            "least_turns": least_turns,
-            "most_turns": most_turns,
-            "group_id": group_id,
-            "model_version": model_version,
-            "reason": None if reason is None else like_pattern(reason),
-            "phase": phase,
-            "text": None if text is None else like_pattern(text),
-        },
-    )
+    chosen = chosen or SessionConditions()
+    given = msgspec.structs.asdict(chosen)
+    given |= {name: like_pattern(given[name]) for name in ("reason", "text") if given[name] is not None}
+    is_by_step = chosen.first_step is not None or chosen.last_step is not None
+    counted = time_of_steps(cursor, chosen.first_step, chosen.last_step) if is_by_step else None
+    where, given = conditions(_FRAGMENTS if counted is None else _FRAGMENTS | _COUNTED, given)
     if counted is not None:
         given |= {"from_ts": counted[0] / SECOND, "until_ts": counted[1] / SECOND}
     ((total,),) = cursor.execute(_COUNT.format(where=where), given).fetchall()
@@ -183,32 +169,19 @@ def _without_payloads(intervals: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def session_record(cursor: Cursor, session_id: str) -> SessionRecord | None:
     """Return the record of a session, as files hold it; None for an unknown one."""
-    found, _ = sessions(cursor, session_id=session_id, limit=1)
+    found, _ = sessions(cursor, SessionConditions(session_id=session_id), limit=1)
     return record_of(found[0]) if found else None
 
 
 def sessions_in_flight(cursor: Cursor, now_ns: int, limit: int = 1_000) -> list[SessionInFlight]:
     """Return the sessions that have not ended, the oldest first, with the phase each of them is in."""
     found = []
-    for *place, began_s, phase, phase_ns, running in cursor.execute(
-        _IN_FLIGHT, {"limit": checked_limit(limit)}
-    ).fetchall():
-        session_id, task_id, process_id, role, rank, step = place
-        now_s = now_ns / SECOND
-        found.append(
-            SessionInFlight(
-                session_id=session_id,
-                task_id=task_id,
-                process_id=process_id,
-                role=role,
-                rank=rank,
-                step=step,
-                age_s=0.0 if began_s is None else max(0.0, now_s - began_s),
-                phase=phase,
-                phase_age_s=None if phase_ns is None else max(0, now_ns - phase_ns) / SECOND,
-                open_phases=running,
-            )
-        )
+    rows = cursor.execute(_IN_FLIGHT, {"limit": checked_limit(limit)}).fetchall()
+    for *place, began_s, phase, phase_ns, running in rows:
+        age_s = 0.0 if began_s is None else max(0.0, now_ns / SECOND - began_s)
+        phase_age_s = None if phase_ns is None else max(0, now_ns - phase_ns) / SECOND
+        known: tuple[Any, ...] = (*place, age_s, phase, phase_age_s, running)
+        found.append(SessionInFlight(*known))
     return found
 
 

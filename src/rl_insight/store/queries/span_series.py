@@ -6,8 +6,7 @@ spans, and the single spans to draw are chosen by a hash of their row: every str
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from rl_insight.store.errors import QueryError
 from rl_insight.store.queries.base import Cursor, Parameters, conditions
 from rl_insight.store.queries.intervals import by_group, quantiles
-from rl_insight.store.queries.measures import MAX_ROWS, SHARES, Lengths, slice_edges
+from rl_insight.store.queries.measures import MAX_ROWS, SHARES, in_slices, share_of_lengths
 from rl_insight.store.queries.scope import placed
 from rl_insight.store.queries.steps import stepped
 
@@ -85,8 +84,6 @@ _SPANS = """
     WHERE {where} AND {x} IS NOT NULL
 """
 _EXTENT = "SELECT count(*), min(x), max(x) FROM ({rows})"
-_COUNTS = "SELECT (x - $first) // $width AS number, count(*) FROM ({rows}) GROUP BY number ORDER BY number"
-_SLICE = "SELECT * FROM ({rows}) WHERE x >= $begin AND x < $end"
 _SHOWN = """
     SELECT row_number, span_id, lane_id, start_ns + clock_offset_ns, duration_ns, status, step FROM {spans}
     WHERE row_number IN (SELECT unnest($rows::BIGINT[]))
@@ -136,17 +133,31 @@ def span_series(
     where, given = conditions(_FRAGMENTS, values)
     needs_steps = axis == "step" or first_step is not None or last_step is not None
     spans = placed(cursor, stepped(cursor, "span_data") if needs_steps else "span_data")
-    look = _Look(cursor, _SPANS.format(x=_AT[axis], spans=spans, where=where), given, intervals)
-    every = -(-look.count // points) if points else 0
-    parts = [part for found in look.slices() for part in look.parts(found, every)]
-    rows = {row for part in parts for row in (part.longest_row, *part.sample)}
-    shown = _shown(cursor, spans, list(rows))
-    p50, p95, p99 = look.quantiles()
+    rows = _SPANS.format(x=_AT[axis], spans=spans, where=where)
+
+    def execute(sql: str, **more: Any) -> Cursor:
+        return cursor.execute(sql, given | more)
+
+    ((count, first, last),) = execute(_EXTENT.format(rows=rows)).fetchall()
+    width = max(1, -(-((last or 0) - (first or 0) + 1) // intervals))
+    every = -(-count // points) if points else 0
+    parts: list[_Part] = []
+    shares: Sequence[float | None] = [None] * len(SHARES)
+    if 0 < count <= MAX_ROWS:
+        found = execute(rows).fetchnumpy()
+        parts = list(_parts(found, first, width, every))
+        shares = quantiles(found["duration_ns"], SHARES)
+    elif count:
+        slices = in_slices(execute, rows, "x", (first, last), width)
+        parts = [part for found in slices for part in _parts(found, first, width, every)]
+        shares = share_of_lengths(execute, rows, count)
+    shown = _shown(cursor, spans, list({row for part in parts for row in (part.longest_row, *part.sample)}))
+    p50, p95, p99 = shares
     return SpanSeries(
         name=name,
         axis=axis,
-        width=look.width,
-        count=look.count,
+        width=width,
+        count=count,
         errors=sum(part.errors for part in parts),
         p50_ns=p50,
         p95_ns=p95,
@@ -175,63 +186,22 @@ class _Part(NamedTuple):
         return SpanInterval(self.x, self.spans, self.errors, p50, p95, self.longest, shown[self.longest_row].span_id)
 
 
-class _Look:
-    """One look at all spans of a series; at many of them, slice by slice of its axis."""
-
-    def __init__(self, cursor: Cursor, spans: str, given: Parameters, intervals: int) -> None:
-        self._cursor = cursor
-        self._spans = spans
-        self._given = given
-        ((count, first, last),) = cursor.execute(_EXTENT.format(rows=spans), given).fetchall()
-        self.count: int = count
-        self._first: int = first or 0
-        self._last: int = last or 0
-        self.width = max(1, -(-(self._last - self._first + 1) // intervals))
-        self._at_once: list[float] | None = None
-
-    def slices(self) -> Iterator[dict[str, Any]]:
-        """Yield all spans, in slices that hold whole intervals."""
-        if self.count <= MAX_ROWS:
-            if self.count:
-                found = self._cursor.execute(self._spans, self._given).fetchnumpy()
-                self._at_once = quantiles(found["duration_ns"], SHARES)
-                yield found
-            return
-        place = {"first": self._first, "width": self.width}
-        numbers = self._cursor.execute(_COUNTS.format(rows=self._spans), self._given | place).fetchall()
-        edges = [self._first + number * self.width for number in slice_edges(numbers, MAX_ROWS)]
-        for begin, end in pairwise([*edges, self._last + 1]):
-            bounds = {"begin": begin, "end": end}
-            yield self._cursor.execute(_SLICE.format(rows=self._spans), self._given | bounds).fetchnumpy()
-
-    def parts(self, found: dict[str, Any], every: int) -> Iterator[_Part]:
-        """Yield the intervals of a slice, with one of so many spans as their sample."""
-        durations, numbers = found["duration_ns"], found["row_number"]
-        is_chosen = _is_chosen(numbers, every)
-        for number, rows in by_group((found["x"] - self._first) // self.width):
-            lengths = durations[rows]
-            longest = lengths.max()
-            yield _Part(
-                self._first + number * self.width,
-                len(rows),
-                int(np.count_nonzero(found["failed"][rows])),
-                quantiles(lengths, (0.5, 0.95)),
-                int(longest),
-                int(numbers[rows[lengths == longest]].min()),  # the same one, in whatever order rows are read
-                numbers[rows[is_chosen[rows]]].tolist(),
-            )
-
-    def quantiles(self) -> list[float] | list[None]:
-        """Return the quantiles of all spans, once their slices were looked at."""
-        if not self.count:
-            return [None] * len(SHARES)
-        if self._at_once is not None:
-            return self._at_once
-        lengths = Lengths()
-        for take in (lengths.add, lengths.keep):
-            for found in self.slices():
-                take(found["duration_ns"])
-        return lengths.quantiles()
+def _parts(found: dict[str, Any], first: int, width: int, every: int) -> Iterator[_Part]:
+    """Yield the intervals of a slice, with one of so many spans as their sample."""
+    durations, numbers = found["duration_ns"], found["row_number"]
+    is_chosen = _is_chosen(numbers, every)
+    for number, rows in by_group((found["x"] - first) // width):
+        lengths = durations[rows]
+        longest = lengths.max()
+        yield _Part(
+            first + number * width,
+            len(rows),
+            int(np.count_nonzero(found["failed"][rows])),
+            quantiles(lengths, (0.5, 0.95)),
+            int(longest),
+            int(numbers[rows[lengths == longest]].min()),  # the same one, in whatever order rows are read
+            numbers[rows[is_chosen[rows]]].tolist(),
+        )
 
 
 def _begun(point: SpanPoint) -> tuple[int, str]:

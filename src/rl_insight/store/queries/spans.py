@@ -22,10 +22,10 @@ from rl_insight.store.queries.base import (
     parse_id,
     used,
 )
-from rl_insight.store.queries.logs import Event, LogLine, events_of_span, logs_of_span
+from rl_insight.store.queries.logs import Event, EventConditions, LogConditions, LogLine, search_events, search_logs
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import counted_step, counted_windows, time_of_steps
-from rl_insight.store.tables import PLACE, SECOND, aligned
+from rl_insight.store.tables import LANE_CLOCK, PLACE, SECOND, aligned
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,7 @@ class SpanDetail(msgspec.Struct, frozen=True, kw_only=True):
     children: list[Span]
     """Direct ones, by start; at most `MAX_CHILDREN`."""
     events: list[Event]
+    """The first thousand, like the logs."""
     logs: list[LogLine]
 
 
@@ -85,8 +86,35 @@ class OpenWork(msgspec.Struct, frozen=True):
     """99% of those took at most this long."""
 
 
+class SpanConditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which spans to look for; conditions add up. Parts of texts match in any case."""
+
+    name: str | None = None
+    """The full name."""
+    name_contains: str | None = None
+    text: str | None = None
+    """A part of the name, the attributes, the error or the session id."""
+    attribute: str | None = None
+    """`key=value`."""
+    error: str | None = None
+    """A part of the error."""
+    lane_ids: list[int] | None = None
+    role: str | None = None
+    status: Literal["ok", "error", "cancelled", "open"] | None = None
+    step: int | None = None
+    session_id: str | None = None
+    trace_id: str | None = None
+    """32 hexadecimal digits."""
+    longer_than_ns: int | None = None
+    start_ns: int | None = None
+    """Started at this aligned time or later."""
+    end_ns: int | None = None
+    """Started before this aligned time."""
+
+
 MAX_CHILDREN = 1_000
 _MAX_PARENTS = 64
+_MAX_RECORDS = 1_000
 
 _OF_LANE = ("lane_id", "depth", "process_id", "role", "rank")
 _FIELDS = (*Spans.COLUMNS, *_OF_LANE)
@@ -115,10 +143,7 @@ _FIND = """
 # Where no clock is off, which is the common case, DuckDB skips the parts of the file whose times cannot be among the
 # first ones: the newest spans of a name take 2 ms instead of 50.
 _RECORDED = ("start_ns", "")
-_ALIGNED = (
-    "start_ns + clock_offset_ns",
-    "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)",
-)
+_ALIGNED = ("start_ns + clock_offset_ns", LANE_CLOCK)
 _READ = f"""
     SELECT {_COLUMNS} FROM span_data {_JOINS} WHERE span_data.rowid IN (SELECT unnest($ended::BIGINT[]))
     UNION ALL
@@ -211,12 +236,12 @@ def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> 
         parents.append(parent)
         above = parent.parent_id
     found, *parents = with_counted_steps(cursor, [found, *parents])
-    number = parse_id(found.span_id)
+    own: dict[str, Any] = {"span_id": found.span_id, "process_id": found.process_id}
     children = _spans(
         cursor,
         _CHILDREN,
         {
-            "parent_id": number,
+            "parent_id": parse_id(found.span_id),
             "trace_high": int(found.trace_id[:16], 16),
             "trace_low": int(found.trace_id[16:], 16),
             "limit": MAX_CHILDREN,
@@ -226,82 +251,29 @@ def span_detail(cursor: Cursor, span_id: str, process_id: str | None = None) -> 
         span=found,
         parents=parents,
         children=with_counted_steps(cursor, children),
-        events=events_of_span(cursor, number, found.process_id),
-        logs=logs_of_span(cursor, number, found.process_id),
+        events=search_events(cursor, EventConditions(**own), newest_first=False, limit=_MAX_RECORDS),
+        logs=search_logs(cursor, LogConditions(**own), newest_first=False, limit=_MAX_RECORDS),
     )
 
 
 def search_spans(
     cursor: Cursor,
+    chosen: SpanConditions | None = None,
     *,
-    name: str | None = None,
-    name_contains: str | None = None,
-    text: str | None = None,
-    attribute: str | None = None,
-    error: str | None = None,
-    lane_ids: list[int] | None = None,
-    role: str | None = None,
-    status: Literal["ok", "error", "cancelled", "open"] | None = None,
-    step: int | None = None,
-    session_id: str | None = None,
-    trace_id: str | None = None,
-    longer_than_ns: int | None = None,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
     order: Literal["newest", "oldest", "longest"] = "newest",
     limit: int = 100,
 ) -> list[Span]:
-    """Return the spans that fit every condition given.
+    """Return the spans that match every given condition.
 
     `text` is a part of the name, the attributes, the error or the session id.
-
-    Args:
-        cursor: of the run.
-        name: the whole name.
-        name_contains: a part of the name, in any case.
-        text: a part of the name, the attributes, the error or the session id, in any case.
-        attribute: a key and its value, as `key=value`.
-        error: a part of the error, in any case.
-        lane_ids: on one of these lanes.
-        role: of a process of this role.
-        status: `ok`, `error`, `cancelled`, `open`.
-        step: recorded in this training step.
-        session_id: of this session.
-        trace_id: 32 hexadecimal digits.
-        longer_than_ns: of at least this duration.
-        start_ns: begun at this aligned time or later.
-        end_ns: begun before this aligned time.
-        order: `newest`, `oldest` or `longest` first.
-        limit: how many at most.
     """
     if order not in _ORDERS:
         raise QueryError(f"order {order!r} is unknown: it must be one of {', '.join(_ORDERS)}.")
-    if trace_id is not None and len(trace_id) != 32:
-        raise QueryError(f"{trace_id[:40]!r} is not a trace id: it must be 32 hexadecimal digits.")
-    key, equals, value = (attribute or "").partition("=")
-    if attribute is not None and not equals:
-        raise QueryError(f"cannot parse attribute {attribute[:80]!r}: write key=value.")
-    counted = None if step is None else time_of_steps(cursor, step, step)
+    chosen = chosen or SpanConditions()
+    counted = None if chosen.step is None else time_of_steps(cursor, chosen.step, chosen.step)
     fragments = _FRAGMENTS if counted is None else _FRAGMENTS | {"step": _COUNTED}
-    sought, places = ({}, ["true"]) if text is None else _text_places(text)
-    where, given = conditions(
-        fragments,
-        {
-            "names": _name_ids(cursor, name, name_contains),
-            "lanes": _lane_ids(cursor, lane_ids, role),
-            "status": status,
-            "step": step,
-            "session_id": session_id,
-            "trace_high": None if trace_id is None else parse_id(trace_id[:16]),
-            "trace_low": None if trace_id is None else parse_id(trace_id[16:]),
-            "longer": longer_than_ns,
-            "from_ns": start_ns,
-            "until_ns": end_ns,
-            "value": None if attribute is None else value.strip(),
-            "path": None if attribute is None else json_path(key.strip()),
-            "error": None if error is None else like_pattern(error),
-        },
-    )
+    sought, places = ({}, ["true"]) if chosen.text is None else _text_places(chosen.text)
+    where, given = conditions(fragments, _values(cursor, chosen))
     given |= sought | {"limit": checked_limit(limit)}
     if counted is not None:
         given |= dict(zip(("step_from_ns", "step_until_ns"), counted, strict=True))
@@ -315,6 +287,31 @@ def search_spans(
             found.update(row for (row,) in cursor.execute(sql, used(sql, given)).fetchall())
         rows[which] = list(found)
     return with_counted_steps(cursor, sorted(_spans(cursor, _READ, rows), key=_SORT_KEYS[order])[:limit])
+
+
+def _values(cursor: Cursor, chosen: SpanConditions) -> Parameters:
+    """Return the values of `_FRAGMENTS`."""
+    trace_id, attribute = chosen.trace_id, chosen.attribute
+    if trace_id is not None and len(trace_id) != 32:
+        raise QueryError(f"{trace_id[:40]!r} is not a trace id: it must be 32 hexadecimal digits.")
+    key, equals, value = (attribute or "").partition("=")
+    if attribute is not None and not equals:
+        raise QueryError(f"cannot parse attribute {attribute[:80]!r}: write key=value.")
+    return {
+        "names": _name_ids(cursor, chosen.name, chosen.name_contains),
+        "lanes": _lane_ids(cursor, chosen.lane_ids, chosen.role),
+        "status": chosen.status,
+        "step": chosen.step,
+        "session_id": chosen.session_id,
+        "trace_high": None if trace_id is None else parse_id(trace_id[:16]),
+        "trace_low": None if trace_id is None else parse_id(trace_id[16:]),
+        "longer": chosen.longer_than_ns,
+        "from_ns": chosen.start_ns,
+        "until_ns": chosen.end_ns,
+        "value": None if attribute is None else value.strip(),
+        "path": None if attribute is None else json_path(key.strip()),
+        "error": None if chosen.error is None else like_pattern(chosen.error),
+    }
 
 
 def _text_places(text: str) -> tuple[Parameters, list[str]]:

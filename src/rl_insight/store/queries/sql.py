@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rl_insight.store.connections import safe_settings
+from rl_insight.store.connections import RunFile, safe_settings
 from rl_insight.store.errors import QueryError, QueryTimeoutError, StoreBusyError
 from rl_insight.store.run_files import measure
 from rl_insight.store.run_store import RunStore
@@ -53,8 +53,10 @@ class SqlLimits(msgspec.Struct, frozen=True):
     """The longest run file that is copied for it; commits to the run wait for the copying, about a second per GB."""
 
 
-def run_sql(store: RunStore, sql: str, limits: SqlLimits | None = None) -> bytes:
-    """Run one SELECT on a copy of a run; returns a `SqlResult` as JSON.
+def run_sql(file: RunFile, sql: str, limits: SqlLimits | None = None) -> bytes:
+    """Run one SELECT on a run; returns a `SqlResult` as JSON.
+
+    A file that this process has open for writing is copied for it.
 
     Raises:
         QueryError: it is not one SELECT, DuckDB refuses it, or it exceeds a limit; the message says why.
@@ -63,7 +65,10 @@ def run_sql(store: RunStore, sql: str, limits: SqlLimits | None = None) -> bytes
         StoreFullError: there is no room for the copy.
     """
     limits = limits or SqlLimits()
-    size, _ = measure(store.path)
+    if not isinstance(file, RunStore):
+        with tempfile.TemporaryDirectory() as directory:
+            return _run(file.path.absolute(), sql, limits, Path(directory), read_only=True)
+    size, _ = measure(file.path)
     if size > limits.max_run_bytes:
         raise QueryError(
             f"the run file has {size / 1e9:.1f} GB, more than the {limits.max_run_bytes / 1e9:.1f} GB that SQL takes. "
@@ -71,29 +76,16 @@ def run_sql(store: RunStore, sql: str, limits: SqlLimits | None = None) -> bytes
         )
     if not _free.acquire(blocking=False):
         raise StoreBusyError("another SQL query is running: one at a time. Try again when it has ended.")
+    copies = file.path.parent / _COPIES
     try:
-        copies = store.path.parent / _COPIES
         shutil.rmtree(copies, ignore_errors=True)  # what a killed server left
         copies.mkdir()
-        try:
-            copy = copies / "run.duckdb"
-            store.snapshot(copy)
-            return _run(copy, sql, limits, copies)
-        finally:
-            shutil.rmtree(copies, ignore_errors=True)
+        copy = copies / "run.duckdb"
+        file.snapshot(copy)
+        return _run(copy, sql, limits, copies)
     finally:
+        shutil.rmtree(copies, ignore_errors=True)
         _free.release()
-
-
-def run_sql_on_file(path: Path, sql: str, limits: SqlLimits | None = None) -> bytes:
-    """Run one SELECT on a run file that is open for reading only, or not at all; returns a `SqlResult` as JSON.
-
-    Raises:
-        QueryError: it is not one SELECT, DuckDB refuses it, or it exceeds a limit; the message says why.
-        QueryTimeoutError: it took too long.
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        return _run(path.absolute(), sql, limits or SqlLimits(), Path(directory), read_only=True)
 
 
 def _run(path: Path, sql: str, limits: SqlLimits, directory: Path, *, read_only: bool = False) -> bytes:

@@ -10,24 +10,23 @@ import numpy as np
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.recorded import clock_offsets
 from rl_insight.store.queries.steps import StepWindow
-from rl_insight.store.tables import LONG_SPAN_NS
+from rl_insight.store.tables import LANE_CLOCK, LONG_SPAN_NS
 
 _LANES = """
     SELECT lane_id, process, lane, role, process_id, rank, host FROM lanes JOIN processes USING (process)
 """
 _STATE_COLUMNS = "lane_id, name_id, depth, span_id, parent_id, start_ns + clock_offset_ns AS start_ns"
-_PLACES = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
 _IS_STATE = "segment IN ('state_interval', 'state_nested', 'phase')"
 # Short states are found by the order of the file, which is that of time; long ones may have begun long before.
 _STATES = f"""
-    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns AS end_ns FROM span_data {_PLACES}
+    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns AS end_ns FROM span_data {LANE_CLOCK}
     WHERE {_IS_STATE} AND start_ns >= $from_ns AND start_ns < $until_ns AND duration_ns < $long
     UNION ALL
-    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns FROM span_data {_PLACES}
+    SELECT {_STATE_COLUMNS}, start_ns + clock_offset_ns + duration_ns FROM span_data {LANE_CLOCK}
     WHERE {_IS_STATE} AND duration_ns >= $long AND start_ns < $until_ns
         AND start_ns + clock_offset_ns + duration_ns > $start_ns
     UNION ALL
-    SELECT {_STATE_COLUMNS}, $now_ns::BIGINT FROM open_span_data {_PLACES} WHERE {_IS_STATE} AND start_ns < $until_ns
+    SELECT {_STATE_COLUMNS}, $now_ns::BIGINT FROM open_span_data {LANE_CLOCK} WHERE {_IS_STATE} AND start_ns < $until_ns
 """  # noqa: S608  (constants)
 _NAMES = "SELECT name_id, name FROM names"
 

@@ -21,12 +21,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from rl_insight.intake import liveness
 from rl_insight.store.errors import QueryError
 from rl_insight.store.frame import Frame, FrameStream, column_of
 from rl_insight.store.queries.base import Cursor, Parameters, structs
 from rl_insight.store.queries.step_counters import TOGETHER_NS, CountedStep, counted_steps, normalized
-from rl_insight.store.queries.summary import live_roles
 from rl_insight.store.rollup import rolled_up_rows
+from rl_insight.store.tables import LANE_CLOCK, SERIES_CLOCK, TIMES
 
 MAX_STEPS = 1_000
 _OVERLAP = 0.05
@@ -80,6 +81,7 @@ class _Seen(NamedTuple):
 
 
 _ROLES = "SELECT DISTINCT role FROM processes"
+_LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE NOT final GROUP BY role, heartbeat_s"
 _LANES = "lane_id IN (SELECT lane_id FROM lanes JOIN processes USING (process) WHERE list_contains($roles, role))"
 # Of most spans the sums by step and lane are known, see `rollup`.
 _SPANS = f"""
@@ -135,20 +137,10 @@ _METRICS = """
     WHERE kind = 'gauge' AND step >= $first AND step <= $last
     GROUP BY step, name ORDER BY step, name
 """
-_OF_LANE = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
-_OF_SERIES = "JOIN (SELECT series_id, clock_offset_ns FROM series JOIN processes USING (process)) USING (series_id)"
-_PLACES = {
-    "span_data": ("start_ns", _OF_LANE),
-    "open_span_data": ("start_ns", _OF_LANE),
-    "event_data": ("time_ns", _OF_LANE),
-    "log_data": ("time_ns", _OF_LANE),
-    "sample_data": ("time_ns", _OF_SERIES),
-    "histogram_data": ("time_ns", _OF_SERIES),
-}
 _FILLED = """(
     SELECT * EXCLUDE (at_ns, counted, begins_ns, ends_ns)
         REPLACE (coalesce(step, CASE WHEN at_ns < ends_ns THEN counted END) AS step)
-    FROM (SELECT {table}.*, {table}.rowid, {time} + clock_offset_ns AS at_ns FROM {table} {places})
+    FROM (SELECT {table}.*, {table}.rowid, {time} + clock_offset_ns AS at_ns FROM {table} {clock})
     ASOF LEFT JOIN {windows} ON at_ns >= begins_ns
 )"""
 
@@ -188,8 +180,34 @@ def step_windows(cursor: Cursor, now_ns: int | None = None) -> tuple[str, list[S
         return "", []
     role = _leading_role(seen)
     now_ns = time.time_ns() if now_ns is None else now_ns
-    is_running = role in live_roles(cursor, now_ns)
+    is_running = role in _live_roles(cursor, now_ns)
     return role, _windows([one for one in seen if one.role == role], is_running=is_running)
+
+
+def finished_steps(cursor: Cursor, first: int, last: int, now_ns: int | None = None) -> tuple[str, list[StepWindow]]:
+    """Return the role that leads the steps, and the finished steps from `first` to `last`.
+
+    Raises:
+        QueryError: the range of steps is empty or too long.
+    """
+    check_steps(first, last)
+    role, found = step_windows(cursor, now_ns)
+    return role, [one for one in found if first <= one.step <= last and one.end_ns is not None]
+
+
+def step_range(cursor: Cursor) -> tuple[int | None, int | None]:
+    """Return the first and the last step of a run; other roles may be ahead of the one that leads the steps."""
+    numbers = [window.step for window in step_windows(cursor)[1]]
+    return min(numbers, default=None), max(numbers, default=None)
+
+
+def _live_roles(cursor: Cursor, now_ns: int) -> set[str]:
+    """Return the roles of which a process is live at a time of the server's clock."""
+    return {
+        role
+        for role, heartbeat_s, last_seen_ns in cursor.execute(_LAST_SEEN).fetchall()
+        if liveness(final=False, last_seen_ns=last_seen_ns, heartbeat_s=heartbeat_s, now_ns=now_ns) == "live"
+    }
 
 
 def _counted_windows(cursor: Cursor, counted: list[CountedStep]) -> tuple[str, list[StepWindow]]:
@@ -299,11 +317,11 @@ def stepped(cursor: Cursor, table: str) -> str:
     windows = counted_windows(cursor)
     if not windows:
         return table
-    column, places = _PLACES[table]
-    name = "counted_windows" if places is _OF_LANE else "counted_calls"
+    column, clock = TIMES[table]
+    name = "counted_windows" if clock is LANE_CLOCK else "counted_calls"
     starts = [one.start_ns for one in windows]
     ends = [one.end_ns or one.start_ns for one in windows]
-    if places is _OF_SERIES:
+    if clock is SERIES_CLOCK:
         # One call logs many metrics, some of them after the counter.
         slack = [min(TOGETHER_NS, (after - end) // 10 + 1) for end, after in zip(ends, [*ends[1:], 2**62], strict=True)]
         later = dict(zip(ends, slack, strict=True))
@@ -311,7 +329,7 @@ def stepped(cursor: Cursor, table: str) -> str:
         ends = [end + late for end, late in zip(ends, slack, strict=True)]
     columns = {"counted": [one.step for one in windows], "begins_ns": starts, "ends_ns": ends}
     cursor.register(name, _integers(columns))
-    return _FILLED.format(table=table, time=column, places=places, windows=name)
+    return _FILLED.format(table=table, time=column, clock=clock, windows=name)
 
 
 def _integers(columns: Mapping[str, Sequence[int | None]]) -> FrameStream:

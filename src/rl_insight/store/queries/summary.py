@@ -10,8 +10,8 @@ from rl_insight.intake import Ledger, Liveness, liveness
 from rl_insight.schema.records import read_object
 from rl_insight.store.queries.base import Cursor, structs
 from rl_insight.store.queries.recorded import clock_offsets
-from rl_insight.store.queries.step_counters import counted_steps
-from rl_insight.store.tables import LONG_SPAN_NS
+from rl_insight.store.queries.steps import step_range
+from rl_insight.store.tables import LONG_SPAN_NS, TIMES
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -76,16 +76,11 @@ class LossCount(msgspec.Struct, frozen=True):
 
 
 _SUMMARY = """
-    WITH steps AS (
-        SELECT min(step) AS first_step, max(step) AS last_step FROM span_data
-        UNION ALL SELECT min(step), max(step) FROM sample_data
-    )
     SELECT
         coalesce((SELECT any_value(run_id) FROM processes), ''),
         coalesce((SELECT any_value(nullif(project, '')) FROM processes), ''),
         coalesce((SELECT any_value(nullif(experiment_name, '')) FROM processes), ''),
-        NULL, NULL,
-        (SELECT min(first_step) FROM steps), (SELECT max(last_step) FROM steps),
+        NULL, NULL, NULL, NULL,
         (SELECT count(*) FROM processes), (SELECT count(*) FROM lanes),
         (SELECT count(*) FROM span_data), (SELECT count(*) FROM open_span_data),
         (SELECT count(*) FROM event_data), (SELECT count(*) FROM log_data),
@@ -94,23 +89,17 @@ _SUMMARY = """
         (SELECT least(coalesce(sum(count), 0), 9223372036854775807)::BIGINT FROM losses)
 """
 
-_OF_LANE = "JOIN (SELECT lane_id, clock_offset_ns FROM lanes JOIN processes USING (process)) USING (lane_id)"
-_OF_SERIES = "JOIN (SELECT series_id, clock_offset_ns FROM series JOIN processes USING (process)) USING (series_id)"
-_TIMED = (
-    ("span_data", "start_ns", "coalesce(duration_ns, 0)", LONG_SPAN_NS, _OF_LANE),
-    ("long_spans", "start_ns", "duration_ns", None, _OF_LANE),
-    ("open_span_data", "start_ns", "0", None, _OF_LANE),
-    ("event_data", "time_ns", "0", 0, _OF_LANE),
-    ("log_data", "time_ns", "0", 0, _OF_LANE),
-    ("sample_data", "time_ns", "0", 0, _OF_SERIES),
-    ("histogram_data", "time_ns", "0", 0, _OF_SERIES),
-)
-"""Tables with times: the column, how long a row lasts, how long at most, and its owner.
+_LENGTHS: dict[str, tuple[str, int | None]] = {
+    "span_data": ("coalesce(duration_ns, 0)", LONG_SPAN_NS),
+    "long_spans": ("duration_ns", None),
+    "open_span_data": ("0", None),
+}
+"""How long the rows of a table last, and at most; by default they are instants.
 
 Spans that last longer are in `long_spans`. Tables without such a limit are small, and are read as a whole."""
 _RANGE = "SELECT min({time}), max({time}) FROM {table}"
-_FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {owner} WHERE {time} <= $until"
-_LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {owner} WHERE {time} >= $since"
+_FIRST = "SELECT min({time} + clock_offset_ns) FROM {table} {clock} WHERE {time} <= $until"
+_LAST = "SELECT max({time} + {length} + clock_offset_ns) FROM {table} {clock} WHERE {time} >= $since"
 
 _PROCESSES = """
     WITH open_counts AS (
@@ -125,8 +114,6 @@ _PROCESSES = """
     ORDER BY role, rank NULLS LAST, process_id
 """
 
-_LAST_SEEN = "SELECT role, heartbeat_s, max(last_seen_ns) FROM processes WHERE NOT final GROUP BY role, heartbeat_s"
-
 _LOSSES = """
     SELECT process_id, role, rank, kind, reason, count FROM losses JOIN processes USING (process)
     ORDER BY count DESC, process_id
@@ -135,13 +122,10 @@ _LOSSES = """
 
 def summary(cursor: Cursor) -> RunSummary:
     """Return the run at a glance: its time, steps, and how much of everything it holds."""
+    (found,) = structs(cursor, RunSummary, _SUMMARY)
     start_ns, end_ns = time_range(cursor)
-    found = msgspec.structs.replace(structs(cursor, RunSummary, _SUMMARY)[0], start_ns=start_ns, end_ns=end_ns)
-    counted = [one.step for one in counted_steps(cursor)]
-    if not counted:
-        return found
-    known = [*counted, *(step for step in (found.first_step, found.last_step) if step is not None)]
-    return msgspec.structs.replace(found, first_step=min(known), last_step=max(known))
+    first_step, last_step = step_range(cursor)
+    return msgspec.structs.replace(found, start_ns=start_ns, end_ns=end_ns, first_step=first_step, last_step=last_step)
 
 
 def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
@@ -152,8 +136,9 @@ def time_range(cursor: Cursor) -> tuple[int | None, int | None]:
     """
     least, most = clock_offsets(cursor)
     starts, ends = [], []
-    for table, time, length, longest_ns, owner in _TIMED:
-        names = {"table": table, "time": time, "length": length, "owner": owner}
+    for table, (time, clock) in TIMES.items():
+        length, longest_ns = _LENGTHS.get(table, ("0", 0))
+        names = {"table": table, "time": time, "length": length, "clock": clock}
         ((first, last),) = cursor.execute(_RANGE.format(**names)).fetchall()
         if first is None:
             continue
@@ -196,15 +181,6 @@ def processes(cursor: Cursor, now_ns: int) -> list[ProcessHealth]:
             )
         )
     return found
-
-
-def live_roles(cursor: Cursor, now_ns: int) -> set[str]:
-    """Return the roles of which a process is live at a moment of the server's clock."""
-    return {
-        role
-        for role, heartbeat_s, last_seen_ns in cursor.execute(_LAST_SEEN).fetchall()
-        if liveness(final=False, last_seen_ns=last_seen_ns, heartbeat_s=heartbeat_s, now_ns=now_ns) == "live"
-    }
 
 
 def losses(cursor: Cursor) -> list[LossCount]:

@@ -112,27 +112,20 @@ _VIEW = """
 """
 
 _SPANS = """
-        SELECT lane_id, depth, name_id, span_id, parent_id, start_ns + clock_offset_ns AS start_ns,
+        SELECT lane_id, depth, name_id, span_id, {parent} AS parent_id, start_ns + clock_offset_ns AS start_ns,
             start_ns + clock_offset_ns + duration_ns AS end_ns, duration_ns AS longest_ns, 1 AS spans,
             duration_ns::DOUBLE AS busy_ns, (status = 'error')::BIGINT AS errors, false AS is_open
-        FROM span_data JOIN lane_times USING (lane_id)
-        WHERE start_ns >= $from_ns AND start_ns < $until_ns AND {which}
-            AND start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start
+        FROM {table} JOIN lane_times USING (lane_id)
+        WHERE {which} AND start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start
         UNION ALL
 """
 
+_RECORDED = "start_ns >= $from_ns AND start_ns < $until_ns AND "
 _EVERY = "duration_ns < $long"
 _SINGLE = "duration_ns >= $at_least AND duration_ns < $long AND rowid < $from_row"
 _TAIL = "duration_ns < $long AND rowid >= $from_row"
-
-_RESTING_SPANS = """
-        SELECT lane_id, depth, name_id, span_id, 0::UBIGINT AS parent_id, start_ns + clock_offset_ns AS start_ns,
-            start_ns + clock_offset_ns + duration_ns AS end_ns, duration_ns AS longest_ns, 1 AS spans,
-            duration_ns::DOUBLE AS busy_ns, (status = 'error')::BIGINT AS errors, false AS is_open
-        FROM long_spans JOIN lane_times USING (lane_id)
-        WHERE duration_ns >= $at_least
-            AND start_ns + clock_offset_ns < $end AND start_ns + clock_offset_ns + duration_ns >= $start
-        UNION ALL
+_LONG_SPANS = _SPANS.format(table="long_spans", parent="0::UBIGINT", which="duration_ns >= $at_least")
+_OPEN_SPANS = """
         SELECT lane_id, depth, name_id, span_id, parent_id, start_ns + clock_offset_ns,
             greatest(start_ns + clock_offset_ns, $now), greatest($now - start_ns - clock_offset_ns, 0), 1,
             greatest($now - start_ns - clock_offset_ns, 0)::DOUBLE, 0, true
@@ -298,7 +291,7 @@ def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, 
     fitting = [(width, table) for table, width in ROLLUPS.items() if width <= pixel]
     parameters = parameters | {"pixel": pixel, "apart": _APART * pixel, "by_name": not many, "at_least": 0}
     if not many or not fitting:
-        return _run(cursor, _VIEW + _SPANS.format(which=_EVERY) + _RESTING_SPANS + _MERGE, parameters)
+        return _run(cursor, [_EVERY], "", parameters)
     width, table = max(fitting)
     # Spans not shorter than the rollup's bucket, and those not summed up yet, are still read one by one. From the width
     # of a long span on, the former are all in `long_spans`.
@@ -309,9 +302,8 @@ def _blocks(cursor: Cursor, parameters: Parameters, pixel: int, rolled_up: int, 
         "from_ns": parameters["from_ns"] - 2 * width,
     }
     # Two simple conditions: DuckDB reads both together in three quarters of the time of one with OR.
-    spans = "".join(_SPANS.format(which=one) for one in ((_SINGLE, _TAIL) if width < LONG_SPAN_NS else (_TAIL,)))
-    sql = _VIEW + spans + _RESTING_SPANS + _ROLLED_UP.format(table=table) + _MERGE
-    return _run(cursor, sql, parameters)
+    which = [_SINGLE, _TAIL] if width < LONG_SPAN_NS else [_TAIL]
+    return _run(cursor, which, _ROLLED_UP.format(table=table), parameters)
 
 
 def _coarser(found: dict[str, Any], pixel: int, max_blocks: int) -> int:
@@ -327,7 +319,9 @@ def _coarser(found: dict[str, Any], pixel: int, max_blocks: int) -> int:
             return pixel
 
 
-def _run(cursor: Cursor, sql: str, parameters: Parameters) -> dict[str, Any]:
+def _run(cursor: Cursor, which: list[str], rolled_up: str, parameters: Parameters) -> dict[str, Any]:
+    spans = (_SPANS.format(table="span_data", parent="parent_id", which=_RECORDED + one) for one in which)
+    sql = "".join((_VIEW, *spans, _LONG_SPANS, _OPEN_SPANS, rolled_up, _MERGE))
     return cursor.execute(sql, used(sql, parameters)).fetchnumpy()
 
 

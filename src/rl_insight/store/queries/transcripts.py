@@ -10,8 +10,8 @@ from rl_insight.schema.names import SESSION_SEGMENT, TEXTS_EVENT
 from rl_insight.sessions.transcript import TextSource, TranscriptMessage, carries_text, is_message_event, transcript
 from rl_insight.store.queries.base import Cursor
 from rl_insight.store.queries.logs import EventConditions, LogConditions, search_events, search_logs
-from rl_insight.store.queries.sessions import sessions
-from rl_insight.store.queries.spans import search_spans
+from rl_insight.store.queries.sessions import SessionConditions, sessions
+from rl_insight.store.queries.spans import SpanConditions, search_spans
 from rl_insight.store.tables import SECOND
 
 MAX_CHARACTERS: Final = 4_000_000
@@ -39,7 +39,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 def session_transcript(cursor: Cursor, session_id: str, max_characters: int = 1_000_000) -> Transcript | None:
     """Return a session as a conversation: prompt, turns, tool calls and reward, from the texts that were recorded."""
-    found, _ = sessions(cursor, session_id=session_id, limit=1, detail="brief")
+    found, _ = sessions(cursor, SessionConditions(session_id=session_id), limit=1, detail="brief")
     if not found:
         return None
     session = found[0]
@@ -63,7 +63,7 @@ def session_transcript(cursor: Cursor, session_id: str, max_characters: int = 1_
 def _sources(cursor: Cursor, session_id: str) -> list[TextSource]:
     sources: list[TextSource] = []
     by_span: dict[str, TextSource] = {}
-    spans = search_spans(cursor, session_id=session_id, order="oldest", limit=_MAX_SOURCES)
+    spans = search_spans(cursor, SpanConditions(session_id=session_id), order="oldest", limit=_MAX_SOURCES)
     # The ids of a process are in the order in which its spans began.
     for span in sorted(spans, key=lambda one: (one.start_ns, one.span_id)):
         start_ts = span.start_ns / SECOND
